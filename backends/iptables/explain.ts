@@ -38,13 +38,17 @@ export function explainIptables(
     addressPath(packet.from.address),
   ];
   const carriers: ModeCarrier[] = [];
-  for (const { id: name, text, isShared } of layout.objectsOf(service, paths)) {
-    const [table, chain] = name.split(" ");
+  for (const { table, chain, rules, isShared } of layout.rulesFor(service, paths)) {
     // Table filter has the rules of refusals, which a forwarded packet does not match.
     if (verdict.kind === "forward" && table === "filter") continue;
-    for (const rule of text.split("\n")) {
-      const endpoint = / --to-destination (\S+)$/.exec(rule)?.[1];
-      carriers.push({ object: "rule", name, text: `-A ${chain} ${rule}`, endpoint, isShared });
+    for (const rule of rules) {
+      carriers.push({
+        object: "rule",
+        name: `${table} ${chain}`,
+        text: `-A ${chain} ${rule}`,
+        endpoint: / --to-destination (\S+)$/.exec(rule)?.[1],
+        ...(isShared && { isShared }),
+      });
     }
   }
   return { carriers };

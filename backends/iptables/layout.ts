@@ -54,14 +54,13 @@ interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
 }
 
-/** Rules of a chain that lead packets of a ServicePort. */
-interface RulesOfChain {
-  /** As {@linkcode chainKey}. */
-  readonly id: string;
-  /** One rule a line, without the chain. */
-  readonly text: string;
+/** Rules in a chain that handle packets of a ServicePort, without the chain. */
+interface ServicePortRules {
+  readonly table: IptablesTable;
+  readonly chain: string;
+  readonly rules: readonly string[];
   /** Whether they lead packets of other ServicePorts too. */
-  readonly isShared: boolean;
+  readonly isShared?: true;
 }
 
 const SHARED_ROOTS: readonly TreeId[] = ["services", "refusedExternal"];
@@ -211,30 +210,32 @@ export class IptablesLayout {
   }
 
   /**
-   * The rules of a ServicePort for some paths, by `table chain`: the jumps that lead to the chain of a
-   * path, its rules there, and its own chains in the order in which rules lead to them.
+   * The rules of a ServicePort for some paths: the jumps that lead to the chain of a path, its rules
+   * there, and its own chains in the order in which rules lead to them.
    */
-  *objectsOf(service: ServicePlan, paths: readonly string[]): Generator<RulesOfChain> {
+  *rulesFor(service: ServicePlan, paths: readonly string[]): Generator<ServicePortRules> {
     const { entries, chains } = this.#textOf(service);
     const left = new Map(chains.map((chain) => [chain.name, chain]));
-    function* chainsOf(rules: readonly string[]): Generator<RulesOfChain> {
+    function* chainsOf(rules: readonly string[]): Generator<ServicePortRules> {
       for (const rule of rules) {
         const chain = left.get(targetOf(rule) ?? "");
         if (chain === undefined) continue;
         left.delete(chain.name);
-        yield { id: `nat ${chain.name}`, text: chain.rules.join("\n"), isShared: false };
+        yield { table: "nat", chain: chain.name, rules: chain.rules };
         yield* chainsOf(chain.rules);
       }
     }
     for (const { tree, path, rules } of entries) {
       if (!paths.includes(path) || rules.length === 0) continue;
-      const [root, ...below] = this.#trees[tree].branch(path);
-      let id = chainKey(this.#ref(tree, root ?? ""));
-      for (const [index, prefix] of below.entries()) {
-        yield { id, text: this.#jump(tree, { prefix, isFromRoot: index === 0 }), isShared: true };
-        id = chainKey(this.#ref(tree, prefix));
+      const { table, root }: TreeSpec = TREES[tree];
+      let chain = root;
+      for (const { name, source } of this.branch(tree, path)) {
+        if (source.kind !== "tree" || source.prefix === "") continue;
+        const jump = this.#jump(tree, { prefix: source.prefix, isFromRoot: chain === root });
+        yield { table, chain, rules: [jump], isShared: true };
+        chain = name;
       }
-      yield { id, text: rules.join("\n"), isShared: false };
+      yield { table, chain, rules };
       yield* chainsOf(rules);
     }
   }

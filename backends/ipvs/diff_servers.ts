@@ -79,7 +79,7 @@ function firstOperations(
   const least = there === undefined ? FIRST_OPERATIONS : 0;
   const operations: IpvsOperation[] = [];
   if (least === 0 && !room.hasRoomFor(service)) return { operations, isFinished: false };
-  for (const operation of there ? change(wanted, there) : creation(wanted)) {
+  for (const operation of there ? change(wanted, there) : create(wanted)) {
     if (operations.length >= least && !room.hasRoomFor(service)) {
       return { operations, isFinished: false };
     }
@@ -106,10 +106,7 @@ function after(
   return { setup, reals };
 }
 
-/** The operations that create a server. */
-export function* creation(
-  { server, endpoints }: Pick<WantedServer, "endpoints" | "server">,
-): Generator<IpvsOperation> {
+function* create({ server, endpoints }: WantedServer): Generator<IpvsOperation> {
   yield { kind: "addServer", server };
   for (const { key } of endpoints) {
     yield { kind: "addReal", server: server.key, real: realServer(realKey(key), WEIGHT) };

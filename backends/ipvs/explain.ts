@@ -1,6 +1,6 @@
 import { isFromCluster } from "../../lib/explain/explain_packet.ts";
 import { findHit } from "../../lib/explain/packet_hit.ts";
-import { isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeCarrier,
   ModeDeviations,
@@ -8,12 +8,15 @@ import type {
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { addressLine } from "../iproute/ip_text.ts";
+import { FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE } from "./diff.ts";
-import { addressObjects, entryObject, objectsOf } from "./frontend_objects.ts";
+import { renderOperations } from "./ipvs_operation.ts";
+import { setName } from "./ipset_table.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
-import type { ServiceFrontend } from "./service_frontend.ts";
-import { serverKey } from "./virtual_server.ts";
+import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
+import { describeServer, realServerKey, serverKey } from "./virtual_server.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
 export function explainIpvs(
@@ -33,7 +36,7 @@ export function explainIpvs(
     return { deviations: { unserved }, carriers: [] };
   }
   const { frontends, entries } = renderService(hit.service, { shared, options });
-  const serverAt = (address: typeof to, port: number) => {
+  const serverAt = (address: IpAddress, port: number) => {
     const key = serverKey({ protocol, address, port });
     return frontends.find(({ server }) => server.key === key);
   };
@@ -46,43 +49,55 @@ export function explainIpvs(
     : undefined;
   const objects = next
     ? [
-      ...[...objectsOf(frontend, family)].filter(({ id }) => !/^(?:virtual|real) /.test(id)),
+      ...[...objectsOf(frontend, family)]
+        .filter(({ object }) => object === "ip set entry" || object === "rule"),
       ...objectsOf(next, family),
     ]
-    : [...objectsOf(direct, family)];
+    : objectsOf(direct, family);
   const own = entries.filter(([set, entry]) =>
     set === "LOOP-BACK" && entry.endsWith(`,${from.address}`)
   );
   const deviations = deviationsOf(explanation, next ?? frontend, options);
   const isForwarded = verdict.kind === "forward" && deviations.asOutsider === undefined;
-  // Packets to other ports of the address meet IPVS-IPS, and those of other senders the refusals.
   const isMet = verdict.kind === "drop" && verdict.why === "source-ranges"
     ? ({ name }: ModeCarrier) => /-(?:FW|SOURCE-CIDR|SOURCE-IP)$/.test(name)
-    : ({ name }: ModeCarrier) =>
-      !/-IPVS-IPS$/.test(name) && !(isForwarded && /-NO-LOCAL-/.test(name));
-  const carriers = [
-    ...objects.map(carrierOf),
-    ...own.map(([set, entry]) => carrierOf(entryObject(set, { entry, family }))),
-  ].filter(isMet);
+    : ({ name }: ModeCarrier) => !isForwarded || !name.includes("-NO-LOCAL-");
+  const carriers = [...objects, ...own.map((entry) => entryCarrier(entry, family))].filter(isMet);
   return { deviations, carriers };
 }
 
-const OBJECT = /^(ip set entry|rule|address|virtual server|real server) (.*)$/;
-
-function carrierOf({ id, text }: ReturnType<typeof entryObject>): ModeCarrier {
-  const [, object = "", rest = ""] = OBJECT.exec(id) ?? [];
-  const words = rest.split(" ");
-  const [first = "", second = ""] = words;
-  switch (object) {
-    case "ip set entry":
-      return { object, name: first, text };
-    case "rule":
-      return { object, name: `${first} ${second}`, text };
-    case "real server":
-      return { object, name: rest, text, endpoint: second };
-    default:
-      return { object, name: rest, text };
+/** The objects of a frontend in the order in which a packet meets them. */
+function* objectsOf(
+  { bound, endpoints, entries, rule, server }: ServiceFrontend,
+  family: IpFamily,
+): Generator<ModeCarrier> {
+  for (const entry of entries) yield entryCarrier(entry, family);
+  if (rule !== undefined) {
+    yield { object: "rule", name: `nat ${FROM_CLUSTER}`, text: `-A ${FROM_CLUSTER} ${rule}` };
   }
+  if (bound !== undefined) yield addressCarrier(bound);
+  const name = describeServer(server.key);
+  const [line = ""] = renderOperations([{ kind: "addServer", server }]);
+  yield { object: "virtual server", name, text: line };
+  for (const { address, port, key } of endpoints) {
+    const real = {
+      key: realServerKey(address, port),
+      forwarding: "masquerade",
+      weight: 1,
+    } as const;
+    const [text = ""] = renderOperations([{ kind: "addReal", server: server.key, real }]);
+    yield { object: "real server", name: `${name} ${key}`, text, endpoint: key };
+  }
+}
+
+function entryCarrier([set, entry]: SetEntry, family: IpFamily): ModeCarrier {
+  const name = setName(set, family);
+  return { object: "ip set entry", name, text: `add ${name} ${entry}` };
+}
+
+function addressCarrier(address: IpAddress): ModeCarrier {
+  const text = addressLine("replace", { address, device: DEVICE });
+  return { object: "address", name: address, text };
 }
 
 function deviationsOf(
@@ -138,6 +153,6 @@ function closedAddress(
         why: `${to} is a Service address on ${DEVICE}, closed for all else`,
       },
     },
-    carriers: [...addressObjects(to, family)].map(carrierOf),
+    carriers: [addressCarrier(to), entryCarrier(["IPVS-IPS", to], family)],
   };
 }

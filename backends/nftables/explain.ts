@@ -1,4 +1,5 @@
 import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
@@ -9,11 +10,12 @@ import type {
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { LOOPBACK_GUARD } from "./base_chains.ts";
 import { type Entry, rangeText } from "./entry.ts";
 import { type EntryId, frontendId, hairpinId } from "./entry_id.ts";
-import { NftablesLayout, unsupported } from "./layout.ts";
+import { elementObject, NftablesLayout, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
@@ -78,36 +80,36 @@ function carriersOf(
   const applied = table?.entry(id);
   const entry = applied?.plan === service ? applied : layout.entry(id, undefined);
   if (entry === undefined) return [];
+  const [front, ...rest] = layout.objectsOf(entry);
   const own = layout.entry(hairpinId(from.address), undefined);
-  const [front, ...rest] = [
-    ...layout.objectsOf(entry),
-    ...(own ? layout.objectsOf(own) : []),
-  ];
-  const isBlocked = verdict.kind === "drop" && verdict.why === "source-ranges";
+  const isLookedUp = ({ kind }: KernelObject) => /(?:choices|endpoints)$/.test(kind);
   const fixed = layout.sharedElements()
     .find(({ container, key }) => container === "numbered-chains" && key === front?.text);
-  const chain = fixed?.value?.replace(/^goto /, "");
+  const base = layout.baseChains().find(({ name }) => `goto ${name}` === fixed?.value);
+  const isBlocked = verdict.kind === "drop" && verdict.why === "source-ranges";
   const objects = [
     ...(front ? [front] : []),
-    ...(fixed ? [{ id: `${fixed.container} ${fixed.key}`, text: fixed.value ?? "" }] : []),
-    ...layout.baseChains().filter(({ name }) => name === chain)
-      .map(({ name, rules }) => ({ id: `chain ${name}`, text: rules.join("\n") })),
-    ...rest.filter(({ id }) => !isBlocked || id.startsWith("source-ranges ")),
+    ...(fixed ? [elementObject(fixed)] : []),
+    ...(base ? [chainObject(base)] : []),
+    ...rest.filter((object) => !object.isShared && !isLookedUp(object)),
+    ...rest.filter(({ isShared }) => isShared).reverse(),
+    ...rest.filter(isLookedUp),
+    ...(own ? layout.objectsOf(own) : []),
   ];
+  const met = isBlocked
+    ? objects.filter((each) => !rest.includes(each) || each.kind === "source-ranges")
+    : objects;
   const endpoints = new Map(
     [...entry.main, ...entry.local].map(({ address, port, key }) => [`${address} . ${port}`, key]),
   );
-  return objects.flatMap(({ id, text }): ModeCarrier | readonly ModeCarrier[] => {
-    const space = id.indexOf(" ");
-    const [container, key] = [id.slice(0, space), id.slice(space + 1)];
-    if (container === "chain") return text.split("\n").map((rule) => ruleCarrier(key, rule));
-    const isShared = container === "numbered-chains";
+  return met.flatMap(({ kind, name, text }): ModeCarrier | readonly ModeCarrier[] => {
+    if (kind === "chain") return text.split("\n").slice(1).map((rule) => ruleCarrier(name, rule));
     return {
       object: text === "" ? "set element" : "map element",
-      name: container,
-      text: text === "" ? key : `${key} : ${text}`,
+      name: kind,
+      text: text === "" ? name : `${name} : ${text}`,
       endpoint: endpoints.get(text),
-      isShared,
+      isShared: kind === "numbered-chains",
     };
   });
 }

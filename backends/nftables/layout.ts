@@ -9,6 +9,7 @@
  */
 import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -16,6 +17,7 @@ import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { baseChains, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   type ChainContext,
@@ -51,6 +53,8 @@ export class NftablesLayout {
   /** The {@linkcode #plans} with session affinity. */
   readonly #sticky = new Set<ServicePortKey>();
   readonly #slots = new SlotAllocator();
+  /** The chains that choose an endpoint, and their numbers, by name. */
+  readonly #chains = new Map<string, readonly KernelObject[]>();
   #shared: SharedPlan;
 
   constructor(shared: SharedPlan, options: NftablesRenderOptions) {
@@ -215,24 +219,23 @@ export class NftablesLayout {
     return chainRules(spec, this.#context());
   }
 
-  /**
-   * Every object of an entry: its element, its chain, which other entries may use too, and the
-   * elements that the chain looks up.
-   */
-  *objectsOf(entry: Entry): Generator<{ readonly id: string; readonly text: string }> {
+  /** Every object of an entry: its elements, and the chain that chooses an endpoint, with its number. */
+  objectsOf(entry: Entry): readonly KernelObject[] {
     const spec = chainOf(entry);
-    const elements = elementsOf(entry);
-    const isChosen = ({ container }: Element) => /(?:choices|endpoints)$/.test(container);
-    const object = ({ container, key, value = "" }: Element) => ({
-      id: `${container} ${key}`,
-      text: value,
+    const objects = elementsOf(entry).map(elementObject);
+    if (spec !== undefined) objects.push(...this.#chainObjects(spec));
+    return objects;
+  }
+
+  #chainObjects(spec: ChainSpec): readonly KernelObject[] {
+    const name = chainName(spec);
+    return this.#chains.getOrInsertComputed(name, () => {
+      const objects = [
+        chainObject({ name, rules: this.chainRules(spec) }),
+        elementObject(chainElement(name)),
+      ];
+      return objects.map((object) => ({ ...object, isShared: true }));
     });
-    yield* elements.filter((element) => !isChosen(element)).map(object);
-    if (spec) {
-      yield object(chainElement(chainName(spec)));
-      yield { id: `chain ${chainName(spec)}`, text: this.chainRules(spec).join("\n") };
-    }
-    yield* elements.filter(isChosen).map(object);
   }
 
   #remove(key: ServicePortKey, id: EntryId): void {
@@ -243,6 +246,11 @@ export class NftablesLayout {
   #context(): ChainContext {
     return { options: this.options, localTraffic: this.#shared.localTraffic };
   }
+}
+
+/** An element as an object of the table. */
+export function elementObject({ container, key, value = "" }: Element): KernelObject {
+  return { kind: container, name: key, text: value };
 }
 
 /**

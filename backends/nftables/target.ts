@@ -24,18 +24,11 @@ import { chainObject, type NftFigures, NftTable } from "../netfilter/nft/nft_tab
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
-import {
-  chainElement,
-  chainName,
-  type ChainSpec,
-  FIRST_NUMBER,
-  LOCAL_OFFSET,
-  readChainName,
-} from "./chain_spec.ts";
-import { type Element, servicesTable } from "./containers.ts";
-import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
+import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
+import { servicesTable } from "./containers.ts";
+import { elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
 import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
-import type { NftablesLayout } from "./layout.ts";
+import { elementObject, type NftablesLayout } from "./layout.ts";
 import { slotText } from "./slots.ts";
 
 /** What belongs to no Service: chains, sets, and elements such as the ranges of Services. */
@@ -64,8 +57,6 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   readonly root: KernelObject;
   readonly #clock: Clock;
   readonly #refused: RefusedItems;
-  /** The chains that choose an endpoint, and their numbers, by name. */
-  #chains = new Map<string, readonly KernelObject[]>();
   #layout: NftablesLayout | undefined;
   /** The elements that were read: the order of endpoints in them is kept. */
   #found: TableElements | undefined;
@@ -87,7 +78,6 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   }
 
   set layout(layout: NftablesLayout) {
-    if (layout !== this.#layout) this.#chains = new Map();
     this.#layout = layout;
   }
 
@@ -117,11 +107,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   }
 
   objectsOf(item: Item): readonly KernelObject[] {
-    if ("objects" in item) return item.objects;
-    const spec = chainOf(item);
-    const objects = elementsOf(item).map(elementObject);
-    if (spec !== undefined) objects.push(...this.#chainObjects(spec));
-    return objects;
+    return "objects" in item ? item.objects : this.layout.objectsOf(item);
   }
 
   ownerOf(item: Item): ServicePortKey | undefined {
@@ -186,17 +172,6 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
     };
   }
 
-  #chainObjects(spec: ChainSpec): readonly KernelObject[] {
-    const name = chainName(spec);
-    return this.#chains.getOrInsertComputed(name, () => {
-      const objects = [
-        chainObject({ name, rules: this.layout.chainRules(spec) }),
-        elementObject(chainElement(name)),
-      ];
-      return objects.map((object) => ({ ...object, isShared: true }));
-    });
-  }
-
   *#knownChains(names: Iterable<string>): Generator<NftChain> {
     yield* this.layout.baseChains();
     for (const name of names) {
@@ -204,10 +179,6 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
       if (spec) yield { name, rules: this.layout.chainRules(spec) };
     }
   }
-}
-
-function elementObject({ container, key, value = "" }: Element): KernelObject {
-  return { kind: container, name: key, text: value };
 }
 
 /** The placeholder for a number without an endpoint. */
