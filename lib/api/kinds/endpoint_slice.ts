@@ -4,13 +4,20 @@
  * @module
  */
 import * as v from "valibot";
-import { defineKind, type ObjectOf } from "../kind.ts";
+import { ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
+import {
+  defineKind,
+  type ManifestFieldProblem,
+  type ManifestReport,
+  type ObjectOf,
+} from "../kind.ts";
 import { HEADLESS_LABEL, SERVICE_NAME_LABEL } from "../labels.ts";
 import {
   at,
   dnsSubdomain,
   fields,
   flag,
+  isServableAddress,
   list,
   listOrEmpty,
   metadata,
@@ -21,11 +28,14 @@ import {
   protocol,
   sharedText,
   text,
+  UNSERVABLE,
 } from "../schema.ts";
-import { completeEndpointSlice, HOSTNAME_TOPOLOGY } from "./complete_endpoints.ts";
 
 /** The time at which the EndpointSlice controller saw the change that it wrote, as RFC 3339. */
 export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/** The label with which v1beta1 names the node of an endpoint. */
+const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 
 const names = list(fields({ name: at(1, sharedText) }));
 
@@ -75,7 +85,7 @@ const schema = fields({
 }, { unread: "apiVersion kind" });
 
 /** An EndpointSlice as a manifest has it. */
-export type EndpointSliceManifest = v.InferOutput<typeof schema>;
+type EndpointSliceManifest = v.InferOutput<typeof schema>;
 
 /** discovery/v1 EndpointSlice; v1beta1 in manifests. */
 export const ENDPOINT_SLICE = defineKind({
@@ -96,3 +106,68 @@ export type SliceEndpoint = EndpointSlice["endpoints"][number];
 
 /** A port of a slice. */
 export type SlicePort = EndpointSlice["ports"][number];
+
+/**
+ * Completes a manifest: sets the defaults of an API server, and refuses what it would refuse beyond
+ * single fields.
+ */
+function completeEndpointSlice(
+  slice: EndpointSliceManifest,
+  report: ManifestReport,
+): EndpointSliceManifest {
+  const { metadata, addressType } = slice;
+  if (!metadata.labels?.[SERVICE_NAME_LABEL]) {
+    const message = "is missing: it names the Service; without it the slice belongs to none";
+    report.warn({ path: ["metadata", "labels", SERVICE_NAME_LABEL], message });
+  }
+  checkAddresses(slice, report);
+  checkPortNames(slice.ports ?? [], ["ports"], report);
+  return {
+    metadata,
+    addressType,
+    endpoints: (slice.endpoints ?? []).map(({ topology, nodeName, ...endpoint }) => ({
+      ...endpoint,
+      nodeName: nodeName ?? topology?.[HOSTNAME_TOPOLOGY],
+    })),
+    ports: (slice.ports ?? []).map(({ name, protocol, port }) => ({
+      name: name ?? "",
+      protocol: protocol ?? "TCP",
+      port,
+    })),
+  };
+}
+
+function checkAddresses(
+  { addressType, endpoints }: EndpointSliceManifest,
+  report: ManifestReport,
+): void {
+  if (addressType === "FQDN") return;
+  for (const [index, { addresses }] of (endpoints ?? []).entries()) {
+    for (const [at, text] of addresses.entries()) {
+      const address = tryParseIpAddress(text);
+      const path = ["endpoints", index, "addresses", at];
+      if (!isServableAddress(address)) {
+        report.error({ path, value: text, message: UNSERVABLE });
+      } else if (address !== undefined && ipFamilyOf(address) !== addressType) {
+        const message = `has to be of the family ${addressType}, which addressType gives`;
+        report.error({ path, value: text, message });
+      }
+    }
+  }
+}
+
+/** Refuses a name that two ports have. */
+export function checkPortNames(
+  ports: readonly { readonly name?: string | null | undefined }[],
+  path: ManifestFieldProblem["path"],
+  report: ManifestReport,
+): void {
+  const seen = new Set<string>();
+  for (const [index, { name }] of ports.entries()) {
+    if (seen.has(name ?? "")) {
+      const message = "is the name of an earlier port too: each port needs its own";
+      report.error({ path: [...path, index, "name"], value: name ?? "", message });
+    }
+    seen.add(name ?? "");
+  }
+}

@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { defineKind, type ObjectOf } from "../kind.ts";
+import { defineKind, type ManifestReport, type ObjectOf } from "../kind.ts";
 import { HEADLESS_LABEL, SKIP_MIRROR_LABEL } from "../labels.ts";
 import {
   at,
@@ -20,8 +20,7 @@ import {
   protocol,
   sharedText,
 } from "../schema.ts";
-import { completeEndpoints } from "./complete_endpoints.ts";
-import { TRIGGER_TIME_ANNOTATION } from "./endpoint_slice.ts";
+import { checkPortNames, TRIGGER_TIME_ANNOTATION } from "./endpoint_slice.ts";
 
 /** Says that the object holds the first 1,000 of more addresses. */
 const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
@@ -59,7 +58,7 @@ const schema = fields({
 }, { unread: "apiVersion kind" });
 
 /** Endpoints as a manifest has them. */
-export type EndpointsManifest = v.InferOutput<typeof schema>;
+type EndpointsManifest = v.InferOutput<typeof schema>;
 
 /** core/v1 Endpoints. */
 export const ENDPOINTS = defineKind({
@@ -77,3 +76,27 @@ export type Endpoints = ObjectOf<typeof ENDPOINTS>;
 
 /** An address of Endpoints. */
 export type EndpointsAddress = NonNullable<Endpoints["subsets"][number]["addresses"]>[number];
+
+/**
+ * Completes a manifest: sets the defaults of an API server, and refuses what it would refuse beyond
+ * single fields.
+ */
+function completeEndpoints(
+  { metadata, subsets }: EndpointsManifest,
+  report: ManifestReport,
+): EndpointsManifest {
+  return {
+    metadata,
+    subsets: (subsets ?? []).map(({ addresses, notReadyAddresses, ports }, index) => {
+      checkPortNames(ports ?? [], ["subsets", index, "ports"], report);
+      return {
+        addresses: addresses ?? undefined,
+        notReadyAddresses: notReadyAddresses ?? undefined,
+        ports: (ports ?? []).map(({ protocol, ...port }) => ({
+          ...port,
+          protocol: protocol ?? "TCP",
+        })),
+      };
+    }),
+  };
+}
