@@ -1,7 +1,7 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
-import type { FrontendRole } from "../../lib/proxy/frontend.ts";
+import type { FrontendRole } from "../../lib/proxy/service_plan.ts";
 import type { SetId } from "./ipset_table.ts";
 import type { VirtualServer } from "./virtual_server.ts";
 

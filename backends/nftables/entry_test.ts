@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import type { FrontendRole } from "../../lib/proxy/frontend.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import {
   testEndpoint,
   testForward,

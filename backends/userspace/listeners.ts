@@ -1,8 +1,8 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
-import { type FrontendRole, frontendsOf, nodePortAddressesOf } from "../../lib/proxy/frontend.ts";
+import { frontendsOf, nodePortAddressesOf } from "../../lib/proxy/frontend.ts";
+import type { FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
 /** `address:port/PROTOCOL`, brackets around IPv6: the unique key of a socket on this machine. */
 export type SocketKey = string & { readonly __brand: "SocketKey" };

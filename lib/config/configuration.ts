@@ -10,8 +10,7 @@
  * @module
  */
 import * as v from "valibot";
-import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
-import { nodePortEntries } from "../proxy/node_port_addresses.ts";
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS, nodePortEntries } from "../proxy/backend.ts";
 import {
   type BlockValues,
   duration,

@@ -1,4 +1,4 @@
-import type { FrontendRole } from "../proxy/frontend.ts";
+import type { FrontendRole } from "../proxy/service_plan.ts";
 import { PRECEDENCE_TEXTS } from "../proxy/frontend_owners.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";

@@ -1,18 +1,16 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import {
-  type ContestedFrontend,
-  type Frontend,
-  type FrontendRole,
-  frontendsOf,
-  nodePortAddressesOf,
-  type Precedence,
-} from "../proxy/frontend.ts";
+import { type Frontend, frontendsOf, nodePortAddressesOf } from "../proxy/frontend.ts";
+import type {
+  ContestedFrontend,
+  FrontendRole,
+  Precedence,
+  ServicePlan,
+} from "../proxy/service_plan.ts";
 import { withheldText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
 import type { NearMiss, UnservedReason } from "../proxy/packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "../proxy/proxy_plan.ts";
-import type { ServicePlan } from "../proxy/service_plan.ts";
 import { unproxiedReason } from "../proxy/service_port.ts";
 import { namespacedNameOf, serviceKey, type ServicePortKey } from "../proxy/service_port_name.ts";
 

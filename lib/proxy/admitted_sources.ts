@@ -1,8 +1,6 @@
 import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import { type IpAddress, isLoopback } from "../net/ip_address.ts";
-import type { SharedPlan } from "./proxy_plan.ts";
-import type { ServicePlan } from "./service_plan.ts";
 
 /** The sources that a frontend with `loadBalancerSourceRanges` admits. */
 export interface AdmittedSources {
@@ -18,10 +16,11 @@ export interface AdmittedSources {
 
 /** The sources that the load balancer addresses of a plan admit; `undefined` = all. */
 export function admittedSources(
-  { admitsNode, loadBalancerVips, sourceRanges }: Pick<
-    ServicePlan,
-    "admitsNode" | "loadBalancerVips" | "sourceRanges"
-  >,
+  { admitsNode, loadBalancerVips, sourceRanges }: {
+    readonly admitsNode?: true;
+    readonly loadBalancerVips: readonly IpAddress[];
+    readonly sourceRanges?: readonly Cidr[];
+  },
 ): AdmittedSources | undefined {
   if (sourceRanges === undefined) return undefined;
   return {
@@ -43,7 +42,10 @@ export function admitsNode(ranges: readonly Cidr[], nodeIps: readonly IpAddress[
 
 /** The addresses that represent the node in source ranges: its node IP, or its interfaces' without one. */
 export function nodeIpsOf(
-  { interfaceAddresses, nodeIp }: Pick<SharedPlan, "interfaceAddresses" | "nodeIp">,
+  { interfaceAddresses, nodeIp }: {
+    readonly interfaceAddresses: readonly IpAddress[];
+    readonly nodeIp?: IpAddress;
+  },
 ): readonly IpAddress[] {
   return nodeIp === undefined ? interfaceAddresses.filter((own) => !isLoopback(own)) : [nodeIp];
 }

@@ -63,6 +63,14 @@ export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = TRAITS;
 /** Every mode that is known, in this build or elsewhere, sorted. */
 export const BACKEND_MODES = Object.keys(TRAITS) as readonly BackendMode[];
 
+/** The entries of `nodePortAddresses` in effect in a mode, which decides what an unset list means. */
+export function nodePortEntries(
+  entries: readonly string[],
+  mode: BackendMode,
+): readonly string[] {
+  return entries.length === 0 ? MODE_TRAITS[mode].defaultNodePortAddresses : entries;
+}
+
 /** Traffic since the process began, in a mode that sees each connection. */
 export interface TrafficCounters {
   /** TCP connections taken from clients. */

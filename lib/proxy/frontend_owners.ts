@@ -8,15 +8,10 @@
 import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
-import type { Quarantined } from "./data_plane.ts";
-import {
-  type ContestedFrontend,
-  type FrontendRole,
-  type Precedence,
-  reportedContests,
-} from "./frontend.ts";
+import type { Quarantined } from "../controller/data_plane.ts";
+import { reportedContests } from "./frontend.ts";
+import type { ContestedFrontend, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
 import { type AskedHost, type KnownHost, KnownHosts } from "./known_hosts.ts";
-import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
@@ -212,7 +207,7 @@ export class FrontendOwners {
 /** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
   plan: Pick<ServicePlan, "contested" | "key" | "protocol">,
-): readonly Quarantined[] {
+): readonly Quarantined<ServicePortKey>[] {
   const { key, protocol } = plan;
   return reportedContests(plan).map(({ address, port, owner, why }) => {
     const frontend = frontendText(address, port, protocol);

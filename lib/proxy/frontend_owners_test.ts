@@ -4,9 +4,8 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { ownedAddresses } from "./frontend.ts";
+import { ownedAddresses, type ServicePlan } from "./service_plan.ts";
 import { contestedItems, FrontendOwners } from "./frontend_owners.ts";
-import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
 const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"];

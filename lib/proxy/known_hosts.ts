@@ -8,7 +8,7 @@
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { FrontendRole, RefusedFrontend } from "./frontend.ts";
+import type { FrontendRole, RefusedFrontend } from "./service_plan.ts";
 import type { ServicePortName } from "./service_port_name.ts";
 
 /** A machine that has an address. */

@@ -13,7 +13,6 @@ import {
   isLoopback,
   parseIpAddress,
 } from "../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "./backend.ts";
 import type { NodeState } from "./node_state.ts";
 
 /** Node ports on every address of the node, or only on addresses inside the ranges. */
@@ -40,14 +39,6 @@ export function nodePortAddressesFor(
   const cidrs = [...new Set(ofFamily.flat())];
   const matchesAll = ofFamily.length === 0 || cidrs.some((cidr) => prefixLengthOf(cidr) === 0);
   return matchesAll ? { kind: "all" } : { kind: "cidrs", cidrs };
-}
-
-/** The entries in effect in a mode, which decides what an unset list means. */
-export function nodePortEntries(
-  entries: readonly string[],
-  mode: BackendMode,
-): readonly string[] {
-  return entries.length === 0 ? MODE_TRAITS[mode].defaultNodePortAddresses : entries;
 }
 
 /** Whether a range of the setting contains 127.0.0.1. */

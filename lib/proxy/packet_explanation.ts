@@ -4,7 +4,7 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { EdgeSettings } from "./edge_settings.ts";
 import type { Endpoint, EndpointKey } from "./endpoint.ts";
-import type { FrontendRole, Precedence } from "./frontend.ts";
+import type { FrontendRole, Precedence } from "./service_plan.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";

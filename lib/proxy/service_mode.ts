@@ -10,10 +10,9 @@ import type {
   PacketCarrier,
   PacketExplanation,
 } from "./packet_explanation.ts";
-import type { FrontendRole } from "./frontend.ts";
+import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { EndpointKey } from "./endpoint.ts";
-import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { TrafficFigures } from "./service_traffic.ts";
 

@@ -1,12 +1,48 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
+import type { Port } from "../net/port.ts";
 import { admitsNode } from "./admitted_sources.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { type ContestedFrontend, ownedAddresses } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
 import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
 import type { Verdict } from "./verdict.ts";
+
+/** The field of the Service that gives it the address. */
+export type FrontendRole = "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort";
+
+/** A server of kube-relay that owns an address and port, as in {@linkcode AgentPort.server}. */
+interface OwningServer {
+  readonly server: string;
+}
+
+/** A frontend that no ServicePort may have on this node. */
+export interface RefusedFrontend {
+  readonly refusal: string;
+  /** Whether it is nothing to report: the other machine serves the frontend. */
+  readonly isUsual?: boolean;
+}
+
+/**
+ * A frontend that a ServicePort asks for and does not have: another one, or kube-relay itself, owns
+ * it, or none may.
+ */
+export interface ContestedFrontend {
+  readonly role: FrontendRole;
+  /** `undefined` = the node port, on every address. */
+  readonly address?: IpAddress;
+  readonly port: Port;
+  readonly owner: ServicePortKey | OwningServer | RefusedFrontend;
+  /** Why the owner has it; absent if no ServicePort owns it. */
+  readonly why?: Precedence;
+}
+
+/**
+ * What gives an address and port to one of two ServicePorts: it is a cluster IP, it is an address and not
+ * a node port, the age of the Service, or its name.
+ */
+export type Precedence = "cluster IP" | "address" | "age" | "name";
 
 /**
  * The decision for one ServicePort. Deeply read-only; keeps its identity while unchanged. It has each
@@ -109,6 +145,36 @@ function addressesOf(
     ...(annotations && { annotations }),
     ...(edge && { edge }),
   };
+}
+
+/** The addresses of a ServicePort without those that another one owns, and each address once. */
+export function ownedAddresses(
+  { clusterIp, externalIps, loadBalancerVips, nodePort }: Pick<
+    ServicePlan,
+    "clusterIp" | "externalIps" | "loadBalancerVips" | "nodePort"
+  >,
+  contested: readonly ContestedFrontend[] | undefined,
+): Pick<ServicePlan, "contested" | "externalIps" | "loadBalancerVips" | "nodePort"> {
+  const hasNodePort = nodePort !== undefined &&
+    !contested?.some(({ role, address }) => role === "NodePort" && address === undefined);
+  const rest = { ...(hasNodePort && { nodePort }), ...(contested && { contested }) };
+  if (externalIps.length + loadBalancerVips.length === 0) {
+    return { ...rest, externalIps, loadBalancerVips };
+  }
+  const own = (list: readonly IpAddress[], wanted: FrontendRole, others: readonly IpAddress[]) => {
+    const taken = new Set([clusterIp, ...others]);
+    // An external IP may be refused that the Service may have as a load balancer address.
+    for (const { role, address } of contested ?? []) {
+      if (role === wanted && address !== undefined) taken.add(address);
+    }
+    return list.some((address) => taken.has(address))
+      ? list.filter((address) => !taken.has(address))
+      : list;
+  };
+  const ownExternalIps = own(externalIps, "ExternalIP", []);
+  // An external IP that is also a load balancer address has no source ranges, as in kube-proxy.
+  const ownVips = own(loadBalancerVips, "LoadBalancer", ownExternalIps);
+  return { ...rest, externalIps: ownExternalIps, loadBalancerVips: ownVips };
 }
 
 function verdictsOf(

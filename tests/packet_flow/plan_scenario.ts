@@ -4,9 +4,9 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { BackendMode } from "../../lib/proxy/backend.ts";
+import { type BackendMode, nodePortEntries } from "../../lib/proxy/backend.ts";
 import { EndpointsChangeTracker } from "../../lib/proxy/endpoints_changes.ts";
-import { nodePortAddressesFor, nodePortEntries } from "../../lib/proxy/node_port_addresses.ts";
+import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { planProxy } from "../support/builders/plan_proxy.ts";
 import { applyChanges, createProxyState } from "../../lib/proxy/proxy_state.ts";

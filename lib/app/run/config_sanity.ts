@@ -12,8 +12,7 @@ import {
   isUnspecified,
   tryParseIpAddress,
 } from "../../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
+import { type BackendMode, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 
 /** The facts that the configuration is checked against. */
 export interface SanityContext {

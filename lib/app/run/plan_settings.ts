@@ -18,15 +18,11 @@ import {
 } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { AgentPort } from "../../proxy/agent_ports.ts";
-import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
 import { BGP_PORT, bgpHostOf } from "../../routing/bgp_plan.ts";
-import {
-  type NodePortAddresses,
-  nodePortAddressesFor,
-  nodePortEntries,
-} from "../../proxy/node_port_addresses.ts";
+import { type NodePortAddresses, nodePortAddressesFor } from "../../proxy/node_port_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";
 

@@ -9,8 +9,7 @@ import type { ServiceHealthServer } from "../../health/service_health_server.ts"
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
-import { type Backend, MODE_TRAITS } from "../../proxy/backend.ts";
-import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
+import { type Backend, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";

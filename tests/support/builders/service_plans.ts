@@ -7,10 +7,9 @@ import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort, type Protocol } from "../../../lib/net/port.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { ownedAddresses } from "../../../lib/proxy/frontend.ts";
+import { ownedAddresses, type ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { FrontendOwners } from "../../../lib/proxy/frontend_owners.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { type ServicePortKey, servicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../../lib/proxy/verdict.ts";
 
