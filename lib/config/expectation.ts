@@ -1,5 +1,4 @@
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
-import { formatDuration } from "../api/duration.ts";
 
 /** One invalid value. */
 export interface ValidationProblem {
@@ -28,26 +27,4 @@ export function checkCidr(expect: Expect, path: string, text: string): Cidr | un
     `Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found '${text}'`,
   );
   return cidr;
-}
-
-/** Expects a number within bounds. */
-export function checkRange(
-  expect: Expect,
-  path: string,
-  { value, from, to }: { value: number; from: number; to: number },
-): void {
-  expect(
-    value >= from && value <= to,
-    path,
-    `Expected a number from ${from} to ${to}, found ${value}`,
-  );
-}
-
-/** Expects a time of 0 or more. */
-export function checkTime(expect: Expect, path: string, milliseconds: number): void {
-  expect(
-    milliseconds >= 0,
-    path,
-    `Expected 0s or more, found ${formatDuration(milliseconds)}`,
-  );
 }

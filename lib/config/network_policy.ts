@@ -5,9 +5,6 @@
  * @module
  */
 import { type BlockValues, duration, flag, integer, text } from "./configuration_fields.ts";
-import { checkRange, type Expect } from "./expectation.ts";
-import { formatDuration } from "../api/duration.ts";
-import { didYouMean } from "../api/nearest_name.ts";
 
 /** The valid values of some fields; the first one is the default. */
 export const NETWORK_POLICY_CHOICES = {
@@ -47,27 +44,3 @@ export const NETWORK_POLICY_ENTRIES = {
 };
 
 export type NetworkPolicyConfiguration = BlockValues<typeof NETWORK_POLICY_ENTRIES>;
-
-/** Checks the block, even if it is disabled, because a flag may enable it. */
-export function checkNetworkPolicy(policy: NetworkPolicyConfiguration, expect: Expect): void {
-  for (const field of ["mode", "start", "deny"] as const) {
-    const choices: readonly string[] = NETWORK_POLICY_CHOICES[field];
-    const value = policy[field];
-    expect(
-      choices.includes(value),
-      `networkPolicy.${field}`,
-      `Expected one of ${choices.join(", ")}, found '${value}'${didYouMean(value, choices)}`,
-    );
-  }
-  for (const field of ["logPerMinute", "logGroup"] as const) {
-    const bounds = { from: 0, to: NETWORK_POLICY_LIMITS[field] };
-    checkRange(expect, `networkPolicy.${field}`, { value: policy[field], ...bounds });
-  }
-  const { minSyncPeriod } = policy;
-  const longest = NETWORK_POLICY_LIMITS.minSyncPeriod;
-  expect(
-    minSyncPeriod >= 0 && minSyncPeriod <= longest,
-    "networkPolicy.minSyncPeriod",
-    `Expected 0s up to ${formatDuration(longest)}, found ${formatDuration(minSyncPeriod)}`,
-  );
-}

@@ -1,19 +1,24 @@
-import { type Cidr, prefixLengthOf } from "../net/cidr.ts";
-import { type IpAddress, ipFamilyOf, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
+import { type Cidr, cidrFamilyOf, prefixLengthOf } from "../net/cidr.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  isUnspecified,
+  tryParseIpAddress,
+} from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
+import { type ImportedPrefix, LONGEST_PREFIX, type PeerImports } from "../routing/bgp_plan.ts";
 import { peerName } from "../routing/node_bgp.ts";
 import type { BgpSettings, ConfiguredPeer } from "../routing/routing_settings.ts";
 import { checkCidr, type Expect } from "./expectation.ts";
-import { parsePeerImports } from "./parse_peer_imports.ts";
 import { parseSelector } from "./parse_pools.ts";
-import type { BgpConfiguration, PeerConfiguration } from "./routing.ts";
-import { DEFAULT_PEER } from "./routing.ts";
-
-/** A value, its place in the configuration, and the collector of problems. */
-interface Place {
-  readonly path: string;
-  readonly expect: Expect;
-}
+import {
+  type BgpConfiguration,
+  DEFAULT_PEER,
+  type ImportedPrefixConfiguration,
+  type PeerConfiguration,
+  type PeerImportConfiguration,
+} from "./routing.ts";
 
 /** AS numbers that stand for others or are reserved (RFC 6793, RFC 7300). */
 const UNUSABLE_AS: readonly number[] = [0, 23_456, 65_535, 4_294_967_295];
@@ -21,50 +26,60 @@ const UNUSABLE_AS: readonly number[] = [0, 23_456, 65_535, 4_294_967_295];
 const NAME = /^[A-Za-z][A-Za-z0-9_]{0,54}$/;
 /** Longest path of a Unix socket in bytes, without the zero at its end. */
 const LONGEST_SOCKET_PATH = 107;
+const LONGEST_PATH = 4_095;
 
 /** Parses the block `routing.bgp` and reports each invalid value. */
 export function parseBgp(bgp: BgpConfiguration, expect: Expect): BgpSettings {
+  const at = "routing.bgp";
   const { localAs, routerId, advertise, localPreference, imports } = bgp;
-  if (localAs !== 0) checkAs(localAs, { path: "routing.bgp.localAs", expect });
-  if (routerId !== "") checkRouterId(routerId, expect);
-  const externalIpRanges = parseCidrs(bgp.externalIpRanges, {
-    path: "routing.bgp.externalIpRanges",
-    expect,
-  });
+  if (localAs !== 0) checkAs(localAs, `${at}.localAs`, expect);
+  const router = tryParseIpAddress(routerId);
+  expect(
+    routerId === "" || router === routerId && ipFamilyOf(router) === "IPv4" &&
+        !isUnspecified(router),
+    `${at}.routerId`,
+    `Expected an IPv4 address such as 192.0.2.1, also for IPv6, found '${routerId}'`,
+  );
+  const externalIpRanges = parseCidrs(bgp.externalIpRanges, `${at}.externalIpRanges`, expect);
   expect(
     !advertise.externalIps || externalIpRanges.length > 0,
-    "routing.bgp.externalIpRanges",
+    `${at}.externalIpRanges`,
     "Expected at least one CIDR, since advertise.externalIps is true; found none. Every user who may " +
       "create Services chooses their external IPs",
   );
+  const peers = parsePeers(bgp.peers, expect);
+  checkCommunities(bgp.communities, `${at}.communities`, expect, [2, 65_535, "64512:100"]);
+  checkCommunities(bgp.largeCommunities, `${at}.largeCommunities`, expect, [
+    ...[3, 4_294_967_295] as const,
+    "64512:1:100",
+  ]);
+  const external = parseCidrs(imports.external, `${at}.imports.external`, expect);
+  expect(
+    external.every((cidr) => prefixLengthOf(cidr) > 0),
+    `${at}.imports.external`,
+    "Expected ranges of routes, found all addresses; set imports.defaultRoute to accept a default " +
+      "route",
+  );
+  checkPath(bgp.controlSocket, `${at}.controlSocket`, expect, LONGEST_SOCKET_PATH);
+  checkPath(bgp.configFile, `${at}.configFile`, expect);
   return {
     ...(localAs !== 0 && { localAs }),
     ...(routerId !== "" && { routerId }),
     mesh: bgp.mesh,
     nodeAnnotations: bgp.nodeAnnotations,
-    peers: parsePeers(bgp.peers, expect),
+    peers,
     advertise,
     externalIpRanges,
-    communities: parseCommunities(bgp.communities, {
-      ...{ path: "routing.bgp.communities", expect },
-      ...{ parts: 2, most: 65_535, example: "64512:100" },
-    }),
-    largeCommunities: parseCommunities(bgp.largeCommunities, {
-      ...{ path: "routing.bgp.largeCommunities", expect },
-      ...{ parts: 3, most: 4_294_967_295, example: "64512:1:100" },
-    }),
+    communities: bgp.communities,
+    largeCommunities: bgp.largeCommunities,
     ...(localPreference !== 0 && { localPreference }),
-    imports: { ...imports, external: parseImports(imports.external, expect) },
-    controlSocket: checkPath(bgp.controlSocket, {
-      path: "routing.bgp.controlSocket",
-      expect,
-      most: LONGEST_SOCKET_PATH,
-    }),
-    configFile: checkPath(bgp.configFile, { path: "routing.bgp.configFile", expect }),
+    imports: { ...imports, external },
+    controlSocket: bgp.controlSocket,
+    configFile: bgp.configFile,
   };
 }
 
-function checkAs(as: number, { path, expect }: Place): void {
+function checkAs(as: number, path: string, expect: Expect): void {
   expect(
     !UNUSABLE_AS.includes(as),
     path,
@@ -72,39 +87,16 @@ function checkAs(as: number, { path, expect }: Place): void {
   );
 }
 
-function checkRouterId(routerId: string, expect: Expect): void {
-  const address = tryParseIpAddress(routerId);
-  expect(
-    address === routerId && ipFamilyOf(address) === "IPv4" && !isUnspecified(address),
-    "routing.bgp.routerId",
-    `Expected an IPv4 address such as 192.0.2.1, also for IPv6, found '${routerId}'`,
-  );
-}
-
-function parseCidrs(texts: readonly string[], { path, expect }: Place): readonly Cidr[] {
+function parseCidrs(texts: readonly string[], path: string, expect: Expect): readonly Cidr[] {
   return texts.flatMap((text, index) => checkCidr(expect, `${path}.${index}`, text) ?? []);
 }
 
-function parseImports(texts: readonly string[], expect: Expect): readonly Cidr[] {
-  const path = "routing.bgp.imports.external";
-  const cidrs = parseCidrs(texts, { path, expect });
-  expect(
-    cidrs.every((cidr) => prefixLengthOf(cidr) > 0),
-    path,
-    "Expected ranges of routes, found all addresses; set imports.defaultRoute to accept a default " +
-      "route",
-  );
-  return cidrs;
-}
-
-function parseCommunities(
+function checkCommunities(
   texts: readonly string[],
-  { path, expect, parts, most, example }: Place & {
-    readonly parts: number;
-    readonly most: number;
-    readonly example: string;
-  },
-): readonly string[] {
+  path: string,
+  expect: Expect,
+  [parts, most, example]: readonly [parts: number, most: number, example: string],
+): void {
   for (const [index, text] of texts.entries()) {
     const numbers = text.split(":");
     expect(
@@ -114,13 +106,9 @@ function parseCommunities(
       `Expected ${parts} numbers from 0 to ${most} such as ${example}, found '${text}'`,
     );
   }
-  return texts;
 }
 
-function checkPath(
-  value: string,
-  { path, expect, most = 4_095 }: Place & { readonly most?: number },
-): string {
+function checkPath(value: string, path: string, expect: Expect, most = LONGEST_PATH): void {
   const { length } = new TextEncoder().encode(value);
   expect(
     // BIRD's configuration and its control protocol are lines.
@@ -129,39 +117,29 @@ function checkPath(
     `Expected an absolute path of at most ${most} bytes without quotes and line breaks, found ` +
       `'${value}'`,
   );
-  return value;
 }
 
-function parsePeers(
-  given: BgpConfiguration["peers"],
-  expect: Expect,
-): readonly ConfiguredPeer[] {
+function parsePeers(given: BgpConfiguration["peers"], expect: Expect): readonly ConfiguredPeer[] {
   const names = new Set<string>();
   const targets = new Set<string>();
   return given.flatMap((entry, index) => {
-    const place = { path: `routing.bgp.peers.${index}`, expect };
-    const configuration = typeof entry === "string" ? peerOfText(entry, place) : entry;
-    const peer = configuration && parsePeer(configuration, place);
+    const path = `routing.bgp.peers.${index}`;
+    const configuration = typeof entry === "string" ? peerOfText(entry, path, expect) : entry;
+    const peer = configuration && parsePeer(configuration, path, expect);
     if (!peer) return [];
-    const target = `${peer.address} ${peer.port}`;
-    expect(
-      !targets.has(target),
-      place.path,
-      `Expected each peer once, found ${peer.address} port ${peer.port} again`,
-    );
-    expect(
-      !names.has(peer.name),
-      place.path,
-      `Expected each name once, found '${peer.name}' again`,
-    );
-    names.add(peer.name);
+    const { name, address, port } = peer;
+    const target = `${address} ${port}`;
+    const again = `Expected each peer once, found ${address} port ${port} again`;
+    expect(!targets.has(target), path, again);
+    expect(!names.has(name), path, `Expected each name once, found '${name}' again`);
+    names.add(name);
     targets.add(target);
     return [peer];
   });
 }
 
 /** Parses `AS@ADDRESS` or `AS@ADDRESS:PORT`, with brackets around IPv6 before a port. */
-function peerOfText(text: string, { path, expect }: Place): PeerConfiguration | undefined {
+function peerOfText(text: string, path: string, expect: Expect): PeerConfiguration | undefined {
   const [, as, rest = ""] = /^(\d{1,10})@(.+)$/.exec(text) ?? [];
   const [, bracketed, dotted, digits] = /^(?:\[([^\]]+)\]|([\d.]+)):(\d+)$/.exec(rest) ?? [];
   const address = tryParseIpAddress(bracketed ?? dotted ?? rest);
@@ -178,46 +156,41 @@ function peerOfText(text: string, { path, expect }: Place): PeerConfiguration | 
 
 function parsePeer(
   configuration: PeerConfiguration,
-  { path, expect }: Place,
+  path: string,
+  expect: Expect,
 ): ConfiguredPeer | undefined {
-  const address = parseAddress(configuration.address, { path: `${path}.address`, expect });
+  const { as, port, localAddress: local, otherNextHop: hop, bothFamilies, passwordFile } =
+    configuration;
+  const address = parseAddress(configuration.address, `${path}.address`, expect);
   if (address === undefined) return undefined;
-  const { localAddress: local, passwordFile, multihopTtl, gracefulRestartSeconds } = configuration;
-  checkAs(configuration.as, { path: `${path}.as`, expect });
+  const family = ipFamilyOf(address);
+  checkAs(as, `${path}.as`, expect);
   const localAddress = local === ""
     ? undefined
-    : parseAddress(local, { path: `${path}.localAddress`, expect });
+    : parseAddress(local, `${path}.localAddress`, expect);
   expect(
-    localAddress === undefined || ipFamilyOf(localAddress) === ipFamilyOf(address),
+    localAddress === undefined || ipFamilyOf(localAddress) === family,
     `${path}.localAddress`,
-    `Expected an ${ipFamilyOf(address)} address, as that of the peer, found '${local}'`,
+    `Expected an ${family} address, as that of the peer, found '${local}'`,
   );
-  const { bothFamilies, otherNextHop: hop } = configuration;
-  const otherNextHop = hop === ""
-    ? undefined
-    : parseAddress(hop, { path: `${path}.otherNextHop`, expect });
+  const otherNextHop = hop === "" ? undefined : parseAddress(hop, `${path}.otherNextHop`, expect);
   expect(
-    otherNextHop === undefined || bothFamilies && ipFamilyOf(otherNextHop) !== ipFamilyOf(address),
+    otherNextHop === undefined || bothFamilies && ipFamilyOf(otherNextHop) !== family,
     `${path}.otherNextHop`,
     `Expected an address of the family that ${address} does not have, together with ` +
       `bothFamilies: true, found '${hop}'`,
   );
-  if (passwordFile !== "") checkPath(passwordFile, { path: `${path}.passwordFile`, expect });
+  if (passwordFile !== "") checkPath(passwordFile, `${path}.passwordFile`, expect);
   const name = configuration.name === "" ? peerName(address) : configuration.name;
   expect(
     NAME.test(name),
     `${path}.name`,
     `Expected at most 55 letters, digits and '_' after a letter, found '${name}'`,
   );
-  const nodeSelector = parseSelector(configuration.nodeSelector, {
-    path: `${path}.nodeSelector`,
-    expect,
-  });
+  const nodeSelector = parseSelector(configuration.nodeSelector, `${path}.nodeSelector`, expect);
+  const { multihopTtl, gracefulRestartSeconds, import: given } = configuration;
   return {
-    name,
-    address,
-    port: configuration.port as Port,
-    as: configuration.as,
+    ...{ name, address, as, port: port as Port },
     ...(localAddress && { localAddress }),
     ...(passwordFile !== "" && { passwordFile }),
     ...(multihopTtl !== 0 && { multihopTtl }),
@@ -228,18 +201,80 @@ function parsePeer(
     nextHopSelf: configuration.nextHopSelf,
     ...(bothFamilies && { bothFamilies }),
     ...(otherNextHop && { otherNextHop }),
-    ...(configuration.import && {
-      import: parsePeerImports(configuration.import, {
-        ...{ path: `${path}.import`, expect, family: ipFamilyOf(address) },
-      }),
-    }),
+    ...(given && { import: parseImports(given, family, `${path}.import`, expect) }),
     ...(nodeSelector && { nodeSelector }),
   };
 }
 
-function parseAddress(text: string, { path, expect }: Place): IpAddress | undefined {
+function parseAddress(text: string, path: string, expect: Expect): IpAddress | undefined {
   const address = tryParseIpAddress(text);
   const isUsable = address !== undefined && !isUnspecified(address);
   expect(isUsable, path, `Expected an IP address such as 192.0.2.1, found '${text}'`);
   return isUsable ? address : undefined;
+}
+
+/** Parses what is accepted from a peer. */
+function parseImports(
+  { prefixes, clusterPrefixes, defaultRoute }: PeerImportConfiguration,
+  family: IpFamily,
+  path: string,
+  expect: Expect,
+): PeerImports {
+  const parse = (given: PeerImportConfiguration["prefixes"], path: string) =>
+    given.flatMap((entry, index): ImportedPrefix[] => {
+      const isText = typeof entry === "string";
+      const at = `${path}.${index}`;
+      const { prefix: text, ...lengths } = isText
+        ? { prefix: entry, minLength: 0, maxLength: 0 }
+        : entry;
+      const prefix = parsePrefix(text, family, isText ? at : `${at}.prefix`, expect);
+      return prefix ? [{ prefix, ...parseLengths(lengths, prefix, at, expect) }] : [];
+    });
+  return {
+    prefixes: parse(prefixes, `${path}.prefixes`),
+    clusterPrefixes: parse(clusterPrefixes, `${path}.clusterPrefixes`),
+    defaultRoute,
+  };
+}
+
+/** A session carries the prefixes of the family of its addresses. */
+function parsePrefix(
+  text: string,
+  family: IpFamily,
+  path: string,
+  expect: Expect,
+): Cidr | undefined {
+  const prefix = checkCidr(expect, path, text);
+  const isUsable = prefix !== undefined && cidrFamilyOf(prefix) === family;
+  expect(
+    prefix === undefined || isUsable,
+    path,
+    `Expected an ${family} prefix, as the address of the peer, found '${text}'`,
+  );
+  return isUsable ? prefix : undefined;
+}
+
+function parseLengths(
+  { minLength, maxLength }: Omit<ImportedPrefixConfiguration, "prefix">,
+  prefix: Cidr,
+  path: string,
+  expect: Expect,
+): Omit<ImportedPrefix, "prefix"> {
+  const [own, longest] = [prefixLengthOf(prefix), LONGEST_PREFIX[cidrFamilyOf(prefix)]];
+  expect(
+    own > 0 || minLength > 0,
+    path,
+    `Expected a minLength of 1 or more for ${prefix}, found none; set defaultRoute to accept a ` +
+      "default route",
+  );
+  const check = (field: string, value: number, from: number) =>
+    expect(
+      value === 0 || value >= from && value <= longest,
+      `${path}.${field}`,
+      `Expected a number from ${from} to ${longest} for ${prefix}, found ${value}`,
+    );
+  check("minLength", minLength, own);
+  const least = Math.max(own, minLength);
+  check("maxLength", maxLength, least);
+  return { minLength: least, maxLength: maxLength || longest };
 }

@@ -1,3 +1,4 @@
+import { didYouMean } from "../api/nearest_name.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { type AddressRange, tryParseAddressRange } from "../net/address_range.ts";
 import { type LabelSelector, parseLabelSelector } from "../policy/label_selector.ts";
@@ -8,14 +9,13 @@ import {
   UNUSABLE_RANGES,
 } from "../routing/address_pool.ts";
 import type { Expect } from "./expectation.ts";
-import { didYouMean } from "../api/nearest_name.ts";
 import {
+  DEFAULT_POOL,
   type PoolConfiguration,
   ROUTING_CHOICES,
   type RoutingConfiguration,
   type SelectorConfiguration,
 } from "./routing.ts";
-import { DEFAULT_POOL } from "./routing.ts";
 
 const NAME = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
 
@@ -27,17 +27,14 @@ interface PlacedRange extends AddressRange {
 }
 
 /** Parses the pools and reports each invalid value. */
-export function parsePools(
-  routing: RoutingConfiguration,
-  expect: Expect,
-): readonly AddressPool[] {
+export function parsePools(routing: RoutingConfiguration, expect: Expect): readonly AddressPool[] {
   const ranges: PlacedRange[] = [];
   const pools = new Map<string, AddressPool>();
   for (const [index, given] of routing.pools.entries()) {
     const path = `routing.pools.${index}`;
     const isText = typeof given === "string";
-    const configuration = isText ? poolOfText(given) : given;
-    const { name } = configuration;
+    const pool = isText ? poolOfText(given) : given;
+    const { name, addresses } = pool;
     expect(
       NAME.test(name),
       isText ? path : `${path}.name`,
@@ -46,10 +43,18 @@ export function parsePools(
     );
     const known = pools.get(name);
     expect(known === undefined || isText, path, `Expected each pool once, found '${name}' again`);
-    const own = parseRanges(configuration, { path, isText, expect });
+    expect(addresses.length > 0, `${path}.addresses`, "Expected at least one range, found none");
+    const own = addresses.flatMap((text, index) => {
+      const place = isText ? path : `${path}.addresses.${index}`;
+      const range = parseRange(text, place, expect);
+      return range ? [{ ...range, path: place, pool: name, text }] : [];
+    });
     for (const range of own) ranges.push(range);
-    const pool = known ?? parsePool(configuration, { path, expect, routing });
-    pools.set(name, { ...pool, ranges: [...known?.ranges ?? [], ...own.map(plainRange)] });
+    const plain = own.map(({ family, first, last }) => ({ family, first, last }));
+    pools.set(name, {
+      ...known ?? parsePool(pool, routing, path, expect),
+      ranges: [...known?.ranges ?? [], ...plain],
+    });
   }
   checkOverlaps(ranges, expect);
   return [...pools.values()];
@@ -58,52 +63,33 @@ export function parsePools(
 /** Parses `NAME=ADDRESSES` or `ADDRESSES`. */
 function poolOfText(text: string): PoolConfiguration {
   const equals = text.indexOf("=");
-  const addresses = [text.slice(equals + 1).trim()];
-  return equals < 0
-    ? { ...DEFAULT_POOL, addresses }
-    : { ...DEFAULT_POOL, name: text.slice(0, equals).trim(), addresses };
+  return {
+    ...DEFAULT_POOL,
+    ...(equals >= 0 && { name: text.slice(0, equals).trim() }),
+    addresses: [text.slice(equals + 1).trim()],
+  };
 }
 
-function plainRange({ family, first, last }: PlacedRange): AddressRange {
-  return { family, first, last };
-}
-
-function parseRanges(
-  { name, addresses }: PoolConfiguration,
-  { path, isText, expect }: {
-    readonly path: string;
-    readonly isText: boolean;
-    readonly expect: Expect;
-  },
-): readonly PlacedRange[] {
-  expect(addresses.length > 0, `${path}.addresses`, "Expected at least one range, found none");
-  return addresses.flatMap((text, index) => {
-    const place = isText ? path : `${path}.addresses.${index}`;
-    const range = tryParseAddressRange(text);
-    expect(
-      range !== undefined,
-      place,
-      `Expected a CIDR such as 192.0.2.0/24 or a range such as 192.0.2.10-192.0.2.20, found '${text}'`,
-    );
-    if (range === undefined) return [];
-    expect(
-      !UNUSABLE_RANGES.some((other) => overlap(range, other)),
-      place,
-      "Expected addresses that are not unspecified, loopback, link-local, multicast or reserved, " +
-        `found '${text}'`,
-    );
-    return [{ ...range, path: place, pool: name, text }];
-  });
+function parseRange(text: string, path: string, expect: Expect): AddressRange | undefined {
+  const range = tryParseAddressRange(text);
+  expect(
+    range !== undefined,
+    path,
+    `Expected a CIDR such as 192.0.2.0/24 or a range such as 192.0.2.10-192.0.2.20, found '${text}'`,
+  );
+  expect(
+    range === undefined || !UNUSABLE_RANGES.some((other) => overlap(range, other)),
+    path,
+    "Expected addresses that are not unspecified, loopback, link-local, multicast or reserved, " +
+      `found '${text}'`,
+  );
+  return range;
 }
 
 /** An address in two pools would have two rules. */
 function checkOverlaps(ranges: readonly PlacedRange[], expect: Expect): void {
   const sorted = ranges.toSorted((left, right) =>
-    left.family !== right.family
-      ? left.family < right.family ? -1 : 1
-      : left.first < right.first
-      ? -1
-      : 1
+    left.family.localeCompare(right.family) || (left.first < right.first ? -1 : 1)
   );
   let widest: PlacedRange | undefined;
   for (const range of sorted) {
@@ -122,11 +108,9 @@ function checkOverlaps(ranges: readonly PlacedRange[], expect: Expect): void {
 
 function parsePool(
   { name, autoAssign, announce: given, ...selectors }: PoolConfiguration,
-  { path, expect, routing }: {
-    readonly path: string;
-    readonly expect: Expect;
-    readonly routing: RoutingConfiguration;
-  },
+  routing: RoutingConfiguration,
+  path: string,
+  expect: Expect,
 ): Omit<AddressPool, "ranges"> {
   const announce = given === "" ? routing.announce : given;
   const field = given === "" ? "routing.announce" : `${path}.announce`;
@@ -143,7 +127,7 @@ function parsePool(
   );
   const found: Record<string, LabelSelector> = {};
   for (const field of ["namespaceSelector", "serviceSelector", "nodeSelector"] as const) {
-    const selector = parseSelector(selectors[field], { path: `${path}.${field}`, expect });
+    const selector = parseSelector(selectors[field], `${path}.${field}`, expect);
     if (selector) found[field] = selector;
   }
   return { name, autoAssign, announce: announce as AnnounceMethod, ...found };
@@ -152,7 +136,8 @@ function parsePool(
 /** Parses a selector; `undefined` stands for one that selects everything. */
 export function parseSelector(
   selector: SelectorConfiguration | null | undefined,
-  { path, expect }: { readonly path: string; readonly expect: Expect },
+  path: string,
+  expect: Expect,
 ): LabelSelector | undefined {
   if (!selector) return undefined;
   const { matchLabels, matchExpressions = [] } = selector;
@@ -166,15 +151,10 @@ export function parseSelector(
         : `Expected nothing for the operator ${operator}, found values`,
     );
   }
-  const problems = new ProblemCollector("KubeProxyConfiguration", path);
+  const expressions = matchExpressions
+    .map(({ key, operator, values }) => ({ key, operator, ...(values && { values }) }));
   return parseLabelSelector(
-    { ...(matchLabels && { matchLabels }), matchExpressions: matchExpressions.map(asRead) },
-    { path, problems },
+    { ...(matchLabels && { matchLabels }), matchExpressions: expressions },
+    { path, problems: new ProblemCollector("KubeProxyConfiguration", path) },
   );
-}
-
-function asRead(
-  { key, operator, values }: NonNullable<SelectorConfiguration["matchExpressions"]>[number],
-) {
-  return { key, operator, ...(values && { values }) };
 }

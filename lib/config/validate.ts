@@ -1,31 +1,29 @@
+import { formatDuration } from "../api/duration.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
-import { blocksOf, DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
-import { formatDuration } from "../api/duration.ts";
 import {
-  checkCidr,
-  checkRange,
-  checkTime,
-  collectProblems,
-  type Expect,
-  type ValidationProblem,
-} from "./expectation.ts";
-import { checkFeatureGates } from "./feature_gates.ts";
+  blocksOf,
+  DETECT_LOCAL_MODES,
+  type KubeProxyConfiguration,
+  LOG_FORMATS,
+} from "./configuration.ts";
+import { checkCidr, collectProblems, type Expect, type ValidationProblem } from "./expectation.ts";
+import { checkFeatureGates, featureEnabled } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
-import { didYouMean } from "../api/nearest_name.ts";
-import { checkLogging } from "./check_logging.ts";
-import { checkNetworkPolicy } from "./network_policy.ts";
+import { NETWORK_POLICY_CHOICES, NETWORK_POLICY_LIMITS } from "./network_policy.ts";
 import { parseRouting } from "./parse_routing.ts";
 
 /** The release before this configuration's release: its hidden metrics may be shown. */
 const PREVIOUS_RELEASE = "1.35";
-
 /** A full sync runs once an hour, so a longer minimum between two syncs would never be met. */
 const LONGEST_MIN_SYNC_MS = 3_600_000;
-
+const LARGEST_INT32 = 2 ** 31 - 1;
 /** Names in nodePortAddresses: `primary` of 1.36, the others of KEP-6032. */
 const NODE_PORT_WORDS: readonly string[] = ["primary", "localhost", "all"];
+/** A Kubernetes quantity: a number with a decimal or binary suffix, or an exponent. */
+const QUANTITY = /^[+-]?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?$/;
 
 /**
  * Returns all problems of a configuration whose types are valid: ranges, addresses, contradictions.
@@ -36,24 +34,122 @@ export function validateConfiguration(
 ): readonly ValidationProblem[] {
   const problems: ValidationProblem[] = [];
   const expect = collectProblems(problems);
-  checkConnection(configuration, expect);
-  checkLogging(configuration, expect);
-  checkAddresses(configuration, expect);
-  checkLimits(configuration, expect);
-  checkPeriods(configuration, expect);
-  checkLocalTraffic(configuration, expect);
-  checkNodePorts(configuration, expect);
-  checkNetworkPolicy(configuration.networkPolicy, expect);
-  parseRouting(configuration.routing, expect);
-  return problems;
-}
-
-function checkConnection(configuration: KubeProxyConfiguration, expect: Expect): void {
+  const checks = makeChecks(configuration, expect);
   for (const { name, message } of checkFeatureGates(configuration.featureGates).problems) {
     expect(false, `featureGates.${name}`, message);
   }
   const { burst } = configuration.clientConnection;
   expect(burst >= 0, "clientConnection.burst", `Expected 0 or more, found ${burst}`);
+  checkLogging(configuration, expect, checks);
+  checkAddresses(configuration, expect);
+  checks.range("iptables.masqueradeBit", 0, 31);
+  const blocks = blocksOf(configuration.mode);
+  if (blocks.includes("nftables")) checks.range("nftables.masqueradeBit", 0, 31);
+  checks.range("oomScoreAdj", -1000, 1000);
+  for (const field of ["maxPerCore", "min"]) checks.range(`conntrack.${field}`, 0, LARGEST_INT32);
+  for (const field of ["tcpEstablished", "tcpCloseWait", "udp"]) {
+    checks.time(`conntrack.${field}Timeout`, isNotNegative, "0s or more");
+  }
+  checks.time("conntrack.udpStreamTimeout", isNotNegative, "0s or more");
+  checkPeriods(configuration, expect, checks);
+  checkLocalTraffic(configuration, expect, checks);
+  checkNodePorts(configuration, expect);
+  // Even if the extensions are disabled, because a flag may enable them.
+  for (const field of ["mode", "start", "deny"] as const) {
+    checks.choice(`networkPolicy.${field}`, NETWORK_POLICY_CHOICES[field]);
+  }
+  const { logPerMinute, logGroup, minSyncPeriod: longest } = NETWORK_POLICY_LIMITS;
+  checks.range("networkPolicy.logPerMinute", 0, logPerMinute);
+  checks.range("networkPolicy.logGroup", 0, logGroup);
+  const isRight = (ms: number) => ms >= 0 && ms <= longest;
+  checks.time("networkPolicy.minSyncPeriod", isRight, `0s up to ${formatDuration(longest)}`);
+  parseRouting(configuration.routing, expect);
+  return problems;
+}
+
+/** The checks that need only a field and its bounds. */
+function makeChecks(configuration: object, expect: Expect) {
+  const valueOf = (path: string): unknown =>
+    path.split(".").reduce<unknown>((block, name) => Object(block)[name], configuration);
+  return {
+    range(path: string, from: number, to: number): void {
+      const value = valueOf(path) as number;
+      const message = `Expected a number from ${from} to ${to}, found ${value}`;
+      expect(value >= from && value <= to, path, message);
+    },
+    /** `bounds` says what is right; times are milliseconds. */
+    time(path: string, isRight: (ms: number) => boolean, bounds: string): void {
+      const ms = valueOf(path) as number;
+      expect(isRight(ms), path, `Expected ${bounds}, found ${formatDuration(ms)}`);
+    },
+    choice(path: string, choices: readonly string[]): void {
+      const value = valueOf(path) as string;
+      const message = `Expected one of ${choices.join(", ")}, found '${value}'`;
+      expect(choices.includes(value), path, message + didYouMean(value, choices));
+    },
+  };
+}
+
+type Checks = ReturnType<typeof makeChecks>;
+
+function isNotNegative(ms: number): boolean {
+  return ms >= 0;
+}
+
+function isPositive(ms: number): boolean {
+  return ms > 0;
+}
+
+/** By the rules of Kubernetes' component-base. */
+function checkLogging(
+  configuration: KubeProxyConfiguration,
+  expect: Expect,
+  checks: Checks,
+): void {
+  const { format, vmodule, options } = configuration.logging;
+  const at = "logging.format";
+  const hint = didYouMean(format, LOG_FORMATS);
+  expect(LOG_FORMATS.includes(format), at, `Expected text or json, found '${format}'${hint}`);
+  expect(
+    format !== "json" || featureEnabled(configuration, "LoggingBetaOptions"),
+    at,
+    "Expected text, since feature gate LoggingBetaOptions is off; found 'json'",
+  );
+  checks.time("logging.flushFrequency", isPositive, "a time above 0");
+  checks.range("logging.verbosity", 0, LARGEST_INT32);
+  expect(
+    format !== "json" || vmodule.length === 0,
+    "logging.vmodule",
+    "Expected nothing together with logging.format json, found a list",
+  );
+  vmodule.forEach(({ filePattern }, index) => {
+    const path = `logging.vmodule.${index}`;
+    expect(
+      /^[^=,]+$/.test(filePattern),
+      `${path}.filePattern`,
+      `Expected a pattern without '=' and ',', found '${filePattern}'`,
+    );
+    checks.range(`${path}.verbosity`, 0, LARGEST_INT32);
+  });
+  const isOpen = featureEnabled(configuration, "LoggingAlphaOptions");
+  const because = "since feature gate LoggingAlphaOptions is off";
+  for (const format of ["text", "json"] as const) {
+    const { splitStream, infoBufferSize: size } = options[format];
+    const path = `logging.options.${format}`;
+    const isQuantity = QUANTITY.test(size);
+    const wanted = `Expected a quantity such as 0 or 64Ki, found '${size}'`;
+    expect(isQuantity, `${path}.infoBufferSize`, wanted);
+    expect(
+      isOpen || !splitStream,
+      `${path}.splitStream`,
+      `Expected false, ${because}; found true`,
+    );
+    expect(
+      isOpen || !isQuantity || /^[+-]?[0.]+\D*$/.test(size),
+      `${path}.infoBufferSize`,
+      `Expected 0, ${because}; found ${size}`,
+    );
+  }
 }
 
 function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): void {
@@ -86,70 +182,50 @@ function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): 
   );
 }
 
-function checkLimits(configuration: KubeProxyConfiguration, expect: Expect): void {
-  const { iptables, nftables, mode, oomScoreAdj, conntrack } = configuration;
-  checkRange(expect, "iptables.masqueradeBit", { value: iptables.masqueradeBit, from: 0, to: 31 });
-  if (blocksOf(mode).includes("nftables")) {
-    const value = nftables.masqueradeBit;
-    checkRange(expect, "nftables.masqueradeBit", { value, from: 0, to: 31 });
-  }
-  checkRange(expect, "oomScoreAdj", { value: oomScoreAdj, from: -1000, to: 1000 });
-  for (const field of ["maxPerCore", "min"] as const) {
-    checkRange(expect, `conntrack.${field}`, { value: conntrack[field], from: 0, to: 2 ** 31 - 1 });
-  }
-  const timeouts = [
-    "tcpEstablishedTimeout",
-    "tcpCloseWaitTimeout",
-    "udpTimeout",
-    "udpStreamTimeout",
-  ] as const;
-  for (const field of timeouts) checkTime(expect, `conntrack.${field}`, conntrack[field]);
-}
-
-function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect): void {
-  const { mode, ipvs, configSyncPeriod } = configuration;
-  for (const block of blocksOf(mode)) {
-    const { syncPeriod, minSyncPeriod } = configuration[block];
-    expect(
-      syncPeriod > 0,
-      `${block}.syncPeriod`,
-      `Expected a time above 0, found ${formatDuration(syncPeriod)}`,
-    );
+function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect, checks: Checks): void {
+  const blocks = blocksOf(configuration.mode);
+  for (const block of blocks) {
+    const { syncPeriod } = configuration[block];
+    checks.time(`${block}.syncPeriod`, isPositive, "a time above 0");
     const longest = syncPeriod > 0 ? Math.min(syncPeriod, LONGEST_MIN_SYNC_MS) : Infinity;
     const bound = longest === syncPeriod ? "the syncPeriod of " : "";
-    expect(
-      minSyncPeriod >= 0 && minSyncPeriod <= longest,
+    checks.time(
       `${block}.minSyncPeriod`,
-      `Expected 0s up to ${bound}${formatDuration(Math.min(longest, LONGEST_MIN_SYNC_MS))}, ` +
-        `found ${formatDuration(minSyncPeriod)}`,
+      (ms) => ms >= 0 && ms <= longest,
+      `0s up to ${bound}${formatDuration(Math.min(longest, LONGEST_MIN_SYNC_MS))}`,
     );
   }
-  expect(
-    configSyncPeriod > 0,
-    "configSyncPeriod",
-    `Expected a time above 0, found ${formatDuration(configSyncPeriod)}`,
-  );
-  if (!blocksOf(mode).includes("ipvs")) return;
-  for (const field of ["tcpTimeout", "tcpFinTimeout", "udpTimeout"] as const) {
-    checkTime(expect, `ipvs.${field}`, ipvs[field]);
+  checks.time("configSyncPeriod", isPositive, "a time above 0");
+  if (!blocks.includes("ipvs")) return;
+  for (const field of ["tcp", "tcpFin", "udp"]) {
+    checks.time(`ipvs.${field}Timeout`, isNotNegative, "0s or more");
   }
-  ipvs.excludeCIDRs.forEach((text, index) => checkCidr(expect, `ipvs.excludeCIDRs.${index}`, text));
+  configuration.ipvs.excludeCIDRs
+    .forEach((text, index) => checkCidr(expect, `ipvs.excludeCIDRs.${index}`, text));
 }
 
-function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect): void {
-  const { detectLocalMode: mode, detectLocal, clusterCIDR } = configuration;
-  expect(
-    DETECT_LOCAL_MODES.includes(mode),
-    "detectLocalMode",
-    `Expected one of ${DETECT_LOCAL_MODES.join(", ")}, found '${mode}'` +
-      didYouMean(mode, DETECT_LOCAL_MODES),
-  );
+function checkLocalTraffic(
+  { detectLocalMode: mode, detectLocal, clusterCIDR }: KubeProxyConfiguration,
+  expect: Expect,
+  checks: Checks,
+): void {
+  checks.choice("detectLocalMode", DETECT_LOCAL_MODES);
   const names = [
     ["BridgeInterface", "bridgeInterface", "the name of an interface"],
     ["InterfaceNamePrefix", "interfaceNamePrefix", "a prefix of interface names"],
   ] as const;
   for (const [needing, field, what] of names) {
-    if (mode === needing) checkInterface(expect, { field, what, name: detectLocal[field], mode });
+    if (mode !== needing) continue;
+    const name = detectLocal[field];
+    // Upstream accepts any text; the kernel refuses an impossible name in the rules of every Service.
+    expect(
+      isInterfaceName(name),
+      `detectLocal.${field}`,
+      name === ""
+        ? `Expected ${what}, since detectLocalMode is ${mode}; found nothing`
+        : `Expected ${what}, at most ${LONGEST_INTERFACE_NAME} bytes without blank, slash or colon, ` +
+          `found '${name}'`,
+    );
   }
   if (mode !== "ClusterCIDR" || clusterCIDR === "") return;
   const cidrs = clusterCIDR.split(",").map((text) => checkCidr(expect, "clusterCIDR", text));
@@ -158,29 +234,6 @@ function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect
     cidrs.length <= 2 && families.size === cidrs.length,
     "clusterCIDR",
     `Expected one CIDR, or one IPv4 and one IPv6 CIDR with a comma between, found '${clusterCIDR}'`,
-  );
-}
-
-/**
- * Upstream accepts any text; the kernel refuses an impossible interface name in the rules of every
- * Service.
- */
-function checkInterface(
-  expect: Expect,
-  { field, what, name, mode }: {
-    readonly field: string;
-    readonly what: string;
-    readonly name: string;
-    readonly mode: string;
-  },
-): void {
-  expect(
-    isInterfaceName(name),
-    `detectLocal.${field}`,
-    name === ""
-      ? `Expected ${what}, since detectLocalMode is ${mode}; found nothing`
-      : `Expected ${what}, at most ${LONGEST_INTERFACE_NAME} bytes without blank, slash or colon, ` +
-        `found '${name}'`,
   );
 }
 
