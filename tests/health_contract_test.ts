@@ -150,9 +150,9 @@ const TIMELINE: readonly Step[] = [
 ];
 
 async function happen({ clock, health }: ProxyServersStage, event: Event): Promise<void> {
-  if ("start" in event) health.started(serviceLoop(event.start));
-  else if ("request" in event) health.queued(serviceLoop(event.request));
-  else if ("update" in event) health.synced(serviceLoop(event.update));
+  if ("start" in event) health.on({ kind: "started", loop: serviceLoop(event.start) });
+  else if ("request" in event) health.on({ kind: "queued", loop: serviceLoop(event.request) });
+  else if ("update" in event) health.on({ kind: "synced", loop: serviceLoop(event.update) });
   else if ("node" in event) health.nodeSeen(event.node);
   else await clock.advance(event.waitSeconds * 1000);
 }

@@ -12,7 +12,7 @@ import type { Node } from "../api/kinds/node.ts";
 import type { Pod } from "../api/kinds/pod.ts";
 import type { Service } from "../api/kinds/service.ts";
 import type { LoopId } from "../controller/loop_id.ts";
-import type { LoopRecorder } from "../controller/loop_parts.ts";
+import type { SyncListener } from "../controller/sync_event.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { NodeState } from "../proxy/node_state.ts";
@@ -67,7 +67,7 @@ export interface NamedItem {
 }
 
 /** Follows the changes of one loop from the object to the data plane. */
-export interface LoopListener<Change, Item> extends LoopRecorder {
+export interface LoopListener<Change, Item> extends SyncListener {
   /** An object changed. */
   seen(change: Change): void;
   /** A sync has begun with all changes seen so far. */

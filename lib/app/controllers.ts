@@ -6,7 +6,7 @@
 import type { Controller } from "../controller/controller.ts";
 import type { CleanupReport } from "../controller/data_plane.ts";
 import type { ControllerName } from "../controller/loop_id.ts";
-import type { LoopObserver } from "../controller/loop_parts.ts";
+import type { SyncListener } from "../controller/sync_event.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { InformerSet } from "../kube/informer_set.ts";
@@ -24,7 +24,7 @@ import type { RunSource } from "./run/run_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 import type { StartUp } from "./run/start_up.ts";
-import type { SyncObserver } from "./service/sync_observer.ts";
+import type { ServiceSyncListener } from "./service/service_sync_event.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
@@ -36,7 +36,7 @@ export interface ControllerParts extends Dependencies {
   readonly nodeName: string;
   readonly informers: InformerSet;
   /** Each controller gives them to its loops. */
-  readonly loopObservers: readonly LoopObserver[];
+  readonly listeners: readonly SyncListener[];
   readonly source: RunSource;
   readonly startUp: StartUp;
   readonly health: ProxyHealth;
@@ -49,7 +49,7 @@ export interface ControllerParts extends Dependencies {
     setHosts(source: string, hosts: ReadonlyMap<IpAddress, KnownHost>): void;
   };
   /** Called for each sync of Services, in this order. A controller adds its own when it is made. */
-  readonly serviceObservers: SyncObserver[];
+  readonly serviceListeners: ServiceSyncListener[];
   /** Judge what the mode of Services relays by NetworkPolicies. */
   readonly judges: ConnectionJudges;
 }

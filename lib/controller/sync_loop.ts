@@ -13,14 +13,7 @@ import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
 import type { LoopStatus } from "./controller.ts";
 import type { LoopId } from "./loop_id.ts";
-import type {
-  LoopFollower,
-  LoopObserver,
-  LoopRecorder,
-  LoopTexts,
-  Planner,
-  SyncTimes,
-} from "./loop_parts.ts";
+import type { LoopTexts, Source, SyncEvent, SyncListener, SyncTimes } from "./sync_event.ts";
 import { SyncFailure } from "./sync_failure.ts";
 import {
   type RunnerActivity,
@@ -33,9 +26,11 @@ import {
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly id: LoopId;
   readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "start" | "sync">;
-  readonly planner: Planner<Plan, Changes, Key>;
-  readonly follower: LoopFollower<Plan, Changes, Key, Report>;
-  readonly recorder?: LoopRecorder | undefined;
+  readonly source: Source<Plan, Changes, Key, Report>;
+  /** Told before those of the run. @default {nobody else} */
+  readonly listeners?: readonly SyncListener<
+    SyncEvent<NoInfer<Plan>, NoInfer<Changes>, NoInfer<Report>>
+  >[];
   readonly texts: LoopTexts;
   readonly runner: SyncRunnerOptions;
 }
@@ -52,7 +47,8 @@ interface LastSync<Report> {
 export interface SyncLoopDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly loopObservers: readonly LoopObserver[];
+  /** Those of the run, which follow all loops. */
+  readonly listeners: readonly SyncListener[];
 }
 
 /** Runs syncs, one at a time. */
@@ -65,7 +61,7 @@ export class SyncLoop<
   readonly id: LoopId;
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #observers: readonly LoopObserver[];
+  readonly #listeners: readonly SyncListener<SyncEvent<Plan, Changes, Report>>[];
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
   readonly #runner: SyncRunner;
   readonly #logged: RecentTexts;
@@ -79,11 +75,11 @@ export class SyncLoop<
   #lastError: string | undefined;
 
   constructor(
-    { clock, logger, loopObservers }: SyncLoopDependencies,
+    { clock, logger, listeners }: SyncLoopDependencies,
     options: SyncLoopOptions<Plan, Changes, Key, Report>,
   ) {
     this.id = options.id;
-    this.#observers = loopObservers;
+    this.#listeners = [...options.listeners ?? [], ...listeners];
     this.#clock = clock;
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
@@ -95,7 +91,7 @@ export class SyncLoop<
   /** Has the data plane adopt the machine's state. */
   async start(): Promise<void> {
     await this.#options.dataPlane.start();
-    for (const observer of this.#observers) observer.started?.(this.id);
+    this.#tell({ kind: "started", loop: this.id });
   }
 
   /** Permits syncs, and requests the first one. */
@@ -115,7 +111,7 @@ export class SyncLoop<
    */
   request(): void {
     if (!this.#isOpen) return;
-    for (const observer of this.#observers) observer.queued?.(this.id);
+    this.#tell({ kind: "queued", loop: this.id });
     this.#runner.request();
   }
 
@@ -152,7 +148,7 @@ export class SyncLoop<
           operations: last.report.operations,
         },
       }),
-      pending: this.#options.planner.pending || last?.report.isUnfinished === true,
+      pending: this.#options.source.pending || last?.report.isUnfinished === true,
       failures: this.#failures,
       ...(this.#lastError !== undefined && { lastError: this.#lastError }),
       quarantined: this.#quarantined,
@@ -168,20 +164,23 @@ export class SyncLoop<
    * retried with the next ones. The caller has one in flight at most.
    */
   async sync(): Promise<RunOutcome> {
-    const { dataPlane, planner, follower } = this.#options;
+    const { dataPlane, source } = this.#options;
     const startedAt = this.#clock.now();
     let times: SyncTimes = { startedAt, plannedAt: startedAt };
     let full: boolean | undefined;
     try {
       // An item may be in quarantine once for each of its addresses.
       const again = [...new Set(this.#quarantined.map(({ key }) => key))];
-      const { changes, problems } = await planner.collectChanges(again);
+      const { changes, problems } = await source.collectChanges(again);
       this.#logProblems(problems);
       times = { startedAt, plannedAt: this.#clock.now() };
-      await follower.syncing?.(planner.plan, changes);
-      const report = await dataPlane.sync(planner.plan, changes);
+      const { plan } = source;
+      for (const listener of this.#listeners) {
+        await listener.on({ kind: "syncing", loop: this.id, plan, changes });
+      }
+      const report = await dataPlane.sync(plan, changes);
       full = report.full;
-      this.#succeeded(report, { changes, times });
+      this.#succeeded(report, changes, times);
       if (report.isUnfinished) return "unfinished";
       if (report.quarantined.length > 0) return "retry";
       return Object.keys(report.operations).length === 0 ? "unchanged" : "done";
@@ -191,27 +190,29 @@ export class SyncLoop<
       return "retry";
     } finally {
       const seconds = (this.#clock.now() - startedAt) / 1000;
-      follower.finished?.({ seconds, ...(full !== undefined && { full }) });
-      for (const observer of this.#observers) observer.finished?.(this.id, { seconds });
+      const figures = { seconds, ...(full !== undefined && { full }) };
+      this.#tell({ kind: "finished", loop: this.id, ...figures });
     }
   }
 
-  #succeeded(
-    report: Report,
-    { changes, times }: { readonly changes: Changes; readonly times: SyncTimes },
-  ): void {
-    const { planner: { plan }, follower, recorder, texts } = this.#options;
+  #tell(event: SyncEvent<Plan, Changes, Report>): void {
+    for (const listener of this.#listeners) void listener.on(event);
+  }
+
+  #succeeded(report: Report, changes: Changes, times: SyncTimes): void {
+    const { source, texts } = this.#options;
     const at = this.#clock.wallNow();
     const durationMs = this.#clock.now() - times.startedAt;
     this.#failures = 0;
     this.#lastError = undefined;
     this.#isComplete ||= !isPartial(changes);
     this.#lastSync = { at, durationMs, report };
-    const quarantined = follower.synced({ plan, changes, report, at });
-    recorder?.applied(times, { report, quarantined });
+    const quarantined = source.synced?.(report, changes, at) ?? report.quarantined;
     this.#logQuarantine(quarantined);
-    const figures = { at, quarantined: quarantined.length, isComplete: this.#isComplete };
-    for (const observer of this.#observers) observer.synced?.(this.id, figures);
+    this.#tell({
+      ...{ kind: "synced", loop: this.id, times, plan: source.plan, changes, report },
+      ...{ quarantined, at, isComplete: this.#isComplete },
+    });
     this.#logger.verbose(2, texts.synced, {
       full: report.full,
       operations: report.operations,
@@ -222,10 +223,8 @@ export class SyncLoop<
   #failed(error: unknown, times: SyncTimes): void {
     this.#failures++;
     this.#lastError = messageOf(error);
-    const { follower, recorder } = this.#options;
-    recorder?.failed(times, this.#lastError);
-    follower.failed?.();
-    for (const observer of this.#observers) observer.failed?.(this.id);
+    this.#options.source.failed?.();
+    this.#tell({ kind: "failed", loop: this.id, times, error: this.#lastError });
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 

@@ -18,7 +18,7 @@ function startLoop(step: Step) {
     if (at === step && !files.areLeft) throw new Error("Too many open files (os error 24)");
   };
   const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger, loopObservers: [] },
+    { clock, logger, listeners: [] },
     {
       id: { controller: "routing", family: "IPv4" },
       dataPlane: {
@@ -28,7 +28,7 @@ function startLoop(step: Step) {
           return Promise.resolve().then(() => open("syncing")).then(() => DONE);
         },
       },
-      planner: {
+      source: {
         plan: "plan",
         pending: false,
         collectChanges: () =>
@@ -37,10 +37,10 @@ function startLoop(step: Step) {
             problems: [],
           })),
       },
-      follower: {
-        syncing: () => Promise.resolve().then(() => open("preparing")),
-        synced: () => [],
-      },
+      listeners: [{
+        on: ({ kind }) =>
+          kind === "syncing" ? Promise.resolve().then(() => open("preparing")) : undefined,
+      }],
       texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
@@ -73,7 +73,7 @@ Deno.test("SyncLoop runs again at once after a report that more is to be written
   const at: number[] = [];
   const pending: boolean[] = [];
   const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger: new MemoryLogger(), loopObservers: [] },
+    { clock, logger: new MemoryLogger(), listeners: [] },
     {
       id: { controller: "routing", family: "IPv4" },
       dataPlane: {
@@ -84,12 +84,11 @@ Deno.test("SyncLoop runs again at once after a report that more is to be written
           return Promise.resolve(reports.shift() ?? DONE);
         },
       },
-      planner: {
+      source: {
         plan: "plan",
         pending: false,
         collectChanges: () => Promise.resolve({ changes: {}, problems: [] }),
       },
-      follower: { synced: () => [] },
       texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
       runner: { minPeriodMs: 1_000, burst: 1, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
@@ -114,19 +113,18 @@ Deno.test("SyncLoop logs a hundred lines about a Service with thousands of refus
     return { key: `port ${index}`, reason: "no more sockets" };
   });
   const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger, loopObservers: [] },
+    { clock, logger, listeners: [] },
     {
       id: { controller: "routing", family: "IPv4" },
       dataPlane: {
         start: () => Promise.resolve(),
         sync: () => Promise.resolve({ ...DONE, quarantined }),
       },
-      planner: {
+      source: {
         plan: "plan",
         pending: false,
         collectChanges: () => Promise.resolve({ changes: {}, problems: [] }),
       },
-      follower: { synced: () => quarantined },
       texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },

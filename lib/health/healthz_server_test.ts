@@ -57,9 +57,9 @@ Deno.test("createHealthzHandler() answers 503 on /healthz and 200 on /livez befo
 Deno.test("createHealthzHandler() names the family that is late", async () => {
   const { ask, health } = createServer();
   health.nodeSeen({});
-  health.synced(serviceLoop("IPv4"));
-  health.synced(serviceLoop("IPv6"));
-  health.queued(serviceLoop("IPv6"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
+  health.on({ kind: "synced", loop: serviceLoop("IPv6") });
+  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
   const late = ask("/healthz", 25_000);
   assertEquals(late.status, 503);
   assertEquals(await late.json(), {

@@ -1,5 +1,6 @@
 import { TO_BE_DELETED_TAINT } from "../api/labels.ts";
-import { CONTROLLER_NAMES, type LoopId, loopText } from "../controller/loop_id.ts";
+import { CONTROLLER_NAMES, loopText } from "../controller/loop_id.ts";
+import type { SyncEvent } from "../controller/sync_event.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
@@ -24,7 +25,7 @@ interface LoopTimes {
 
 /** Every possible loop, in the order of `/healthz`. */
 const LOOPS: readonly string[] = CONTROLLER_NAMES.flatMap((controller) =>
-  IP_FAMILIES.map((family) => nameOf({ controller, family }))
+  IP_FAMILIES.map((family) => loopText({ controller, family }, "/"))
 );
 
 /**
@@ -46,22 +47,17 @@ export class ProxyHealth {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** The loop started. */
-  started(loop: LoopId): void {
-    this.#loops.set(nameOf(loop), { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
-  }
-
-  /** A sync was requested. */
-  queued(loop: LoopId): void {
-    const now = this.#clock.now();
-    const times = this.#loops.get(nameOf(loop));
-    if (times) times.oldestPending ??= now;
-    else this.#loops.set(nameOf(loop), { lastUpdated: 0, oldestPending: now });
-  }
-
-  /** A sync succeeded. */
-  synced(loop: LoopId): void {
-    this.#loops.set(nameOf(loop), { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
+  /** Notes what happens in a loop. */
+  on({ kind, loop }: Pick<SyncEvent, "kind" | "loop">): void {
+    const name = loopText(loop, "/");
+    if (kind === "started" || kind === "synced") {
+      this.#loops.set(name, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
+    } else if (kind === "queued") {
+      const now = this.#clock.now();
+      const times = this.#loops.get(name);
+      if (times) times.oldestPending ??= now;
+      else this.#loops.set(name, { lastUpdated: 0, oldestPending: now });
+    }
   }
 
   /** Updates the state of the own Node; deletion of the object keeps the last state. */
@@ -93,8 +89,4 @@ export class ProxyHealth {
   healthy(): boolean {
     return [...this.loops().values()].every(({ healthy }) => healthy);
   }
-}
-
-function nameOf(loop: LoopId): string {
-  return loopText(loop, "/");
 }

@@ -14,18 +14,18 @@ function createHealth(): { readonly clock: FakeClock; readonly health: ProxyHeal
 Deno.test("ProxyHealth is healthy before anything was asked for, and through a quiet time", () => {
   const { clock, health } = createHealth();
   assertEquals(health.healthy(), true);
-  health.synced(serviceLoop("IPv4"));
-  health.synced(serviceLoop("IPv6"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
+  health.on({ kind: "synced", loop: serviceLoop("IPv6") });
   clock.stall(25_000);
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth turns unhealthy when a sync is overdue in one family", () => {
   const { clock, health } = createHealth();
-  health.synced(serviceLoop("IPv4"));
-  health.synced(serviceLoop("IPv6"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
+  health.on({ kind: "synced", loop: serviceLoop("IPv6") });
   clock.stall(1000);
-  health.queued(serviceLoop("IPv4"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv4") });
   clock.stall(9999);
   assertEquals(health.healthy(), true);
   clock.stall(1);
@@ -34,39 +34,39 @@ Deno.test("ProxyHealth turns unhealthy when a sync is overdue in one family", ()
     ["IPv4", { lastUpdated: START, healthy: false }],
     ["IPv6", { lastUpdated: START, healthy: true }],
   ]);
-  health.synced(serviceLoop("IPv4"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth needs the late family itself to catch up", () => {
   const { clock, health } = createHealth();
-  health.queued(serviceLoop("IPv6"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
   clock.stall(25_000);
-  health.synced(serviceLoop("IPv4"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
   assertEquals(health.healthy(), false);
-  health.synced(serviceLoop("IPv6"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv6") });
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth counts from the oldest request that waits", () => {
   const { clock, health } = createHealth();
-  health.queued(serviceLoop("IPv4"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv4") });
   clock.stall(9000);
-  health.queued(serviceLoop("IPv4"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv4") });
   clock.stall(1000);
   assertEquals(health.healthy(), false);
 });
 
 Deno.test("ProxyHealth does not count a jump of the time of day as a delay, and reports the new time", () => {
   const { clock, health } = createHealth();
-  health.started(serviceLoop("IPv4"));
-  health.queued(serviceLoop("IPv4"));
+  health.on({ kind: "started", loop: serviceLoop("IPv4") });
+  health.on({ kind: "queued", loop: serviceLoop("IPv4") });
   clock.jump(3_600_000);
   assertEquals([...health.loops()], [["IPv4", { lastUpdated: START, healthy: true }]]);
   clock.jump(-7_200_000);
   clock.stall(TIMEOUT_MS);
   assertEquals(health.healthy(), false);
-  health.synced(serviceLoop("IPv4"));
+  health.on({ kind: "synced", loop: serviceLoop("IPv4") });
   const lastUpdated = START - 3_600_000 + TIMEOUT_MS;
   assertEquals([...health.loops()], [["IPv4", { lastUpdated, healthy: true }]]);
 });

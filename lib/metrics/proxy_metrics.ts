@@ -9,6 +9,7 @@
  */
 import { cpuUsage } from "node:process";
 import type { LoopId } from "../controller/loop_id.ts";
+import type { SyncEvent } from "../controller/sync_event.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { OpenFiles } from "../os/open_files.ts";
@@ -329,16 +330,17 @@ const TRAFFIC = {
 function loopMethods(its: Instruments) {
   const labelsOf = ({ controller, family }: LoopId) => ({ controller, ...of(family) });
   return {
-    synced(loop: LoopId, { at, quarantined }: { at: number; quarantined: number }): void {
-      its["kube_relay_controller_last_sync_timestamp_seconds"].set(labelsOf(loop), at / 1000);
-      its["kube_relay_controller_quarantined_items"].set(labelsOf(loop), quarantined);
-    },
-    failed(loop: LoopId): void {
-      its["kube_relay_controller_sync_failures_total"].inc(labelsOf(loop));
-    },
-    /** Called after each sync, successful or not. */
-    finished(loop: LoopId, { seconds }: { readonly seconds: number }): void {
-      its["kube_relay_controller_sync_duration_seconds"].observe(labelsOf(loop), seconds);
+    on(event: SyncEvent): void {
+      const labels = labelsOf(event.loop);
+      if (event.kind === "synced") {
+        const { at, quarantined } = event;
+        its["kube_relay_controller_last_sync_timestamp_seconds"].set(labels, at / 1000);
+        its["kube_relay_controller_quarantined_items"].set(labels, quarantined.length);
+      } else if (event.kind === "failed") {
+        its["kube_relay_controller_sync_failures_total"].inc(labels);
+      } else if (event.kind === "finished") {
+        its["kube_relay_controller_sync_duration_seconds"].observe(labels, event.seconds);
+      }
     },
     /** The data plane was compared with what kube-relay had written. */
     driftFound(loop: LoopId, { kind, found, repaired }: DriftFigures): void {

@@ -5,6 +5,7 @@
  * @module
  */
 import { defaultConfiguration } from "../../lib/config/configuration.ts";
+import { syncedEvent } from "../support/builders/sync_events.ts";
 import { RunChanges } from "../../lib/tools/changes/run_changes.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
@@ -25,7 +26,7 @@ const ENDPOINTS = 20;
 function createProxy(log: RunChanges | undefined, clock: FakeClock): FamilyProxy {
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   return new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), observers: [], loopObservers: [] },
+    ...{ clock, logger: new MemoryLogger(), serviceListeners: [], listeners: [] },
     backend: new FakeBackend(),
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
     ...(log && {
@@ -88,7 +89,8 @@ function recorderCost(): number {
   for (let second = 0; second < SECONDS; second++) {
     for (const change of changes) recorder.seen({ kind: "EndpointSlice", ...change });
     recorder.drained();
-    recorder.applied({ startedAt: second, plannedAt: second }, { report, quarantined: [] });
+    const times = { startedAt: second, plannedAt: second };
+    recorder.on({ ...syncedEvent(serviceLoop("IPv4")), kind: "synced", times, report });
   }
   return (performance.now() - startedAt) * 1000 / (SERVICES * SECONDS);
 }

@@ -60,7 +60,7 @@ export class LongRunProxy implements AsyncDisposable {
       { nodeName: NODE, mode: "userspace" },
     );
     this.#family = new FamilyProxy(
-      { clock, logger, backend, metrics: SILENT_METRICS, observers: [], loopObservers: [] },
+      { clock, logger, backend, metrics: SILENT_METRICS, serviceListeners: [], listeners: [] },
       {
         family: "IPv4",
         node: settings.nodeState(undefined),

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { serviceSyncEvent } from "../support/builders/sync_events.ts";
 import { assert, assertEquals } from "@std/assert";
 import { ConntrackCleaner } from "../../lib/app/service/conntrack_cleaner.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
@@ -94,7 +95,9 @@ class Stage implements AsyncDisposable {
     );
     const next = planOf(this.family, pods);
     const runs = this.#runs.length;
-    this.#cleaner.synced(this.family, next, testPlanChanges(next, this.#plan));
+    void this.#cleaner.on(
+      serviceSyncEvent("synced", this.family, next, testPlanChanges(next, this.#plan)),
+    );
     this.#plan = next;
     const deleted = await eventually("the flows are looked after", () => this.#runs[runs]);
     assertEquals(this.#cleanings[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);

@@ -10,7 +10,6 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { OtherModes } from "./other_modes.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
 import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
 
 interface HandoverDependencies {
@@ -36,7 +35,7 @@ const ALIVE_PERIOD_MS = 5_000;
 const LOOK_DELAY_MS = 5_000;
 
 /** Waits for the first successful sync of each family, then takes over or reports leftovers. */
-export class KubeProxyHandover implements AddressHandover, SyncObserver {
+export class KubeProxyHandover implements AddressHandover {
   readonly #dependencies: HandoverDependencies;
   readonly #options: HandoverOptions;
   readonly #missing: Set<IpFamily>;

@@ -5,7 +5,7 @@
  */
 import type { ObjectProblem } from "../../api/problem.ts";
 import type { LoopId } from "../../controller/loop_id.ts";
-import type { FinishedSync } from "../../controller/loop_parts.ts";
+import type { AppliedSync, SyncEvent } from "../../controller/sync_event.ts";
 import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
 import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
@@ -39,7 +39,7 @@ export interface PolicyFamilyDependencies extends SyncLoopDependencies {
   readonly relayed: RelayedPolicies | undefined;
   readonly recorder: LoopListener<PolicyChange, NamedItem>;
   /** Called after each successful sync. Must not throw. */
-  readonly onSynced: (sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
+  readonly onSynced: (sync: AppliedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
 }
 
 type PolicyLoop = SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, PolicySyncReport>;
@@ -78,7 +78,7 @@ export class PolicyFamily {
         start: () => this.#adopt().catch((error) => this.#notAdopted(error)),
         sync: (plan, changes) => this.#sync(plan, changes),
       },
-      planner: {
+      source: {
         get plan() {
           return planner.plan;
         },
@@ -86,12 +86,9 @@ export class PolicyFamily {
           return isPending();
         },
         collectChanges: () => this.#collectChanges(),
-      },
-      recorder,
-      follower: {
-        synced: (sync) => this.#synced(sync),
         failed: () => this.#failed(),
       },
+      listeners: [{ on: (event) => this.#on(event) }, recorder],
       texts: TEXTS,
       runner,
     });
@@ -170,10 +167,10 @@ export class PolicyFamily {
     return await this.backend.sync(plan, changes);
   }
 
-  #synced(sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) {
+  #on(event: SyncEvent<PolicyPlan, PolicyPlanChanges, PolicySyncReport>): void {
+    if (event.kind !== "synced") return;
     this.#taken = undefined;
-    this.#dependencies.onSynced(sync);
-    return sync.report.quarantined;
+    this.#dependencies.onSynced(event);
   }
 
   #failed(): void {

@@ -2,7 +2,7 @@ import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { Quarantined } from "../../controller/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import {
   type ServiceKey,
@@ -11,7 +11,7 @@ import {
 } from "../../proxy/service_port_name.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type AnnouncedService, announcedServiceOf } from "../../routing/announced_service.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
+import type { ServiceSyncEvent, ServiceSyncListener } from "../service/service_sync_event.ts";
 
 /** Receives the Services whose addresses may have changed. */
 export type ServiceListener = (
@@ -39,14 +39,14 @@ interface KnownService {
  * The addresses that this node serves: those of the plans whose rules are in force, as the controller of
  * Services reports them after each sync.
  */
-export class AnnouncedServices implements SyncObserver {
+export class AnnouncedServices implements ServiceSyncListener {
   readonly #informers: Pick<InformerSet, "of">;
   readonly #isExempt: (address: IpAddress) => boolean;
   readonly #services = new Map<ServiceKey, KnownService>();
   readonly #ranges = new Map<IpFamily, readonly Cidr[]>();
   readonly #complete = new Set<IpFamily>();
   /** By port, of each family. */
-  readonly #quarantined = new Map<IpFamily, ReadonlyMap<string, readonly Quarantined[]>>();
+  readonly #quarantined = new Map<IpFamily, ReadonlyMap<string, readonly Quarantined<string>[]>>();
   readonly #listeners: ServiceListener[] = [];
   readonly #onRanges: (() => void)[] = [];
 
@@ -99,7 +99,14 @@ export class AnnouncedServices implements SyncObserver {
     this.#notify(new Set([key]), new Set(hasLoadBalancer(known) ? [key] : []));
   }
 
-  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+  on(event: ServiceSyncEvent): void {
+    if (event.kind !== "synced") return;
+    const { loop: { family }, quarantined, plan, changes } = event;
+    this.#leaveOut(family, quarantined);
+    this.#synced(family, plan, changes);
+  }
+
+  #synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
     const keys = new Set<ServiceKey>();
     const withLoadBalancer = new Set<ServiceKey>();
     const note = (port: ServicePortKey, found: ServicePlan | undefined) => {
@@ -128,10 +135,10 @@ export class AnnouncedServices implements SyncObserver {
   }
 
   /** Addresses in quarantine are not served. */
-  quarantined(family: IpFamily, items: readonly Quarantined[]): void {
+  #leaveOut(family: IpFamily, items: readonly Quarantined<string>[]): void {
     const before = this.#quarantined.get(family) ?? NOTHING;
     if (before.size === 0 && items.length === 0) return;
-    const after = new Map<string, readonly Quarantined[]>();
+    const after = new Map<string, readonly Quarantined<string>[]>();
     for (const [key, entries] of Map.groupBy(items, ({ key }) => key)) {
       after.set(`${family} ${key}`, entries);
     }
@@ -166,9 +173,9 @@ export class AnnouncedServices implements SyncObserver {
   }
 }
 
-const NOTHING: ReadonlyMap<string, readonly Quarantined[]> = new Map();
+const NOTHING: ReadonlyMap<string, readonly Quarantined<string>[]> = new Map();
 
-function textOf(items: readonly Quarantined[] = []): string {
+function textOf(items: readonly Quarantined<string>[] = []): string {
   return items.map(({ address = "all" }) => address).sort().join();
 }
 

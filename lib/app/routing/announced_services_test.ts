@@ -1,3 +1,4 @@
+import { serviceSyncEvent } from "../../../tests/support/builders/sync_events.ts";
 import { assertEquals } from "@std/assert";
 import { loadBalancer } from "../../../tests/support/builders/routed_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
@@ -45,14 +46,21 @@ function create(isExempt?: (address: IpAddress) => boolean) {
   return { informer, services, notified, vips };
 }
 
+function synced(
+  services: AnnouncedServices,
+  ...event: [ProxyPlan, PlanChanges, Parameters<typeof serviceSyncEvent>[4]?]
+): void {
+  services.on(serviceSyncEvent("synced", "IPv4", ...event));
+}
+
 Deno.test("AnnouncedServices has the addresses of a Service while its rules are in force", () => {
   const { services, notified, vips } = create();
   assertEquals([services.of(WEB), services.complete.size], [undefined, 0]);
   const plan = planWith([VIP]);
-  services.synced("IPv4", plan, changesOf(plan));
+  synced(services, plan, changesOf(plan));
   assertEquals([vips(), services.complete.has("IPv4")], [[VIP], true]);
   const none = planWith(undefined);
-  services.synced("IPv4", none, changesOf(none, plan.services));
+  synced(services, none, changesOf(none, plan.services));
   assertEquals(services.of(WEB), undefined);
   const text = "default/web with addresses";
   assertEquals(notified, [text, text], "also for addresses that it had");
@@ -61,7 +69,7 @@ Deno.test("AnnouncedServices has the addresses of a Service while its rules are 
 Deno.test("AnnouncedServices is not complete after a part of the cluster", () => {
   const { services } = create();
   const plan = planWith([VIP]);
-  services.synced("IPv4", plan, { ...changesOf(plan), isPartial: true });
+  synced(services, plan, { ...changesOf(plan), isPartial: true });
   assertEquals(services.complete.size, 0);
 });
 
@@ -69,30 +77,31 @@ Deno.test("AnnouncedServices leaves out what is in quarantine, and has it again 
   const { services, notified, vips } = create();
   const plan = planWith([VIP, parseIpAddress("192.0.2.2")]);
   const reason = "Address in use";
-  services.quarantined("IPv4", [{ key: PORT, address: "192.0.2.1:80/TCP", reason }]);
-  services.synced("IPv4", plan, changesOf(plan));
+  const quarantined = (...items: Parameters<typeof serviceSyncEvent>[4] & object) =>
+    synced(services, plan, changesOf(planWith(undefined)), items);
+  const item = { key: PORT, address: "192.0.2.1:80/TCP", reason };
+  synced(services, plan, changesOf(plan), [item]);
   assertEquals(vips(), ["192.0.2.2" as IpAddress]);
-  services.quarantined("IPv4", [{ key: PORT, reason }]);
+  quarantined({ key: PORT, reason });
   assertEquals(vips(), [], "the whole port");
-  services.quarantined("IPv4", []);
+  quarantined();
   assertEquals(vips(), [VIP, "192.0.2.2" as IpAddress]);
   assertEquals(notified.length, 3);
-  services.quarantined("IPv4", []);
+  quarantined();
   assertEquals(notified.length, 3, "nothing changed");
 });
 
 Deno.test("AnnouncedServices has an exempt address although it is in quarantine", () => {
   const { services, vips } = create((address) => address === VIP);
   const plan = planWith([VIP]);
-  services.quarantined("IPv4", [{ key: PORT, reason: "it is not local" }]);
-  services.synced("IPv4", plan, changesOf(plan));
+  synced(services, plan, changesOf(plan), [{ key: PORT, reason: "it is not local" }]);
   assertEquals(vips(), [VIP]);
 });
 
 Deno.test("AnnouncedServices reads the annotations of a Service again after they changed", () => {
   const { informer, services } = create();
   const plan = planWith([VIP]);
-  services.synced("IPv4", plan, changesOf(plan));
+  synced(services, plan, changesOf(plan));
   assertEquals(services.of(WEB)!.switches, {});
   const annotations = { "kube-router.io/service.advertise.loadbalancerip": "false" };
   informer.upsert(loadBalancer({ name: "web", annotations }));

@@ -55,25 +55,23 @@ export class Layer2Family {
     this.loop = new SyncLoop(dependencies, {
       id,
       dataPlane: backend,
-      planner: {
+      source: {
         plan,
         get pending() {
           return isPending();
         },
         collectChanges: () => this.#collectChanges(),
-      },
-      recorder,
-      follower: {
-        synced: ({ report }) => {
+        synced: ({ operations, quarantined }) => {
           this.#taken = new Set();
-          if (Object.keys(report.operations).length > 0) options.onMoved();
-          return report.quarantined;
+          if (Object.keys(operations).length > 0) options.onMoved();
+          return quarantined;
         },
         failed: () => {
           this.#changed = new Set([...this.#taken, ...this.#changed]);
           this.#taken = new Set();
         },
       },
+      listeners: [recorder],
       texts: TEXTS,
       runner: options.runner,
     });

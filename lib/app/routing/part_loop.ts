@@ -1,7 +1,7 @@
 import type { ObjectProblem } from "../../api/problem.ts";
 import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { LoopId } from "../../controller/loop_id.ts";
-import type { LoopTexts } from "../../controller/loop_parts.ts";
+import type { LoopTexts } from "../../controller/sync_event.ts";
 import { SyncLoop } from "../../controller/sync_loop.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { messageOf } from "../../log/message_of.ts";
@@ -46,7 +46,7 @@ export class PartLoop<Plan> {
     this.loop = new SyncLoop(dependencies, {
       id,
       dataPlane: { start: () => options.dataPlane.start(), sync: ({ part }) => this.#sync(part) },
-      planner: {
+      source: {
         get plan() {
           return { part: options.plan() };
         },
@@ -55,8 +55,7 @@ export class PartLoop<Plan> {
         },
         collectChanges: () => this.#collectChanges(),
       },
-      recorder: this.#recorder,
-      follower: { synced: ({ report }) => report.quarantined },
+      listeners: [this.#recorder],
       texts: { ...options.texts, item: "item" },
       runner: {
         minPeriodMs: MIN_SYNC_PERIOD_MS,

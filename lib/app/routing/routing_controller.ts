@@ -32,6 +32,7 @@ import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_report.ts";
+import { whenSynced } from "../service/service_sync_event.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -101,7 +102,7 @@ export class RoutingController implements Controller {
       : undefined;
     objects.deliverTo({ services, assigner, layer2, bgp, pods, leases });
     services.follow(() => {}, () => objects.setTaken());
-    parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
+    parts.serviceListeners.push(services, whenSynced(() => this.#openIfReady()));
     if (isAlone) return;
     this.#source = new ControllerSource(parts, {
       ...{ configuration: parts.configuration, informers },

@@ -8,7 +8,6 @@ import type { CommandRunner } from "../../os/command_runner.ts";
 import { createSysctl, type Sysctl, type SysctlProblem } from "../../os/sysctl.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { HostSettingOutcome, HostSettingRequest } from "../../proxy/host_setting.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
 
 /** The dependencies of {@linkcode HostSettings}. */
 interface HostSettingsDependencies {
@@ -20,7 +19,7 @@ interface HostSettingsDependencies {
  * Requests and their outcomes. A refusal does not end the process, because a node without Services is
  * worse than a setting whose value may suffice.
  */
-export class HostSettings implements SyncObserver {
+export class HostSettings {
   readonly #logger: Logger;
   readonly #sysctl: Sysctl;
   readonly #requests: HostSettingRequest[];

@@ -14,7 +14,7 @@ import { collectGarbage } from "../../os/collect_garbage.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { type ControllerDefinition, MORE_CONTROLLERS } from "../controllers.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
+import type { ServiceSyncListener } from "../service/service_sync_event.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
@@ -89,13 +89,13 @@ function createParts(
   const collection = new StartCollection(edges, collectGarbage);
   // A pause delays what is forwarded.
   const collecting = mode === "userspace" ? [] : [collection];
-  const loopObservers = [health, metrics.loops, manager, ...collecting];
+  const listeners = [health, metrics.loops, manager, ...collecting];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, startUp },
     ...{ health, metrics, changes: tools.changes, judges: createConnectionJudges(configuration) },
-    serviceObservers: [] as SyncObserver[],
+    serviceListeners: [] as ServiceSyncListener[],
   };
-  const parts = { ...dependencies, ...shared, loopObservers };
+  const parts = { ...dependencies, ...shared, listeners };
   const services = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
     .map((each) => each.create({ ...parts, controllerOfServices: services }));

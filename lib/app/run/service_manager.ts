@@ -10,7 +10,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller } from "../../controller/controller.ts";
 import type { ControllerName, LoopId } from "../../controller/loop_id.ts";
-import type { LoopObserver } from "../../controller/loop_parts.ts";
+import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
@@ -31,7 +31,7 @@ interface ServiceManagerDependencies {
 }
 
 /** Notifies the service manager, if there is one. */
-export class ServiceManager implements Disposable, LoopObserver {
+export class ServiceManager implements Disposable, SyncListener {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
   /** Whether each loop has synced all objects; `undefined` = not synced yet. */
@@ -69,14 +69,11 @@ export class ServiceManager implements Disposable, LoopObserver {
     return this.#notifier.status(this.#phase);
   }
 
-  /** Waits for this loop, too, before units that are ordered after this one may start. */
-  started(loop: LoopId): void {
-    this.#note(loop, undefined);
-  }
-
-  /** Reports ready once Services work, because units that are ordered after this one may use them. */
-  synced(loop: LoopId, { isComplete }: { readonly isComplete: boolean }): void {
-    const own = this.#note(loop, isComplete);
+  /** Reports ready once all loops that have started work: units after this one may use Services. */
+  on(event: SyncEvent): void {
+    if (event.kind === "started") this.#note(event.loop, undefined);
+    if (event.kind !== "synced") return;
+    const own = this.#note(event.loop, event.isComplete);
     if (this.#isReady) return;
     const loops = [...this.#loops.values()].flatMap((families) => [...families.values()]);
     if (loops.every((isComplete) => isComplete)) this.#ready();

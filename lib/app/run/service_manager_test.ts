@@ -1,3 +1,4 @@
+import { syncedEvent } from "../../../tests/support/builders/sync_events.ts";
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { serviceLoop } from "../../../tests/support/builders/builders.ts";
@@ -90,15 +91,15 @@ const OTHER: LoopId = { controller: "routing", family: "IPv4" };
 
 Deno.test("ServiceManager is ready once all loops of all controllers have synced all objects", async () => {
   await withSystemd(async ({ clock, manager, heard }) => {
-    for (const loop of [V4, V6, OTHER]) manager.started(loop);
-    manager.synced(V4, { isComplete: true });
-    manager.synced(V6, { isComplete: false });
-    manager.synced(OTHER, { isComplete: true });
+    for (const loop of [V4, V6, OTHER]) manager.on({ kind: "started", loop });
+    manager.on(syncedEvent(V4, true));
+    manager.on(syncedEvent(V6, false));
+    manager.on(syncedEvent(OTHER, true));
     await manager.notifyPhase();
     await eventually("the phase is heard", () => heard.length > 0);
     assertEquals(heard, ["STATUS=waiting for objects"]);
-    manager.synced(V6, { isComplete: true });
-    manager.synced(V4, { isComplete: true });
+    manager.on(syncedEvent(V6, true));
+    manager.on(syncedEvent(V4, true));
     await manager.notifyPhase();
     await eventually("the phase is heard again", () => heard.length > 2);
     assertEquals(heard.slice(1), ["READY=1", "STATUS=waiting for objects"]);
@@ -108,10 +109,10 @@ Deno.test("ServiceManager is ready once all loops of all controllers have synced
 
 Deno.test("ServiceManager waits a minute for the rest once a controller has synced", async () => {
   await withSystemd(async ({ clock, manager, heard }) => {
-    for (const loop of [V4, V6, OTHER]) manager.started(loop);
-    manager.synced(V4, { isComplete: true });
+    for (const loop of [V4, V6, OTHER]) manager.on({ kind: "started", loop });
+    manager.on(syncedEvent(V4, true));
     assertEquals(clock.pendingTimers, 0, "the other family has not synced");
-    manager.synced(V6, { isComplete: true });
+    manager.on(syncedEvent(V6, true));
     await clock.advance(59_999);
     assertEquals(heard, []);
     await clock.advance(1);

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type LoopId, loopText } from "../../controller/loop_id.ts";
-import type { LoopObserver } from "../../controller/loop_parts.ts";
+import { loopText } from "../../controller/loop_id.ts";
+import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 
 /** Enough for the loops of other families and controllers to finish, too. */
@@ -14,7 +14,7 @@ const DELAY_MS = 1000;
  * After the first complete sync of the loops. V8 lets the heap grow to a multiple of what it needs,
  * and would keep what only the start needed until the next collection, perhaps for hours.
  */
-export class StartCollection implements LoopObserver, Disposable {
+export class StartCollection implements SyncListener, Disposable {
   readonly #clock: Clock;
   readonly #collect: () => void;
   readonly #complete = new Set<string>();
@@ -25,9 +25,10 @@ export class StartCollection implements LoopObserver, Disposable {
     this.#collect = collect;
   }
 
-  synced(loop: LoopId, { isComplete }: { readonly isComplete: boolean }): void {
-    const name = loopText(loop);
-    if (!isComplete || this.#complete.has(name)) return;
+  on(event: SyncEvent): void {
+    if (event.kind !== "synced" || !event.isComplete) return;
+    const name = loopText(event.loop);
+    if (this.#complete.has(name)) return;
     this.#complete.add(name);
     this.#timer?.cancel();
     this.#timer = this.#clock.setTimer(DELAY_MS, this.#collect);

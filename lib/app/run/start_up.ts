@@ -17,7 +17,6 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import { VERSION } from "../../config/version.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
 import {
   hostSettingRequests,
   modeSettingRequests,
@@ -46,7 +45,7 @@ export interface StatusNode {
 }
 
 /** The beginning of a run. */
-export class StartUp implements SyncObserver {
+export class StartUp {
   readonly #dependencies: StartUpDependencies;
   readonly #configuration: RunConfiguration;
   readonly #identity: NodeIdentity;

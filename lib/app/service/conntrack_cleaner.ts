@@ -20,7 +20,7 @@ import {
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
 import type { ChangeListener } from "../change_listener.ts";
-import type { SyncObserver } from "./sync_observer.ts";
+import type { ServiceSyncEvent, ServiceSyncListener } from "./service_sync_event.ts";
 
 /** Receives the result of each successful run. */
 interface ConntrackMetrics {
@@ -74,7 +74,7 @@ const LONGEST_RETRY_MS = 300_000;
 const MOST_COMPLAINTS = 5;
 
 /** Deletes stale flows of backends whose packets the kernel tracks. */
-export class ConntrackCleaner implements SyncObserver {
+export class ConntrackCleaner implements ServiceSyncListener {
   readonly #dependencies: ConntrackCleanerDependencies;
   /** One for each protocol. */
   readonly #families: ReadonlyMap<IpFamily, readonly FamilyWork[]>;
@@ -96,11 +96,17 @@ export class ConntrackCleaner implements SyncObserver {
     );
   }
 
+  on(event: ServiceSyncEvent): Promise<void> | void {
+    const { kind, loop: { family } } = event;
+    if (kind === "syncing") return this.#syncing(family, event.plan, event.changes);
+    if (kind === "synced") this.#synced(family, event.plan, event.changes);
+  }
+
   /**
    * Ends a deletion of flows to endpoints that the sync is about to restore: entries are deleted by
    * endpoint, not by age, which would include new flows.
    */
-  async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+  async #syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
     for (const { frontends, deletion } of this.#families.get(family)!) {
       frontends.expect(plan, changes);
       if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) continue;
@@ -109,7 +115,7 @@ export class ConntrackCleaner implements SyncObserver {
     }
   }
 
-  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+  #synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
     const now = this.#dependencies.clock.now();
     for (const work of this.#families.get(family)!) {
       work.frontends.note(plan, changes);

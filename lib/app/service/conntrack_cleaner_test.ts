@@ -1,3 +1,4 @@
+import { serviceSyncEvent } from "../../../tests/support/builders/sync_events.ts";
 import { assert, assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
@@ -93,7 +94,7 @@ async function withCleaner(
     /** The cleanings that the change log received. */
     readonly cleanings: Cleaning[];
     /** Announces a sync before the rules change. */
-    readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
+    readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void> | void;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
   }) => Promise<void>,
 ): Promise<void> {
@@ -115,9 +116,9 @@ async function withCleaner(
   const controller = new AbortController();
   const running = cleaner.run(controller.signal);
   const begin = (next: ProxyPlan, previous?: ProxyPlan) =>
-    cleaner.syncing("IPv4", next, testPlanChanges(next, previous));
+    cleaner.on(serviceSyncEvent("syncing", "IPv4", next, testPlanChanges(next, previous)));
   const sync = (next: ProxyPlan, previous?: ProxyPlan, family: IpFamily = "IPv4") =>
-    cleaner.synced(family, next, testPlanChanges(next, previous));
+    cleaner.on(serviceSyncEvent("synced", family, next, testPlanChanges(next, previous)));
   await test({ clock, conntrack, logger, runs, cleanings, begin, sync });
   controller.abort();
   await running;

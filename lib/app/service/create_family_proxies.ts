@@ -5,7 +5,7 @@ import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { LoopObserver } from "../../controller/loop_parts.ts";
+import type { SyncListener } from "../../controller/sync_event.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeListener } from "../change_listener.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
@@ -14,7 +14,7 @@ import { FamilyProxy } from "./family_proxy.ts";
 import { modeSettingsOf } from "../run/mode_settings.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
-import type { SyncObserver } from "./sync_observer.ts";
+import type { ServiceSyncListener } from "./service_sync_event.ts";
 
 /** Longest time between two syncs, as in kube-proxy for modes with tables. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
@@ -27,10 +27,10 @@ interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift" 
 interface FamilyProxiesOptions {
   readonly configuration: RunConfiguration;
   readonly settings: PlanSettings;
-  readonly loopObservers: readonly LoopObserver[];
+  readonly listeners: readonly SyncListener[];
   readonly metrics: ProxyMetrics;
-  /** Notified of each successful sync; may be extended later. */
-  readonly observers: readonly SyncObserver[];
+  /** May be extended later. */
+  readonly serviceListeners: readonly ServiceSyncListener[];
   readonly changes: ChangeListener;
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
@@ -52,7 +52,7 @@ function createFamilyProxy(
   dependencies: FamilyProxiesDependencies,
   options: FamilyOptions,
 ): FamilyProxy {
-  const { configuration, changes, family, loopObservers, metrics, observers } = options;
+  const { configuration, changes, family, listeners, metrics, serviceListeners } = options;
   const { proxy, mode } = configuration;
   const logger = dependencies.logger.with({ ipFamily: family });
   const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
@@ -68,7 +68,7 @@ function createFamilyProxy(
   const create = (dependencies.backends as Required<BackendTable>)[mode];
   const backend = create(edges, backendOptionsOf(options));
   return new FamilyProxy(
-    { ...edges, loopObservers, metrics, observers, recorder, backend },
+    { ...edges, listeners, metrics, serviceListeners, recorder, backend },
     {
       family,
       node: options.settings.nodeState(undefined),

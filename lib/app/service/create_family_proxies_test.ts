@@ -40,9 +40,9 @@ class Stage {
     this.families = createFamilyProxies({ ...edges, random: () => 0, backends }, {
       configuration,
       settings: new LivePlanSettings(planSettingsOf(loaded.proxy, { nodeName: THIS_NODE, mode })),
-      loopObservers: [],
+      listeners: [],
       metrics: createConfiguredMetrics({ clock, traffic }, configuration),
-      observers: [],
+      serviceListeners: [],
       changes: quietChanges({ driftFound: ({ family }) => this.drifted.push(family) }),
       traffic,
       judges: createConnectionJudges({

@@ -11,6 +11,7 @@ import type { Cidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { Backend } from "../../proxy/backend.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
@@ -22,9 +23,19 @@ import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { LoopListener, ServiceChange } from "../change_listener.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
-import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";
+import type { ServiceSyncEvent, ServiceSyncListener } from "./service_sync_event.ts";
 
-interface FamilyProxyDependencies extends SyncFollowerDependencies, SyncLoopDependencies {
+/** The metrics of syncs. */
+export type SyncMetrics = Pick<
+  ProxyMetrics,
+  "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
+>;
+
+interface FamilyProxyDependencies extends SyncLoopDependencies {
+  readonly metrics: SyncMetrics;
+  readonly backend: Backend;
+  /** Called for each sync, in this order. */
+  readonly serviceListeners: readonly ServiceSyncListener[];
   /** Records which object caused which change. */
   readonly recorder?: LoopListener<ServiceChange, ServicePlan>;
 }
@@ -60,12 +71,12 @@ export class FamilyProxy {
     this.#dependencies = dependencies;
     this.#node = options.node;
     this.#pipeline = new ProxyPipeline(dependencies, options);
+    const { recorder } = dependencies;
     this.loop = new SyncLoop(dependencies, {
       id: { controller: "service", family: options.family },
       dataPlane: dependencies.backend,
-      planner: this.#pipeline,
-      recorder: dependencies.recorder,
-      follower: new ServiceSyncFollower(dependencies, this.#pipeline),
+      source: this.#pipeline,
+      listeners: [this, ...(recorder ? [recorder] : [])],
       texts: TEXTS,
       runner: options.runner,
     });
@@ -107,6 +118,35 @@ export class FamilyProxy {
   #open(): void {
     this.#noteQueued();
     this.loop.open();
+  }
+
+  /** Counts the syncs, and passes them on. */
+  async on(event: ServiceSyncEvent): Promise<void> {
+    const { metrics, serviceListeners } = this.#dependencies;
+    switch (event.kind) {
+      case "synced": {
+        const { at, quarantined, report } = event;
+        metrics.syncSucceeded(this.family, {
+          at,
+          quarantined: quarantined.length,
+          programmingSeconds: this.#pipeline.takeTriggerTimes().map((trigger) =>
+            Math.max(0, at - trigger) / 1000
+          ),
+          noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
+          ...(report.rules && { rules: report.rules }),
+        });
+        break;
+      }
+      case "failed":
+        metrics.syncFailed(this.family);
+        break;
+      case "finished":
+        metrics.syncFinished(this.family, event);
+    }
+    for (const listener of serviceListeners) {
+      const done = listener.on(event);
+      if (event.kind === "syncing") await done;
+    }
   }
 
   /** Starts no further sync, waits for the running one. */

@@ -14,7 +14,7 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../controller/sync_failure.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import type { SyncMetrics } from "./service_sync_follower.ts";
+import type { SyncMetrics } from "./family_proxy.ts";
 
 interface Rig {
   readonly clock: FakeClock;
@@ -66,9 +66,11 @@ function createRig(): Rig {
       clock,
       logger: createLogger(reports),
       metrics,
-      loopObservers: [health, { synced: (_, figures) => void complete.push(figures.isComplete) }],
+      listeners: [health, {
+        on: (event) => void (event.kind === "synced" && complete.push(event.isComplete)),
+      }],
       backend,
-      observers: [],
+      serviceListeners: [],
     },
     {
       family: "IPv4",

@@ -16,7 +16,6 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { ServicePortIndex } from "../../proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type HostRegistry, hostsAt } from "./host_registry.ts";
-import type { SyncObserver } from "./sync_observer.ts";
 
 /** A client that cannot reach the API server for so long at the start is cut off, perhaps by leftovers. */
 const START_MS = 10_000;
@@ -55,7 +54,7 @@ interface HostGuardOptions {
 }
 
 /** Guards the addresses of one run. */
-export class HostGuard implements SyncObserver {
+export class HostGuard {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #network: Pick<Network, "interfaceAddresses">;

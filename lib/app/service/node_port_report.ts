@@ -4,14 +4,13 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { StatusSource } from "../../controller/controller.ts";
 import { countText } from "../../log/count_text.ts";
-import type { SyncObserver } from "./sync_observer.ts";
 
 /** The remedy if no address of the node serves node ports. */
 export const NODE_PORT_CURE =
   "name the addresses with --nodeport-addresses, or the node's own one with --bind-address";
 
 /** Reports node ports that no address of the node serves. */
-export class NodePortReport implements SyncObserver {
+export class NodePortReport {
   readonly #logger: Logger;
   readonly #withNodePort = new Map<IpFamily, Set<ServicePortKey>>();
   readonly #problems = new Map<IpFamily, string>();

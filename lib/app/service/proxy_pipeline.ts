@@ -6,6 +6,9 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TimeSlice, urgent } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
+import type { Source } from "../../controller/sync_event.ts";
+import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
+import { contestedItems } from "../../proxy/frontend_owners.ts";
 import { drainInSlices } from "../../proxy/drain.ts";
 import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
 import type { AskedHost, KnownHost } from "../../proxy/known_hosts.ts";
@@ -50,7 +53,7 @@ export interface ProxyPipelineOptions {
 const MOST_TRIGGER_TIMES = 100_000;
 
 /** The stages between informers and backend, for one IP family. Has state, but starts nothing itself. */
-export class ProxyPipeline {
+export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePortKey, SyncReport> {
   readonly services: ServiceChangeTracker;
   readonly endpoints: EndpointsChangeTracker;
   readonly #clock: Clock;
@@ -70,6 +73,8 @@ export class ProxyPipeline {
   /** Changes that no backend has confirmed yet, from failed syncs and from the running one. */
   #unconfirmed: PlanChanges | undefined;
   #triggerTimes: number[] = [];
+  /** Frontends that another ServicePort owns, by ServicePort. */
+  readonly #contested = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
@@ -161,7 +166,7 @@ export class ProxyPipeline {
 
   /**
    * Drains the trackers into state and plan. Returns the changes since the last {@linkcode
-   * confirmSynced}; `again` names ServicePorts to retry even if unchanged.
+   * synced}; `again` names ServicePorts to retry even if unchanged.
    */
   async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
     this.#isCollecting = true;
@@ -213,9 +218,20 @@ export class ProxyPipeline {
     return { changes: isPartial ? { ...changes, isPartial } : changes, problems };
   }
 
-  /** The backend holds the plan. Returns the times at which the objects concerned were changed. */
-  confirmSynced(): readonly number[] {
+  /** The backend holds the plan. Adds the frontends that another ServicePort owns to what it lacks. */
+  synced(report: SyncReport, { removed, upserted }: PlanChanges): readonly Quarantined[] {
     this.#unconfirmed = undefined;
+    for (const key of removed.keys()) this.#contested.delete(key);
+    for (const key of upserted) {
+      const plan = this.#plan.services.get(key);
+      if (plan?.contested) this.#contested.set(key, contestedItems(plan));
+      else this.#contested.delete(key);
+    }
+    return [...report.quarantined, ...[...this.#contested.values()].flat()];
+  }
+
+  /** Returns once the times at which the objects of the last syncs were changed. */
+  takeTriggerTimes(): readonly number[] {
     const times = this.#triggerTimes;
     this.#triggerTimes = [];
     return times;

@@ -1,3 +1,4 @@
+import { testPlanChanges } from "../../../tests/support/builders/service_plans.ts";
 import { assertEquals } from "@std/assert";
 import {
   testEndpointSlice,
@@ -40,6 +41,11 @@ function createPipeline(
   });
 }
 
+function confirm(pipeline: ProxyPipeline): void {
+  const report = { full: false, operations: {}, quarantined: [], services: 0 };
+  pipeline.synced(report, testPlanChanges(pipeline.plan));
+}
+
 Deno.test("ProxyPipeline.setSettings() has every Service planned again, once", async () => {
   const pipeline = createPipeline();
   for (const name of ["a", "b"]) {
@@ -47,7 +53,7 @@ Deno.test("ProxyPipeline.setSettings() has every Service planned again, once", a
     pipeline.onEndpointSlice(testEndpointSlice(name, { endpoints: ["10.0.0.1"] }), "set");
   }
   await pipeline.collectChanges([]);
-  pipeline.confirmSynced();
+  confirm(pipeline);
   const masquerades = () =>
     [...pipeline.plan.services.values()].map(({ masqueradeInternal }) => masqueradeInternal);
   assertEquals([masquerades(), pipeline.pending], [["none", "none"], false]);
@@ -56,7 +62,7 @@ Deno.test("ProxyPipeline.setSettings() has every Service planned again, once", a
   const { changes } = await pipeline.collectChanges([]);
   assertEquals([changes.everything, changes.upserted.size], [true, 2]);
   assertEquals(masquerades(), ["all", "all"]);
-  pipeline.confirmSynced();
+  confirm(pipeline);
   assertEquals(pipeline.pending, false);
   assertEquals((await pipeline.collectChanges([])).changes.everything, false);
 });
@@ -76,7 +82,7 @@ Deno.test("ProxyPipeline has something pending from the first change until it is
   await pipeline.collectChanges([]);
   seen.push(pipeline.pending);
   assertEquals([seen.length > 5, new Set(seen)], [true, new Set([true])]);
-  pipeline.confirmSynced();
+  confirm(pipeline);
   assertEquals(pipeline.pending, false);
 });
 
@@ -92,7 +98,7 @@ Deno.test("ProxyPipeline has pending work while its environment differs from the
     assertEquals([change(), pipeline.pending], [false, true], "no news, but it waits");
     await pipeline.collectChanges([]);
     assertEquals(pipeline.pending, true);
-    pipeline.confirmSynced();
+    confirm(pipeline);
     assertEquals([change(), pipeline.pending], [false, false]);
   }
 });

@@ -28,7 +28,7 @@ import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
 import { createServiceHealth } from "./service_health.ts";
-import type { SyncObserver } from "./sync_observer.ts";
+import { type ServiceSyncListener, whenSynced } from "./service_sync_event.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
 const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
@@ -83,11 +83,15 @@ export class ServiceController implements Controller {
         uidOf: (service) => informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
       },
     );
-    parts.serviceObservers.push(startUp, this.#serviceHealth, this.handover);
+    parts.serviceListeners.push(whenSynced((...synced) => {
+      startUp.synced();
+      this.#serviceHealth.synced(...synced);
+      this.handover.synced(...synced);
+    }));
     this.families = createFamilyProxies(parts, {
       ...parts,
       settings: this.settings,
-      observers: parts.serviceObservers,
+      serviceListeners: parts.serviceListeners,
     });
     const { bindsAddresses, forwardsItself } = MODE_TRAITS[mode];
     if (bindsAddresses) {
@@ -97,11 +101,11 @@ export class ServiceController implements Controller {
         client: () => parts.source.client,
         leftoversAreIdle: forwardsItself,
       });
-      parts.serviceObservers.push(this.#guard);
+      parts.serviceListeners.push(whenSynced((...synced) => this.#guard?.synced(...synced)));
     }
     parts.source.reportServerTo((addresses) => this.#hosts.set("API server", addresses));
     const nodePorts = new NodePortReport(parts);
-    parts.serviceObservers.push(nodePorts);
+    parts.serviceListeners.push(whenSynced((...synced) => nodePorts.synced(...synced)));
     parts.source.reportWith(nodePorts);
     if (relay.manifests.length > 0) {
       // A host without a cluster has no Node that could be unfit.
@@ -143,7 +147,7 @@ export class ServiceController implements Controller {
 
   async start(tasks: TaskGroup): Promise<void> {
     const backends = this.families.map(({ backend }) => backend);
-    this.#parts.serviceObservers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
+    this.#parts.serviceListeners.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
     await this.#parts.startUp.prepare(backends);
     await this.#readResolvers();
     await this.#primary?.read();
@@ -252,13 +256,13 @@ type StartConntrackCleanerDependencies =
 
 /**
  * Starts a cleaner as a task, for backends that leave known flows to the kernel. Returns the
- * observers of syncs: the cleaner, or none.
+ * listeners of syncs: the cleaner, or none.
  */
 export function startConntrackCleaner(
   dependencies: StartConntrackCleanerDependencies,
   tasks: TaskGroup,
   { backends }: { readonly backends: readonly Pick<Backend, "usesConntrack">[] },
-): readonly SyncObserver[] {
+): readonly ServiceSyncListener[] {
   if (!backends.some(({ usesConntrack }) => usesConntrack)) return [];
   const conntrack = createConntrack(dependencies.commands);
   const cleaner = new ConntrackCleaner({ ...dependencies, conntrack });

@@ -70,14 +70,14 @@ async function serve(
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
   const { server, health, ask } = await serve(unusedPort());
   assertEquals(await ask(), 200);
-  health.queued(serviceLoop("IPv6"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
   assertEquals(await ask(), 503);
   await server.stop();
 });
 
 Deno.test("createServiceHealth() treats the proxy as healthy if its health check is off", async () => {
   const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
-  health.queued(serviceLoop("IPv6"));
+  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
   assertEquals(await ask(), 200);
   await server.stop();
 });

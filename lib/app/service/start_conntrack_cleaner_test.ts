@@ -1,3 +1,4 @@
+import { serviceSyncEvent } from "../../../tests/support/builders/sync_events.ts";
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
@@ -15,13 +16,15 @@ async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
   const commands = new FakeCommandRunner().on("conntrack", {});
   const tasks = new TaskGroup(new AbortController().signal);
   const metrics = { conntrackReconciled: () => {} };
-  const observers = startConntrackCleaner(
+  const listeners = startConntrackCleaner(
     { clock, commands, metrics, logger: new MemoryLogger() },
     tasks,
     { backends: [{ usesConntrack }] },
   );
   const plan = testProxyPlan([testServicePlan({ protocol: "UDP", port: 53 })]);
-  for (const observer of observers) observer.synced("IPv4", plan, testPlanChanges(plan));
+  for (const each of listeners) {
+    await each.on(serviceSyncEvent("synced", "IPv4", plan, testPlanChanges(plan)));
+  }
   await clock.advance(0);
   tasks.stop();
   await tasks.ended();

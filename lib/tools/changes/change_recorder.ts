@@ -1,7 +1,7 @@
 import type { LoopListener } from "../../app/change_listener.ts";
 import type { Quarantined, SyncReport } from "../../controller/data_plane.ts";
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
-import type { SyncTimes } from "../../controller/loop_parts.ts";
+import type { AppliedSync, SyncEvent, SyncTimes } from "../../controller/sync_event.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangedItem, EntryLoop, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
@@ -82,11 +82,12 @@ export class ChangeRecorder<Change extends RecordedChange, Item>
     this.#effects.add(previous, next);
   }
 
-  /** The sync succeeded. `quarantined` is everything in quarantine now. */
-  applied(times: SyncTimes, { report, quarantined }: {
-    readonly report: SyncReport<string>;
-    readonly quarantined: readonly Quarantined<string>[];
-  }): void {
+  on(event: SyncEvent): void {
+    if (event.kind === "synced") this.#applied(event);
+    else if (event.kind === "failed") this.#failed(event.times, event.error);
+  }
+
+  #applied({ times, report, quarantined }: AppliedSync): void {
     this.#timed(times, "applied");
     const entry = this.#entry({ times, report });
     this.#writeSuccess(entry);
@@ -102,8 +103,8 @@ export class ChangeRecorder<Change extends RecordedChange, Item>
     this.#quarantined = quarantined;
   }
 
-  /** The sync failed and will be tried again. */
-  failed(times: SyncTimes, error: string): void {
+  /** The sync will be tried again. */
+  #failed(times: SyncTimes, error: string): void {
     this.#timed(times, "failed");
     const isAgain = this.#failures > 0;
     this.#failures++;

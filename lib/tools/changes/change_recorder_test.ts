@@ -40,7 +40,7 @@ function createStage() {
   const backend = new SlowBackend(clock);
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
+    ...{ clock, logger: new MemoryLogger(), backend, serviceListeners: [], listeners: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
     recorder: log.followServices(serviceLoop("IPv4"), 1000),
   }, {

@@ -36,7 +36,7 @@ async function createStage() {
   const backend = new AskedBackend();
   const changes = new RunChanges({ clock });
   const proxy = new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
+    ...{ clock, logger: new MemoryLogger(), backend, serviceListeners: [], listeners: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
     recorder: changes.followServices(serviceLoop("IPv4"), 1000),
   }, {

@@ -6,8 +6,7 @@ export function quietChanges(listeners: Partial<ChangeListener> = {}): ChangeLis
     seen() {},
     drained() {},
     planned() {},
-    applied() {},
-    failed() {},
+    on() {},
   };
   return {
     followServices: () => quiet,

@@ -108,14 +108,13 @@ class LanternController implements Controller {
     this.#loop = new SyncLoop(parts, {
       id: LOOP,
       dataPlane: plane,
-      recorder,
-      planner: new LanternPlanner(this.streets, { changed: this.#changed, recorder }),
-      follower: {
-        synced: ({ changes, report }) => {
-          for (const key of changes.changed) this.#changed.delete(key);
-          return report.quarantined;
+      source: new LanternPlanner(this.streets, { changed: this.#changed, recorder }),
+      listeners: [{
+        on: (event) => {
+          if (event.kind !== "synced") return;
+          for (const key of event.changes.changed) this.#changed.delete(key);
         },
-      },
+      }, recorder],
       texts: TEXTS,
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
     });

@@ -1,11 +1,5 @@
-import { SyncLoop } from "../../controller/sync_loop.ts";
-import type { SyncReport } from "../../proxy/data_plane.ts";
-import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { TEXTS } from "./family_proxy.ts";
 import { assertEquals } from "@std/assert";
 import {
-  serviceLoop,
   testEndpointSlice,
   testNodeState,
   testService,
@@ -15,28 +9,22 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import { ProxyPipeline } from "./proxy_pipeline.ts";
-import type { SyncObserver } from "./sync_observer.ts";
-import { ServiceSyncFollower } from "./service_sync_follower.ts";
+import { FamilyProxy } from "./family_proxy.ts";
+import type { ServiceSyncListener } from "./service_sync_event.ts";
 
 function createStage(
-  { usesConntrack, backend = new FakeBackend(), observers = [] }: {
+  { usesConntrack, backend = new FakeBackend(), listeners = [] }: {
     readonly usesConntrack: boolean;
     readonly backend?: FakeBackend;
-    readonly observers?: readonly SyncObserver[];
+    readonly listeners?: readonly ServiceSyncListener[];
   },
 ) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const quarantined: number[] = [];
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
-  const pipeline = new ProxyPipeline({ clock }, {
-    family: "IPv4",
-    node: testNodeState(),
-    settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
-  });
-  const follower = new ServiceSyncFollower({
-    observers,
+  const proxy = new FamilyProxy({
+    ...{ clock, logger, listeners: [], serviceListeners: listeners },
     backend: Object.assign(backend, { usesConntrack }),
     metrics: {
       syncQueued() {},
@@ -44,19 +32,13 @@ function createStage(
       syncFailed() {},
       syncSucceeded: (_, figures) => void quarantined.push(figures.quarantined),
     },
-  }, pipeline);
-  const loop = new SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>({
-    ...{ clock, logger },
-    loopObservers: [],
   }, {
-    id: serviceLoop("IPv4"),
-    dataPlane: backend,
-    planner: pipeline,
-    follower,
-    texts: TEXTS,
+    family: "IPv4",
+    node: testNodeState(),
+    settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
     runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
   });
-  return { pipeline, loop, logger, quarantined };
+  return { pipeline: proxy.pipeline, loop: proxy.loop, logger, quarantined };
 }
 
 /** Two Services with one external IP, the older one last by name. */
@@ -121,17 +103,18 @@ Deno.test("SyncLoop of Services reports that a sync changed nothing, for an endp
 Deno.test("SyncLoop of Services changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const reported: string[] = [];
-  const observer: SyncObserver = {
-    syncing: (_, plan, { upserted }) => {
-      reported.push(`before ${upserted.size} of ${plan.services.size}`);
-      return ready.promise;
+  const listener: ServiceSyncListener = {
+    on(event) {
+      if (event.kind !== "syncing" && event.kind !== "synced") return undefined;
+      const { kind, plan, changes: { upserted } } = event;
+      const moment = kind === "syncing" ? "before" : "after";
+      reported.push(`${moment} ${upserted.size} of ${plan.services.size}`);
+      return kind === "syncing" ? ready.promise : undefined;
     },
-    synced: (_, plan, { upserted }) =>
-      void reported.push(`after ${upserted.size} of ${plan.services.size}`),
   };
   const backend = new FakeBackend();
   backend.failures.push(new Error("busy"));
-  const stage = createStage({ usesConntrack: true, backend, observers: [observer] });
+  const stage = createStage({ usesConntrack: true, backend, listeners: [listener] });
   stage.pipeline.onService(undefined, OLDER);
   const syncing = stage.loop.sync();
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
