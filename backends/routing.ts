@@ -5,7 +5,8 @@
  */
 import type { IpFamily } from "../lib/net/ip_address.ts";
 import { type BgpDataPlane, createBirdDataPlane } from "./bird/data_plane.ts";
-import { PodNetworkDataPlane, type PodNetworkOptions } from "./pod_network/data_plane.ts";
+import { PodNetworkDataPlane } from "./pod_network/data_plane.ts";
+import type { PodNetworkOptions } from "./pod_network/cleanup.ts";
 import { Layer2DataPlane } from "./layer2/data_plane.ts";
 import type { DataPlaneEdges } from "../lib/controller/data_plane.ts";
 

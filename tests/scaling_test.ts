@@ -12,7 +12,7 @@ import type { Service } from "../lib/api/kinds/service.ts";
 import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { planWhatIf } from "../lib/tools/diff/what_if.ts";
 import { renderWhatIf } from "../lib/tools/diff/what_if_view.ts";
-import { type PlannedNode, planObjects } from "../lib/tools/offline/planned_node.ts";
+import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
 import { explainPacket } from "../lib/explain/explain_packet.ts";
 import { ruleNames } from "../lib/explain/rule_names.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";

@@ -1,15 +1,9 @@
-import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { IpvsLayout } from "./layout.ts";
+import { mayHaveNodePorts } from "./render_service.ts";
 import type { NodePortServers } from "./server_record.ts";
 
 /** The sets of node ports without addresses. The set of SCTP contains the addresses. */
 const SETS = [["tcp", "NODE-PORT-TCP"], ["udp", "NODE-PORT-UDP"]] as const;
-
-/** Whether an address of the node can serve node ports. */
-export function mayHaveNodePorts(address: IpAddress): boolean {
-  // An endpoint cannot reply to a loopback address, and a link-local address needs its link.
-  return !isLoopback(address) && !address.startsWith("fe80:");
-}
 
 /** Whether node ports were added or removed since the layout was settled. */
 export function haveNodePortsChanged({ sets }: Pick<IpvsLayout, "sets">): boolean {

@@ -1,5 +1,5 @@
 import { prefixLengthOf } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
@@ -16,7 +16,6 @@ import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
-import { mayHaveNodePorts } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
@@ -32,6 +31,12 @@ export interface RenderInputs {
 interface Place {
   readonly address: IpAddress;
   readonly entry: string;
+}
+
+/** Whether an address of the node can serve node ports. */
+export function mayHaveNodePorts(address: IpAddress): boolean {
+  // An endpoint cannot reply to a loopback address, and a link-local address needs its link.
+  return !isLoopback(address) && !address.startsWith("fe80:");
 }
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];

@@ -5,11 +5,21 @@ import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { deleteLinkLine } from "../iproute/ip_text.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import type { PodNetworkOptions } from "./data_plane.ts";
 import { readCniFile, removeCniFile } from "./cni_file.ts";
 import { ownTunnels, POD_ROUTE_PROTOCOL, type PodMachine } from "./machine_changes.ts";
 import { iptablesRemovals } from "./masquerade_iptables.ts";
 import { hasNft, MASQUERADE_TABLE, readMasquerade } from "./masquerade.ts";
+
+/** The options of the data plane. */
+export interface PodNetworkOptions {
+  /** Files of CNI configurations that an earlier run may have written. */
+  readonly cniFiles: readonly string[];
+  /**
+   * Whether a cleanup looks at iptables even if nftables works here. The look may load modules.
+   * @default {false}
+   */
+  readonly isThorough?: boolean;
+}
 
 /** Removes everything that any run added for the network of pods, or only reports it. */
 export async function cleanUpPodNetwork(

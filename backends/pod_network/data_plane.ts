@@ -21,7 +21,7 @@ import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { watchLinks } from "../iproute/link_watch.ts";
-import { cleanUpPodNetwork } from "./cleanup.ts";
+import { cleanUpPodNetwork, type PodNetworkOptions } from "./cleanup.ts";
 import { cniText, readCniFile, writeCniFile } from "./cni_file.ts";
 import {
   machineChanges,
@@ -44,17 +44,6 @@ import {
 
 /** The parts besides nodes that may be in quarantine. */
 const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
-
-/** The options of {@linkcode PodNetworkDataPlane}. */
-export interface PodNetworkOptions {
-  /** Files of CNI configurations that an earlier run may have written. */
-  readonly cniFiles: readonly string[];
-  /**
-   * Whether a cleanup looks at iptables even if nftables works here. The look may load modules.
-   * @default {false}
-   */
-  readonly isThorough?: boolean;
-}
 
 /** The edges that {@linkcode PodNetworkDataPlane} needs. */
 interface PodNetworkEdges {

@@ -1,5 +1,5 @@
-import type { LogFields } from "../../lib/log/logger.ts";
-import type { Timer } from "../../lib/os/clock.ts";
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
+import type { Clock, Timer } from "../../lib/os/clock.ts";
 import {
   type OpenFiles,
   type Shortage,
@@ -9,9 +9,17 @@ import {
 import { isOutOfPorts, isOutOfSockets, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { Forwarding } from "./forwarding.ts";
 
-type SocketRoomContext = Pick<Forwarding, "clock" | "log" | "openFiles" | "options">;
+interface SocketRoomContext {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, "warn">;
+  readonly openFiles: OpenFiles;
+  readonly options: {
+    readonly maxConnectionsPerService: number;
+    readonly maxFlowsPerService: number;
+    readonly silentMs: number;
+  };
+}
 
 /** A forwarder that can be asked to close connections or flows. */
 interface ConnectionCloser {

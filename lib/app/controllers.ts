@@ -1,8 +1,3 @@
-/**
- * The controllers of this build besides that of Services, which every run has.
- *
- * @module
- */
 import type { Controller } from "../controller/controller.ts";
 import type { CleanupReport } from "../controller/data_plane.ts";
 import type { ControllerName } from "../controller/loop_id.ts";
@@ -17,12 +12,10 @@ import type { OpenFiles } from "../os/open_files.ts";
 import type { KnownHost } from "../proxy/known_hosts.ts";
 import type { ChangeListener } from "./change_listener.ts";
 import type { Dependencies } from "./dependencies.ts";
-import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/run_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
-import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 import type { StartUp } from "./run/start_up.ts";
 import type { ServiceSyncListener } from "./service/service_sync_event.ts";
 
@@ -68,9 +61,3 @@ export interface ControllerDefinition {
     configuration: LoadedConfiguration,
   ): AsyncIterable<CleanupReport>;
 }
-
-/** In the order in which they start, after the controller of Services. */
-export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [
-  NETWORK_POLICY_CONTROLLER,
-  ROUTING_CONTROLLER,
-];

@@ -5,7 +5,7 @@ import { type Labels, matchesLabels } from "../policy/label_selector.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { AddressInventory } from "./address_inventory.ts";
-import type { AddressPool } from "./address_pool.ts";
+import { type AddressPool, spaceOf } from "./address_pool.ts";
 import {
   type AddressRefusal,
   exhausted,
@@ -18,7 +18,7 @@ import {
 } from "./address_refusal.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
-import { type Claim, compareClaims, spaceOf, WaitingClaims } from "./waiting_claims.ts";
+import { type Claim, compareClaims, WaitingClaims } from "./waiting_claims.ts";
 
 /** The addresses assigned to a Service. */
 export interface AddressAssignment {

@@ -7,10 +7,9 @@ import {
   ipFamilyOf,
 } from "../net/ip_address.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
-import { type AddressPool, poolOf } from "./address_pool.ts";
+import { type AddressPool, poolOf, spaceOf } from "./address_pool.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
-import { spaceOf } from "./waiting_claims.ts";
 
 /** The reason why a Service cannot get an address. */
 export type AddressConflict =

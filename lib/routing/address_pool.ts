@@ -27,6 +27,11 @@ export interface AddressPool {
   readonly nodeSelector?: LabelSelector;
 }
 
+/** The addresses of a pool in one family. */
+export function spaceOf({ name }: AddressPool, family: IpFamily): string {
+  return `${name} ${family}`;
+}
+
 /** Ranges without addresses that a client could reach through a router or a network. */
 export const UNUSABLE_RANGES: readonly AddressRange[] = [
   ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"],

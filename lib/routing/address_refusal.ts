@@ -1,6 +1,7 @@
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { AddressConflict } from "./address_inventory.ts";
 import type { AddressPool } from "./address_pool.ts";
+import { shorten } from "./address_request.ts";
 
 /** The reason why a Service has no address, or not the requested one. */
 export interface AddressRefusal {
@@ -16,11 +17,6 @@ export interface AddressRefusal {
     | "foreign";
   /** A sentence for an event on the Service. Names nothing of other namespaces. */
   readonly message: string;
-}
-
-/** A tenant chooses the text, and it goes into events and the status. */
-export function shorten(text: string): string {
-  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
 }
 
 /** No pool has the family, or the Service may use none that has it. */

@@ -4,11 +4,15 @@ import {
   type RoutedService,
   SHARING_KEY_ANNOTATION,
 } from "../api/kinds/routed_service.ts";
-import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
-import { tryParseIpAddress } from "../net/ip_address.ts";
+import {
+  IP_FAMILIES,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  tryParseIpAddress,
+} from "../net/ip_address.ts";
 import type { Labels } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
-import { shorten } from "./address_refusal.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 
 /** The request of a Service to the allocator. */
@@ -44,6 +48,11 @@ export interface SharingTerms {
   readonly key: string;
   /** Everything, as one text. */
   readonly text: string;
+}
+
+/** A tenant chooses the text, and it goes into events and the status. */
+export function shorten(text: string): string {
+  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
 }
 
 /**

@@ -1,11 +1,15 @@
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
-import { otherUseOf, poolOf } from "./address_pool.ts";
+import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
-import type { BgpPlannerOptions } from "./bgp_planner.ts";
 import type { RoutingNode } from "./routing_node.ts";
+import type { BgpSettings } from "./routing_settings.ts";
 
-interface AddressContext extends Pick<BgpPlannerOptions, "settings" | "pools" | "clusterCidrs"> {
+interface AddressContext {
+  readonly settings: BgpSettings;
+  readonly pools: readonly AddressPool[];
+  /** The ranges of all pods; empty = those of the Nodes. */
+  readonly clusterCidrs: readonly Cidr[];
   /** A node that has the address. */
   readonly nodeAt: string | undefined;
   readonly own: RoutingNode | undefined;

@@ -1,6 +1,6 @@
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { AddressInventory } from "./address_inventory.ts";
-import type { AddressPool } from "./address_pool.ts";
+import { spaceOf } from "./address_pool.ts";
 import type { AddressRefusal } from "./address_refusal.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
@@ -13,11 +13,6 @@ export interface Claim {
   refusal?: AddressRefusal;
   /** The changes that can help: a requested address, {@linkcode spaceOf} a pool, or terms of sharing. */
   waitsFor: readonly string[];
-}
-
-/** The addresses of a pool in one family. */
-export function spaceOf({ name }: AddressPool, family: IpFamily): string {
-  return `${name} ${family}`;
 }
 
 /** The oldest Service first. */

@@ -4,29 +4,22 @@ import {
   KUBE_PROXY_ALIVE,
   type RoutingIntent,
 } from "../../../lib/proxy/host_checks.ts";
-import { type ChainCount, describeCount } from "./chain_counts.ts";
+import { describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
-import type { HostContents } from "./host_contents.ts";
 import { isKubeProxySet } from "./ip_sets.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
-import { policyEnforcerFindings } from "./judge_policy_enforcers.ts";
+import { policyEnforcerFindings, type SeenEnforcers } from "./judge_policy_enforcers.ts";
 import { loadBalancerFindings } from "./judge_load_balancers.ts";
-import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
 import type { OwnState } from "./own_state.ts";
 
 /** All observations. */
-export interface SeenOnHost {
-  readonly look: HostContents;
-  readonly chains: readonly ChainCount[];
+export interface SeenOnHost extends SeenEnforcers {
   readonly own: OwnState;
   readonly live?: LiveKubeProxy;
   /** Processes that pretend to be kube-proxy; see {@linkcode KubeProxyAnswers.impostors}. */
   readonly impostors: readonly string[];
-  readonly nodeArgs?: K3sNodeArgs;
-  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
-  readonly networkPolicy?: boolean;
   readonly routing?: RoutingIntent;
   /** Listening programs; read only if kube-relay announces addresses. @default {none} */
   readonly programs?: readonly ListeningProgram[];

@@ -5,9 +5,10 @@
  */
 import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
+import type { HostContents } from "./host_contents.ts";
+import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import { KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
 import { isKubeRouterSet } from "./ip_sets.ts";
-import type { SeenOnHost } from "./judge_findings.ts";
 import type { ChainOwner } from "./known_chains.ts";
 import { describeNftTable } from "./nft_tables.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
@@ -15,6 +16,15 @@ import { isKubeRouterPolicyTable } from "./policy_leftovers.ts";
 
 const TAKE_OVER =
   "start kube-relay once with --network-policy --takeover, which removes these rules";
+
+/** The observations that concern enforcers. */
+export interface SeenEnforcers {
+  readonly look: HostContents;
+  readonly chains: readonly ChainCount[];
+  readonly nodeArgs?: K3sNodeArgs;
+  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
+  readonly networkPolicy?: boolean;
+}
 
 /** An enforcer whose rules kube-relay never changes. */
 interface Enforcer {
@@ -59,7 +69,7 @@ const ENFORCERS: readonly Enforcer[] = [
 ];
 
 /** Returns the findings about enforcers. Another enforcer hinders only a start with `--network-policy`. */
-export function policyEnforcerFindings(seen: SeenOnHost): HostFinding[] {
+export function policyEnforcerFindings(seen: SeenEnforcers): HostFinding[] {
   return [
     ...kubeRouterFindings(seen),
     ...ENFORCERS.flatMap((enforcer) => enforcerFindings(enforcer, seen)),
@@ -68,7 +78,7 @@ export function policyEnforcerFindings(seen: SeenOnHost): HostFinding[] {
 
 function enforcerFindings(
   { id, software, name, cure, ...traces }: Enforcer,
-  { look, chains, networkPolicy = false }: SeenOnHost,
+  { look, chains, networkPolicy = false }: SeenEnforcers,
 ): HostFinding[] {
   const sets = look.sets.filter((set) => traces.set?.test(set));
   const evidence = [
@@ -91,7 +101,7 @@ function enforcerFindings(
 }
 
 function kubeRouterFindings(
-  { look, chains, nodeArgs, networkPolicy = false }: SeenOnHost,
+  { look, chains, nodeArgs, networkPolicy = false }: SeenEnforcers,
 ): HostFinding[] {
   const found: readonly ChainCount[] = chains.filter(({ owner }) => owner === "kube-router");
   const sets = look.sets.filter(isKubeRouterSet);

@@ -41,7 +41,7 @@ export function createRunTools(edges: ToolEdges, toolsOf: ToolsOf): RunTools {
       const ofOthers = run.others.map((each) => toolsOf(each, run, edges).routes);
       return startControlServer({
         path: run.configuration.relay.controlSocket,
-        routes: Object.assign({}, routes, serviceRoutes({ ...run, clock }), ...ofOthers),
+        routes: Object.assign({}, routes, serviceRoutes(clock, run), ...ofOthers),
         messages,
         bounds: openFiles.httpBounds,
         onRefused: () => openFiles.countRefused("control"),

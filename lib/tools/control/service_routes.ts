@@ -6,30 +6,25 @@ import type { Clock } from "../../os/clock.ts";
 import { RunningComparison } from "../diff/compare_running.ts";
 import { explainRunning } from "../explain/explain_running.ts";
 
-export interface ServiceQuestionParts
-  extends Pick<ObservedRun, "configuration" | "current" | "informers" | "services" | "startUp"> {
-  readonly clock: Clock;
-}
-
 /** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
 
 /** Returns the routes by path. None changes anything or delays a sync. */
-export function serviceRoutes(parts: ServiceQuestionParts): ControlRoutes {
-  const { clock, services } = parts;
-  const comparison = new RunningComparison(parts, parts);
+export function serviceRoutes(clock: Clock, run: ObservedRun): ControlRoutes {
+  const comparison = new RunningComparison({ clock }, run);
   return {
-    "/services": (query) => serviceNames(parts, query.get("prefix") ?? ""),
+    "/services": (query) => serviceNames(clock, run, query.get("prefix") ?? ""),
     // A separate function, so that its exceptions become rejections.
-    "/flow": async (query) => await answerFlow({ clock, families: services.families }, query),
+    "/flow": async (query) => await answerFlow({ clock, families: run.services.families }, query),
     "/difference": (query, signal) => comparison.answer(query, signal),
-    "/explain": (query) => explainRunning(parts, query),
+    "/explain": (query) => explainRunning(clock, run, query),
   };
 }
 
 /** Returns the sorted names of Services with a prefix, limited in number. */
 async function serviceNames(
-  { clock, services }: ServiceQuestionParts,
+  clock: Clock,
+  { services }: Pick<ObservedRun, "services">,
   prefix: string,
 ): Promise<readonly string[]> {
   const names = new Set<string>();

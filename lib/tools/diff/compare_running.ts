@@ -5,7 +5,7 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { askedFamily, BadQuestion } from "../control/control_server.ts";
 import type { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
-import type { ServiceQuestionParts } from "../control/service_routes.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
 import {
   compareFamily,
@@ -17,10 +17,7 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { compareSettled } from "./settled_comparison.ts";
 
 /** The parts of a run that the comparison reads. */
-type ComparedParts = Pick<
-  ServiceQuestionParts,
-  "services" | "configuration" | "startUp" | "informers"
->;
+type ComparedParts = Pick<ObservedRun, "services" | "configuration" | "startUp" | "informers">;
 
 /**
  * Answers `/difference?family=IPv4&service=NAMESPACE/NAME` with the live plan, one request at a time: each

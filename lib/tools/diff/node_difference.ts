@@ -8,7 +8,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { RoutingComparison } from "./compare_routing.ts";
-import type { PlannedNode } from "../offline/planned_node.ts";
+import type { PlannedNode } from "../offline/plan_objects.ts";
 
 /** Names of ServicePorts. */
 export type ServicePortNames = ReadonlyMap<

@@ -22,7 +22,7 @@ import {
   type PlannedNode,
   type PlanNodeDependencies,
   planObjects,
-} from "../offline/planned_node.ts";
+} from "../offline/plan_objects.ts";
 import { readObjectsOnce } from "../offline/read_objects_once.ts";
 import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import { compareRoutingPlans, readNewRouted } from "./what_if_routing.ts";

@@ -13,8 +13,8 @@ import {
 } from "../../routing/compare_planned_routing.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
-import type { PlannedNode, PlanNodeDependencies } from "../offline/planned_node.ts";
-import { planRouting, type RoutedObjects } from "../offline/plan_routing.ts";
+import type { PlannedNode, PlanNodeDependencies, RoutedObjects } from "../offline/plan_objects.ts";
+import { planRouting } from "../offline/plan_routing.ts";
 import { readObjectsOnce } from "../offline/read_objects_once.ts";
 
 const KINDS: readonly KindSpec[] = [ROUTED_SERVICE, ROUTED_NODE, NAMESPACE];

@@ -2,7 +2,12 @@ import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { readMemberReport } from "../../routing/layer2_member.ts";
-import type { RoutedObjects } from "../offline/plan_routing.ts";
+import {
+  type PlannedNode,
+  type PlanNodeDependencies,
+  planObjects,
+  type RoutedObjects,
+} from "../offline/plan_objects.ts";
 import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
@@ -12,11 +17,6 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import {
-  type PlannedNode,
-  type PlanNodeDependencies,
-  planObjects,
-} from "../offline/plan_objects.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { InputDump } from "./dump_schema.ts";
 import { DumpError } from "./read_dump.ts";

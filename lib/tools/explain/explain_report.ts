@@ -4,6 +4,7 @@ import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
+import type { Judgement } from "../../policy/judge_connection.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import { explainInMode } from "../../explain/explain_in_mode.ts";
@@ -22,7 +23,6 @@ import { planSettingsOf } from "../../app/run/plan_settings.ts";
 import { affinityOf, kernelState } from "./query_data_plane.ts";
 import type { PacketScope } from "./packet_destinations.ts";
 import { readPacketEnds } from "./packet_ends.ts";
-import type { PacketPolicies } from "./policy_steps.ts";
 
 /** The context of an explanation. */
 interface ExplainWorld extends PacketScope {
@@ -32,6 +32,21 @@ interface ExplainWorld extends PacketScope {
   readonly quarantined: (family: IpFamily) => readonly Quarantined[];
   /** The reason why the machine is not asked. @default {the backends ask it} */
   readonly notAsked?: string | undefined;
+}
+
+/** The judgement for one receiver. */
+export interface JudgedReceiver extends Judgement {
+  readonly to: string;
+  /** The receiver's node sees the address of this node, and judges by that. */
+  readonly seesNode?: true;
+}
+
+/** The verdict of the policies on a packet. */
+export interface PacketPolicies {
+  /** In one sentence without a full stop; absent where it adds nothing. */
+  readonly answer?: string;
+  readonly isDenied: boolean;
+  readonly receivers: readonly JudgedReceiver[];
 }
 
 /** One packet. */

@@ -7,8 +7,8 @@ import {
   type SeenRouting,
 } from "../../routing/explain_address.ts";
 import { explainPrefix, type PrefixReport } from "../../routing/explain_prefix.ts";
-import { type PlannedNode, planRunningNode } from "../offline/planned_node.ts";
-import type { PlanNodeDependencies } from "../offline/plan_objects.ts";
+import { planRunningNode } from "../offline/planned_node.ts";
+import type { PlannedNode, PlanNodeDependencies } from "../offline/plan_objects.ts";
 import { planRouting } from "../offline/plan_routing.ts";
 import { askRunningRouting } from "./routing_questions.ts";
 

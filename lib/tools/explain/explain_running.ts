@@ -1,8 +1,9 @@
 import { SERVICE } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { BadQuestion } from "../control/control_server.ts";
-import type { ServiceQuestionParts } from "../control/service_routes.ts";
-import { PacketEndsError } from "./packet_destinations.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
+import type { Clock } from "../../os/clock.ts";
+import { PacketEndsError } from "./packet_end_text.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "./explain_report.ts";
 
 /**
@@ -10,14 +11,14 @@ import { explainEnds, type ExplainReport, knownNodeAddresses } from "./explain_r
  * BadQuestion for an invalid or unknown end.
  */
 export async function explainRunning(
-  parts: ServiceQuestionParts,
+  clock: Clock,
+  { services: { families, node }, configuration, current, informers, startUp }: ObservedRun,
   query: URLSearchParams,
 ): Promise<ExplainReport> {
   const [from, to] = [query.get("from"), query.get("to")];
   if (from === null || to === null) {
     throw new BadQuestion("Cannot explain a packet without both ends: 'from' and 'to'");
   }
-  const { clock, services: { families, node }, configuration, current, informers, startUp } = parts;
   const { mode } = configuration;
   const nodeName = startUp.node.name;
   const others = families.flatMap(({ pipeline }) => pipeline.interfaceAddresses ?? []);

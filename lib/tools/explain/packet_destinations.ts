@@ -1,6 +1,5 @@
 /** Finds the possible destinations of a packet that is addressed to a Service, an address or the node. Pure. */
 import type { Service } from "../../api/kinds/service.ts";
-import { printableText } from "../../log/printable_text.ts";
 import {
   IP_FAMILIES,
   type IpAddress,
@@ -14,8 +13,8 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { unproxiedReason } from "../../proxy/service_port.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import { PacketEndsError, type ToText } from "./packet_end_text.ts";
 import { nearestServices } from "./find_service_ports.ts";
-import type { ToText } from "./packet_end_text.ts";
 
 type PacketDestination = Omit<Packet, "from">;
 
@@ -214,14 +213,4 @@ export interface PacketScope {
   readonly nodeAddresses: readonly IpAddress[];
   /** Every Service, those that nothing is planned for included. Asked only where something is unknown. */
   readonly services: () => Iterable<Service>;
-}
-
-/** An end of the packet does not exist, or is ambiguous. */
-export class PacketEndsError extends Error {
-  override name = "PacketEndsError";
-
-  /** Names of objects may be part of the message. */
-  constructor(message: string) {
-    super(printableText(message));
-  }
 }

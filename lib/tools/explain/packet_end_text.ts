@@ -10,7 +10,6 @@ import {
   tryParsePort,
 } from "../../net/port.ts";
 import { printableText } from "../../log/printable_text.ts";
-import { PacketEndsError } from "./packet_destinations.ts";
 
 /** The sender of the packet. */
 export type FromText =
@@ -204,4 +203,14 @@ function wrong(end: "FROM" | "TO", text: string, reason: string): ConfigurationE
 
 function raise(error: Error): never {
   throw error;
+}
+
+/** An end of the packet does not exist, or is ambiguous. */
+export class PacketEndsError extends Error {
+  override name = "PacketEndsError";
+
+  /** Names of objects may be part of the message. */
+  constructor(message: string) {
+    super(printableText(message));
+  }
 }

@@ -9,9 +9,14 @@ import {
 import { isFromPod, type LocalTrafficDetector } from "../../proxy/local_traffic.ts";
 import type { Packet, PacketSender } from "../../proxy/packet.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { type FromText, parseFrom, parseTo, type ToText } from "./packet_end_text.ts";
-import { destinationsOf } from "./packet_destinations.ts";
-import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
+import {
+  type FromText,
+  PacketEndsError,
+  parseFrom,
+  parseTo,
+  type ToText,
+} from "./packet_end_text.ts";
+import { destinationsOf, type PacketScope } from "./packet_destinations.ts";
 
 /** The packets between two ends, with the assumptions made. */
 interface PacketEnds {

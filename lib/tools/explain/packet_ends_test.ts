@@ -8,7 +8,8 @@ import type { Service } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { readPacketEnds } from "./packet_ends.ts";
-import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
+import type { PacketScope } from "./packet_destinations.ts";
+import { PacketEndsError } from "./packet_end_text.ts";
 
 const { IPv4, IPv6 } = ADDRESSES;
 

@@ -7,30 +7,20 @@
 import { type IpAddress, ipFamilyOf, parseIpAddress } from "../../net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../net/port.ts";
 import { denialSentence, endSentence } from "../../policy/explain_connection.ts";
-import type { Connection, Judgement } from "../../policy/judge_connection.ts";
+import type { Connection } from "../../policy/judge_connection.ts";
 import type { Direction } from "../../policy/policy_plan.ts";
 import type { ExplainedEndpoint, ExplanationStep } from "../../proxy/packet_explanation.ts";
-import type { ExplainedPacket, ExplainReport } from "./explain_report.ts";
+import type {
+  ExplainedPacket,
+  ExplainReport,
+  JudgedReceiver,
+  PacketPolicies,
+} from "./explain_report.ts";
 import { podReceiver, podSender } from "./packet_end_text.ts";
 import type { PolicyQuestions } from "./policy_questions.ts";
 
 /** Most endpoints that are judged. */
 const MOST_JUDGED = 64;
-
-/** The judgement for one receiver. */
-interface JudgedReceiver extends Judgement {
-  readonly to: string;
-  /** The receiver's node sees the address of this node, and judges by that. */
-  readonly seesNode?: true;
-}
-
-/** The verdict of the policies on a packet. */
-export interface PacketPolicies {
-  /** In one sentence without a full stop; absent where it adds nothing. */
-  readonly answer?: string;
-  readonly isDenied: boolean;
-  readonly receivers: readonly JudgedReceiver[];
-}
 
 /** An endpoint that may be chosen, or the destination itself. */
 interface Receiver extends Pick<ExplainedEndpoint, "isLocal" | "seesNode"> {

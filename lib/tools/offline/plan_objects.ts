@@ -17,7 +17,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../../app/dependencies.ts";
-import type { RoutedObjects } from "./plan_routing.ts";
+import type { RoutingInputs } from "../../routing/planned_routing.ts";
 import { idleBackendOptions } from "../../app/run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../../app/run/plan_settings.ts";
 import { HostRegistry } from "../../app/service/host_registry.ts";
@@ -25,6 +25,12 @@ import { withPrimaryAddresses } from "../../app/service/primary_addresses.ts";
 import { ProxyPipeline } from "../../app/service/proxy_pipeline.ts";
 
 export type PlanNodeDependencies = Dependencies & BackendDependencies;
+
+/** The objects of routing, and what a running process knows besides. */
+export interface RoutedObjects
+  extends Pick<RoutingInputs, "live" | "reports" | "isDraining" | "networks"> {
+  readonly informers: InformerSet;
+}
 
 /** The plans of a node. The machine was not touched. */
 export interface PlannedNode {

@@ -8,17 +8,11 @@ import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
+import type { ListOptions } from "../../kube/informer_set.ts";
 import type { KindSpec } from "../../api/kind.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import { PlannedRouting, type RoutingInputs } from "../../routing/planned_routing.ts";
+import { PlannedRouting } from "../../routing/planned_routing.ts";
 import type { PlannedNode } from "./plan_objects.ts";
-
-/** The objects of routing, and what a running process knows besides. */
-export interface RoutedObjects
-  extends Pick<RoutingInputs, "live" | "reports" | "isDraining" | "networks"> {
-  readonly informers: InformerSet;
-}
 
 /** The kinds that are read, and which of their objects. */
 export function routedSubscriptions(

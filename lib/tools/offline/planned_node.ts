@@ -15,8 +15,6 @@ import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan
 import { routedSubscriptions } from "./plan_routing.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
 
-export { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
-
 /**
  * Plans a node from manifests, the cluster or, with `--from`, a dump. Throws as
  * {@linkcode readObjectsOnce}, or a DumpError.

@@ -14,8 +14,7 @@ import {
   type WatchedPacket,
 } from "../../explain/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
-import { PacketEndsError } from "../explain/packet_destinations.ts";
-import { parseFrom } from "../explain/packet_end_text.ts";
+import { PacketEndsError, parseFrom } from "../explain/packet_end_text.ts";
 import { compareWithExplanation } from "./compare_with_explanation.ts";
 import { NO_ROUTE, preparePacket, type ReadyPacket } from "./send_packet.ts";
 import { outcomeOf } from "./trace_outcome.ts";

@@ -4,7 +4,7 @@ import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import { ControlError, requestStatus } from "../../control/control_client.ts";
-import { MORE_CONTROLLERS } from "../../../app/controllers.ts";
+import { MORE_CONTROLLERS } from "../../../app/more_controllers.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { forgetModes } from "../../../app/handover/other_modes.ts";
 import { excludedServers, findKubeProxyAlive } from "../../../app/handover/takeover.ts";

@@ -5,7 +5,8 @@ import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
-import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
+import { planNode } from "../../offline/planned_node.ts";
+import type { PlannedNode } from "../../offline/plan_objects.ts";
 
 /** The parsed command line of a verb. */
 export interface CommandContext {

@@ -34,13 +34,8 @@ import {
   checkServiceName,
   servicePortsOf,
 } from "../../explain/find_service_ports.ts";
-import {
-  type PlannedNode,
-  planNode,
-  type PlanNodeDependencies,
-  planRunningNode,
-  wantedFamilies,
-} from "../../offline/planned_node.ts";
+import { planNode, planRunningNode, wantedFamilies } from "../../offline/planned_node.ts";
+import type { PlannedNode, PlanNodeDependencies } from "../../offline/plan_objects.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
 import type { StatusReport } from "../../status/status_report.ts";
 import {

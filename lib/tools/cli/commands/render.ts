@@ -7,7 +7,7 @@ import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../../proxy/service_port_name.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
-import type { PlannedNode } from "../../offline/planned_node.ts";
+import type { PlannedNode } from "../../offline/plan_objects.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
 import { VERSION } from "../../../config/version.ts";
