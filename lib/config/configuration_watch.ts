@@ -11,16 +11,16 @@ import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import { fileState } from "../os/file_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
-import type { ConfigurationBlock, KubeProxyConfiguration } from "./configuration.ts";
-import { effectiveConfiguration } from "./configuration.ts";
+import { routingPartsOf } from "../routing/routing_settings.ts";
+import { effectiveConfiguration, type KubeProxyConfiguration } from "./configuration.ts";
 import type { FlagValues } from "./flags.ts";
-import { APPLICABLE_ROUTING, needsRoutingParts } from "./routing_reload.ts";
 import {
   ConfigurationError,
   loadConfiguration,
   type LoadDependencies,
   type LoadedConfiguration,
 } from "./load.ts";
+import { routingSettingsOf } from "./parse_routing.ts";
 
 /** The interval at which the file is checked. */
 const POLL_MS = 1_000;
@@ -28,58 +28,11 @@ const POLL_MS = 1_000;
 const SETTLE_MS = 100;
 /** A file that never settles is read after this time. */
 const LONGEST_SETTLE_MS = 2_000;
-
-/** The file and the receiver of changes. */
-interface WatchFileOptions {
-  readonly path: string;
-  readonly signal: AbortSignal;
-  /**
-   * Called once at the start, and for each change; `false` = the file does not exist. A rejection
-   * ends the watch.
-   */
-  readonly onChange: (exists: boolean) => Promise<void>;
-}
-
 /**
- * Watches until the signal is aborted. Detects new content that is written in place, renamed over the
- * file, or reached by a swapped symlink, as in a mounted ConfigMap.
+ * Maximum number of problems that are logged. A file of another kind has one in each line, and the
+ * throttle of the log would then suppress the problems of the next attempt.
  */
-async function watchFile(
-  { clock }: { readonly clock: Clock },
-  { path, signal, onChange }: WatchFileOptions,
-): Promise<void> {
-  let reported: string | undefined | null = null;
-  while (!signal.aborted) {
-    const version = await settledVersion(clock, { path, reported });
-    if (version === reported) {
-      await clock.sleep(POLL_MS, signal).catch(() => {});
-    } else {
-      reported = version;
-      await onChange(reported !== undefined);
-    }
-  }
-}
-
-/** Returns the version at which a file has settled; at once if it is still the reported one. */
-async function settledVersion(
-  clock: Clock,
-  { path, reported }: { readonly path: string; readonly reported: string | undefined | null },
-): Promise<string | undefined> {
-  const deadline = clock.now() + LONGEST_SETTLE_MS;
-  let version = await versionOf(path);
-  if (version === reported) return version;
-  for (;;) {
-    await clock.sleep(SETTLE_MS);
-    const next = await versionOf(path);
-    if (next === version || clock.now() >= deadline) return next;
-    version = next;
-  }
-}
-
-/** A file that cannot be inspected counts as gone. */
-async function versionOf(path: string): Promise<string | undefined> {
-  return (await fileState(path).catch(() => undefined))?.version;
-}
+const MOST_PROBLEMS = 3;
 
 /** The file has changes that need a restart. */
 export class ConfigurationChanged extends Error {
@@ -92,15 +45,6 @@ export class ConfigurationChanged extends Error {
   }
 }
 
-/** Dependencies for reading the file again. */
-interface WatchConfigurationDependencies extends LoadDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-}
-
-/** The result of a change of the file, as the metric names it. */
-type ReloadResult = "applied" | "restart" | "unchanged" | "refused";
-
 /** The running configuration, and the receivers of changes. */
 interface WatchConfigurationOptions {
   /** Includes `--config`. Flags that have precedence over the file keep it. */
@@ -110,122 +54,110 @@ interface WatchConfigurationOptions {
   /** The running mode. */
   readonly mode: BackendMode;
   /** Applies the named fields. The configuration is that of the running mode. */
-  readonly onApplicable: (
-    configuration: LoadedConfiguration,
-    fields: readonly string[],
-  ) => void;
+  readonly onApplicable: (configuration: LoadedConfiguration, fields: readonly string[]) => void;
   /**
    * Called for each change, but not for the first read, which finds the content read at the start.
    */
-  readonly onResult: (result: ReloadResult) => void;
+  readonly onResult: (result: "applied" | "restart" | "unchanged" | "refused") => void;
   readonly signal: AbortSignal;
 }
 
 /**
- * Watches until the signal is aborted. If the file is invalid or missing, the last valid
- * configuration stays in effect. Rejects with {@linkcode ConfigurationChanged} if a change needs a
- * restart.
+ * Watches until the signal is aborted. Detects new content that is written in place, renamed over the
+ * file, or reached by a swapped symlink, as in a mounted ConfigMap. If the file is invalid or missing,
+ * the last valid configuration stays in effect. Rejects with {@linkcode ConfigurationChanged} if a
+ * change needs a restart.
  */
 export async function watchConfiguration(
-  dependencies: WatchConfigurationDependencies,
+  dependencies: LoadDependencies & { readonly clock: Clock; readonly logger: Logger },
   options: WatchConfigurationOptions,
 ): Promise<void> {
-  const { logger } = dependencies;
-  const { flags, signal } = options;
-  const path = flags.config;
-  const tracker = new ConfigurationTracker(logger, options);
-  await watchFile(dependencies, {
-    path,
-    signal,
-    async onChange(exists) {
-      if (!exists) {
-        const file = path;
-        logger.warn("Configuration file was removed; the last valid configuration stays in use", {
-          file,
-        });
-        return;
+  const { clock, logger } = dependencies;
+  const { flags, onResult, signal } = options;
+  const file = flags.config;
+  let current = options.current;
+  let isFirst = true;
+  for (let read: string | undefined | null = null; !signal.aborted;) {
+    const version = await settledVersion(clock, file, read);
+    if (version === read) {
+      await clock.sleep(POLL_MS, signal).catch(() => {});
+      continue;
+    }
+    read = version;
+    if (version === undefined) {
+      logger.warn("Configuration file was removed; the last valid configuration stays in use", {
+        file,
+      });
+      continue;
+    }
+    try {
+      const next = await loadConfiguration(dependencies, { flags });
+      current = take(logger, options, { current, next, isFirst });
+      isFirst = false;
+    } catch (error) {
+      if (!(error instanceof ConfigurationError)) throw error;
+      onResult("refused");
+      const message = "Configuration file is invalid; the last valid configuration stays in use";
+      const more = error.problems.length - MOST_PROBLEMS;
+      for (const [index, problem] of error.problems.slice(0, MOST_PROBLEMS).entries()) {
+        const isLast = index === MOST_PROBLEMS - 1;
+        logger.error(message, { file, problem, ...(isLast && more > 0 && { more }) });
       }
-      try {
-        tracker.take(await loadConfiguration(dependencies, { flags }));
-      } catch (error) {
-        if (!(error instanceof ConfigurationError)) throw error;
-        options.onResult("refused");
-        logProblems(logger, path, error.problems);
-      }
-    },
-  });
+    }
+  }
+}
+
+/** Returns the version at which a file has settled; at once if it is still the given one. */
+async function settledVersion(
+  clock: Clock,
+  path: string,
+  read: string | undefined | null,
+): Promise<string | undefined> {
+  // A file that cannot be inspected counts as gone.
+  const look = async () => (await fileState(path).catch(() => undefined))?.version;
+  const deadline = clock.now() + LONGEST_SETTLE_MS;
+  let version = await look();
+  if (version === read) return version;
+  for (;;) {
+    await clock.sleep(SETTLE_MS);
+    const next = await look();
+    if (next === version || clock.now() >= deadline) return next;
+    version = next;
+  }
 }
 
 /**
- * Maximum number of problems that are logged. A file of another kind has one in each line, and the
- * throttle of the log would then suppress the problems of the next attempt.
+ * Applies what can be applied, and returns the configuration that is in effect then. Throws
+ * {@linkcode ConfigurationChanged} if something remains.
  */
-const MOST_PROBLEMS = 3;
-
-function logProblems(logger: Logger, file: string, problems: readonly string[]): void {
-  const message = "Configuration file is invalid; the last valid configuration stays in use";
-  for (const [index, problem] of problems.slice(0, MOST_PROBLEMS).entries()) {
-    const more = index + 1 < MOST_PROBLEMS ? 0 : problems.length - MOST_PROBLEMS;
-    logger.error(message, { file, problem, ...(more > 0 && { more }) });
+function take(
+  logger: Logger,
+  { flags: { config: file }, mode, onApplicable, onResult }: WatchConfigurationOptions,
+  { current, next, isFirst }: {
+    readonly current: LoadedConfiguration;
+    readonly next: LoadedConfiguration;
+    readonly isFirst: boolean;
+  },
+): LoadedConfiguration {
+  const [before, after] = [current, next].map(({ proxy }) => effectiveConfiguration(proxy, mode));
+  const { applicable, others } = changedFields(before!, after!, mode);
+  // The running mode may now be requested explicitly instead of by default.
+  const isSameMode = next.mode === mode || next.mode === current.mode;
+  if (others.length > 0 || !isSameMode) {
+    onResult("restart");
+    throw new ConfigurationChanged(file, isSameMode ? others : ["mode", ...others]);
   }
-}
-
-/** Compares a new configuration with the one in effect. */
-class ConfigurationTracker {
-  readonly #logger: Logger;
-  readonly #options: WatchConfigurationOptions;
-  #current: LoadedConfiguration;
-  #hasLooked = false;
-
-  constructor(logger: Logger, options: WatchConfigurationOptions) {
-    this.#logger = logger;
-    this.#options = options;
-    this.#current = options.current;
+  if (applicable.length === 0) {
+    if (!isFirst) onResult("unchanged");
+    logger.verbose(2, "Configuration file has the same content as before", { file });
+    return current;
   }
-
-  /** Applies what can be applied. Throws {@linkcode ConfigurationChanged} if something remains. */
-  take(next: LoadedConfiguration): void {
-    const { flags, mode, onApplicable, onResult } = this.#options;
-    const { applicable, others } = this.#compare(next);
-    const isFirst = !this.#hasLooked;
-    this.#hasLooked = true;
-    if (others.length > 0) {
-      onResult("restart");
-      throw new ConfigurationChanged(flags.config, others);
-    }
-    const file = flags.config;
-    if (applicable.length === 0) {
-      if (!isFirst) onResult("unchanged");
-      this.#logger.verbose(2, "Configuration file has the same content as before", { file });
-      return;
-    }
-    for (const { level, message, fields } of next.notices) this.#logger[level](message, fields);
-    this.#current = next;
-    onApplicable({ ...next, proxy: effectiveConfiguration(next.proxy, mode) }, applicable);
-    onResult("applied");
-    this.#logger.info("Applied changes of the configuration file", {
-      file,
-      fields: applicable.join(", "),
-    });
-  }
-
-  #compare(next: LoadedConfiguration): ChangedFields {
-    const { mode } = this.#options;
-    const before = effectiveConfiguration(this.#current.proxy, mode);
-    const after = effectiveConfiguration(next.proxy, mode);
-    const { applicable, others } = changedFields(before, after, mode);
-    // The running mode may now be requested explicitly instead of by default.
-    const isSameMode = next.mode === mode || next.mode === this.#current.mode;
-    return { applicable, others: isSameMode ? others : ["mode", ...others] };
-  }
-}
-
-/** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
-interface ChangedFields {
-  /** Fields that a running process can apply. */
-  readonly applicable: readonly string[];
-  /** Fields that only take effect after a restart. */
-  readonly others: readonly string[];
+  for (const { level, message, fields } of next.notices) logger[level](message, fields);
+  onApplicable({ ...next, proxy: after! }, applicable);
+  onResult("applied");
+  const fields = applicable.join(", ");
+  logger.info("Applied changes of the configuration file", { file, fields });
+  return next;
 }
 
 /** Fields that only affect the log and the plans. */
@@ -235,40 +167,56 @@ const APPLICABLE: readonly RegExp[] = [
   /^detectLocal\./,
   /^(iptables|nftables)\.masqueradeAll$/,
   /^networkPolicy\.(start|deny|logPerMinute|cutConnections)$/,
-  ...APPLICABLE_ROUTING,
+  /^routing\.(loadBalancerClass|defaultLoadBalancerClass|announce|pools|layer2\.interfaces)$/,
+  /^routing\.bgp\.(enabled|localAs|routerId|mesh|nodeAnnotations|peers|externalIpRanges)$/,
+  /^routing\.bgp\.(communities|largeCommunities|localPreference|(advertise|imports)\..*)$/,
 ];
+
+/** Fields that decide which parts of routing exist. Pools need objects to be followed, with permissions. */
+const FIELDS_OF_PARTS = /^routing\.(announce|pools|bgp\.enabled)$/;
 
 /** Fields that nothing reads. */
 const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSyncPeriod)$/;
 
 /** All blocks that a mode reads, by the one with its periods. Mode ipvs writes iptables rules. */
-const BLOCKS_READ: Readonly<Record<ConfigurationBlock, readonly string[]>> = {
+const BLOCKS_READ: Readonly<Record<string, readonly string[]>> = {
   iptables: ["iptables"],
   ipvs: ["iptables", "ipvs"],
   nftables: ["nftables"],
 };
 
-/** Returns the fields that differ and have an effect in the running mode. */
+/**
+ * Returns the fields that differ and have an effect in the running mode, e.g. `iptables.syncPeriod`:
+ * those that a running process can apply, and those that only take effect after a restart.
+ */
 export function changedFields(
   before: KubeProxyConfiguration,
   after: KubeProxyConfiguration,
   mode: BackendMode,
-): ChangedFields {
-  const disabled = (["networkPolicy", "routing"] as const)
+): { readonly applicable: readonly string[]; readonly others: readonly string[] } {
+  const disabled: readonly string[] = (["networkPolicy", "routing"] as const)
     .filter((block) => !before[block].enabled && !after[block].enabled);
-  const read = BLOCKS_READ[MODE_TRAITS[mode].configurationBlock];
+  const read = BLOCKS_READ[MODE_TRAITS[mode].configurationBlock]!;
   const fields = differences(before, after).filter((field) => {
     const block = field.split(".")[0]!;
-    if (disabled.some((other) => other === block)) return false;
-    return !WITHOUT_EFFECT.test(field) && (!(block in BLOCKS_READ) || read.includes(block));
+    return !disabled.includes(block) && !WITHOUT_EFFECT.test(field) &&
+      (!(block in BLOCKS_READ) || read.includes(block));
   });
-  const isApplicable = (field: string) =>
-    APPLICABLE.some((pattern) => pattern.test(field)) &&
-    !needsRoutingParts(field, { before: before.routing, after: after.routing });
-  return {
-    applicable: fields.filter(isApplicable),
-    others: fields.filter((field) => !isApplicable(field)),
+  // A part without a task is kept; one that the process does not have, such as Leases, needs a start.
+  const lacksPart = () => {
+    const [present, needed] = [before, after]
+      .map(({ routing }) => routingPartsOf(routingSettingsOf(routing)));
+    return !needed!.isSubsetOf(present!);
   };
+  const { applicable = [], others = [] } = Object.groupBy(
+    fields,
+    (field) =>
+      APPLICABLE.some((pattern) => pattern.test(field)) &&
+        !(FIELDS_OF_PARTS.test(field) && lacksPart())
+        ? "applicable"
+        : "others",
+  );
+  return { applicable, others };
 }
 
 /** Paths of the values that differ; a list is one value. */

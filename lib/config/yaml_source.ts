@@ -8,17 +8,24 @@
  */
 import {
   type Document,
+  isAlias,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
   Lexer,
   LineCounter,
+  type Node,
+  type Pair,
   parseAllDocuments,
   Scalar,
   type ScalarTag,
+  visit,
   type YAMLError,
+  type YAMLMap,
 } from "yaml";
 import { messageOf } from "../log/message_of.ts";
-import { checkYamlTree, MAX_ALIASES, type ReportYamlError } from "./check_yaml_tree.ts";
 import { parsePlainYaml } from "./plain_yaml.ts";
-import { linePosition, offsetOf, shift, type TextPosition } from "./text_position.ts";
 
 /**
  * Most tokens (words, punctuation, indentation) of a text that the exact parser reads. It takes 3
@@ -60,7 +67,11 @@ function findExcess(
   return undefined;
 }
 
-export type { TextPosition } from "./text_position.ts";
+/** A place in a text, both numbers from 1. */
+export interface TextPosition {
+  readonly line: number;
+  readonly column: number;
+}
 
 /** A syntax error and its position. */
 export interface YamlError extends TextPosition {
@@ -118,6 +129,12 @@ export const MAX_YAML_LENGTH = 512 * 1024;
  * more than 1.5 MiB.
  */
 export const MAX_PLAIN_LENGTH = 1536 * 1024;
+
+/** Most aliases that are followed in one document, including those inside their targets. */
+const MAX_ALIASES = 100;
+
+/** Reports a problem at an offset of the text. */
+type ReportYamlError = (offset: number, message: string) => void;
 
 /**
  * Messages by the parser's error codes. The parser's own messages quote the text, which may be a
@@ -197,7 +214,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       for (const { pos, code, message } of [...document.errors, ...document.warnings]) {
         fail(pos[0], `Cannot read YAML: ${SYNTAX_PROBLEMS[code] ?? withoutText(message)}`);
       }
-      if (errors.length === before) checkYamlTree(document, { fail, onSameKey });
+      if (errors.length === before) checkYamlTree(document, fail, onSameKey);
       if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
     }
   } catch (error) {
@@ -251,3 +268,102 @@ const YES_AND_NO: ScalarTag = {
   test: /^(?:[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF)$/,
   resolve: (text) => new Scalar(YES.test(text)),
 };
+
+/**
+ * Finds faults that the parser accepts or for which it takes too long: repeated keys, keys that
+ * would set a prototype, aliases without an anchor or inside of it, and too many aliases.
+ * `alias.resolve()` walks the whole document for each alias, so the anchors are recorded here.
+ */
+function checkYamlTree(
+  document: Document,
+  fail: ReportYamlError,
+  onSameKey: ReportYamlError,
+): void {
+  const anchors = new Map<string, unknown>();
+  let aliases = 0;
+  visit(document, {
+    Node(_, node, ancestors) {
+      if (isMap(node)) checkKeys(node, fail, onSameKey);
+      if (!isAlias(node)) {
+        if (node.anchor !== undefined) anchors.set(node.anchor, node);
+        return undefined;
+      }
+      const source = anchors.get(node.source);
+      if (++aliases > MAX_ALIASES) {
+        fail(startOf(node), `Cannot read YAML: more than ${MAX_ALIASES} aliases in one document`);
+        return visit.BREAK;
+      }
+      if (!source) {
+        fail(startOf(node), "Cannot read YAML: no anchor of this name before this alias");
+      } else if (ancestors.some((ancestor) => ancestor === source)) {
+        fail(startOf(node), "Cannot read YAML: this alias is inside its own anchor");
+      }
+      return undefined;
+    },
+  });
+}
+
+function checkKeys(map: YAMLMap, fail: ReportYamlError, onSameKey: ReportYamlError): void {
+  const seen = new Set<string>();
+  for (const pair of map.items) {
+    const key = keyOf(pair);
+    if (key === "__proto__") fail(startOf(pair.key), `Cannot read YAML: '${key}' is no field name`);
+    if (seen.has(key)) {
+      onSameKey(startOf(pair.key), `Cannot read YAML: key ${nameOf(key)}is repeated here`);
+    }
+    seen.add(key);
+  }
+}
+
+/** Returns a key that may be the name of a field, and no other. */
+function nameOf(key: string): string {
+  return /^[A-Za-z][\w./-]{0,62}$/.test(key) ? `'${key}' ` : "";
+}
+
+/** Returns the offset of a field, or of its nearest existing parent. */
+function offsetOf(document: Document, path: readonly (string | number)[]): number {
+  let node: unknown = document.contents;
+  let offset = startOf(node);
+  for (const step of path) {
+    if (isAlias(node)) node = node.resolve(document);
+    if (isMap(node)) {
+      const pair = node.items.findLast((item) => keyOf(item) === String(step));
+      if (!pair) break;
+      offset = startOf(pair.key);
+      node = pair.value;
+    } else if (isSeq(node) && typeof step === "number" && step in node.items) {
+      node = node.items[step];
+      offset = startOf(node, offset);
+    } else {
+      break;
+    }
+  }
+  return offset;
+}
+
+/** Returns the key of a pair as text. */
+function keyOf(pair: Pair): string {
+  return String(isScalar(pair.key) ? pair.key.value : pair.key);
+}
+
+/** Returns the offset of a node, or of the key of a pair. */
+function startOf(item: unknown, otherwise = 0): number {
+  const node = (isPair(item) ? item.key : item) as Node | null | undefined;
+  return node?.range?.[0] ?? otherwise;
+}
+
+/** Returns the position of an offset. */
+function linePosition(lineCounter: LineCounter, offset: number): TextPosition {
+  const { line, col } = lineCounter.linePos(offset);
+  // The counter returns line 0 for an empty text.
+  return { line: Math.max(1, line), column: Math.max(1, col) };
+}
+
+/** Returns a position in a file, for a text that starts at `origin` of the file. */
+function shift(position: TextPosition, origin: TextPosition | undefined): TextPosition {
+  if (!origin) return position;
+  return {
+    line: position.line + origin.line - 1,
+    column: position.line === 1 ? position.column + origin.column - 1 : position.column,
+  };
+}
