@@ -75,6 +75,10 @@ export interface Target<Key extends string, Item, Owner extends string> {
   objectsOf(item: Item): Iterable<KernelObject>;
   /** @default {none} */
   ownerOf?(item: Item): Owner | undefined;
+  /**
+   * Whether a text that was read means the same as another one that is wanted. @default {equal texts only}
+   */
+  isSame?(object: ObjectName, found: string, wanted: string): boolean;
   /** Whether an object that is not wanted does no harm: it is removed when it suits, and no difference. */
   isUnused?(object: ObjectName): boolean;
   /** Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged. */
@@ -89,13 +93,18 @@ export interface Target<Key extends string, Item, Owner extends string> {
   leaveOut(reasons: ReadonlyMap<Owner, string>): boolean;
 }
 
-/** Nothing was applied since objects were refused; `reasons` by owner. */
+/**
+ * Nothing was applied since objects were refused; `reasons` by owner. `isPartial`: other changes of the
+ * batch may have been applied.
+ */
 export class Refusal<Owner extends string = string> extends Error {
   readonly reasons: ReadonlyMap<Owner, string>;
+  readonly isPartial: boolean;
 
-  constructor(reasons: ReadonlyMap<Owner, string>, cause: Error) {
+  constructor(reasons: ReadonlyMap<Owner, string>, cause: Error, { isPartial = false } = {}) {
     super(cause.message, { cause });
     this.reasons = reasons;
+    this.isPartial = isPartial;
   }
 }
 
@@ -221,7 +230,10 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       else {
         const batch = this.#target.begin();
         for (const change of left) batch.add(change, change.before, change.after, change.owner);
-        await this.#commit(batch);
+        await this.#commit(batch).catch((error) => {
+          if (!(error instanceof Refusal)) throw error;
+          if (!this.#target.leaveOut(error.reasons)) throw error.cause;
+        });
       }
       await this.#target.tidy?.({ all: true });
       left = (await this.compare()).filter(isMeant);
@@ -258,6 +270,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         // What is refused anew as well is to blame, so that the old root can stay.
         else if (this.#target.leaveOut(error.reasons)) replaces = found?.isDamaged === true;
         else throw error.cause;
+        if (error.isPartial) found = undefined;
       }
     }
   }
@@ -384,7 +397,9 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         const texts = rest.get(object.kind);
         const text = texts?.get(object.name);
         if (text !== undefined) texts!.delete(object.name);
-        if (text !== object.text) batch.add(object, text, object.text, owner);
+        if (text === object.text) continue;
+        if (text !== undefined && target.isSame?.(object, text, object.text)) continue;
+        batch.add(object, text, object.text, owner);
       }
     }
     let looks = 0;

@@ -301,6 +301,36 @@ Deno.test("the engine gives up if something else is refused each time", async ()
   assertEquals([plane.writes, plane.reads, plane.leftOut.size], [8, 1, 7]);
 });
 
+Deno.test("everything is read again after a refusal that left a part applied", async () => {
+  const plane = fullPlane(3);
+  const { begin } = plane;
+  plane.begin = () => {
+    const batch = begin.call(plane);
+    const commit = () =>
+      batch.commit().catch((error) => {
+        if (!(error instanceof Refusal)) throw error;
+        plane.there.set("value group-0 0", "1");
+        throw new Refusal(error.reasons, error, { isPartial: true });
+      });
+    return { ...batch, commit };
+  };
+  plane.refuses.add("value group-1 1");
+  await engineOf(plane).sync();
+  assertEquals([plane.reads, [...plane.leftOut.keys()]], [2, ["group-1"]]);
+  assertEquals(plane.found, plane.expected);
+});
+
+Deno.test("a text that means the same as the wanted one is no difference", async () => {
+  const plane: Plane & Pick<Target<string, Group, string>, "isSame"> = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  plane.isSame = (_, found, wanted) => Number(found) === Number(wanted);
+  plane.there.set("value group-0 0", "0x1");
+  assertEquals(await engine.verify(), []);
+  plane.there.set("value group-0 0", "0x2");
+  assertEquals((await engine.verify()).map(({ before, after }) => [before, after]), [["0x2", "1"]]);
+});
+
 Deno.test("a root that cannot be read is replaced at the third time", async () => {
   for (const rooted of [false, true]) {
     const plane = fullPlane(2, { rooted });
@@ -340,4 +370,16 @@ Deno.test("repair writes what is meant, and nothing else", async () => {
   const { found, left } = await engineOf(plane).repair(({ owner }) => owner === "group-1");
   assertEquals([found.map(({ name }) => name), left], [["group-1 0"], []]);
   assertEquals(plane.there.has("value group-0 0"), false);
+});
+
+Deno.test("repair leaves out what is refused, and writes the rest", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  plane.there.delete("value group-0 0");
+  plane.there.delete("value group-1 0");
+  plane.refuses.add("value group-1 0");
+  const { found, left } = await engineOf(plane).repair(() => true);
+  assertEquals([found.length, left], [2, []]);
+  assertEquals(plane.found, plane.expected);
 });
