@@ -24,7 +24,7 @@ import type { AddressMode } from "./userspace/addresses/address_method.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";
-import type { StartPacketWatch } from "../lib/explain/packet_trace.ts";
+import type { StartPacketWatch } from "../lib/proxy/packet_trace.ts";
 import { createIpvsTrace } from "./ipvs/trace.ts";
 import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "./netfilter/trace/trace_event.ts";

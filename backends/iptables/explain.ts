@@ -1,4 +1,4 @@
-import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {

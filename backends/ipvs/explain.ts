@@ -1,5 +1,5 @@
-import { isFromCluster } from "../../lib/explain/explain_packet.ts";
-import { findHit } from "../../lib/explain/packet_hit.ts";
+import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
+import { findHit } from "../../lib/proxy/packet_hit.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeCarrier,

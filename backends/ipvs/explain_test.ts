@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { explainPacket } from "../../lib/explain/explain_packet.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";

@@ -4,7 +4,7 @@ import type {
   TracedPath,
   TraceStep,
   WatchedPacket,
-} from "../../lib/explain/packet_trace.ts";
+} from "../../lib/proxy/packet_trace.ts";
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol, tryParseProtocol } from "../../lib/net/port.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";

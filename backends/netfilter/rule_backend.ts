@@ -1,5 +1,5 @@
 import type { CleanupReport, DataPlaneEdges } from "../../lib/controller/data_plane.ts";
-import type { PacketHit } from "../../lib/explain/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";

@@ -1,4 +1,4 @@
-import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";

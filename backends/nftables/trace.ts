@@ -1,4 +1,4 @@
-import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/explain/packet_trace.ts";
+import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
 import { nftMonitorLines, parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";

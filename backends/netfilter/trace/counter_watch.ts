@@ -10,7 +10,7 @@ import {
   TraceError,
   type TraceStep,
   type WatchedPacket,
-} from "../../../lib/explain/packet_trace.ts";
+} from "../../../lib/proxy/packet_trace.ts";
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError } from "./held_table.ts";
 import { type CountedRules, countedRulesReader, movedRules } from "./rule_counters.ts";

@@ -3,7 +3,7 @@ import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
-import { TraceError, type WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { startCounterWatch } from "./counter_watch.ts";

@@ -1,4 +1,4 @@
-import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 
 /** The meaning of a rule at a place; the first matching row counts. */
 interface Row {

@@ -8,7 +8,7 @@ import {
   TraceError,
   type TraceStep,
   type WatchedPacket,
-} from "../../../lib/explain/packet_trace.ts";
+} from "../../../lib/proxy/packet_trace.ts";
 import { asTraceError, type HeldTable, holdTable, LONGEST_WATCH_MS } from "./held_table.ts";
 import { BEACON_ADDRESS, isMarking, markTableName, markTableText } from "./mark_table.ts";
 import { nftFamily } from "../nft/nft_objects.ts";

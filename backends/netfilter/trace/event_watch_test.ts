@@ -9,7 +9,7 @@ import {
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
-import { TraceError, type WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { SilentMonitorError, startEventWatch, type TraceMonitor } from "./event_watch.ts";
 import { parseNftTraceLines } from "./nft_monitor_text.ts";

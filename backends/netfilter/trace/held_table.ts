@@ -1,5 +1,5 @@
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
-import { TraceError } from "../../../lib/explain/packet_trace.ts";
+import { TraceError } from "../../../lib/proxy/packet_trace.ts";
 import { NO_HISTORY } from "../nft/held_nft.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 import type { MarkTableText } from "./mark_table.ts";

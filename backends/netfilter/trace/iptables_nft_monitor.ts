@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { SavedRules } from "../iptables/iptables_save.ts";

@@ -5,7 +5,7 @@ import {
   type StartPacketWatch,
   TraceError,
   type WatchedPacket,
-} from "../../../lib/explain/packet_trace.ts";
+} from "../../../lib/proxy/packet_trace.ts";
 import { chooseIptables } from "../iptables/iptables_variant.ts";
 import type { IptablesPrograms } from "../iptables/iptables_programs.ts";
 import { tryTool } from "../probe/try_tool.ts";

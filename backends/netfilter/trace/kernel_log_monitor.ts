@@ -5,7 +5,7 @@
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
 import { type CountedRules, countedRulesReader, verdictOf } from "./rule_counters.ts";
 import { targetOf } from "../iptables/iptables_save.ts";

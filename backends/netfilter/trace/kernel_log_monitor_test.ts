@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import type { WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { kernelLogMonitor, parseKernelTraceLine } from "./kernel_log_monitor.ts";
 import { PacketFollower } from "./packet_follower.ts";
 

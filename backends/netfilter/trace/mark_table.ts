@@ -10,7 +10,7 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { nftFamily } from "../nft/nft_objects.ts";
-import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import type { WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 
 const PREFIX = "kube-relay-trace-";
 

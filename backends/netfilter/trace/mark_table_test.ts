@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
+import type { WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { isTraceTable, markTableName, markTableText } from "./mark_table.ts";
 
 const SENT: WatchedPacket = {

@@ -1,4 +1,4 @@
-import type { PacketHeader, TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { PacketHeader, TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import type { TraceEvent } from "./trace_event.ts";
 import { isTraceTable } from "./mark_table.ts";
 

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
 
 /** A rule and how many packets matched it. */

@@ -1,5 +1,5 @@
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { PacketHeader, TraceEnding, TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { PacketHeader, TraceEnding, TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";

@@ -1,7 +1,7 @@
 import type { ControllerName } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { EndpointHealth } from "../../proxy/service_mode.ts";
-import type { RuleName } from "../../explain/rule_names.ts";
+import type { RuleName } from "./rule_names.ts";
 
 export type ChangeAction = "added" | "updated" | "deleted";
 

@@ -1,6 +1,6 @@
 /** The entries of the change log as sentences, for every view of it. Pure; all texts are printable. */
 import { printableText } from "../../log/printable_text.ts";
-import type { RuleName } from "../../explain/rule_names.ts";
+import type { RuleName } from "./rule_names.ts";
 import type {
   ChangeCause,
   ChangedItem,

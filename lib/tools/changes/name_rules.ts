@@ -2,7 +2,7 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { type RuleName, ruleNames } from "../../explain/rule_names.ts";
+import { type RuleName, ruleNames } from "./rule_names.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ChangeEffect, ChangesReport } from "./change_entry.ts";
 

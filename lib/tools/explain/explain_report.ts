@@ -7,9 +7,9 @@ import { TimeSlice } from "../../os/time_slice.ts";
 import type { Judgement } from "../../policy/judge_connection.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import { explainInMode } from "../../explain/explain_in_mode.ts";
-import { headline } from "../../explain/explanation_headline.ts";
-import { explanationSteps } from "../../explain/explanation_steps.ts";
+import { explainInMode } from "../../proxy/explain_in_mode.ts";
+import { headline } from "./explanation_headline.ts";
+import { explanationSteps } from "./explanation_steps.ts";
 import type { Packet } from "../../proxy/packet.ts";
 import type {
   ExplanationStep,
@@ -17,7 +17,7 @@ import type {
   NearMiss,
   PacketExplanation,
 } from "../../proxy/packet_explanation.ts";
-import { findHit, unservedAt } from "../../explain/packet_hit.ts";
+import { findHit, unservedAt } from "../../proxy/packet_hit.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
 import { affinityOf, kernelState } from "./query_data_plane.ts";

@@ -7,7 +7,7 @@ import type {
   TracedPath,
   TraceStep,
   WatchedPacket,
-} from "../../explain/packet_trace.ts";
+} from "../../proxy/packet_trace.ts";
 import { flowRoute } from "../control/answer_flow.ts";
 import { askControl } from "../control/control_client.ts";
 

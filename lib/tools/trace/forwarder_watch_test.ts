@@ -4,7 +4,7 @@ import { parsePort } from "../../net/port.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { EndpointKey } from "../../proxy/endpoint.ts";
 import { FlowWatches, type WatchedFlow } from "../../proxy/flow_watches.ts";
-import type { WatchedPacket } from "../../explain/packet_trace.ts";
+import type { WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { answerFlow, type FlowParts } from "../control/answer_flow.ts";
 import { ControlError } from "../control/control_client.ts";

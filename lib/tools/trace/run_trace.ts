@@ -12,7 +12,7 @@ import {
   type TracedPath,
   TraceError,
   type WatchedPacket,
-} from "../../explain/packet_trace.ts";
+} from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
 import { PacketEndsError, parseFrom } from "../explain/packet_end_text.ts";
 import { compareWithExplanation } from "./compare_with_explanation.ts";

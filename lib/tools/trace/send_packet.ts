@@ -4,7 +4,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Network, SocketAddress } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
-import { TraceError, type WatchedPacket } from "../../explain/packet_trace.ts";
+import { TraceError, type WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { TraceOrigin } from "./trace_report.ts";
 
 interface SendingEdges {

@@ -3,7 +3,7 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import { systemClock } from "../../os/clock.ts";
 import { systemNetwork } from "../../os/network.ts";
-import { TraceError, type WatchedPacket } from "../../explain/packet_trace.ts";
+import { TraceError, type WatchedPacket } from "../../proxy/packet_trace.ts";
 import { preparePacket } from "./send_packet.ts";
 
 const EDGES = { clock: systemClock, network: systemNetwork };

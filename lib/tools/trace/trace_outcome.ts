@@ -4,7 +4,7 @@
  */
 import { formatHostPort } from "../../net/port.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
-import type { TracedPath } from "../../explain/packet_trace.ts";
+import type { TracedPath } from "../../proxy/packet_trace.ts";
 import { NO_ROUTE, REFUSED } from "./send_packet.ts";
 import type { TraceOrigin, TraceOutcome } from "./trace_report.ts";
 

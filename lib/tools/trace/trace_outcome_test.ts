@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
-import type { TracedPath } from "../../explain/packet_trace.ts";
+import type { TracedPath } from "../../proxy/packet_trace.ts";
 import { NO_ROUTE } from "./send_packet.ts";
 import { outcomeOf } from "./trace_outcome.ts";
 

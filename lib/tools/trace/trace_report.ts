@@ -1,7 +1,7 @@
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import type { TraceStep } from "../../explain/packet_trace.ts";
+import type { TraceStep } from "../../proxy/packet_trace.ts";
 import type { FlowQuery } from "../../proxy/flow_watches.ts";
 
 /** The requested packet. */

@@ -2,7 +2,7 @@
 import { wrapText } from "../../config/wrap_text.ts";
 import { formatHostPort } from "../../net/port.ts";
 import type { ConntrackTuple } from "../../os/conntrack_entry.ts";
-import type { PacketHeader, TraceStep } from "../../explain/packet_trace.ts";
+import type { PacketHeader, TraceStep } from "../../proxy/packet_trace.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import type { TraceOutcome, TraceReport } from "./trace_report.ts";

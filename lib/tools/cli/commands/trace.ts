@@ -1,4 +1,4 @@
-import { TraceError } from "../../../explain/packet_trace.ts";
+import { TraceError } from "../../../proxy/packet_trace.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";

@@ -1,13 +1,13 @@
-import { formatHostPort } from "../net/port.ts";
+import { formatHostPort } from "../../net/port.ts";
 import type {
   ExplainedEndpoint,
   NearMiss,
   PacketExplanation,
   UnservedReason,
-} from "../proxy/packet_explanation.ts";
-import type { SharedPlan } from "../proxy/proxy_plan.ts";
-import type { NodeTopology } from "../proxy/topology.ts";
-import { assertNever } from "../proxy/verdict.ts";
+} from "../../proxy/packet_explanation.ts";
+import type { SharedPlan } from "../../proxy/proxy_plan.ts";
+import type { NodeTopology } from "../../proxy/topology.ts";
+import { assertNever } from "../../proxy/verdict.ts";
 
 /** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
 export function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {

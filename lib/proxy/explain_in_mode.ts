@@ -1,8 +1,8 @@
-import { type Backend, MODE_TRAITS } from "../proxy/backend.ts";
+import { type Backend, MODE_TRAITS } from "./backend.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
-import type { Packet } from "../proxy/packet.ts";
-import type { PacketExplanation } from "../proxy/packet_explanation.ts";
-import type { ProxyPlan } from "../proxy/proxy_plan.ts";
+import type { Packet } from "./packet.ts";
+import type { PacketExplanation } from "./packet_explanation.ts";
+import type { ProxyPlan } from "./proxy_plan.ts";
 
 interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
   readonly backend: Pick<Backend, "explain" | "mode">;

@@ -1,18 +1,18 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import { type Frontend, frontendsOf, nodePortAddressesOf } from "../proxy/frontend.ts";
+import { type Frontend, frontendsOf, nodePortAddressesOf } from "./frontend.ts";
 import type {
   ContestedFrontend,
   FrontendRole,
   Precedence,
   ServicePlan,
-} from "../proxy/service_plan.ts";
-import { withheldText } from "../proxy/frontend_owners.ts";
-import type { Packet } from "../proxy/packet.ts";
-import type { NearMiss, UnservedReason } from "../proxy/packet_explanation.ts";
-import type { ProxyPlan, SharedPlan } from "../proxy/proxy_plan.ts";
-import { unproxiedReason } from "../proxy/service_port.ts";
-import { namespacedNameOf, serviceKey, type ServicePortKey } from "../proxy/service_port_name.ts";
+} from "./service_plan.ts";
+import { withheldText } from "./frontend_owners.ts";
+import type { Packet } from "./packet.ts";
+import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
+import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
+import { unproxiedReason } from "./service_port.ts";
+import { namespacedNameOf, serviceKey, type ServicePortKey } from "./service_port_name.ts";
 
 /** The destination of a packet. */
 type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;

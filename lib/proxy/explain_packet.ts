@@ -7,12 +7,12 @@
 import { cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
-import { isAdmitted } from "../proxy/admitted_sources.ts";
-import type { Quarantined } from "../proxy/data_plane.ts";
-import type { Endpoint } from "../proxy/endpoint.ts";
-import { hairpinEndpoints } from "../proxy/hairpin.ts";
-import { isFromPod } from "../proxy/local_traffic.ts";
-import type { Packet } from "../proxy/packet.ts";
+import { isAdmitted } from "./admitted_sources.ts";
+import type { Quarantined } from "./data_plane.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { hairpinEndpoints } from "./hairpin.ts";
+import { isFromPod } from "./local_traffic.ts";
+import type { Packet } from "./packet.ts";
 import type {
   ExplainedEndpoint,
   ExplainedOrigin,
@@ -23,12 +23,12 @@ import type {
   NearMiss,
   PacketExplanation,
   VerdictName,
-} from "../proxy/packet_explanation.ts";
+} from "./packet_explanation.ts";
 import { findHit, findWithheld, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
-import type { ProxyPlan } from "../proxy/proxy_plan.ts";
-import type { TrafficPolicy } from "../proxy/service_port.ts";
-import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
-import { assertNever, type Verdict } from "../proxy/verdict.ts";
+import type { ProxyPlan } from "./proxy_plan.ts";
+import type { TrafficPolicy } from "./service_port.ts";
+import { exclusionOf, selectEndpoints } from "./topology.ts";
+import { assertNever, type Verdict } from "./verdict.ts";
 
 /** The context besides the plan. */
 export interface ExplainOptions {

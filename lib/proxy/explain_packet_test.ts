@@ -9,10 +9,10 @@ import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
-import { endpointItem } from "./explanation_items.ts";
-import { headline } from "./explanation_headline.ts";
-import type { Packet, PacketSender } from "../proxy/packet.ts";
-import type { PacketExplanation } from "../proxy/packet_explanation.ts";
+import { endpointItem } from "../tools/explain/explanation_items.ts";
+import { headline } from "../tools/explain/explanation_headline.ts";
+import type { Packet, PacketSender } from "./packet.ts";
+import type { PacketExplanation } from "./packet_explanation.ts";
 import { unservedAt } from "./packet_hit.ts";
 
 const HERE = testEndpoint("10.0.0.1:8080", { isLocal: true, nodeName: "here" });

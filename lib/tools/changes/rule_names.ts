@@ -1,10 +1,10 @@
-import { parseIpAddress } from "../net/ip_address.ts";
-import { explainPacket } from "./explain_packet.ts";
-import type { Packet } from "../proxy/packet.ts";
-import type { PacketCarrier } from "../proxy/packet_explanation.ts";
-import type { ProxyPlan } from "../proxy/proxy_plan.ts";
-import type { ServiceMode } from "../proxy/service_mode.ts";
-import type { ServicePlan } from "../proxy/service_plan.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { explainPacket } from "../../proxy/explain_packet.ts";
+import type { Packet } from "../../proxy/packet.ts";
+import type { PacketCarrier } from "../../proxy/packet_explanation.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServiceMode } from "../../proxy/service_mode.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
 
 /** Objects of one kind and name that serve a ServicePort. */
 export interface RuleName {

@@ -1,6 +1,6 @@
-import { formatHostPort } from "../net/port.ts";
-import type { ExplainedVerdict, PacketExplanation } from "../proxy/packet_explanation.ts";
-import type { ServicePortKey } from "../proxy/service_port_name.ts";
+import { formatHostPort } from "../../net/port.ts";
+import type { ExplainedVerdict, PacketExplanation } from "../../proxy/packet_explanation.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 
 /** The result in one sentence, without a full stop. */
 export function headline(explanation: PacketExplanation): string {

@@ -1,9 +1,9 @@
-import type { FrontendRole } from "../proxy/service_plan.ts";
-import { PRECEDENCE_TEXTS } from "../proxy/frontend_owners.ts";
-import type { IpAddress } from "../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
-import { describeEdgeSettings } from "../proxy/edge_settings.ts";
-import type { DataPlaneDifference } from "../proxy/data_plane_difference.ts";
+import type { FrontendRole } from "../../proxy/service_plan.ts";
+import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { endpointItem, missItem } from "./explanation_items.ts";
 import { nameOf, socketOf } from "./explanation_headline.ts";
 import type {
@@ -13,8 +13,8 @@ import type {
   PacketCarrier,
   PacketExplanation,
   SourceReason,
-} from "../proxy/packet_explanation.ts";
-import type { SharedPlan } from "../proxy/proxy_plan.ts";
+} from "../../proxy/packet_explanation.ts";
+import type { SharedPlan } from "../../proxy/proxy_plan.ts";
 
 /** The inputs of the text besides the explanation. */
 interface StepContext {
