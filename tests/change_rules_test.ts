@@ -6,10 +6,14 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ChangesReport, SyncEntry } from "../lib/tools/changes/change_entry.ts";
 import { renderChanges } from "../lib/tools/changes/changes_view.ts";
-import { MOST_NAMED, nameRules, type ServedFamily } from "../lib/tools/changes/name_rules.ts";
+import {
+  MOST_NAMED,
+  nameRules,
+  ruleNames,
+  type ServedFamily,
+} from "../lib/tools/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
-import { ruleNames } from "../lib/tools/changes/rule_names.ts";
 import type { ServicePlan } from "../lib/proxy/service_plan.ts";
 import { explainStage } from "./packet_flow/explain_executor.ts";
 import { FakeClock } from "./support/fakes/fake_clock.ts";

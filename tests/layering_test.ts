@@ -18,7 +18,7 @@ interface SourceFile {
 const CORE = ["lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"];
 const EDGES = ["lib/log", "lib/os"];
 /** What a data plane stands on. */
-const BELOW_PLANES = ["lib/controller", "lib/engine", ...EDGES, "lib/explain", ...CORE];
+const BELOW_PLANES = ["lib/controller", "lib/engine", ...EDGES, ...CORE];
 const BELOW_APP = ["lib/kube", "lib/config", "lib/health", "lib/metrics", ...BELOW_PLANES];
 /** The kernel's tools, which the data planes share; each uses the other. */
 const TOOLKITS = ["backends/iproute", "backends/netfilter"];
@@ -32,7 +32,6 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/net": [],
   "lib/api": ["lib/net"],
   "lib/proxy": ["lib/api", "lib/net"],
-  "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   "lib/policy": ["lib/api", "lib/net"],
   "lib/routing": ["lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ...Object.fromEntries(
@@ -212,7 +211,7 @@ function mayImport(from: string, to: string): boolean {
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy|explain|policy|routing)\//.test(path) || CLAIMS_PURITY.test(text)) {
+  if (/^lib\/(net|api|proxy|policy|routing)\//.test(path) || CLAIMS_PURITY.test(text)) {
     return true;
   }
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);

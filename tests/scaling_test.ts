@@ -13,8 +13,8 @@ import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { planWhatIf } from "../lib/tools/diff/what_if.ts";
 import { renderWhatIf } from "../lib/tools/diff/what_if_view.ts";
 import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
-import { explainPacket } from "../lib/proxy/explain_packet.ts";
-import { ruleNames } from "../lib/tools/changes/rule_names.ts";
+import { explainInMode } from "../lib/proxy/explain_packet.ts";
+import { ruleNames } from "../lib/tools/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
@@ -110,7 +110,7 @@ const WORK = {
   explain: ({ plan, backend }) => {
     const from = { kind: "outside", address: parseIpAddress("192.0.2.9") } as const;
     const to = { to: parseIpAddress(CLUSTER_IP), port: parsePort(80), protocol: "TCP" } as const;
-    backend.explain!(plan, explainPacket(plan, { from, ...to }));
+    explainInMode(plan, { from, ...to }, { backend });
   },
   "status --changes": ({ plan, backend }) => {
     const [service] = plan.services.values();

@@ -124,11 +124,11 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     };
   }
 
-  explain: Backend["explain"] = (plan, explanation) => {
+  explain: Backend["explain"] = (plan, explanation, hit) => {
     const applied = plan === this.machine?.rules.plan ? this.machine.rules.layout : undefined;
     const options = this.#renderOptions(plan);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
-    return explainIptables(plan, explanation, layout);
+    return explainIptables(explanation, hit, layout);
   };
 
   override findMissing: Backend["findMissing"] = (carriers) =>

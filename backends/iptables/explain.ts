@@ -1,4 +1,4 @@
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
@@ -21,11 +21,10 @@ import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 /** Explains a packet by the rules of the frontend that it hits, in a layout that holds the whole plan. */
 export function explainIptables(
-  plan: ProxyPlan,
   { packet, verdict }: PacketExplanation,
+  hit: PacketHit | undefined,
   layout: IptablesLayout,
 ): ModeExplanation {
-  const hit = findHit(plan, packet);
   const unserved = hit && unservedReason(hit, packet, layout.options);
   if (unserved !== undefined) return { deviations: { unserved }, carriers: [] };
   if (hit === undefined || verdict.kind === "unclaimed") return { carriers: [] };

@@ -18,7 +18,6 @@ import type {
 } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
@@ -127,9 +126,8 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     };
   }
 
-  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    return explainIpvs(plan, explanation, this.#renderOptions(plan));
-  }
+  explain: Backend["explain"] = (plan, explanation, hit) =>
+    explainIpvs(plan, explanation, hit, this.#renderOptions(plan));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(plan), keys);

@@ -1,5 +1,5 @@
 import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
-import { findHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeCarrier,
@@ -22,12 +22,12 @@ import { describeServer, realServerKey, serverKey } from "./virtual_server.ts";
 export function explainIpvs(
   plan: ProxyPlan,
   explanation: PacketExplanation,
+  hit: PacketHit | undefined,
   options: IpvsRenderOptions,
 ): ModeExplanation {
   const { origin, packet: { from, to, port, protocol }, verdict } = explanation;
   const { family } = options;
   const { shared } = plan;
-  const hit = findHit(plan, explanation.packet);
   if (hit === undefined || verdict.kind === "unclaimed") {
     return closedAddress(plan, explanation, options);
   }

@@ -3,6 +3,7 @@ import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
+import { findHit } from "../../lib/proxy/packet_hit.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { explainIpvs } from "./explain.ts";
@@ -36,6 +37,7 @@ function explain(
   return explainIpvs(
     plan,
     explainPacket(plan, packet, { quarantined }),
+    findHit(plan, packet),
     defaultIpvsOptions("IPv4"),
   );
 }

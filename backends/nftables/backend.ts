@@ -16,7 +16,6 @@ import type {
 } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -126,10 +125,10 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
     return { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
   }
 
-  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
+  explain: Backend["explain"] = (plan, explanation, hit) => {
     const options = this.#renderOptions(plan);
-    return explainNftables(plan, explanation, { options, table: this.machine?.writer });
-  }
+    return explainNftables(plan, explanation, hit, { options, table: this.machine?.writer });
+  };
 
   override findMissing: Backend["findMissing"] = (carriers) =>
     findMissingElements(

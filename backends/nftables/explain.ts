@@ -1,4 +1,4 @@
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";
@@ -22,6 +22,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 export function explainNftables(
   plan: ProxyPlan,
   explanation: PacketExplanation,
+  hit: PacketHit | undefined,
   { options, table }: {
     readonly options: NftablesRenderOptions;
     /** The applied table, whose endpoints may have other numbers. */
@@ -29,7 +30,6 @@ export function explainNftables(
   },
 ): ModeExplanation {
   const { verdict } = explanation;
-  const hit = findHit(plan, explanation.packet);
   const unserved = hit && unservedReason(hit, explanation, options);
   const layout = new NftablesLayout(plan.shared, options);
   if (hit && unserved === undefined && verdict.kind !== "unclaimed") {

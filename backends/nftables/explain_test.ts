@@ -1,5 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
+import { findHit } from "../../lib/proxy/packet_hit.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
@@ -34,14 +36,15 @@ function explain(
   } = {},
 ) {
   const plan = testProxyPlan([service, ...others]);
-  const explanation = explainPacket(plan, {
+  const packet: Packet = {
     from: { kind: "outside", address: parseIpAddress("203.0.113.1") },
     to: parseIpAddress("10.96.0.1"),
     port: parsePort(port),
     protocol: "TCP",
-  }, { quarantined });
+  };
+  const explanation = explainPacket(plan, packet, { quarantined });
   const main = [...ENDPOINTS].reverse();
-  return explainNftables(plan, explanation, {
+  return explainNftables(plan, explanation, findHit(plan, packet), {
     options,
     table: {
       entry: (id) =>

@@ -23,7 +23,6 @@ import {
   type ServiceInspection,
   type ServiceMode,
 } from "../../lib/proxy/service_mode.ts";
-import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -183,9 +182,9 @@ class SocketBackend implements UserspaceBackend {
     };
   }
 
-  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
+  explain: Backend["explain"] = (plan, explanation, hit) => {
     const { endpointLoops } = this.#forwarding;
-    const { deviations, carriers: sockets } = explainUserspace(plan, explanation);
+    const { deviations, carriers: sockets } = explainUserspace(plan, explanation, hit);
     const service = explanation.service && plan.services.get(explanation.service.key);
     const ignored = service && this.#health.inspect(service.key)?.ignored;
     const carriers = ignored === undefined
@@ -197,7 +196,7 @@ class SocketBackend implements UserspaceBackend {
       ...endpointLoops.find(service),
     ]);
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
-  }
+  };
 
   findAffinity: Backend["findAffinity"] = async ({ key }, { from }) =>
     await this.#entries.get(key)?.forwarder?.remembered(from.address);

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
+import { explainInMode } from "../../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
-import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
+import { explainInMode } from "../../lib/proxy/explain_packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import {

@@ -4,7 +4,7 @@ import type {
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
 import { renderForwardingTable } from "./render.ts";
@@ -13,9 +13,9 @@ import { renderForwardingTable } from "./render.ts";
 export function explainUserspace(
   plan: ProxyPlan,
   explanation: PacketExplanation,
+  hit: PacketHit | undefined,
 ): ModeExplanation {
   const { packet: { to, port } } = explanation;
-  const hit = findHit(plan, explanation.packet);
   const at = hit && serviceAddresses(hit.service, plan.shared)
     .find((each) => each.address === to && each.port === port);
   if (hit === undefined || at === undefined || explanation.verdict.kind === "unclaimed") {

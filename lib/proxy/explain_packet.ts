@@ -8,6 +8,7 @@ import { cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
 import { isAdmitted } from "./admitted_sources.ts";
+import { type Backend, MODE_TRAITS } from "./backend.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { hairpinEndpoints } from "./hairpin.ts";
@@ -57,12 +58,12 @@ export function explainPacket(
   plan: ProxyPlan,
   packet: Packet,
   options: ExplainOptions = {},
+  hit: PacketHit | undefined = findHit(plan, packet),
 ): PacketExplanation {
   const origin: ExplainedOrigin = {
     isFromPod: isFromPod(plan.shared.localTraffic, packet.from),
     isFromNode: packet.from.kind === "node",
   };
-  const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
     const own = hit === undefined ? findWithheld(plan, packet) : undefined;
@@ -70,6 +71,37 @@ export function explainPacket(
     return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
   }
   return claimed({ plan, packet, origin, hit, options });
+}
+
+interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
+  readonly backend: Pick<Backend, "explain" | "mode">;
+}
+
+/**
+ * As {@linkcode explainPacket}, with the deviations of the mode and the objects that carry the
+ * packet.
+ */
+export function explainInMode(
+  plan: ProxyPlan,
+  packet: Packet,
+  { backend, ...rest }: ExplainInModeOptions,
+): PacketExplanation {
+  const { bindsAddresses } = MODE_TRAITS[backend.mode];
+  const options = { ...rest, bindsAddresses };
+  const hit = findHit(plan, packet);
+  const draft = explainPacket(plan, packet, { ...options, isDraft: true }, hit);
+  const { deviations, carriers } = backend.explain(plan, draft, hit);
+  const known = { ...options, ...(deviations && { deviations }) };
+  const explained = explainPacket(plan, packet, known, hit);
+  const eligible = new Set<string>(
+    explained.endpoints.filter(({ eligible }) => eligible).map(({ key }) => key),
+  );
+  return {
+    ...explained,
+    carriers: carriers
+      .filter(({ endpoint }) => endpoint === undefined || eligible.has(endpoint))
+      .map(({ object, name, text }) => ({ object, name, text })),
+  };
 }
 
 /** Whether a sender counts as inside the cluster: external policy Local does not apply to it. */

@@ -9,8 +9,6 @@ import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
-import { endpointItem } from "../tools/explain/explanation_items.ts";
-import { headline } from "../tools/explain/explanation_headline.ts";
 import type { Packet, PacketSender } from "./packet.ts";
 import type { PacketExplanation } from "./packet_explanation.ts";
 import { unservedAt } from "./packet_hit.ts";
@@ -77,10 +75,7 @@ Deno.test("explainPacket() names the endpoints that the mode leaves out, and the
   const explanation = explain("10.96.0.1:80", { deviations: { leftOut } });
   assertEquals(eligible(explanation), [HERE.key]);
   const [, there] = explanation.endpoints;
-  assertEquals(
-    endpointItem(there!, PLAN.shared.node),
-    "- 10.0.0.2:8080 (on there): left out: it leads back",
-  );
+  assertEquals([there?.key, there?.leftOut], ["10.0.0.2:8080", "it leads back"]);
 });
 
 Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
@@ -91,7 +86,6 @@ Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
     detail: "no room",
     outcome: "passes",
   });
-  assertEquals(headline(whole).startsWith("NOT HANDLED: ns/web is IN QUARANTINE"), true);
   const other = [{ key: WEB.key, address: "10.96.0.9:80/TCP", reason: "no room" }];
   assertEquals(explain("10.96.0.1:80", { quarantined: other }).verdict.kind, "forward");
 });

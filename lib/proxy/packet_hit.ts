@@ -1,12 +1,7 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Frontend, frontendsOf, nodePortAddressesOf } from "./frontend.ts";
-import type {
-  ContestedFrontend,
-  FrontendRole,
-  Precedence,
-  ServicePlan,
-} from "./service_plan.ts";
+import type { ContestedFrontend, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
 import { withheldText } from "./frontend_owners.ts";
 import type { Packet } from "./packet.ts";
 import type { NearMiss, UnservedReason } from "./packet_explanation.ts";

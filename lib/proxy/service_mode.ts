@@ -10,6 +10,7 @@ import type {
   PacketCarrier,
   PacketExplanation,
 } from "./packet_explanation.ts";
+import type { PacketHit } from "./packet_hit.ts";
 import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { EndpointKey } from "./endpoint.ts";
@@ -154,9 +155,13 @@ export interface ServiceMode {
   repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair>;
   /**
    * Returns the objects that carry an explained packet, and how this mode deviates from the plan.
-   * Does not query the machine.
+   * `hit` is the frontend that the packet hits. Does not query the machine.
    */
-  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation;
+  explain(
+    plan: ProxyPlan,
+    explanation: PacketExplanation,
+    hit: PacketHit | undefined,
+  ): ModeExplanation;
   /**
    * Returns which of these objects the machine lacks. Queries only them, so the time does not
    * depend on the number of Services. Rejects if it cannot query; `undefined` in a mode that must

@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import { parsePort } from "../../lib/net/port.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
+import { explainInMode } from "../../lib/proxy/explain_packet.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";

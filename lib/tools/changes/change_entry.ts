@@ -1,7 +1,6 @@
 import type { ControllerName } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { EndpointHealth } from "../../proxy/service_mode.ts";
-import type { RuleName } from "./rule_names.ts";
 
 export type ChangeAction = "added" | "updated" | "deleted";
 
@@ -26,6 +25,15 @@ export interface ChangedItem {
   readonly servicePort?: string;
   /** An item of another controller. */
   readonly item?: string;
+}
+
+/** Objects of one kind and name that serve a ServicePort. */
+export interface RuleName {
+  /** As in "Carried by" of `explain`, e.g. `rule` or `map element`. */
+  readonly object: string;
+  /** The chain of a rule, the map of an element. */
+  readonly name: string;
+  readonly count: number;
 }
 
 /** A change in the plan of one item. */

@@ -1,6 +1,5 @@
 /** The entries of the change log as sentences, for every view of it. Pure; all texts are printable. */
 import { printableText } from "../../log/printable_text.ts";
-import type { RuleName } from "./rule_names.ts";
 import type {
   ChangeCause,
   ChangedItem,
@@ -11,6 +10,7 @@ import type {
   HealthEntry,
   QuarantineEntry,
   RepairEntry,
+  RuleName,
   SyncEntry,
 } from "./change_entry.ts";
 import type { EndpointHealth } from "../../proxy/service_mode.ts";

@@ -7,9 +7,8 @@ import { TimeSlice } from "../../os/time_slice.ts";
 import type { Judgement } from "../../policy/judge_connection.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import { explainInMode } from "../../proxy/explain_in_mode.ts";
-import { headline } from "./explanation_headline.ts";
-import { explanationSteps } from "./explanation_steps.ts";
+import { explainInMode } from "../../proxy/explain_packet.ts";
+import { explanationSteps, headline } from "./explanation_steps.ts";
 import type { Packet } from "../../proxy/packet.ts";
 import type {
   ExplanationStep,

@@ -1,20 +1,100 @@
+/** Explanations in words: the headline and the steps. Pure. */
 import type { FrontendRole } from "../../proxy/service_plan.ts";
 import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import { endpointItem, missItem } from "./explanation_items.ts";
-import { nameOf, socketOf } from "./explanation_headline.ts";
+import { formatHostPort } from "../../net/port.ts";
 import type {
+  ExplainedEndpoint,
   ExplainedSource,
+  ExplainedVerdict,
   ExplanationStep,
   KernelState,
+  NearMiss,
   PacketCarrier,
   PacketExplanation,
   SourceReason,
+  UnservedReason,
 } from "../../proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { NodeTopology } from "../../proxy/topology.ts";
+import { assertNever } from "../../proxy/verdict.ts";
+
+/** The result in one sentence, without a full stop. */
+export function headline(explanation: PacketExplanation): string {
+  const { verdict, service, endpoints } = explanation;
+  const name = service && nameOf(service.key);
+  switch (verdict.kind) {
+    case "forward": {
+      const [first, ...others] = endpoints.filter(({ eligible }) => eligible);
+      return others.length === 0
+        ? `FORWARDED to ${first?.key}, the only endpoint of ${name} that may get it`
+        : `FORWARDED to one of ${others.length + 1} endpoints of ${name}`;
+    }
+    case "reject":
+      return `REFUSED at once: ${refusalText(verdict, explanation)}`;
+    case "drop":
+      return `DROPPED in silence: ${refusalText(verdict, explanation)}`;
+    case "unclaimed":
+      return `${OUTCOMES[verdict.outcome]}: ${absenceText(verdict, explanation)}`;
+  }
+}
+
+const OUTCOMES = {
+  passes: "NOT HANDLED",
+  reject: "REFUSED at once",
+  drop: "DROPPED in silence",
+} as const;
+
+function refusalText(
+  verdict: ExplainedVerdict & { readonly kind: "drop" | "reject" },
+  { service, packet, endpoints }: PacketExplanation,
+): string {
+  const name = service && nameOf(service.key);
+  switch (verdict.why) {
+    case "no-endpoints":
+      return endpoints.length === 0
+        ? `${name} has no endpoints`
+        : `none of the ${endpoints.length} endpoints of ${name} is ready`;
+    case "no-local-endpoints":
+      return `${name} has no endpoint on this node, and its traffic policy is Local`;
+    case "source-ranges":
+      return `the source ranges of ${name} do not admit ${packet.from.address}`;
+    case "mode":
+      return verdict.detail ?? "";
+  }
+}
+
+function absenceText(
+  verdict: ExplainedVerdict & { readonly kind: "unclaimed" },
+  { packet, service }: PacketExplanation,
+): string {
+  const name = service && nameOf(service.key);
+  switch (verdict.why) {
+    case "no-service":
+      return `no Service has ${socketOf(packet)}`;
+    case "own-port":
+    case "refused":
+      return verdict.detail ?? "";
+    case "quarantined":
+      return `${name} is IN QUARANTINE, so this address is not in effect`;
+    case "unserved-by-mode":
+      return `${name} is not served at this address`;
+  }
+}
+
+/** The display name of a ServicePort. */
+function nameOf(key: ServicePortKey): string {
+  return key.slice(0, key.lastIndexOf("/"));
+}
+
+/** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */
+export function socketOf({ to, port, protocol }: PacketExplanation["packet"]): string {
+  return `${formatHostPort(to, port)}/${protocol}`;
+}
 
 /** The inputs of the text besides the explanation. */
 interface StepContext {
@@ -297,4 +377,85 @@ function sourceText(
   return rewritten === "always"
     ? `CHANGES from ${sender} to an address of the node: ${why}`
     : `stays ${sender}: ${why}`;
+}
+
+/** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
+function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {
+  const { key, eligible } = endpoint;
+  const place = placeText(endpoint);
+  if (!eligible) return `- ${key} (${place}): ${exclusionText(endpoint, node)}`;
+  return `+ ${key} (${place}${endpoint.terminating ? ", terminating" : ""})`;
+}
+
+function placeText({ isLocal, nodeName }: ExplainedEndpoint): string {
+  if (isLocal) return "this node";
+  return nodeName === undefined ? "no node named" : `on ${nodeName}`;
+}
+
+function exclusionText(endpoint: ExplainedEndpoint, { name, zone }: NodeTopology): string {
+  const { exclusion, leftOut, terminating, serving, nodeHints = [], zoneHints = [] } = endpoint;
+  if (leftOut !== undefined) return `left out: ${leftOut}`;
+  switch (exclusion) {
+    case undefined:
+      return "would be used";
+    case "other-node":
+      return "not on this node, and the policy is Local";
+    case "node-hint":
+      return `hinted for node ${nodeHints.join(", ")}, not for ${name}`;
+    case "zone-hint":
+      return `hinted for zone ${zoneHints.join(", ")}; this node is in ${zone}`;
+    case "not-ready":
+      if (terminating && serving) return "terminating, and others are ready";
+      return terminating ? "terminating" : "not ready";
+    case "not-serving":
+      return terminating ? "terminating, and no longer serving" : "not ready";
+    default:
+      return assertNever(exclusion);
+  }
+}
+
+const UNSERVED: Readonly<Record<UnservedReason, string>> = {
+  ExternalName: "it is an ExternalName",
+  headless: "it is headless",
+  "other proxy": "its label service.kubernetes.io/service-proxy-name gives it to another proxy",
+  "external IP": "as external IP, which is not allowed here (feature gate AllowServiceExternalIPs)",
+  "ipMode Proxy": "as load balancer address of ipMode Proxy, which belongs to the load balancer",
+  "no usable port": "it has no port that can be used",
+};
+
+/** Describes one near miss. */
+function missItem(
+  { kind, service, address, port, protocol, reason }: NearMiss,
+  { packet, shared }: {
+    readonly packet: PacketExplanation["packet"];
+    readonly shared: Pick<SharedPlan, "nodePortAddresses">;
+  },
+): string {
+  const name = kind === "unserved" ? service : service.slice(0, service.lastIndexOf("/"));
+  switch (kind) {
+    case "endpoint":
+      return `${
+        formatHostPort(packet.to, packet.port)
+      } is an endpoint of ${name} itself: what is ` +
+        "sent straight to a pod passes by every Service";
+    case "own-port":
+      return `${name} asks for this address and port, which stay with kube-relay`;
+    case "refused":
+      return `${name} asks for this address, which it may not have on this node`;
+    case "other-port":
+      return `${name} has this address, on port ${port}/${protocol}`;
+    case "target-port":
+      return `${name} has this address, on port ${port}/${protocol}; ${packet.port} is the port of ` +
+        "its endpoints";
+    case "node-port": {
+      const served = shared.nodePortAddresses.slice(0, 4).join(", ") || "no address";
+      return `${packet.port}/${protocol} is the node port of ${name}; node ports are on ${served}`;
+    }
+    case "other-address":
+      return `${name} has port ${port}/${protocol} on ${address}`;
+    case "unserved":
+      return `${name} has this address and is not served: ${UNSERVED[reason ?? "no usable port"]}`;
+    default:
+      return assertNever(kind);
+  }
 }

@@ -1,5 +1,5 @@
 /** Explanations as text. Pure: the same report gives the same text. */
-import { socketOf } from "./explanation_headline.ts";
+import { socketOf } from "./explanation_steps.ts";
 import type { ExplanationStep } from "../../proxy/packet_explanation.ts";
 import type { ExplainedPacket, ExplainReport } from "./explain_report.ts";
 import { printableText } from "../../log/printable_text.ts";

@@ -43,8 +43,10 @@ const SCENARIO: PacketFlowScenario = {
 function explain(
   from: string,
   to: string,
-  { mode = "iptables", kernel = { kind: "asked", differences: [] } }: {
+  { mode = "iptables", isQuarantined = false, kernel = { kind: "asked", differences: [] } }: {
     readonly mode?: BackendMode;
+    /** Whether every ServicePort is in quarantine. */
+    readonly isQuarantined?: boolean;
     readonly kernel?: KernelState;
   } = {},
 ): Promise<ExplainReport> {
@@ -69,7 +71,8 @@ function explain(
     nodeAddresses: [IPv4.node],
     services: () => SCENARIO.services,
     backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
-    quarantined: () => [],
+    quarantined: () =>
+      isQuarantined ? [...plan.services.keys()].map((key) => ({ key, reason: "no room" })) : [],
     notAsked: kernel.kind === "not asked" ? kernel.why : undefined,
   };
   return explainEnds({ clock: new FakeClock() }, { from, to }, world);
@@ -168,6 +171,13 @@ Deno.test("renderExplanation() says at the top that the kernel holds something e
   assertStringIncludes(text, "MISSING chain nat KUBE-SERVICES: :x");
   const flat = text.replaceAll(/\s+/g, " ");
   assertStringIncludes(flat, "ALTERED map element endpoints a: wanted a : b; found a : c");
+});
+
+Deno.test("renderExplanation() says that a ServicePort is in quarantine, and why", async () => {
+  const text = renderExplanation(await explain("node", "172.30.0.41:80", { isQuarantined: true }));
+  const flat = text.replaceAll(/\s+/g, " ");
+  assertStringIncludes(flat, "NOT HANDLED: ns1/web:http is IN QUARANTINE, so this address");
+  assertStringIncludes(flat, "no room");
 });
 
 Deno.test("renderExplanation() lets no text of a manifest through that moves the cursor", async () => {
