@@ -13,7 +13,7 @@ import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
 import { runCommandLine } from "./lib/tools/cli/command_line.ts";
 import { controllerTools } from "./lib/tools/control/controller_tools.ts";
-import { createRunTools } from "./lib/tools/control/run_tools.ts";
+import { ToolsOfRun } from "./lib/tools/control/run_tools.ts";
 import type { ProgramDependencies } from "./lib/app/run/run_tools.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
@@ -67,7 +67,7 @@ export function createDependencies(): ProgramDependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
-    createTools: (edges) => createRunTools(edges, controllerTools),
+    createTools: (edges) => new ToolsOfRun(edges, controllerTools),
     takeStrayOutput,
     openTerminal,
     print: (text) => writeText(Deno.stdout, text),

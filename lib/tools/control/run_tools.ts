@@ -1,52 +1,130 @@
 import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.ts";
+import { VERSION } from "../../config/version.ts";
+import { nameRules } from "../changes/name_rules.ts";
+import { parseRepairNote } from "../changes/repair_note.ts";
 import { RunChanges } from "../changes/run_changes.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
 import { relayFindings } from "../doctor/examine_relay.ts";
+import { dumpRunning } from "../dump/collect_dump.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
-import { startControlServer } from "./control_server.ts";
+import type { StatusReport } from "../status/status_report.ts";
+import { BadQuestion, type ControlRoutes, startControlServer } from "./control_server.ts";
 import type { ToolsOf } from "./controller_tools.ts";
-import { Introspection } from "./introspection.ts";
 import { serviceRoutes } from "./service_routes.ts";
 
-/** Creates the change log, the status page and the control socket of a run. */
-export function createRunTools(edges: ToolEdges, toolsOf: ToolsOf): RunTools {
-  const { clock, hostChecks, logger, openFiles } = edges;
-  const changes = new RunChanges({ clock });
-  const startedAt = new Date(clock.wallNow()).toISOString();
-  const introspect = (run: ObservedRun) =>
-    new Introspection(edges, { ...run, changes, startedAt, toolsOf });
-  return {
-    changes,
-    pages(run, signal) {
-      const { configuration: { mode, proxy, relay } } = run;
-      if (!relay.statusPage) return undefined;
-      const introspection = introspect(run);
-      return createStatusPage({ clock }, {
-        status: (options) => introspection.status(options),
-        changes: () => changes.recent(),
-        async findings() {
-          const status = await introspection.status({ brief: true });
-          const { annotations: nodeAnnotations } = status.node;
-          const networkPolicy = proxy.networkPolicy.enabled;
-          const found = await hostChecks.findings({
-            ...{ mode, networkPolicy, signal },
-            ...(nodeAnnotations && { nodeAnnotations }),
-          });
-          return byGravity([...found, ...relayFindings(status)]);
+/** The change log, the status page and the control socket of a run. Nothing is read until it is asked for. */
+export class ToolsOfRun implements RunTools {
+  readonly changes: RunChanges;
+  readonly #edges: ToolEdges;
+  readonly #toolsOf: ToolsOf;
+  /** RFC 3339. */
+  readonly #startedAt: string;
+
+  constructor(edges: ToolEdges, toolsOf: ToolsOf) {
+    this.changes = new RunChanges(edges);
+    this.#edges = edges;
+    this.#toolsOf = toolsOf;
+    this.#startedAt = new Date(edges.clock.wallNow()).toISOString();
+  }
+
+  pages(run: ObservedRun, signal: AbortSignal): ReturnType<RunTools["pages"]> {
+    const { configuration: { mode, proxy, relay } } = run;
+    if (!relay.statusPage) return undefined;
+    return createStatusPage(this.#edges, {
+      status: (options) => this.#status(run, options),
+      changes: () => this.changes.recent(),
+      findings: async () => {
+        const status = await this.#status(run, { brief: true });
+        const { annotations: nodeAnnotations } = status.node;
+        const networkPolicy = proxy.networkPolicy.enabled;
+        const found = await this.#edges.hostChecks.findings({
+          ...{ mode, networkPolicy, signal },
+          ...(nodeAnnotations && { nodeAnnotations }),
+        });
+        return byGravity([...found, ...relayFindings(status)]);
+      },
+    });
+  }
+
+  openControl(run: ObservedRun): ReturnType<RunTools["openControl"]> {
+    const { logger, openFiles } = this.#edges;
+    return startControlServer({
+      path: run.configuration.relay.controlSocket,
+      routes: this.routes(run),
+      messages: { "/repair": (message) => this.#repaired(message) },
+      bounds: openFiles.httpBounds,
+      onRefused: () => openFiles.countRefused("control"),
+      logger,
+    });
+  }
+
+  /** The answers by path. A question changes nothing, and delays no sync. */
+  routes(run: ObservedRun): ControlRoutes {
+    const { clock } = this.#edges;
+    return Object.assign(
+      {
+        "/status": (query) => this.#status(run, { brief: query.has("brief") }),
+        "/changes": async (query) => {
+          const last = numberOf(query, "last");
+          return query.has("rules")
+            ? await this.#namedChanges(run, last)
+            : this.changes.recent(last);
         },
-      });
-    },
-    openControl(run) {
-      const { routes, messages } = introspect(run);
-      const ofOthers = run.others.map((each) => toolsOf(each, run, edges).routes);
-      return startControlServer({
-        path: run.configuration.relay.controlSocket,
-        routes: Object.assign({}, routes, serviceRoutes(clock, run), ...ofOthers),
-        messages,
-        bounds: openFiles.httpBounds,
-        onRefused: () => openFiles.countRefused("control"),
-        logger,
-      });
-    },
-  };
+        "/dump": (query) => this.#dump(run, query.has("inputs")),
+      } satisfies ControlRoutes,
+      serviceRoutes(clock, run),
+      ...run.others.map((each) => this.#toolsOf(each, run, this.#edges).routes),
+    );
+  }
+
+  async #status(
+    run: ObservedRun,
+    options: { readonly brief: boolean },
+  ): Promise<StatusReport> {
+    const { services, others, startUp, eventLoop, manager, source } = run;
+    const { families } = await services.status(options);
+    const controllers = [];
+    for (const controller of others) controllers.push(await controller.status(options));
+    return {
+      version: VERSION,
+      pid: this.#edges.process.pid,
+      startedAt: this.#startedAt,
+      phase: manager.phase,
+      largestEventLoopDelayMs: Math.round(eventLoop.largestMs),
+      node: startUp.node,
+      sources: source.status(),
+      hostSettings: startUp.hostSettings,
+      families,
+      ...(controllers.length > 0 && { controllers }),
+    };
+  }
+
+  /** The newest entries of the change log, with the rules of the last ServicePorts. */
+  #namedChanges({ services: { families } }: ObservedRun, last?: number) {
+    return nameRules({ ...this.#edges, families }, this.changes.recent(last));
+  }
+
+  /** The dump for `jsonPieces()`, or what planning needs of it. */
+  async #dump(run: ObservedRun, onlyInputs: boolean): Promise<unknown> {
+    const status = onlyInputs ? undefined : await this.#status(run, { brief: false });
+    const collected = status && { status, changes: await this.#namedChanges(run) };
+    return dumpRunning(this.#edges, { ...run, toolsOf: this.#toolsOf }, collected);
+  }
+
+  #repaired(message: unknown): Promise<unknown> {
+    const parsed = parseRepairNote(message);
+    if ("problem" in parsed) {
+      return Promise.reject(new BadQuestion(`Cannot note this repair: invalid ${parsed.problem}`));
+    }
+    this.changes.repaired(parsed.note);
+    return Promise.resolve({ noted: true });
+  }
+}
+
+/** Parses an optional whole number from 1. */
+function numberOf(query: URLSearchParams, name: string): number | undefined {
+  const text = query.get(name);
+  if (text === null) return undefined;
+  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
+  throw new BadQuestion(`Cannot use '${text}' for '${name}': expected a whole number from 1`);
 }

@@ -1,34 +1,26 @@
 /** Compares the rules on the machine with those of its NetworkPolicies. */
-import type { IpFamily } from "../../net/ip_address.ts";
 import type { Quarantined } from "../../controller/data_plane.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { askedFamily } from "../control/control_server.ts";
-import type { PlannedPolicies } from "../offline/planned_policies.ts";
 import type { PolicyBackend } from "../../app/policy/policy_backend.ts";
+import type { PolicyFamily } from "../../app/policy/policy_family.ts";
 import {
   type ControllerDifferenceAnswer,
   controllerDifferenceAnswer,
 } from "./difference_answer.ts";
 import type { FamilyDifference, RepairRunner } from "./node_difference.ts";
-import { type ComparedLoop, compareSettled } from "./settled_comparison.ts";
+import { compareSettled } from "./settled_comparison.ts";
 
 const CONTROLLER = "network-policy";
 
-/** One family of the running controller. */
-export interface ComparedPolicyFamily {
-  readonly family: IpFamily;
-  readonly backend: Pick<PolicyBackend, "compare" | "repair">;
-  readonly plan: PolicyPlan;
-  readonly loop: ComparedLoop & { readonly quarantined: readonly Quarantined<string>[] };
-}
-
 /** Compares one family, or repairs it. Rejects if the machine cannot be read. */
 export async function comparePolicyRules(
-  { backend, plan, quarantined = [] }:
-    & Pick<PlannedPolicies, "plan">
-    & Pick<ComparedPolicyFamily, "backend">
-    & { readonly quarantined?: readonly Quarantined<string>[] },
+  { backend, plan, quarantined = [] }: {
+    readonly backend: Pick<PolicyBackend, "compare" | "repair">;
+    readonly plan: PolicyPlan;
+    readonly quarantined?: readonly Quarantined<string>[];
+  },
   { repair }: { readonly repair?: RepairRunner | undefined } = {},
 ): Promise<FamilyDifference> {
   const loop = { controller: CONTROLLER, family: plan.family } as const;
@@ -43,7 +35,7 @@ export async function comparePolicyRules(
 /** Answers `/policy/difference?family=IPv4` with the live plans. */
 export async function answerPolicyDifference(
   edges: { readonly clock: Pick<Clock, "sleep"> },
-  families: readonly ComparedPolicyFamily[],
+  families: readonly Pick<PolicyFamily, "backend" | "family" | "loop" | "plan">[],
   query: URLSearchParams,
 ): Promise<ControllerDifferenceAnswer> {
   const wanted = askedFamily(query.get("family"));

@@ -189,9 +189,7 @@ function verdictText(verdict: Verdict): string {
 
 /** Dumps the running process. Without `collected` the dump has only what planning needs. */
 export function dumpRunning(
-  edges: Pick<Dependencies, "clock" | "network"> & {
-    readonly process: Pick<Dependencies["process"], "kernelRelease">;
-  },
+  edges: Pick<Dependencies, "clock" | "network" | "process">,
   run: ObservedRun & { readonly toolsOf: ToolsOf },
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {

@@ -3,7 +3,7 @@ import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { controllerTools } from "../../../lib/tools/control/controller_tools.ts";
-import { createRunTools } from "../../../lib/tools/control/run_tools.ts";
+import { ToolsOfRun } from "../../../lib/tools/control/run_tools.ts";
 import { fakeHostChecks } from "./fake_host_checks.ts";
 
 /** A process of root without environment and terminal. */
@@ -32,7 +32,7 @@ export function testDependencies(
     random: () => 0.5,
     backends: {},
     hostChecks: fakeHostChecks(),
-    createTools: (edges) => createRunTools(edges, controllerTools),
+    createTools: (edges) => new ToolsOfRun(edges, controllerTools),
     print: () => {},
     complain: () => {},
     ...edges,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { createRunTools } from "../../../lib/tools/control/run_tools.ts";
+import { ToolsOfRun } from "../../../lib/tools/control/run_tools.ts";
 import { requestStatus } from "../../../lib/tools/control/control_client.ts";
 import type { BackendOptions } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
@@ -91,7 +91,7 @@ export class LanternRelay implements AsyncDisposable {
     const dependencies = testDependencies({
       clock,
       commands: new FakeCommandRunner().on("", {}),
-      createTools: (edges) => createRunTools(edges, lanternTools),
+      createTools: (edges) => new ToolsOfRun(edges, lanternTools),
       backends: { userspace: (_, options) => new RecordedBackend(options, calls) },
       process: { uid: 1000, env },
     });

@@ -6,14 +6,16 @@ import {
   testService,
 } from "../../../tests/support/builders/builders.ts";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
-import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { OpenFiles } from "../../os/open_files.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import type { Backend } from "../../proxy/backend.ts";
-import { RunChanges } from "../changes/run_changes.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
-import { type IntrospectedParts, Introspection } from "./introspection.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
+import { controllerTools } from "./controller_tools.ts";
+import { ToolsOfRun } from "./run_tools.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
 
 /** A backend that counts calls which only an inspection makes. */
@@ -34,9 +36,12 @@ class AskedBackend extends FakeBackend {
 async function createStage() {
   const clock = new FakeClock();
   const backend = new AskedBackend();
-  const changes = new RunChanges({ clock });
+  const logger = new MemoryLogger();
+  const edges = { ...testDependencies({ clock }), logger, openFiles: new OpenFiles() };
+  const tools = new ToolsOfRun(edges, controllerTools);
+  const { changes } = tools;
   const proxy = new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), backend, serviceListeners: [], listeners: [] },
+    ...{ clock, logger, backend, serviceListeners: [], listeners: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
     recorder: changes.followServices(serviceLoop("IPv4"), 1000),
   }, {
@@ -49,8 +54,8 @@ async function createStage() {
     runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
   });
   const looked = new Set<PropertyKey>();
-  const parts = new Proxy(
-    { services: { families: [proxy] }, changes } as unknown as IntrospectedParts,
+  const run = new Proxy(
+    { services: { families: [proxy] }, others: [] } as unknown as ObservedRun,
     {
       get(target, name, receiver) {
         looked.add(name);
@@ -59,19 +64,17 @@ async function createStage() {
     },
   );
   await proxy.start();
-  return { clock, backend, changes, proxy, parts, looked };
+  const routes = tools.routes(run);
+  looked.clear();
+  return { clock, backend, changes, proxy, routes, looked };
 }
 
-Deno.test("Introspection looks at nothing and sets no timer until it is asked", async () => {
-  const { clock, backend, changes, proxy, parts, looked } = await createStage();
+Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", async () => {
+  const { clock, backend, changes, proxy, routes, looked } = await createStage();
   proxy.onService(undefined, testService("web"));
   proxy.open();
   await clock.advance(5000);
   const timers = clock.pendingTimers;
-  const { routes } = new Introspection(
-    { clock, network: new FakeNetwork(), process: { pid: 1, kernelRelease: "6.1" } },
-    parts,
-  );
   for (let count = 0; count < 20; count++) {
     const addresses = [`10.1.0.${count + 1}`];
     proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: [{ addresses }] }), "set");
