@@ -17,86 +17,38 @@ export interface FeatureGate {
   readonly effect: string;
 }
 
-/** The supported gates. */
+function gate<const Name extends string>(
+  name: Name,
+  stage: FeatureGate["stage"],
+  effect: string,
+  others: { readonly default?: boolean; readonly locked?: true } = {},
+): FeatureGate & { readonly name: Name } {
+  return { name, stage, default: stage !== "alpha", effect, ...others };
+}
+
+/** The supported gates. Those of stage alpha are off by default, all others are on. */
 export const FEATURE_GATES = [
-  {
-    name: "AllowServiceExternalIPs",
-    stage: "GA",
-    default: true,
-    effect: "`false`: `spec.externalIPs` are not served",
-  },
-  {
-    name: "PreferSameTrafficDistribution",
-    stage: "GA",
-    default: true,
+  gate("AllowServiceExternalIPs", "GA", "`false`: `spec.externalIPs` are not served"),
+  gate("PreferSameTrafficDistribution", "GA", "hints for nodes are used, like those for zones", {
     locked: true,
-    effect: "hints for nodes are used, like those for zones",
-  },
-  {
-    name: "MultiCIDRServiceAllocator",
-    stage: "GA",
-    default: true,
-    locked: true,
-    effect: "ServiceCIDR objects are watched",
-  },
-  {
-    name: "NFTablesProxyMode",
-    stage: "GA",
-    default: true,
-    locked: true,
-    effect: "nftables mode is available",
-  },
-  {
-    name: "ComponentFlagz",
-    stage: "beta",
-    default: true,
-    effect: "`/flagz` on the metrics port",
-  },
-  {
-    name: "ComponentStatusz",
-    stage: "beta",
-    default: true,
-    effect: "`/statusz` on the metrics port",
-  },
-  {
-    name: "WatchListClient",
-    stage: "beta",
-    default: true,
-    effect: "`false`: objects are listed in pages, never as a stream",
-  },
-  {
-    name: "LoggingAlphaOptions",
-    stage: "alpha",
-    default: false,
-    effect: "options of the log formats (split streams) are accepted, without effect",
-  },
-  {
-    name: "LoggingBetaOptions",
-    stage: "beta",
-    default: true,
-    effect: "`false`: JSON logs are refused",
-  },
-  {
-    name: "NativeHistograms",
-    stage: "alpha",
-    default: false,
-    effect: "none: histograms only have the classic form",
-  },
-  { name: "ContextualLogging", stage: "beta", default: true, effect: "none" },
-  { name: "InformerResourceVersion", stage: "GA", default: true, effect: "none" },
-  {
-    name: "AllAlpha",
-    stage: "alpha",
-    default: false,
-    effect: "sets every alpha gate that is not set individually",
-  },
-  {
-    name: "AllBeta",
-    stage: "beta",
-    default: false,
-    effect: "sets every beta gate that is not set individually",
-  },
-] as const satisfies readonly FeatureGate[];
+  }),
+  gate("MultiCIDRServiceAllocator", "GA", "ServiceCIDR objects are watched", { locked: true }),
+  gate("NFTablesProxyMode", "GA", "nftables mode is available", { locked: true }),
+  gate("ComponentFlagz", "beta", "`/flagz` on the metrics port"),
+  gate("ComponentStatusz", "beta", "`/statusz` on the metrics port"),
+  gate("WatchListClient", "beta", "`false`: objects are listed in pages, never as a stream"),
+  gate(
+    "LoggingAlphaOptions",
+    "alpha",
+    "options of the log formats (split streams) are accepted, without effect",
+  ),
+  gate("LoggingBetaOptions", "beta", "`false`: JSON logs are refused"),
+  gate("NativeHistograms", "alpha", "none: histograms only have the classic form"),
+  gate("ContextualLogging", "beta", "none"),
+  gate("InformerResourceVersion", "GA", "none"),
+  gate("AllAlpha", "alpha", "sets every alpha gate that is not set individually"),
+  gate("AllBeta", "beta", "sets every beta gate that is not set individually", { default: false }),
+] as const;
 
 /** Name of a gate in the table. */
 type FeatureGateName = typeof FEATURE_GATES[number]["name"];
@@ -106,17 +58,14 @@ type FeatureGateName = typeof FEATURE_GATES[number]["name"];
  * to start with them.
  */
 export const RETIRED_GATES: readonly string[] = [
-  ...["EndpointSlice", "EndpointSliceProxying", "WindowsEndpointSliceProxying", "ServiceTopology"],
-  ...["TopologyAwareHints", "ProxyTerminatingEndpoints", "EndpointSliceTerminatingCondition"],
-  ...["MinimizeIPTablesRestore", "IPTablesOwnershipCleanup", "IPv6DualStack", "SCTPSupport"],
-  ...["ServiceInternalTrafficPolicy", "KubeProxyDrainingTerminatingNodes", "LoadBalancerIPMode"],
-  ...[
-    "ServiceTrafficDistribution",
-    "SupportIPVSProxyMode",
-    "EphemeralContainers",
-    "ServiceIPStaticSubrange",
-  ],
-  ...["MixedProtocolLBService", "ServiceLBNodePortControl", "ServiceLoadBalancerClass"],
+  ...["EndpointSlice", "EndpointSliceProxying", "WindowsEndpointSliceProxying"],
+  ...["ServiceTopology", "TopologyAwareHints", "ProxyTerminatingEndpoints"],
+  ...["EndpointSliceTerminatingCondition", "MinimizeIPTablesRestore"],
+  ...["IPTablesOwnershipCleanup", "IPv6DualStack", "SCTPSupport"],
+  ...["ServiceInternalTrafficPolicy", "KubeProxyDrainingTerminatingNodes"],
+  ...["LoadBalancerIPMode", "ServiceTrafficDistribution", "SupportIPVSProxyMode"],
+  ...["EphemeralContainers", "ServiceIPStaticSubrange", "MixedProtocolLBService"],
+  ...["ServiceLBNodePortControl", "ServiceLoadBalancerClass"],
   ...["ServiceNodePortStaticSubrange", "CleanLegacyIPTables", "ServiceAppProtocol"],
 ];
 

@@ -8,42 +8,34 @@
  */
 import { allowRunList } from "./tools.ts";
 
-/** An environment variable that kube-relay reads. All others are hidden (`--ignore-env`). */
-interface EnvironmentVariable {
-  readonly name: string;
-  /** The purpose, as the end of the sentence "is read to …". */
-  readonly purpose: string;
-}
+/** Every environment variable that kube-relay reads: the purpose ends the sentence "is read to …". */
+const PURPOSES: Readonly<Record<string, string>> = {
+  "NODE_NAME": "know the node in a DaemonSet (spec.nodeName)",
+  "KUBECONFIG": "find the kubeconfig",
+  "PATH": "see whether the folders of --tools-path come first",
+  "HOME": "find ~/.kube/config",
+  "KUBE_RELAY_HOME": "restore HOME, which the self-extracting form hides from Deno",
+  "KUBERNETES_SERVICE_HOST": "find the API server from inside a pod",
+  "KUBERNETES_SERVICE_PORT": "find the API server from inside a pod",
+  "NOTIFY_SOCKET": "notify systemd: READY=1 and STATUS=",
+  "WATCHDOG_USEC": "notify systemd's watchdog in time",
+  "WATCHDOG_PID": "notify systemd's watchdog only if it watches this process",
+  "CREDENTIALS_DIRECTORY": "find the files of the unit's LoadCredential=",
+  "CACHE_DIRECTORY": "find the unit's CacheDirectory=",
+  "RUNTIME_DIRECTORY": "find the path of the control socket under systemd",
+  "XDG_RUNTIME_DIR": "find the path of an unprivileged user's control socket",
+  "INVOCATION_ID": "name the systemd invocation in the log",
+  "JOURNAL_STREAM": "leave times out of a log that journald stamps",
+  "NO_COLOR": "print without colour",
+  "TERM": "know whether the terminal has colour",
+  "COLUMNS": "fit tables to the terminal",
+  "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK":
+    "leave out the kernel version check of the nftables mode, as kube-proxy does",
+};
 
-/** Every environment variable that kube-relay reads. */
-export const ENVIRONMENT: readonly EnvironmentVariable[] = [
-  { name: "NODE_NAME", purpose: "know the node in a DaemonSet (spec.nodeName)" },
-  { name: "KUBECONFIG", purpose: "find the kubeconfig" },
-  { name: "PATH", purpose: "see whether the folders of --tools-path come first" },
-  { name: "HOME", purpose: "find ~/.kube/config" },
-  {
-    name: "KUBE_RELAY_HOME",
-    purpose: "restore HOME, which the self-extracting form hides from Deno",
-  },
-  { name: "KUBERNETES_SERVICE_HOST", purpose: "find the API server from inside a pod" },
-  { name: "KUBERNETES_SERVICE_PORT", purpose: "find the API server from inside a pod" },
-  { name: "NOTIFY_SOCKET", purpose: "notify systemd: READY=1 and STATUS=" },
-  { name: "WATCHDOG_USEC", purpose: "notify systemd's watchdog in time" },
-  { name: "WATCHDOG_PID", purpose: "notify systemd's watchdog only if it watches this process" },
-  { name: "CREDENTIALS_DIRECTORY", purpose: "find the files of the unit's LoadCredential=" },
-  { name: "CACHE_DIRECTORY", purpose: "find the unit's CacheDirectory=" },
-  { name: "RUNTIME_DIRECTORY", purpose: "find the path of the control socket under systemd" },
-  { name: "XDG_RUNTIME_DIR", purpose: "find the path of an unprivileged user's control socket" },
-  { name: "INVOCATION_ID", purpose: "name the systemd invocation in the log" },
-  { name: "JOURNAL_STREAM", purpose: "leave times out of a log that journald stamps" },
-  { name: "NO_COLOR", purpose: "print without colour" },
-  { name: "TERM", purpose: "know whether the terminal has colour" },
-  { name: "COLUMNS", purpose: "fit tables to the terminal" },
-  {
-    name: "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK",
-    purpose: "leave out the kernel version check of the nftables mode, as kube-proxy does",
-  },
-];
+/** The same as a list. All others are hidden (`--ignore-env`). */
+export const ENVIRONMENT: readonly { readonly name: string; readonly purpose: string }[] = Object
+  .entries(PURPOSES).map(([name, purpose]) => ({ name, purpose }));
 
 /** The parts of `Deno.hostname()`, `networkInterfaces()` … that are open, as `--allow-sys` names them. */
 export const SYSTEM_INTERFACES: readonly string[] = [

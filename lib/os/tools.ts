@@ -27,111 +27,68 @@ const IPTABLES_NAMES: readonly string[] = ["iptables", "ip6tables"].flatMap((pro
   )
 );
 
+/** Returns a tool of the machine. */
+function system(name: string, debianPackage: string, purpose: string): Tool {
+  return { name, debianPackage, purpose, kind: "system" };
+}
+
+/** Returns a plugin; without a package, Debian has none. */
+function credential(name: string, purpose: string, debianPackage?: string): Tool {
+  return { name, purpose, ...(debianPackage && { debianPackage }), kind: "credential" };
+}
+
 /** Every program that kube-relay may start. */
 export const TOOLS: readonly Tool[] = [
-  {
-    name: "ip",
-    debianPackage: "iproute2",
-    purpose:
-      "make Service addresses local and remove them again, write routes to pods, and watch links",
-    kind: "system",
-  },
-  {
-    name: "ss",
-    debianPackage: "iproute2",
-    purpose: "find other programs that announce addresses (kube-relay doctor)",
-    kind: "system",
-  },
-  {
-    name: "arping",
-    debianPackage: "iputils-arping",
-    purpose: "inform neighbours of load balancer addresses that this node answers for",
-    kind: "system",
-  },
-  {
-    name: "ndisc6",
-    debianPackage: "ndisc6",
-    purpose: "the same for IPv6 addresses",
-    kind: "system",
-  },
-  {
-    name: "sysctl",
-    debianPackage: "procps",
-    purpose: "read and set kernel settings that a mode needs, such as net.ipv6.ip_nonlocal_bind",
-    kind: "system",
-  },
-  {
-    name: "nproc",
-    debianPackage: "coreutils",
-    purpose: "count the CPUs of the machine, for the size of the connection table",
-    kind: "system",
-  },
-  {
-    name: "conntrack",
-    debianPackage: "conntrack",
-    purpose: "end UDP flows to removed endpoints, in the kernel modes",
-    kind: "system",
-  },
-  {
-    name: "choom",
-    debianPackage: "util-linux",
-    purpose: "set how likely the kernel ends this process when memory runs out (--oom-score-adj)",
-    kind: "system",
-  },
-  {
-    name: "cat",
-    debianPackage: "coreutils",
-    purpose: "read files of /proc, which are closed to Deno",
-    kind: "system",
-  },
-  ...IPTABLES_NAMES.map((name): Tool => ({
-    name,
-    debianPackage: "iptables",
-    purpose: "read and write rules of iptables",
-    kind: "system",
-  })),
-  {
-    name: "nft",
-    debianPackage: "nftables",
-    purpose: "read and write rules of nftables",
-    kind: "system",
-  },
-  {
-    name: "nfacct",
-    debianPackage: "nfacct",
-    purpose: "count packets for two metrics of the iptables mode",
-    kind: "system",
-  },
-  {
-    name: "ipset",
-    debianPackage: "ipset",
-    purpose: "read and write the sets that rules of the ipvs mode refer to",
-    kind: "system",
-  },
-  {
-    name: "ipvsadm",
-    debianPackage: "ipvsadm",
-    purpose: "read and write virtual servers of IPVS",
-    kind: "system",
-  },
-  {
-    name: "dmesg",
-    debianPackage: "util-linux",
-    purpose: "watch one packet pass the rules of iptables-legacy (kube-relay trace)",
-    kind: "system",
-  },
-  {
-    name: "setpriv",
-    debianPackage: "util-linux",
-    purpose: "end a watching tool together with kube-relay, even if kube-relay is killed",
-    kind: "system",
-  },
-  { name: "aws", debianPackage: "awscli", purpose: "sign in to Amazon EKS", kind: "credential" },
-  { name: "aws-iam-authenticator", purpose: "sign in to Amazon EKS", kind: "credential" },
-  { name: "gke-gcloud-auth-plugin", purpose: "sign in to Google GKE", kind: "credential" },
-  { name: "kubelogin", purpose: "sign in to Azure AKS or by OpenID Connect", kind: "credential" },
-  { name: "kubectl", purpose: "sign in by a kubectl plugin", kind: "credential" },
-  { name: "doctl", purpose: "sign in to DigitalOcean", kind: "credential" },
+  system(
+    "ip",
+    "iproute2",
+    "make Service addresses local and remove them again, write routes to pods, and watch links",
+  ),
+  system("ss", "iproute2", "find other programs that announce addresses (kube-relay doctor)"),
+  system(
+    "arping",
+    "iputils-arping",
+    "inform neighbours of load balancer addresses that this node answers for",
+  ),
+  system("ndisc6", "ndisc6", "the same for IPv6 addresses"),
+  system(
+    "sysctl",
+    "procps",
+    "read and set kernel settings that a mode needs, such as net.ipv6.ip_nonlocal_bind",
+  ),
+  system(
+    "nproc",
+    "coreutils",
+    "count the CPUs of the machine, for the size of the connection table",
+  ),
+  system("conntrack", "conntrack", "end UDP flows to removed endpoints, in the kernel modes"),
+  system(
+    "choom",
+    "util-linux",
+    "set how likely the kernel ends this process when memory runs out (--oom-score-adj)",
+  ),
+  system("cat", "coreutils", "read files of /proc, which are closed to Deno"),
+  ...IPTABLES_NAMES.map((name) => system(name, "iptables", "read and write rules of iptables")),
+  system("nft", "nftables", "read and write rules of nftables"),
+  system("nfacct", "nfacct", "count packets for two metrics of the iptables mode"),
+  system("ipset", "ipset", "read and write the sets that rules of the ipvs mode refer to"),
+  system("ipvsadm", "ipvsadm", "read and write virtual servers of IPVS"),
+  system(
+    "dmesg",
+    "util-linux",
+    "watch one packet pass the rules of iptables-legacy (kube-relay trace)",
+  ),
+  system(
+    "setpriv",
+    "util-linux",
+    "end a watching tool together with kube-relay, even if kube-relay is killed",
+  ),
+  credential("aws", "sign in to Amazon EKS", "awscli"),
+  credential("aws-iam-authenticator", "sign in to Amazon EKS"),
+  credential("gke-gcloud-auth-plugin", "sign in to Google GKE"),
+  credential("kubelogin", "sign in to Azure AKS or by OpenID Connect"),
+  credential("kubectl", "sign in by a kubectl plugin"),
+  credential("doctl", "sign in to DigitalOcean"),
 ];
 
 /** Returns the row of a program, by name or path; undefined for an unknown one. */
