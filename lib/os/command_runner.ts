@@ -109,8 +109,13 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
     const [status, taken, complaints, written] = await Promise.race([everything, ending.givenUp]);
     if (ending.kind) throw endedError(invocation, ending.kind);
     const failure = written.failure ?? taken.failure ?? complaints.failure;
-    if (failure !== undefined) throw failedError(invocation, failure);
-    if (status.signal !== null) throw killedError(invocation, status.signal);
+    if (failure !== undefined) {
+      throw commandError(invocation, "failed", `: ${messageOf(failure)}`, failure);
+    }
+    if (status.signal !== null) {
+      const kind = FAULTS.includes(status.signal) ? "crashed" : "killed";
+      throw commandError(invocation, kind, ` to its end: it was ended by ${status.signal}`);
+    }
     return { code: status.code, stdout: stdout.text(), stderr: stderr.text() };
   } finally {
     ending.stop();
@@ -208,48 +213,36 @@ function watchForEnd(
   });
 }
 
-function commandLine({ program, args }: Invocation): string {
+/** An error about a command. `what` follows its name and arguments. */
+function commandError(
+  { program, args }: Invocation,
+  kind: CommandError["kind"],
+  what: string,
+  cause?: unknown,
+): CommandError {
   const line = [program, ...args].join(" ");
-  return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+  const shown = line.length > 200 ? `${line.slice(0, 200)}…` : line;
+  const message = `Cannot run '${shown}'${what}`;
+  return new CommandError(program, args, kind, message, { cause });
 }
 
 function endedError(invocation: Invocation, kind: "timeout" | "aborted"): CommandError {
-  const { program, args, timeoutMs = DEFAULT_TIMEOUT_MS, signal } = invocation;
-  const message = kind === "timeout"
-    ? `Cannot run '${
-      commandLine(invocation)
-    }': it did not end within ${timeoutMs} ms and was killed`
-    : `Cannot run '${commandLine(invocation)}' to its end: the caller gave up`;
-  return new CommandError(program, args, kind, message, { cause: signal?.reason });
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, signal } = invocation;
+  const what = kind === "timeout"
+    ? `: it did not end within ${timeoutMs} ms and was killed`
+    : " to its end: the caller gave up";
+  return commandError(invocation, kind, what, signal?.reason);
 }
 
 /** Signals that a program with a fault gets. Others come from another program or from the kernel. */
 const FAULTS: readonly Deno.Signal[] = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"];
 
-function killedError(invocation: Invocation, signal: Deno.Signal): CommandError {
-  const { program, args } = invocation;
-  const message = `Cannot run '${commandLine(invocation)}' to its end: it was ended by ${signal}`;
-  return new CommandError(program, args, FAULTS.includes(signal) ? "crashed" : "killed", message);
-}
-
-function failedError(invocation: Invocation, cause: unknown): CommandError {
-  const reason = messageOf(cause);
-  return new CommandError(
-    invocation.program,
-    invocation.args,
-    "failed",
-    `Cannot run '${commandLine(invocation)}': ${reason}`,
-    { cause },
-  );
-}
-
-function spawnError(invocation: Invocation, cause: unknown): CommandError {
-  const { program, args } = invocation;
+function spawnError({ program, args }: Invocation, cause: unknown): CommandError {
+  const error = (kind: CommandError["kind"], reason: string) =>
+    new CommandError(program, args, kind, `Cannot run '${program}': ${reason}`, { cause });
   if (cause instanceof Deno.errors.NotFound) {
-    const message = `Cannot run '${program}': there is no such program on the PATH; ${
-      installCure(program)
-    }`;
-    return new CommandError(program, args, "not-found", message, { cause });
+    const cure = installCure(program);
+    return error("not-found", `there is no such program on the PATH; ${cure}`);
   }
   if (cause instanceof Deno.errors.NotCapable) {
     // Deno resolves the names of --allow-run at its start: it refuses a tool that was missing then,
@@ -257,15 +250,13 @@ function spawnError(invocation: Invocation, cause: unknown): CommandError {
     const cure = toolOf(program)
       ? `${installCure(program)} and start kube-relay again`
       : `build with ALLOW_RUN_EXTRA=${program} ./compile.sh`;
-    const message = `Cannot run '${program}': this kube-relay may not start it; ${cure}` +
-      ` (from source: add it to --allow-run)`;
-    return new CommandError(program, args, "not-permitted", message, { cause });
+    const source = "(from source: add it to --allow-run)";
+    return error("not-permitted", `this kube-relay may not start it; ${cure} ${source}`);
   }
   if (cause instanceof Deno.errors.PermissionDenied) {
-    const message = `Cannot run '${program}': the system does not let this user execute it`;
-    return new CommandError(program, args, "not-permitted", message, { cause });
+    return error("not-permitted", "the system does not let this user execute it");
   }
-  return failedError(invocation, cause);
+  return commandError({ program, args }, "failed", `: ${messageOf(cause)}`, cause);
 }
 
 function installCure(program: string): string {

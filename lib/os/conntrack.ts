@@ -77,86 +77,73 @@ const SELECTED: Readonly<Record<TrackedProtocol, readonly string[]>> = {
 /** The table of this machine and network namespace. */
 export function createConntrack(commands: CommandRunner): Conntrack {
   return {
-    async listFlows(family, options) {
-      const { ports, protocol } = options;
+    async listFlows(family, { protocol, ports, onFlow, signal }) {
+      const args = ["-f", FAMILY[family], ...SELECTED[protocol], "-o", "save"];
       // Few attempts have no answer at a time.
-      if (protocol === "TCP" || ports.size > MOST_SINGLE_PORTS) {
-        return await list(commands, { ...options, family });
-      }
+      const filters = protocol === "TCP" || ports.size > MOST_SINGLE_PORTS
+        ? [[]]
+        : [...ports].map((port) => ["--orig-port-dst", String(port)]);
       let entries = 0;
-      for (const port of ports) entries += await list(commands, { ...options, family, port });
+      for (const filter of filters) {
+        entries += await list(commands, [...args, ...filter], signal, (line) => {
+          const fields = SAVED.exec(line);
+          const flow = fields && flowOf(fields, ports);
+          if (flow) onFlow(flow);
+          return fields !== null;
+        });
+      }
       return entries;
     },
-    async deleteFlows(family, flows, { protocol, ...options }) {
+    async deleteFlows(family, flows, { protocol, signal }) {
       const queries = flows.map((flow) => flowQuery(flow, protocol));
-      return await deleteAll(commands, { ...options, family, queries });
+      return await deleteAll(commands, family, queries, signal);
     },
-    async listConnections(family, options) {
-      const { addresses } = options;
+    async listConnections(family, { addresses, onConnection, signal }) {
       const filters = addresses.size > MOST_SINGLE_ADDRESSES
         ? [[]]
         : [...addresses].flatMap((each) => [["--orig-src", each], ["--reply-src", each]]);
       for (const filter of filters) {
-        await listConnections(commands, { ...options, family, filter });
+        await list(commands, ["-f", FAMILY[family], ...filter], signal, (line) => {
+          const connection = parseTrackedConnection(line);
+          if (!connection) return false;
+          const { source, endpoint } = connection;
+          if (addresses.has(source) || addresses.has(endpoint)) onConnection(connection);
+          return true;
+        });
       }
     },
-    async deleteConnections(family, connections, options) {
-      const queries = connections.map(connectionQuery);
-      return await deleteAll(commands, { ...options, family, queries });
+    async deleteConnections(family, connections, { signal } = {}) {
+      return await deleteAll(commands, family, connections.map(connectionQuery), signal);
     },
   };
 }
 
+/** Returns the number of entries. `take` returns whether it understands a line. */
 async function list(
   commands: CommandRunner,
-  { family, port, ports, protocol, onFlow, signal }: ListFlows & {
-    readonly family: IpFamily;
-    /** Only print flows to this port. */
-    readonly port?: Port;
-  },
+  args: readonly string[],
+  signal: AbortSignal | undefined,
+  take: (line: string) => boolean,
 ): Promise<number> {
   let entries = 0;
   let strange: string | undefined;
   let understood = false;
-  const args = ["-L", "-f", FAMILY[family], ...SELECTED[protocol], "-o", "save"];
-  if (port !== undefined) args.push("--orig-port-dst", String(port));
-  await run(commands, args, {
+  await run(commands, ["-L", ...args], {
     ...(signal && { signal }),
     onLine(line) {
       entries++;
-      const fields = SAVED.exec(line);
-      understood ||= fields !== null;
-      if (!fields) strange ??= line;
-      const flow = fields && flowOf(fields, ports);
-      if (flow) onFlow(flow);
+      if (take(line)) understood = true;
+      else strange ??= line;
     },
   });
   // An unknown kind of entry is skipped; an unknown format of the tool is an error.
-  if (strange !== undefined && !understood) throw strangeLine(strange);
+  if (strange !== undefined && !understood) {
+    throw new SyntaxError(
+      `Cannot understand conntrack's line '${strange.slice(0, 200)}': ` +
+        "expected the form of version 1.4.7",
+    );
+  }
   return entries;
-}
-
-async function listConnections(
-  commands: CommandRunner,
-  { family, filter, addresses, onConnection, signal }: ListConnections & {
-    readonly family: IpFamily;
-    readonly filter: readonly string[];
-  },
-): Promise<void> {
-  let strange: string | undefined;
-  let understood = false;
-  await run(commands, ["-L", "-f", FAMILY[family], ...filter], {
-    ...(signal && { signal }),
-    onLine(line) {
-      const connection = parseTrackedConnection(line);
-      understood ||= connection !== undefined;
-      if (!connection) strange ??= line;
-      else if (addresses.has(connection.source) || addresses.has(connection.endpoint)) {
-        onConnection(connection);
-      }
-    },
-  });
-  if (strange !== undefined && !understood) throw strangeLine(strange);
 }
 
 function flowQuery(
@@ -198,51 +185,27 @@ function flowOf(
   };
 }
 
-function strangeLine(line: string): SyntaxError {
-  return new SyntaxError(
-    `Cannot understand conntrack's line '${
-      line.slice(0, 200)
-    }': expected the form of version 1.4.7`,
-  );
-}
-
-/** The properties that the deleted entries have in common. */
-interface Deletion {
-  readonly family: IpFamily;
-  /** Options of the tool, one line for each kind of entry. */
-  readonly queries: readonly string[];
-  readonly signal?: AbortSignal;
-}
-
+/**
+ * One process for a hundred queries. A line of UDP names destination and answering endpoint, not each
+ * client: `-D` goes through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint
+ * may have had thousands of clients. A missing entry is no error of a batch.
+ */
 async function deleteAll(
   commands: CommandRunner,
-  { queries, ...options }: Deletion,
+  family: IpFamily,
+  queries: readonly string[],
+  signal: AbortSignal | undefined,
 ): Promise<number> {
   let deleted = 0;
   for (let from = 0; from < queries.length; from += BATCH_SIZE) {
     const batch = queries.slice(from, from + BATCH_SIZE);
-    deleted += await deleteBatch(commands, { ...options, queries: batch });
+    // For "-" the tool opens /dev/stdin, which a machine without udev may lack.
+    await run(commands, ["-R", "/proc/self/fd/0"], {
+      stdin: batch.map((query) => `-D -f ${FAMILY[family]} ${query}\n`),
+      ...(signal && { signal }),
+      onLine: () => void deleted++,
+    });
   }
-  return deleted;
-}
-
-/**
- * One process for all. A line of UDP names destination and answering endpoint, not each client:
- * `-D` goes through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint
- * may have had thousands of clients. A missing entry is no error of a batch.
- */
-async function deleteBatch(
-  commands: CommandRunner,
-  { family, queries, signal }: Deletion,
-): Promise<number> {
-  let deleted = 0;
-  const stdin = queries.map((query) => `-D -f ${FAMILY[family]} ${query}\n`);
-  // For "-" the tool opens /dev/stdin, which a machine without udev may lack.
-  await run(commands, ["-R", "/proc/self/fd/0"], {
-    stdin,
-    ...(signal && { signal }),
-    onLine: () => void deleted++,
-  });
   return deleted;
 }
 
