@@ -4,8 +4,8 @@
  *
  * @module
  */
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import type { Element } from "./containers.ts";
 import { EXPRESSIONS, PORT } from "./expressions.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
 import { LOCAL_BIT, nameNumber, SLOT_BIT, slotText } from "./slots.ts";
@@ -89,9 +89,9 @@ export function readChainName(name: string): ChainSpec | undefined {
 }
 
 /** Returns the element of the chain map for a number: the name of a chain, or `drop`. */
-export function chainElement(name: string): Element {
-  const value = name === DROP ? name : `goto ${name}`;
-  return { container: "numbered-chains", key: nameNumber(name), value };
+export function chainElement(name: string): KernelObject {
+  const text = name === DROP ? name : `goto ${name}`;
+  return { kind: "numbered-chains", name: nameNumber(name), text };
 }
 
 /** The rules of a chain. */

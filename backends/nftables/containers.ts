@@ -8,9 +8,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { NftContainer, NftElement, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
-import type { ElementChange } from "../netfilter/nft/nft_transaction.ts";
+import type { NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 
 /** The name of the table; the only one of Services that this mode writes. */
@@ -36,12 +34,6 @@ export const CONTAINER_NAMES = [
 
 /** One of {@linkcode CONTAINER_NAMES}. */
 export type ContainerName = typeof CONTAINER_NAMES[number];
-
-/** One member of a set or map of the table. */
-export type Element = NftElement<ContainerName>;
-
-/** An added or deleted element, and its ServicePort. */
-export type OwnedElement = ElementChange<ServicePortKey, ContainerName>;
 
 /** The maximum number of remembered clients. An element takes about 100 bytes once it exists. */
 const MAX_CLIENTS = 1_048_576;

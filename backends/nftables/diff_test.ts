@@ -28,7 +28,7 @@ Deno.test("the engine writes nothing if nothing changed", async () => {
 
 /** The number of the chain for this number of endpoints. */
 function number(main: number): string {
-  return chainElement(chainName({ front: "vip", treatment: "off-cluster", main })).key;
+  return chainElement(chainName({ front: "vip", treatment: "off-cluster", main })).name;
 }
 
 for (const count of [100, 2_000]) {

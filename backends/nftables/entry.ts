@@ -1,3 +1,4 @@
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { type Cidr, hostCidr, networkOf, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -17,7 +18,6 @@ import {
   type Treatment,
 } from "./chain_spec.ts";
 import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./entry_id.ts";
-import type { Element } from "./containers.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
 /** An entry in its written form. It determines the elements completely. */
@@ -70,29 +70,28 @@ export function arrangeEntry(
   };
 }
 
-/** Every element of an entry. */
-export function elementsOf(entry: Entry): readonly Element[] {
+/** Every element of an entry: an object whose kind is its set or map. */
+export function elementsOf(entry: Entry): readonly KernelObject[] {
   const { id, plan } = entry;
-  const key = keyOfEntry(id);
+  const name = keyOfEntry(id);
   const frontend = frontendAt(id, plan);
-  if (frontend === undefined) return [{ container: containerOf(id), key }];
+  if (frontend === undefined) return [{ kind: containerOf(id), name, text: "" }];
   const spec = chainOf(entry, frontend);
   const target = spec ? chainName(spec) : refusalOf(frontend);
-  const value = nameNumber(target);
+  const text = nameNumber(target);
   if (frontend.address === undefined) {
-    return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
+    return [{ kind: "node-ports", name, text }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
-  if (frontend.admitted === undefined) {
-    return [{ container: "service-ips", key, value }, ...rest];
-  }
+  if (frontend.admitted === undefined) return [{ kind: "service-ips", name, text }, ...rest];
   return [
-    { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
-    ...sourceTexts(frontend.admitted).map((source): Element => ({
-      container: "source-ranges",
-      key: `${key} . ${source}`,
+    { kind: "service-ips", name, text: nameNumber(SOURCE_RANGES_CHAIN) },
+    ...sourceTexts(frontend.admitted).map((source) => ({
+      kind: "source-ranges",
+      name: `${name} . ${source}`,
+      text: "",
     })),
-    { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
+    { kind: "admitted", name, text: target === DROP ? DROP : `goto ${target}` },
     ...rest,
   ];
 }
@@ -148,15 +147,15 @@ function refusalOf({ verdict: { external } }: Frontend): string {
   return external.kind === "drop" ? DROP : REJECT_CHAIN;
 }
 
-function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Element[] {
+function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly KernelObject[] {
   const { slots } = entry;
   const key = keyOfEntry(entry.id);
-  const elements: Element[] = [];
-  const add = (container: "choices" | "endpoints", number: number, value: string) => {
+  const elements: KernelObject[] = [];
+  const add = (container: "choices" | "endpoints", number: number, text: string) => {
     elements.push({
-      container: `${prefix}${container}`,
-      key: `${key} . ${slotText(number)}`,
-      value,
+      kind: `${prefix}${container}`,
+      name: `${key} . ${slotText(number)}`,
+      text,
     });
   };
   for (const { list, first, listBit } of LISTS) {

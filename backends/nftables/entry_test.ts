@@ -8,7 +8,6 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { assert, assertEquals } from "@std/assert";
 import { claimsOf, frontendAt } from "./entry_id.ts";
-import type { ContainerName } from "./containers.ts";
 import {
   arrangeEndpoints,
   arrangeEntry,
@@ -54,11 +53,11 @@ Deno.test("foundSlots() reads back the slots of elementsOf(), by whichever front
   );
   for (const role of ["ClusterIP", "ExternalIP", "NodePort"] as const) {
     const own = claims.filter((id) => frontendAt(id, STICKY_LOCAL)?.role === role);
-    const found = new Map<ContainerName, Map<string, string>>();
+    const found = new Map<string, Map<string, string>>();
     for (const id of own) {
       const entry = arrangeEntry(id, STICKY_LOCAL, { slots });
-      for (const { container, key, value = "" } of elementsOf(entry)) {
-        found.set(container, (found.get(container) ?? new Map()).set(key, value));
+      for (const { kind, name, text } of elementsOf(entry)) {
+        found.set(kind, (found.get(kind) ?? new Map()).set(name, text));
       }
     }
     const expected = role === "ClusterIP" ? [] : [...slots];

@@ -15,7 +15,7 @@ import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { LOOPBACK_GUARD } from "./base_chains.ts";
 import { type Entry, rangeText } from "./entry.ts";
 import { type EntryId, frontendId, hairpinId } from "./entry_id.ts";
-import { elementObject, NftablesLayout, unsupported } from "./layout.ts";
+import { NftablesLayout, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
@@ -84,12 +84,12 @@ function carriersOf(
   const own = layout.entry(hairpinId(from.address), undefined);
   const isLookedUp = ({ kind }: KernelObject) => /(?:choices|endpoints)$/.test(kind);
   const fixed = layout.sharedElements()
-    .find(({ container, key }) => container === "numbered-chains" && key === front?.text);
-  const base = layout.baseChains().find(({ name }) => `goto ${name}` === fixed?.value);
+    .find(({ kind, name }) => kind === "numbered-chains" && name === front?.text);
+  const base = layout.baseChains().find(({ name }) => `goto ${name}` === fixed?.text);
   const isBlocked = verdict.kind === "drop" && verdict.why === "source-ranges";
   const objects = [
     ...(front ? [front] : []),
-    ...(fixed ? [elementObject(fixed)] : []),
+    ...(fixed ? [fixed] : []),
     ...(base ? [chainObject(base)] : []),
     ...rest.filter((object) => !object.isShared && !isLookedUp(object)),
     ...rest.filter(({ isShared }) => isShared).reverse(),

@@ -30,7 +30,6 @@ import {
   REJECT_CHAIN,
 } from "./chain_spec.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";
-import type { Element } from "./containers.ts";
 import {
   arrangeEntry,
   chainOf,
@@ -205,7 +204,7 @@ export class NftablesLayout {
   }
 
   /** The elements that belong to no Service. */
-  sharedElements(): readonly Element[] {
+  sharedElements(): readonly KernelObject[] {
     return sharedElements(this.#shared, this.options);
   }
 
@@ -222,9 +221,8 @@ export class NftablesLayout {
   /** Every object of an entry: its elements, and the chain that chooses an endpoint, with its number. */
   objectsOf(entry: Entry): readonly KernelObject[] {
     const spec = chainOf(entry);
-    const objects = elementsOf(entry).map(elementObject);
-    if (spec !== undefined) objects.push(...this.#chainObjects(spec));
-    return objects;
+    const elements = elementsOf(entry);
+    return spec === undefined ? elements : [...elements, ...this.#chainObjects(spec)];
   }
 
   #chainObjects(spec: ChainSpec): readonly KernelObject[] {
@@ -232,7 +230,7 @@ export class NftablesLayout {
     return this.#chains.getOrInsertComputed(name, () => {
       const objects = [
         chainObject({ name, rules: this.chainRules(spec) }),
-        elementObject(chainElement(name)),
+        chainElement(name),
       ];
       return objects.map((object) => ({ ...object, isShared: true }));
     });
@@ -248,11 +246,6 @@ export class NftablesLayout {
   }
 }
 
-/** An element as an object of the table. */
-export function elementObject({ container, key, value = "" }: Element): KernelObject {
-  return { kind: container, name: key, text: value };
-}
-
 /**
  * Returns the numbers of fixed chains, the ranges of Services, and the addresses of node ports if
  * these are not all of the node's. Loopback is left out unless requested; ::1 always, as IPv6 has
@@ -261,18 +254,19 @@ export function elementObject({ container, key, value = "" }: Element): KernelOb
 export function sharedElements(
   { nodePortAddresses, serviceCidrs }: SharedPlan,
   options: NftablesRenderOptions,
-): readonly Element[] {
+): readonly KernelObject[] {
   const { family, localhostNodePorts } = options;
   const allowsLoopback = family === "IPv4" && localhostNodePorts;
   const addresses = options.nodePortAddresses.kind === "all" ? [] : nodePortAddresses;
   return [
     ...[DROP, REJECT_CHAIN, SOURCE_RANGES_CHAIN].map(chainElement),
-    ...new CidrCover(serviceCidrs).outermost.map((cidr): Element => ({
-      container: "service-cidrs",
-      key: rangeText(cidr),
+    ...new CidrCover(serviceCidrs).outermost.map((cidr) => ({
+      kind: "service-cidrs",
+      name: rangeText(cidr),
+      text: "",
     })),
     ...addresses.filter((address) => allowsLoopback || !isLoopback(address))
-      .map((key): Element => ({ container: "node-port-ips", key })),
+      .map((name) => ({ kind: "node-port-ips", name, text: "" })),
   ];
 }
 

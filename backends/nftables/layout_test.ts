@@ -87,8 +87,8 @@ Deno.test("NftablesLayout reports features that a kernel cannot express", () => 
 Deno.test("NftablesLayout uses the current ranges of Services", () => {
   const layout = testLayout();
   const ranges = () =>
-    layout.sharedElements().filter(({ container }) => container === "service-cidrs")
-      .map(({ key }) => key);
+    layout.sharedElements().filter(({ kind }) => kind === "service-cidrs")
+      .map(({ name }) => name);
   assertEquals(ranges(), []);
   layout.setShared(testSharedPlan({ serviceCidrs: [parseCidr("172.30.0.0/16")] }));
   assertEquals(ranges(), ["172.30.0.0/16"]);
@@ -105,7 +105,7 @@ function keysOf(
   family: IpFamily = "IPv4",
 ): readonly string[] {
   return sharedElements(SHARED, { ...defaultRenderOptions(family), ...options })
-    .filter(({ container }) => container === name).map(({ key }) => key);
+    .filter(({ kind }) => kind === name).map((each) => each.name);
 }
 
 Deno.test("sharedElements() leaves out ranges of Services that are inside of others", () => {
@@ -129,7 +129,7 @@ Deno.test("sharedElements() has loopback only if it was asked for, and never in 
 
 Deno.test("sharedElements() contain the numbers of the permanent chains", () => {
   const values = sharedElements(SHARED, defaultRenderOptions("IPv4"))
-    .filter(({ container }) => container === "numbered-chains").map(({ value }) => value);
+    .filter(({ kind }) => kind === "numbered-chains").map(({ text }) => text);
   assertEquals(values, ["drop", "goto reject-all", "goto check-source-ranges"]);
 });
 

@@ -3,16 +3,17 @@
  *
  * @module
  */
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { type ElementChange, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { claimsOf } from "./entry_id.ts";
 import { countingSteps, isCounted } from "./counting_table.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
-import { CONTAINER_NAMES, type ContainerName, type Element, servicesTable } from "./containers.ts";
+import { CONTAINER_NAMES, type ContainerName, servicesTable } from "./containers.ts";
 import { chainOf, elementsOf } from "./entry.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
@@ -33,10 +34,10 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     if (service) layout.set(service);
   }
   const chains = new Map<string, NftChain>(layout.baseChains().map((chain) => [chain.name, chain]));
-  const added = new Map<ContainerName, ElementChange<ServicePortKey, ContainerName>[]>();
-  const add = (element: Element) =>
-    added.getOrInsertComputed(element.container, () => []).push({ element });
-  layout.sharedElements().forEach(add);
+  const added = new Map<ContainerName, ElementLines<ServicePortKey>>();
+  const add = ({ kind, name, text }: KernelObject) =>
+    added.getOrInsertComputed(kind as ContainerName, () => new ElementLines("add"))
+      .add(name, text || undefined, undefined);
   for (const id of layout.ids()) {
     const entry = layout.entry(id, undefined)!;
     const spec = chainOf(entry);
@@ -46,6 +47,7 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     }
     elementsOf(entry).forEach(add);
   }
+  layout.sharedElements().forEach(add);
   const steps = NftTransaction.steps(servicesTable(options.family), {
     declared: CONTAINER_NAMES,
     chains: [...chains.values()],

@@ -21,7 +21,7 @@ function elements(text: Iterable<string>): string[] {
 
 Deno.test("renderText() prints the needs of some ServicePorts, with the chains that they use", () => {
   const text = [...renderText(testProxyPlan([WEB, DB]), OPTIONS, new Set([WEB.key]))].join("");
-  const { key } = chainElement("to-1");
+  const { name: key } = chainElement("to-1");
   assertEquals(
     elements([text]).filter((line) => /to-1$|172/.test(line)),
     [

@@ -28,7 +28,7 @@ import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
 import { elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
 import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
-import { elementObject, type NftablesLayout } from "./layout.ts";
+import type { NftablesLayout } from "./layout.ts";
 import { slotText } from "./slots.ts";
 
 /** What belongs to no Service: chains, sets, and elements such as the ranges of Services. */
@@ -167,7 +167,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
       objects: [
         ...this.table.containers(),
         ...layout.baseChains().map(chainObject),
-        ...layout.sharedElements().map(elementObject),
+        ...layout.sharedElements(),
       ],
     };
   }
@@ -188,16 +188,16 @@ const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
 function foundOrder(usual: Entry, found: TableElements): EndpointOrder {
   const { id, main, local, plan } = usual;
   if (main.length + local.length < 2) return usual;
-  const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
-  const container = isNodePort(id) ? `node-port-${kind}` : kind;
+  const list = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
+  const container = isNodePort(id) ? `node-port-${list}` : list;
   const endpoints = [...main, ...local];
   const byValue = new Map<string, Endpoint>();
-  for (const element of elementsOf(usual)) {
-    if (element.container !== container) continue;
-    const number = Number(element.key.slice(element.key.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
+  for (const { kind, name, text } of elementsOf(usual)) {
+    if (kind !== container) continue;
+    const number = Number(name.slice(name.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
     const index = number < LOCAL_OFFSET ? number : number - LOCAL_OFFSET + main.length;
     const endpoint = endpoints[index];
-    if (endpoint) byValue.set(element.value ?? "", endpoint);
+    if (endpoint) byValue.set(text, endpoint);
   }
   const values = found.get(container);
   const inOrder = (offset: number, count: number) =>

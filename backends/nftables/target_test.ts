@@ -255,7 +255,7 @@ Deno.test("TableWriter names the chains that another program has recreated since
 
 Deno.test("TableWriter removes idle chains on request, and their numbers at once", async () => {
   const stage = await stageWith(plan(1, 2));
-  const { key: number } = chainElement("to-2");
+  const { name: number } = chainElement("to-2");
   stage.layout.set(plan(1));
   await stage.write();
   assertEquals(await stage.tidy(false), [], "one is not many");
