@@ -63,10 +63,13 @@ export interface Target<Key extends string, Item, Owner extends string> {
   readonly root?: KernelObject | undefined;
   /** All wanted groups. */
   keys(): Iterable<Key>;
-  /** Those that may differ from what was applied, including groups that are no longer wanted. */
-  dirty(): Iterable<Key>;
+  /**
+   * Those that may differ from what was applied, including groups that are no longer wanted.
+   * @default {everything is read for each sync}
+   */
+  dirty?(): Iterable<Key>;
   /** The dirty groups were applied. */
-  settle(): void;
+  settle?(): void;
   /**
    * The wanted group. `applied` is the last known one, whose numbers and order it keeps where it
    * can; the same object means that nothing changed.
@@ -89,8 +92,11 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * known. @default {there are none}
    */
   tidy?(options: { readonly all: boolean }): Promise<boolean>;
-  /** Leaves these out until they are tried again. Returns whether the plan has any of them. */
-  leaveOut(reasons: ReadonlyMap<Owner, string>): boolean;
+  /**
+   * Leaves these out until they are tried again. Returns whether the plan has any of them.
+   * @default {nothing is refused}
+   */
+  leaveOut?(reasons: ReadonlyMap<Owner, string>): boolean;
 }
 
 /**
@@ -268,7 +274,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         if (wasKnown) continue;
         if (root !== undefined && !replaces && found?.objects !== undefined) replaces = true;
         // What is refused anew as well is to blame, so that the old root can stay.
-        else if (this.#target.leaveOut(error.reasons)) replaces = found?.isDamaged === true;
+        else if (this.#target.leaveOut?.(error.reasons)) replaces = found?.isDamaged === true;
         else throw error.cause;
         if (error.isPartial) found = undefined;
       }
@@ -342,7 +348,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       return known === undefined;
     };
     if (found === undefined) {
-      for (const key of target.dirty()) {
+      for (const key of target.dirty?.() ?? []) {
         const turn = slice.pause();
         if (turn) await turn;
         const previous = this.#applied.get(key);
@@ -428,8 +434,8 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       if (sum > 0) this.#shared.set(id, { object, uses: sum });
       else this.#shared.delete(id);
     }
-    this.#isKnown = true;
-    this.#target.settle();
+    this.#isKnown = this.#target.dirty !== undefined;
+    this.#target.settle?.();
   }
 }
 
