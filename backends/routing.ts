@@ -4,9 +4,8 @@
  * @module
  */
 import type { IpFamily } from "../lib/net/ip_address.ts";
-import { type BgpDataPlane, createBirdDataPlane } from "./bird/data_plane.ts";
-import { PodNetworkDataPlane } from "./pod_network/data_plane.ts";
-import type { PodNetworkOptions } from "./pod_network/cleanup.ts";
+import { BirdDataPlane } from "./bird/data_plane.ts";
+import { PodNetworkDataPlane, type PodNetworkOptions } from "./pod_network/data_plane.ts";
 import { Layer2DataPlane } from "./layer2/data_plane.ts";
 import type { DataPlaneEdges } from "../lib/controller/data_plane.ts";
 
@@ -24,9 +23,9 @@ export const ROUTING_BACKENDS = {
       readonly configFile: string;
       readonly controlSocket: string;
     },
-  ): BgpDataPlane {
+  ): BirdDataPlane {
     const secretsFile = file.replace(/(\.conf)?$/, "-secrets.conf");
-    return createBirdDataPlane(edges, { paths: { file, secretsFile, socket } });
+    return new BirdDataPlane(edges, { paths: { file, secretsFile, socket } });
   },
   podNetwork(edges: DataPlaneEdges, options: PodNetworkOptions): PodNetworkDataPlane {
     return new PodNetworkDataPlane(edges, options);

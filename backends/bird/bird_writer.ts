@@ -165,11 +165,9 @@ export class BirdWriter {
     if (state.inForce !== undefined) await this.#configure(state);
   }
 
-  /** Removes both files and what an interrupted sync left. */
-  async removeFiles(): Promise<void> {
+  /** Removes what an interrupted sync left. */
+  async removeCandidate(): Promise<void> {
     await removeFile(`${this.#paths.file}.candidate`);
-    await this.#file.write(undefined);
-    await this.#secretsFile.write(undefined);
   }
 
   async #fileVersion(): Promise<string | undefined> {

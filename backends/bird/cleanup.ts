@@ -35,13 +35,8 @@ export async function cleanUpBird(
       });
     }
     await removeRoutes({ commands, run }, place);
-    for (const path of [paths.file, paths.secretsFile]) {
-      if (dryRun) await run.try({ command: ["rm", path], removes: [`file ${path}`] });
-    }
-    if (!dryRun) {
-      await writer.removeFiles();
-      for (const path of [paths.file, paths.secretsFile]) run.remove(`file ${path}`);
-    }
+    if (!dryRun) await writer.removeCandidate();
+    for (const path of [paths.file, paths.secretsFile]) await run.removeFile(path);
   } catch (error) {
     run.fail(messageOf(error));
   }

@@ -4,12 +4,7 @@
  *
  * @module
  */
-import type {
-  CleanupReport,
-  DataPlane,
-  DataPlaneEdges,
-  SyncReport,
-} from "../../lib/controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../lib/controller/data_plane.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
@@ -48,18 +43,6 @@ export interface DescribedSession extends BgpSession {
   readonly description: string;
 }
 
-/** A BGP daemon, for one node. */
-export interface BgpDataPlane extends DataPlane<BgpPlan, object, SyncReport<BgpItem>> {
-  /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
-  render(plan: BgpPlan): Iterable<string>;
-  /** Compares the daemon with a plan. Changes nothing and needs no `start()`. */
-  compare(plan: BgpPlan): Promise<readonly BgpDifference[]>;
-  /** The sessions of the peers of a plan. Rejects if the daemon does not run. */
-  sessions(plan: BgpPlan): Promise<readonly DescribedSession[]>;
-  /** The prefixes that peers are sent now. Rejects if the daemon does not run. */
-  sentPrefixes(): Promise<SentPrefixes>;
-}
-
 /** Longest wait of a report: status and metrics have more to say than what BIRD knows. */
 const REPORT_MS = 2_000;
 
@@ -69,15 +52,8 @@ const DRIFT_TEXTS = {
   failed: "Cannot check the configuration of BIRD; trying again",
 } as const;
 
-/** Makes the data plane. Runs nothing before it is started. */
-export function createBirdDataPlane(
-  dependencies: BirdDependencies,
-  options: BirdOptions,
-): BgpDataPlane {
-  return new BirdDataPlane(dependencies, options);
-}
-
-class BirdDataPlane implements BgpDataPlane, DriftSubject {
+/** Drives the BIRD of one node. The keys of its syncs are peers and prefixes. */
+export class BirdDataPlane implements AsyncDisposable, DriftSubject {
   readonly pauseMs: number;
   readonly #clock: Clock;
   readonly #commands: CommandRunner;
@@ -116,18 +92,14 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
     return this.#pendingSyncs > 0 || !this.#isKnown;
   }
 
-  /** BIRD may start later. Throws if the files belong to another program. */
-  async start(): Promise<void> {
-    await this.#writer.readFile();
-    this.#drift.start();
-  }
-
+  /** Rejects if BIRD does not run or refuses the plan, and if its files belong to another program. */
   async sync(plan: BgpPlan): Promise<SyncReport<BgpItem>> {
     this.#pendingSyncs++;
     try {
       return await this.#turns.run(async () => {
         this.#plan = plan;
         this.#isKnown = false;
+        this.#drift.start();
         const report = await this.#writer.apply(plan);
         this.#isKnown = true;
         // The configuration is one text, which is always compared as a whole.
@@ -140,32 +112,24 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
     }
   }
 
-  recheck(): void {
-    this.#drift.recheck();
-  }
-
-  async cleanup(): Promise<CleanupReport> {
-    await this.#drift.stop();
-    return await this.#turns.run(() => this.#cleanUp(false));
-  }
-
-  previewCleanup(): Promise<CleanupReport> {
-    return this.#cleanUp(true);
+  /** Removes everything that any run added, or only reports it. */
+  async cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
+    if (!dryRun) await this.#drift.stop();
+    const dependencies = { commands: this.#commands, writer: this.#writer };
+    return await this.#turns.run(() => cleanUpBird(dependencies, { dryRun, paths: this.#paths }));
   }
 
   /** Sessions are BIRD's: they go on whether this process does or not. */
-  async drain(): Promise<void> {
-    await this.#drift.stop();
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#drift.stop();
   }
 
+  /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
   *render(plan: BgpPlan): Iterable<string> {
     yield birdConfig(plan, { secretsFile: this.#paths.secretsFile }).text;
   }
 
+  /** How BIRD differs from a plan. Changes nothing. */
   compare(plan: BgpPlan): Promise<readonly BgpDifference[]> {
     return this.#turns.run(async () => {
       const state = await this.#writer.look(plan);
@@ -174,6 +138,7 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
     });
   }
 
+  /** The sessions of the peers of a plan. Rejects if BIRD does not run. */
   async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
     const sessions = await this.#readSessions();
     return plan.peers.flatMap((peer) => {
@@ -197,6 +162,7 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
     }
   }
 
+  /** The prefixes that peers are sent now. Rejects if BIRD does not run. */
   async sentPrefixes(): Promise<SentPrefixes> {
     return await readSentPrefixes(this.#control, await this.#writer.sessions());
   }
@@ -216,10 +182,5 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
       if (Object.keys(operations).length > 0) this.#logger.info("Reconfigured BIRD", operations);
     }
     return { counts: {}, fields: {} };
-  }
-
-  #cleanUp(dryRun: boolean): Promise<CleanupReport> {
-    const dependencies = { commands: this.#commands, writer: this.#writer };
-    return cleanUpBird(dependencies, { dryRun, paths: this.#paths });
   }
 }

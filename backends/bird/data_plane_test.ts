@@ -7,11 +7,11 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
 import { DEFAULT_BIRD_PATHS } from "./bird_writer.ts";
-import { type BgpDataPlane, createBirdDataPlane } from "./data_plane.ts";
+import { BirdDataPlane } from "./data_plane.ts";
 
 interface Stage {
   readonly bird: FakeBird;
-  readonly dataPlane: BgpDataPlane;
+  readonly dataPlane: BirdDataPlane;
   readonly folder: string;
   readonly passwordFile: string;
   /** Ends the waits of so many milliseconds. */
@@ -43,7 +43,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
       },
     };
     let number = 0;
-    await using dataPlane = createBirdDataPlane(
+    await using dataPlane = new BirdDataPlane(
       {
         ...{ clock, commands, connect: bird.connect, logger: new MemoryLogger() },
         random: () => (++number % 1000) / 1000,
@@ -51,7 +51,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
       { paths },
     );
     bird.isRunning = false;
-    await assertRejects(() => dataPlane.sync(bgpPlan(), {}), Error, "BIRD does not listen on");
+    await assertRejects(() => dataPlane.sync(bgpPlan()), Error, "BIRD does not listen on");
     await bird.start();
     await test({ bird, dataPlane, folder, passwordFile, fire });
   });
@@ -80,18 +80,18 @@ for (const failure of FAILURES) {
       const former = planWith(passwordFile, "203.0.113.10/32");
       const wanted = planWith(passwordFile, "203.0.113.11/32");
       for (let number = 1; number <= SYNC_COMMANDS; number++) {
-        await dataPlane.sync(former, {});
+        await dataPlane.sync(former);
         await Deno.writeTextFile(passwordFile, `secret ${number}\n`);
         const before = bird.commands.length;
         bird.failAt(number, failure);
-        const error = await dataPlane.sync(wanted, {}).catch((error) => error);
+        const error = await dataPlane.sync(wanted).catch((error) => error);
         const failed = bird.commands[before + number - 1];
         const isHarmless = failed === "show bfd sessions" ||
           failed?.startsWith("eval kube_relay_s");
         assert(error instanceof Error || isHarmless, `'${failed}' ${failure}: no error`);
         const said = `${error instanceof Error ? error.message : ""}`;
         assert(!said.includes("secret "), said);
-        await dataPlane.sync(wanted, {});
+        await dataPlane.sync(wanted);
         assertEquals(bird.prefixes, ["203.0.113.11/32"], `after '${failed}' ${failure}`);
         assertEquals(await dataPlane.compare(wanted), [], `after '${failed}' ${failure}`);
         const names = ["bird-secrets.conf", "bird.conf", "password"];
@@ -103,7 +103,7 @@ for (const failure of FAILURES) {
 Deno.test("a sync that changes the configuration runs as many commands as the tests of failures expect", () =>
   withBird(async ({ bird, dataPlane, passwordFile }) => {
     const before = bird.commands.length;
-    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"), {});
+    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"));
     assertEquals(bird.commands.length - before, SYNC_COMMANDS, bird.commands.join("\n"));
   }));
 
@@ -111,7 +111,7 @@ Deno.test("a sync while BIRD is down writes the file, which BIRD has once it sta
   withBird(async ({ bird, dataPlane, passwordFile }) => {
     const plan = planWith(passwordFile, "203.0.113.10/32");
     bird.isRunning = false;
-    const error = await assertRejects(() => dataPlane.sync(plan, {}), Error);
+    const error = await assertRejects(() => dataPlane.sync(plan), Error);
     assertEquals(
       error.message,
       "Cannot apply the BGP configuration: BIRD does not listen on /run/bird.ctl. It reads the " +
@@ -122,19 +122,19 @@ Deno.test("a sync while BIRD is down writes the file, which BIRD has once it sta
       ["tor", "missing"],
     ]);
     await bird.start();
-    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals((await dataPlane.sync(plan)).operations, {});
     assertEquals(bird.prefixes, ["203.0.113.10/32"]);
   }));
 
 Deno.test("a BIRD that reads another file is undone, and the error names the expected file", () =>
   withBird(async ({ bird, dataPlane, folder, passwordFile }) => {
-    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"), {});
+    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"));
     const other = `${folder}/other.conf`;
     const another = (await Deno.readTextFile(bird.file)).replaceAll("203.0.113.10", "203.0.113.99");
     await Deno.writeTextFile(other, another);
     Object.defineProperty(bird, "file", { value: other });
     await assertRejects(
-      () => dataPlane.sync(planWith(passwordFile, "203.0.113.11/32"), {}),
+      () => dataPlane.sync(planWith(passwordFile, "203.0.113.11/32")),
       Error,
       `it does not read its configuration from ${folder}/bird.conf`,
     );
@@ -146,37 +146,37 @@ Deno.test("a BIRD that reads another file is undone, and the error names the exp
 Deno.test("a peer with too many prefixes stays shut down until its settings change", () =>
   withBird(async ({ bird, dataPlane, passwordFile }) => {
     const plan = planWith(passwordFile, "203.0.113.10/32");
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     const isShutDown = async () => (await Deno.readTextFile(bird.file)).includes("  disabled;");
     bird.errors.set("peer_tor", "Automatic shutdown: Route limit exceeded");
-    const { quarantined } = await dataPlane.sync(plan, {});
+    const { quarantined } = await dataPlane.sync(plan);
     assertEquals([quarantined[0]?.key, await isShutDown()], ["peer tor", true]);
     // BIRD forgets the reason when it is configured again.
     bird.errors.set("peer_tor", "");
-    await dataPlane.sync(planWith(passwordFile), {});
+    await dataPlane.sync(planWith(passwordFile));
     assertEquals(await isShutDown(), true);
     // The administrator enables it.
     bird.errors.delete("peer_tor");
-    assertEquals((await dataPlane.sync(plan, {})).quarantined, []);
+    assertEquals((await dataPlane.sync(plan)).quarantined, []);
     assertEquals(await isShutDown(), false);
   }));
 
 Deno.test("a new password whose reconfiguration had no answer is brought by the next sync", () =>
   withBird(async ({ bird, dataPlane, passwordFile }) => {
     const plan = planWith(passwordFile, "203.0.113.10/32");
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await Deno.writeTextFile(passwordFile, "other\n");
     bird.failAt(6, "silent");
-    await assertRejects(() => dataPlane.sync(plan, {}), Error, "'configure' in BIRD: no answer");
-    const { operations } = await dataPlane.sync(plan, {});
+    await assertRejects(() => dataPlane.sync(plan), Error, "'configure' in BIRD: no answer");
+    const { operations } = await dataPlane.sync(plan);
     assertEquals(operations, { files: 0, reconfigurations: 1 });
-    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals((await dataPlane.sync(plan)).operations, {});
   }));
 
 Deno.test("sessions() is asked for once by all reports, which wait two seconds for a BIRD that is silent", () =>
   withBird(async ({ bird, dataPlane, passwordFile, fire }) => {
     const plan = planWith(passwordFile, "203.0.113.10/32");
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     const silent = Promise.withResolvers<void>();
     bird.onSilence = silent.resolve;
     bird.failAt(1, "silent");

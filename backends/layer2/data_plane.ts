@@ -7,12 +7,7 @@
  *
  * @module
  */
-import type {
-  CleanupReport,
-  DataPlane,
-  Quarantined,
-  SyncReport,
-} from "../../lib/controller/data_plane.ts";
+import type { CleanupReport, Quarantined, SyncReport } from "../../lib/controller/data_plane.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Timer } from "../../lib/os/clock.ts";
@@ -36,11 +31,8 @@ const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
 /** The number of addresses that are asked about at the same time. */
 const ASKED_TOGETHER = 16;
 
-/** The result of a sync; its keys are addresses. */
-export type Layer2SyncReport = SyncReport<IpAddress>;
-
 /** Holds the addresses of one IP family. */
-export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges, Layer2SyncReport> {
+export class Layer2DataPlane implements AsyncDisposable {
   readonly family: IpFamily;
   readonly #dependencies: Layer2Edges;
   readonly #ip: IpRunner;
@@ -69,13 +61,11 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
     this.#announcer = new Announcer(dependencies, options);
   }
 
-  /** Addresses of an earlier run stay for their lifetime, in which the first sync takes them over. */
-  start(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  /** Adds, removes and announces addresses. Addresses that no interface can hold are quarantined. */
-  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<Layer2SyncReport> {
+  /**
+   * Adds, removes and announces addresses. Addresses that no interface can hold are quarantined. Those
+   * of an earlier run stay for their lifetime, in which the first sync takes them over.
+   */
+  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
     return this.#turns.run(async () => {
       const full = this.#isFull;
       const touched = full
@@ -142,25 +132,18 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   }
 
   /** Removes the addresses of this family that any run added. */
-  async cleanup(): Promise<CleanupReport> {
-    const own = await this.#ownOnMachine();
-    const failures = await this.#ip.batch(own, (each) => addressLine("del", each));
+  async cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
+    const own = (await this.#ip.allAddresses()).filter((each) =>
+      isOwn(each) && ipFamilyOf(each.address) === this.family
+    );
+    const toLine = (each: DeviceAddress) => addressLine("del", each);
+    const failures = dryRun ? new Map() : await this.#ip.batch(own, toLine);
     const failed = [...failures].filter(([, { kind }]) => kind !== "absent");
     return {
       removed: own.filter((each) => !failures.has(each)).map(describe),
       failed: failed.map(([each, { message }]) => `${describe(each)}: ${message}`),
+      ...(dryRun && { commands: own.map((each) => `ip ${toLine(each)}\n`) }),
     };
-  }
-
-  async previewCleanup(): Promise<CleanupReport> {
-    const own = await this.#ownOnMachine();
-    const commands = own.map((each) => `ip ${addressLine("del", each)}\n`);
-    return { removed: own.map(describe), failed: [], commands };
-  }
-
-  /** Nothing drains: the caller's plan has no address before it stops. */
-  drain(): Promise<void> {
-    return Promise.resolve();
   }
 
   /** Stops renewing. Remaining addresses expire. */
@@ -274,11 +257,6 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
       });
     }
     this.#isRenewalFailing = isFailing;
-  }
-
-  async #ownOnMachine(): Promise<readonly DeviceAddress[]> {
-    const found = await this.#ip.allAddresses();
-    return found.filter((each) => isOwn(each) && ipFamilyOf(each.address) === this.family);
   }
 }
 

@@ -72,8 +72,9 @@ export class DriftWatch {
     this.#words = words;
   }
 
-  /** Begins to look. */
+  /** Begins to look, unless it does. */
   start(): void {
+    if (this.#abort) return;
     this.#abort = new AbortController();
     this.#running = this.#run(this.#abort.signal);
   }

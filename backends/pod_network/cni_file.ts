@@ -6,7 +6,7 @@
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { removeFile, writeFile } from "../../lib/os/write_file.ts";
+import { writeFile } from "../../lib/os/write_file.ts";
 
 /** CNI ignores unknown fields; JSON has no comments. A file without the field is foreign. */
 const OWNER_FIELD = "kubeRelay";
@@ -67,9 +67,9 @@ function isOwn(text: string): boolean {
   }
 }
 
-/** Replaces the file at once, unless it has the text. Returns whether it was written. */
-export async function writeCniFile(path: string, text: string): Promise<boolean> {
-  if (await readCniFile(path) === text) return false;
+/** Replaces the file at once. Throws an Error if it is foreign. */
+export async function writeCniFile(path: string, text: string): Promise<void> {
+  await readCniFile(path);
   try {
     await Deno.mkdir(path.slice(0, path.lastIndexOf("/")) || "/", { recursive: true });
     await writeFile(path, "private", text);
@@ -78,10 +78,4 @@ export async function writeCniFile(path: string, text: string): Promise<boolean>
       cause: error,
     });
   }
-  return true;
-}
-
-/** Removes the file. Throws an Error if it is foreign. */
-export async function removeCniFile(path: string): Promise<void> {
-  if (await readCniFile(path) !== undefined) await removeFile(path);
 }

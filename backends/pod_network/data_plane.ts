@@ -1,179 +1,95 @@
 /**
- * The network of pods on this node: routes and tunnels to the pods of other nodes, the CNI
- * configuration, and the rule that masquerades traffic out of the cluster. Each sync reads the machine
- * and writes the difference, so an earlier run needs no record, and nothing is lost by a restart.
+ * The network of pods on this node. Each sync reads the machine and writes the difference, so an
+ * earlier run needs no record, and nothing is lost by a restart.
  *
  * @module
  */
-import type {
-  CleanupReport,
-  DataPlane,
-  Quarantined,
-  SyncReport,
-} from "../../lib/controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../lib/controller/data_plane.ts";
+import { Reconciler } from "../../lib/engine/reconciler.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import type { Logger } from "../../lib/log/logger.ts";
-import { IP_FAMILIES, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
 import { watchLinks } from "../iproute/link_watch.ts";
-import { cleanUpPodNetwork, type PodNetworkOptions } from "./cleanup.ts";
-import { cniText, readCniFile, writeCniFile } from "./cni_file.ts";
-import {
-  machineChanges,
-  mtuOfPods,
-  POD_ROUTE_PROTOCOL,
-  type PodChange,
-  type PodMachine,
-  sampleOf,
-  type ShadowedRoute,
-  shadowedRoutes,
-} from "./machine_changes.ts";
-import { writeIptablesMasquerade } from "./masquerade_iptables.ts";
-import {
-  hasMasquerade,
-  hasNft,
-  masqueradeText,
-  readMasquerade,
-  writeMasquerade,
-} from "./masquerade.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { readCniFile } from "./cni_file.ts";
+import { IptablesMasquerade } from "./masquerade_iptables.ts";
+import { hasNft, MASQUERADE_TABLE, masqueradeText, NftMasquerade } from "./masquerade.ts";
+import { podObjects, PodTarget } from "./target.ts";
 
-/** The parts besides nodes that may be in quarantine. */
-const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
-
-/** The edges that {@linkcode PodNetworkDataPlane} needs. */
-interface PodNetworkEdges {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
+/** The options of {@linkcode PodNetworkDataPlane}. */
+export interface PodNetworkOptions {
+  /** Files of CNI configurations that an earlier run may have written. */
+  readonly cniFiles: readonly string[];
+  /**
+   * Whether a cleanup looks at iptables even if nftables works here. The look may load modules.
+   * @default {false}
+   */
+  readonly isThorough?: boolean;
 }
 
 /** Carries plans out. Its keys are nodes (`Node NAME`) and the other parts. */
-export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, SyncReport<string>> {
-  readonly #edges: PodNetworkEdges;
-  readonly #commands: CommandRunner;
+export class PodNetworkDataPlane implements AsyncDisposable {
+  readonly #edges: Omit<DataPlaneEdges, "random">;
   readonly #options: PodNetworkOptions;
   readonly #turns = new OneAtATime();
-  /** Chosen by the first sync that masquerades. */
-  #tool: "nft" | "iptables" | undefined;
-  /** Whether rules of an earlier run were looked for. */
-  #hasNoRules = false;
+  readonly #target: PodTarget;
+  readonly #engine: Reconciler<string, unknown, string>;
 
-  constructor(edges: PodNetworkEdges, options: PodNetworkOptions) {
+  constructor(edges: Omit<DataPlaneEdges, "random">, options: PodNetworkOptions) {
     this.#edges = edges;
-    this.#commands = edges.commands;
     this.#options = options;
-  }
-
-  start(): Promise<void> {
-    return Promise.resolve();
+    this.#target = new PodTarget(edges.commands);
+    this.#engine = new Reconciler(edges, this.#target);
   }
 
   /** One bad Node, a folder that cannot be written, or a missing `nft` stops nothing else. */
   sync(plan: PodNetworkPlan): Promise<SyncReport<string>> {
     return this.#turns.run(async () => {
-      const quarantined: Quarantined<string>[] = plan.problems.map(({ node, reason }) => ({
-        key: `Node ${node}`,
-        reason,
-      }));
-      const attempt = async (key: string, write: () => Promise<boolean>) => {
-        try {
-          return Number(await write());
-        } catch (error) {
-          quarantined.push({ key, reason: messageOf(error) });
-          return 0;
-        }
-      };
-      // First, or the first connections over a new route would keep another source until they end.
-      const tables = await attempt(MASQUERADE, () => this.#writeMasquerade(plan));
-      const machine = await readMachine(this.#commands);
-      const changes = machineChanges(plan, machine);
-      const failed = await this.#apply(changes);
-      for (const [{ object, name, node }, reason] of failed) {
-        const key = node === undefined ? `${object} ${name}` : `Node ${node}`;
-        quarantined.push({ key, reason: reason + remedyOf(reason) });
-      }
-      const missing = new Set([...failed.keys()].map(({ name }) => name));
-      for (const { node, name, found } of await this.#shadowed(plan, missing)) {
-        const reason = `packets to ${name} do not take the route to the node: ${found}. Remove it`;
-        quarantined.push({ key: `Node ${node}`, reason });
-      }
-      const files = await attempt(CNI, () => this.#writeCni(plan, machine));
-      const count = (object: PodChange["object"]) =>
-        changes.filter((each) => each.object === object).length;
-      const operations = { routes: count("route"), tunnels: count("tunnel"), files, tables };
-      return {
-        full: true,
-        operations: Object.fromEntries(Object.entries(operations).filter(([, n]) => n > 0)),
-        quarantined,
-      };
+      const target = this.#target;
+      target.plan = plan;
+      await this.#engine.sync();
+      const shadowed = await target.shadowed(new Set(target.failed.keys()));
+      const quarantined = [
+        ...plan.problems.map(({ node, reason }) => ({ key: `Node ${node}`, reason })),
+        ...target.failed.values(),
+        ...shadowed.map(({ node, name, found }) => ({
+          key: `Node ${node}`,
+          reason: `packets to ${name} do not take the route to the node: ${found}. Remove it`,
+        })),
+      ];
+      return { full: true, operations: target.operations, quarantined };
     });
   }
 
   /** The text that a machine without any of it would be given. */
   *render(plan: PodNetworkPlan): Generator<string, void, void> {
-    const machine: PodMachine = { links: [], routes: [] };
+    const objects = podObjects(plan, [], undefined);
     yield "# Routes and tunnels, for 'ip -batch'.\n";
-    for (const { lines } of machineChanges(plan, machine)) {
-      for (const line of lines) yield `${line}\n`;
-    }
+    for (const line of objects.flatMap(({ lines }) => lines?.(undefined) ?? [])) yield `${line}\n`;
     if (plan.masquerade) {
       yield "# Traffic of pods that leaves the cluster, for 'nft -f'.\n";
       yield masqueradeText(plan.masquerade);
     }
-    if (!plan.cni) return;
-    yield `# ${plan.cni.path}\n`;
-    yield cniText({ ...plan, ...plan.cni, mtu: mtuOfPods(plan, machine) });
+    for (const { kind, name, text } of objects) if (kind === "file") yield `# ${name}\n${text}`;
   }
 
   /** How the machine differs. Changes nothing. */
-  async compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
-    const machine = await readMachine(this.#commands);
-    const changes = machineChanges(plan, machine);
-    const differences: RoutingDifference[] = changes
-      .map(({ object, node: _, lines: __, ...rest }) => ({ object: `pod ${object}`, ...rest }));
-    const missing = new Set(
-      changes.filter(({ kind }) => kind === "missing").map(({ name }) => name),
-    );
-    const shadowed = await this.#shadowed(plan, missing);
-    const cni = await this.#compareCni(plan, machine);
-    return [
-      ...differences,
-      ...shadowed.map(({ node: _, ...difference }) => difference),
-      ...cni,
-      ...await this.#compareMasquerade(plan),
-    ];
-  }
-
-  /** By iptables it is only repaired. */
-  async #compareMasquerade({ masquerade }: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
-    const commands = this.#commands;
-    if (!await hasNft(commands)) return [];
-    const found = await readMasquerade(commands);
-    const place = { object: "table", name: MASQUERADE };
-    if (masquerade === undefined) {
-      return found === undefined ? [] : [{ ...place, kind: "extra" }];
-    }
-    if (found === undefined) return [{ ...place, kind: "missing" }];
-    return hasMasquerade(found, masquerade) ? [] : [{ ...place, kind: "altered" }];
-  }
-
-  /** The routes, without those that the machine does not have, whose packets take another one. */
-  async #shadowed(
-    plan: PodNetworkPlan,
-    missing: ReadonlySet<string>,
-  ): Promise<readonly ShadowedRoute[]> {
-    const commands = this.#commands;
-    const chosen = await Promise.all(IP_FAMILIES.map(async (family) => {
-      const samples = plan.routes.map(({ destination }) => sampleOf(destination))
-        .filter((sample) => ipFamilyOf(sample) === family);
-      return [...await new IpRunner(commands, { family }).chosenRoutes(samples)];
-    }));
-    return shadowedRoutes(plan, { missing, chosen: new Map(chosen.flat()) });
+  compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
+    return this.#turns.run(async () => {
+      const target = this.#target;
+      target.plan = plan;
+      const changes = await this.#engine.compare();
+      const unread = target.unread.get("table");
+      if (unread) throw unread;
+      const missing = changes.filter(({ before }) => before === undefined);
+      const shadowed = await target.shadowed(new Set(missing.map(({ name }) => name)));
+      return [
+        ...changes.map((change) => target.difference(change)),
+        ...shadowed.map(({ node: _, ...difference }) => difference),
+      ];
+    });
   }
 
   /** Calls back when a link or an address of the machine changed, until the signal is aborted. */
@@ -188,18 +104,8 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     });
   }
 
-  recheck(): void {}
-
-  cleanup(): Promise<CleanupReport> {
-    return this.#cleanUp({ dryRun: false });
-  }
-
-  previewCleanup(): Promise<CleanupReport> {
-    return this.#cleanUp({ dryRun: true });
-  }
-
-  drain(): Promise<void> {
-    return Promise.resolve();
+  cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
+    return this.#turns.run(() => this.#cleanUp(dryRun));
   }
 
   /** Routes stay: pods run without kube-relay. */
@@ -207,81 +113,64 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     await this.#turns.run(() => Promise.resolve());
   }
 
-  /** Returns the changes that failed, and the reasons. */
-  async #apply(changes: readonly PodChange[]): Promise<ReadonlyMap<PodChange, string>> {
-    const items = changes.flatMap((change) => change.lines.map((line) => ({ change, line })));
-    const failures = await new IpRunner(this.#commands).batch(items, ({ line }) => line);
-    const failed = new Map<PodChange, string>();
-    for (const [{ change, line }, { kind, message }] of failures) {
-      const isGone = change.kind === "extra" && kind === "absent";
-      // The lines after the first one fail because of it.
-      if (!isGone && !failed.has(change)) failed.set(change, `cannot ${line}: ${message}`);
-    }
-    return failed;
-  }
-
-  async #writeCni(plan: PodNetworkPlan, machine: PodMachine): Promise<boolean> {
-    // Without ranges there is nothing better than what the last sync wrote.
-    if (!plan.cni || plan.podCidrs.length === 0) return false;
-    const text = cniText({ ...plan, ...plan.cni, mtu: mtuOfPods(plan, machine) });
-    return await writeCniFile(plan.cni.path, text);
-  }
-
-  async #writeMasquerade({ masquerade }: PodNetworkPlan): Promise<boolean> {
-    const commands = this.#commands;
-    if (masquerade === undefined) {
-      // An earlier run may have written them. A machine that cannot have them has none.
-      if (this.#hasNoRules) return false;
-      const write = await hasNft(commands) ? writeMasquerade : writeIptablesMasquerade;
-      const isRemoved = await write(commands, undefined);
-      this.#hasNoRules = true;
-      return isRemoved;
-    }
-    this.#tool ??= await hasNft(commands) ? "nft" : "iptables";
-    if (this.#tool === "nft") return await writeMasquerade(commands, masquerade);
-    return await writeIptablesMasquerade(commands, masquerade);
-  }
-
-  async #compareCni(
-    plan: PodNetworkPlan,
-    machine: PodMachine,
-  ): Promise<readonly RoutingDifference[]> {
-    if (!plan.cni || plan.podCidrs.length === 0) return [];
-    const text = cniText({ ...plan, ...plan.cni, mtu: mtuOfPods(plan, machine) });
-    const place = { object: "CNI configuration", name: plan.cni.path };
-    try {
-      const found = await readCniFile(plan.cni.path);
-      if (found === text) return [];
-      return [{ ...place, kind: found === undefined ? "missing" : "altered" }];
-    } catch (error) {
-      return [{ ...place, kind: "altered", found: messageOf(error) }];
-    }
-  }
-
-  #cleanUp({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    const options = { ...this.#options, dryRun };
-    const commands = this.#commands;
-    return this.#turns.run(async () =>
-      cleanUpPodNetwork({ commands, machine: await readMachine(commands) }, options)
+  /** Removes everything that any run added, or only reports it. */
+  async #cleanUp(dryRun: boolean): Promise<CleanupReport> {
+    const { commands } = this.#edges;
+    const { cniFiles, isThorough = false } = this.#options;
+    const run = new RemovalRun({ commands }, { dryRun });
+    const devices = [...await this.#target.readDevices()].flatMap(([kind, texts]) =>
+      [...texts.keys()].map((name) => ({ kind, name, after: undefined }))
     );
+    if (devices.length > 0) {
+      const lines = devices.flatMap((each) => this.#target.linesOf(each));
+      await run.do("routes to pods and tunnels", {
+        command: ["ip", "-force", "-batch", "-"],
+        input: () => lines.map((line) => `${line}\n`),
+        removes: devices.map(({ kind, name }) =>
+          `${kind} ${name}${kind === "route" ? " to pods" : ""}`
+        ),
+      });
+    }
+    // A tool that fails today may have written the table: the look at the table then has the reason.
+    const isNft = await hasNft(commands).catch(() => true);
+    if (isNft) await removeTable(commands, run);
+    if (!isNft || isThorough) await removeChains(commands, run);
+    for (const path of new Set(cniFiles)) await removeCniFile(path, run);
+    return run.report();
   }
 }
 
-async function readMachine(commands: CommandRunner): Promise<PodMachine> {
-  const links = await new IpRunner(commands).links();
-  const protocol = { protocol: POD_ROUTE_PROTOCOL };
-  const routes = IP_FAMILIES.map((family) => new IpRunner(commands, { family }))
-    .map((ip) => ip.routes("main", protocol));
-  return { links, routes: (await Promise.all(routes)).flat() };
+async function removeTable(commands: CommandRunner, run: RemovalRun): Promise<void> {
+  const { family, name } = MASQUERADE_TABLE;
+  try {
+    if (await new NftMasquerade(commands).read() === undefined) return;
+  } catch (error) {
+    return run.unseen(`table ${name} of nftables`, messageOf(error));
+  }
+  await run.do(`table ${name}`, {
+    command: ["nft", "delete", "table", family, name],
+    removes: [`table ${family} ${name} of nftables`],
+  });
 }
 
-/** Messages of the kernel that do not say what to do. */
-function remedyOf(reason: string): string {
-  if (reason.includes("Unknown device type")) {
-    return "; the kernel has no such tunnels: load the module ipip (ip6_tunnel for IPv6)";
+async function removeChains(commands: CommandRunner, run: RemovalRun): Promise<void> {
+  try {
+    for await (const { family, restore, lines } of new IptablesMasquerade(commands).removals()) {
+      await run.do(`masquerade of pods, ${family}`, {
+        command: [restore, "--noflush"],
+        input: () => lines.map((line) => `${line}\n`),
+        removes: [`chain KUBE-RELAY-PODS of iptables, ${family}`],
+      });
+    }
+  } catch (error) {
+    run.unseen("chain KUBE-RELAY-PODS of iptables", messageOf(error));
   }
-  if (!reason.includes("File exists")) return "";
-  return reason.includes("link add")
-    ? "; another program has a tunnel with the same ends: remove it"
-    : "; another program has a route with the same metric: remove it";
+}
+
+async function removeCniFile(path: string, run: RemovalRun): Promise<void> {
+  try {
+    if (await readCniFile(path) !== undefined) await run.removeFile(path);
+  } catch (error) {
+    run.keep(messageOf(error));
+  }
 }

@@ -66,41 +66,47 @@ export async function hasNft(commands: CommandRunner): Promise<boolean> {
   }
 }
 
-/** Writes the rules in one transaction, unless they are there. Returns whether it wrote. */
-export async function writeMasquerade(
-  commands: CommandRunner,
-  masquerade: Masquerade | undefined,
-): Promise<boolean> {
-  const found = await readMasquerade(commands);
-  if (masquerade === undefined) {
-    if (found === undefined) return false;
-    await runNft(commands, deletionText(MASQUERADE_TABLE));
-    return true;
+/** A tool that can masquerade. */
+export interface MasqueradeTool {
+  /** Identifies the rules that it writes. */
+  textOf(masquerade: Masquerade): string;
+  /** As {@linkcode textOf}, or what is wrong with the rules; `undefined` if there are none. */
+  read(): Promise<string | undefined>;
+  /** Replaces the rules; `undefined` removes them. */
+  write(masquerade: Masquerade | undefined): Promise<void>;
+}
+
+/** By nftables, in one transaction. */
+export class NftMasquerade implements MasqueradeTool {
+  readonly #commands: CommandRunner;
+
+  constructor(commands: CommandRunner) {
+    this.#commands = commands;
   }
-  if (found !== undefined && hasMasquerade(found, masquerade)) return false;
-  await runNft(commands, deletionText(MASQUERADE_TABLE) + masqueradeText(masquerade));
-  return true;
-}
 
-/** Whether the table, as it is printed, has the rules. */
-export function hasMasquerade(found: string, masquerade: Masquerade): boolean {
-  return found.includes(`chain ${markOf(bodyOf(masquerade))} {`) &&
-    found.includes("type nat hook postrouting") && found.includes("masquerade");
-}
+  textOf(masquerade: Masquerade): string {
+    return markOf(bodyOf(masquerade));
+  }
 
-/** Returns the table as it is printed; `undefined` if there is none. */
-export async function readMasquerade(commands: CommandRunner): Promise<string | undefined> {
-  const { family, name } = MASQUERADE_TABLE;
-  const result = await commands.run("nft", ["list", "table", family, name]);
-  if (result.code === 0) return result.stdout;
-  if (result.stderr.includes("No such file or directory")) return undefined;
-  throw new Error(`Cannot read table ${name} of nftables: ${reasonOfExit("nft", result)}`);
-}
+  async read(): Promise<string | undefined> {
+    const { family, name } = MASQUERADE_TABLE;
+    const result = await this.#commands.run("nft", ["list", "table", family, name]);
+    if (result.code === 0) {
+      const { stdout: text } = result;
+      const [, mark] = /chain (content-\w+) \{/.exec(text) ?? [];
+      const isWhole = text.includes("type nat hook postrouting") && text.includes("masquerade");
+      return isWhole && mark !== undefined ? mark : "other rules";
+    }
+    if (result.stderr.includes("No such file or directory")) return undefined;
+    throw new Error(`Cannot read table ${name} of nftables: ${reasonOfExit("nft", result)}`);
+  }
 
-async function runNft(commands: CommandRunner, text: string): Promise<void> {
-  const result = await commands.run("nft", ["-f", "-"], { stdin: [text] });
-  if (result.code === 0) return;
-  throw new Error(
-    `Cannot write table ${MASQUERADE_TABLE.name} of nftables: ${reasonOfExit("nft", result)}`,
-  );
+  async write(masquerade: Masquerade | undefined): Promise<void> {
+    const rules = masquerade ? masqueradeText(masquerade) : "";
+    const stdin = [deletionText(MASQUERADE_TABLE) + rules];
+    const result = await this.#commands.run("nft", ["-f", "-"], { stdin });
+    if (result.code === 0) return;
+    const { name } = MASQUERADE_TABLE;
+    throw new Error(`Cannot write table ${name} of nftables: ${reasonOfExit("nft", result)}`);
+  }
 }

@@ -11,84 +11,88 @@ import { contentId } from "../../lib/policy/content_id.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
-import { type Masquerade, MULTICAST } from "./masquerade.ts";
+import { type Masquerade, type MasqueradeTool, MULTICAST } from "./masquerade.ts";
 
 /** The chain, in table `nat` of both families. */
 const CHAIN = "KUBE-RELAY-PODS";
-const JUMP = { from: "POSTROUTING", rule: `-j ${CHAIN}` } as const;
+const JUMP = { name: CHAIN, from: "POSTROUTING", rule: `-j ${CHAIN}` } as const;
 
-/**
- * Writes the rules of both families, unless they are there; `undefined` removes them. Returns whether
- * it wrote.
- */
-export async function writeIptablesMasquerade(
-  commands: CommandRunner,
-  masquerade: Masquerade | undefined,
-): Promise<boolean> {
-  let isWritten = false;
-  for (const family of IP_FAMILIES) {
-    const rules = masquerade && rulesOf(masquerade, family);
-    const choice = await chooseIptables({ commands }, { family });
-    if (!choice.programs) {
-      if (rules) throw new Error(`Cannot masquerade by iptables: ${choice.problem}`);
-      continue;
-    }
-    const runner = new IptablesRunner({ commands }, choice.programs);
-    if (await bringUpToDate(runner, rules)) isWritten = true;
-  }
-  return isWritten;
-}
-
-/** The input of a program that removes the rules of a family. */
-export interface IptablesRemoval {
+/** The rules of a family as they are found. */
+interface FoundRules {
   readonly family: IpFamily;
+  readonly runner: IptablesRunner;
   /** E.g. `iptables-restore`. */
   readonly restore: string;
-  readonly lines: readonly string[];
+  /** `undefined` = there is no chain. */
+  readonly rules: readonly string[] | undefined;
+  readonly isEntered: boolean;
 }
 
-/** Returns the removals for the families that have rules. Changes nothing. */
-export async function iptablesRemovals(
-  commands: CommandRunner,
-): Promise<readonly IptablesRemoval[]> {
-  const removals: IptablesRemoval[] = [];
-  for (const family of IP_FAMILIES) {
-    const { programs } = await chooseIptables({ commands }, { family });
-    if (!programs) continue;
-    const lines = await removalLines(new IptablesRunner({ commands }, programs));
-    if (lines) removals.push({ family, restore: programs.restore, lines });
+/** By chains of iptables. */
+export class IptablesMasquerade implements MasqueradeTool {
+  readonly #commands: CommandRunner;
+
+  constructor(commands: CommandRunner) {
+    this.#commands = commands;
   }
-  return removals;
-}
 
-async function removalLines(runner: IptablesRunner): Promise<readonly string[] | undefined> {
-  if (await runner.rulesOf("nat", CHAIN) === undefined) return undefined;
-  const removedJumps = await hasJump(runner) ? [{ ...JUMP, name: CHAIN }] : [];
-  return restoreLines([{ table: "nat", removedJumps, removed: [CHAIN] }]);
-}
-
-/** Reads the chain, because `-C` of iptables-legacy-restore does not say why it fails. */
-async function hasJump(runner: IptablesRunner): Promise<boolean> {
-  return (await runner.rulesOf("nat", JUMP.from))?.includes(JUMP.rule) ?? false;
-}
-
-async function bringUpToDate(
-  runner: IptablesRunner,
-  rules: readonly string[] | undefined,
-): Promise<boolean> {
-  if (!rules) {
-    const lines = await removalLines(runner);
-    if (lines) await runner.restore({ lines });
-    return lines !== undefined;
+  textOf(masquerade: Masquerade): string {
+    return IP_FAMILIES.flatMap((family) => textOf(family, rulesOf(masquerade, family))).join();
   }
-  const found = await runner.rulesOf("nat", CHAIN);
-  const isEntered = found !== undefined && await hasJump(runner);
-  const isSame = found?.length === rules.length && found[0]?.includes(markOf(rules.slice(1)));
-  if (isSame && isEntered) return false;
-  const chains = [{ name: CHAIN, rules }];
-  const appended = isEntered ? [] : [{ ...JUMP, name: CHAIN }];
-  await runner.restore({ lines: restoreLines([{ table: "nat", chains, appended }]) });
-  return true;
+
+  async read(): Promise<string | undefined> {
+    const text = (await Array.fromAsync(this.#found())).flatMap(foundText).join();
+    return text === "" ? undefined : text;
+  }
+
+  async write(masquerade: Masquerade | undefined): Promise<void> {
+    for await (const found of this.#found(masquerade)) {
+      const rules = masquerade && rulesOf(masquerade, found.family);
+      if (`${textOf(found.family, rules)}` === `${foundText(found)}`) continue;
+      const lines = rules
+        ? restoreLines([{
+          table: "nat",
+          chains: [{ name: CHAIN, rules }],
+          appended: found.isEntered ? [] : [JUMP],
+        }])
+        : removalLines(found);
+      await found.runner.restore({ lines });
+    }
+  }
+
+  /** The inputs of programs that remove the rules, by family. Changes nothing. */
+  async *removals(): AsyncGenerator<FoundRules & { readonly lines: readonly string[] }> {
+    for await (const found of this.#found()) {
+      if (found.rules) yield { ...found, lines: removalLines(found) };
+    }
+  }
+
+  /** Throws for a family that is wanted, if there are no programs for it. */
+  async *#found(wanted?: Masquerade): AsyncGenerator<FoundRules> {
+    for (const family of IP_FAMILIES) {
+      const { programs, ...choice } = await chooseIptables({ commands: this.#commands }, {
+        family,
+      });
+      if (!programs) {
+        if (!wanted || !rulesOf(wanted, family)) continue;
+        throw new Error(`Cannot masquerade by iptables: ${"problem" in choice && choice.problem}`);
+      }
+      const runner = new IptablesRunner({ commands: this.#commands }, programs);
+      const rules = await runner.rulesOf("nat", CHAIN);
+      // Reads the chain, because `-C` of iptables-legacy-restore does not say why it fails.
+      const isEntered = rules !== undefined &&
+        (await runner.rulesOf("nat", JUMP.from))?.includes(JUMP.rule) === true;
+      yield { family, runner, restore: programs.restore, rules, isEntered };
+    }
+  }
+}
+
+function removalLines({ isEntered }: FoundRules): readonly string[] {
+  return restoreLines([{
+    table: "nat",
+    removedJumps: isEntered ? [JUMP] : [],
+    removed: [CHAIN],
+  }]);
 }
 
 /** The rules of a family, `undefined` if the node has no pods of it. The first one identifies them. */
@@ -104,9 +108,16 @@ function rulesOf(
     ...[...except.filter(isOf), ...MULTICAST[family]].map((each) => `-d ${each} -j RETURN`),
     "-j MASQUERADE --random-fully",
   ];
-  return [`-m comment --comment ${markOf(rules)}`, ...rules];
+  return [`-m comment --comment content-${contentId(rules.join("\n"))}`, ...rules];
 }
 
-function markOf(rules: readonly string[]): string {
-  return `content-${contentId(rules.join("\n"))}`;
+/** What identifies rules, written or printed; none without a chain. */
+function textOf(family: IpFamily, rules: readonly string[] | undefined): string[] {
+  if (!rules) return [];
+  const [mark = "other rules"] = /content-\w+/.exec(rules[0] ?? "") ?? [];
+  return [`${family} ${mark}, ${rules.length} rules`];
+}
+
+function foundText({ family, rules, isEntered }: FoundRules): string[] {
+  return textOf(family, rules).map((text) => isEntered ? text : `${text}, no jump`);
 }

@@ -238,7 +238,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         for (const change of left) batch.add(change, change.before, change.after, change.owner);
         await this.#commit(batch).catch((error) => {
           if (!(error instanceof Refusal)) throw error;
-          if (!this.#target.leaveOut(error.reasons)) throw error.cause;
+          if (!this.#target.leaveOut?.(error.reasons)) throw error.cause;
         });
       }
       await this.#target.tidy?.({ all: true });

@@ -52,7 +52,7 @@ Deno.test({
     await Deno.writeTextFile(passwordFile, "wrong\n");
     const plan = planOf({ passwordFile });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await eventually(
       "the likely cause",
       async () =>
@@ -61,9 +61,9 @@ Deno.test({
         ),
     );
     await Deno.writeTextFile(passwordFile, "correct;horse#battery\n");
-    assertEquals((await dataPlane.sync(plan, {})).operations, { files: 1, reconfigurations: 1 });
+    assertEquals((await dataPlane.sync(plan)).operations, { files: 1, reconfigurations: 1 });
     await established(dataPlane, plan, "frr");
-    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals((await dataPlane.sync(plan)).operations, {});
 
     // Nothing that users are shown has the password; the file that has it is for root alone.
     const shown = [...dataPlane.render(plan)].join("") + await Deno.readTextFile(node.paths.file) +
@@ -77,7 +77,7 @@ Deno.test({
     // Without its file the peer is left out, and others go on.
     await Deno.remove(passwordFile);
     const both = { ...plan, peers: [...plan.peers, bgpPeer("other", "192.0.2.9")] };
-    const { quarantined } = await dataPlane.sync(both, {});
+    const { quarantined } = await dataPlane.sync(both);
     assertEquals(quarantined.map(({ key }) => key), ["peer frr"]);
     assertStringIncludes(quarantined[0]!.reason, `Cannot use password file '${passwordFile}'`);
     assertEquals((await dataPlane.sessions(both)).map(({ peer }) => peer), ["other"]);
@@ -100,9 +100,9 @@ Deno.test({
     await announcedAt(frr);
     await eventually("the route", async () => (await node.routes()).includes(LEARNED));
     await driver.kill();
-    const dataPlane = await node.startDataPlane();
+    const dataPlane = node.makeDataPlane();
     const { since } = await sessionOf(dataPlane, plan, "frr");
-    assertEquals(await dataPlane.sync(plan, {}), { full: true, operations: {}, quarantined: [] });
+    assertEquals(await dataPlane.sync(plan), { full: true, operations: {}, quarantined: [] });
     const session = await sessionOf(dataPlane, plan, "frr");
     assertEquals([session.state, session.since], ["Established", since]);
     assert((await node.routes()).includes(LEARNED));
@@ -120,7 +120,7 @@ Deno.test({
     await frr.start([...lines.slice(0, 2), " coalesce-time 0", ...lines.slice(2)]);
     const plan = planOf({ gracefulRestartSeconds: 40 });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await announcedAt(frr);
     await eventually("the route", async () => (await node.routes()).includes(LEARNED));
     await routedAt(frr);
@@ -144,7 +144,7 @@ Deno.test({
       const [path] = await frr.paths(VIP);
       return path !== undefined && path.stale !== true;
     });
-    assertEquals((await dataPlane.sync(plan, {})).operations, {}, "BIRD read its file");
+    assertEquals((await dataPlane.sync(plan)).operations, {}, "BIRD read its file");
     isOver = true;
     await watch;
     assertEquals(losses, [], `in ${looks} looks`);
@@ -162,7 +162,7 @@ Deno.test({
     await frr.start(frrConfiguration({ neighbor, networks: ["198.51.100.0/24"] }));
     const plan = planOf({ bfd: true });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     const isUp = async () => (await sessionOf(dataPlane, plan, "frr")).bfd === "Up";
     const figures: string[] = [];
     // On a busy machine the kernel itself may be late.
@@ -223,7 +223,7 @@ Deno.test({
     ]);
     const plan = planOf({ localAddress: parseIpAddress("192.0.2.77") });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     assertStringIncludes(
       (await sessionOf(dataPlane, plan, "frr")).description,
       "No listening socket; the address 192.0.2.77 is missing",
@@ -233,16 +233,16 @@ Deno.test({
       "BIRD knows the address",
       async () => (await node.birdc("show interfaces")).includes("192.0.2.77"),
     );
-    assertEquals((await dataPlane.sync(plan, {})).operations, { sessions: 1 });
+    assertEquals((await dataPlane.sync(plan)).operations, { sessions: 1 });
     await announcedAt(frr);
 
     // With a peer for which BIRD listens at all addresses, the first one must not bind its own.
     const both = { ...plan, peers: [...plan.peers, bgpPeer("other", "192.0.2.9")] };
-    await dataPlane.sync(both, {});
+    await dataPlane.sync(both);
     await established(dataPlane, both, "frr");
     await eventually("the other one listens", async () => {
       // The former socket is closed a moment after the new one was tried.
-      await dataPlane.sync(both, {});
+      await dataPlane.sync(both);
       const sessions = await dataPlane.sessions(both);
       return !sessions.some(({ lastError }) => lastError?.includes("listening"));
     });
@@ -261,9 +261,9 @@ Deno.test({
     await node.startBird(path);
     const before = await node.birdc("show status");
     const plan = planOf();
-    const dataPlane = await node.startDataPlane();
+    const dataPlane = node.makeDataPlane();
     await assertRejects(
-      () => dataPlane.sync(plan, {}),
+      () => dataPlane.sync(plan),
       Error,
       "kube-relay did not write its configuration",
     );
@@ -288,8 +288,11 @@ Deno.test({
     await node.killBird();
 
     await Deno.writeTextFile(node.paths.file, foreign);
-    await assertRejects(() => dataPlane.sync(plan, {}), Error, "kube-relay did not write it");
-    await assertRejects(() => node.startDataPlane(), Error, "Remove it, or choose another path");
+    await assertRejects(
+      () => dataPlane.sync(plan),
+      Error,
+      "kube-relay did not write it. Remove it, or choose another path",
+    );
     const { removed, failed } = await dataPlane.cleanup();
     assertEquals([removed.length, failed.length], [0, 1]);
     assertEquals(await Deno.readTextFile(node.paths.file), foreign);
@@ -305,7 +308,7 @@ Deno.test({
     await frr.start(frrConfiguration());
     const plan = planOf();
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await announcedAt(frr);
     const { since } = await sessionOf(dataPlane, plan, "frr");
     const text = await Deno.readTextFile(node.paths.file);
@@ -313,7 +316,7 @@ Deno.test({
       ...plan,
       peers: [...plan.peers, bgpPeer("far", "192.0.2.9", { multihopTtl: 999 })],
     };
-    const error = await assertRejects(() => dataPlane.sync(wrong, {}), Error);
+    const error = await assertRejects(() => dataPlane.sync(wrong), Error);
     assert(
       /BIRD refused the configuration: .*:\d+:\d+ .*\(line \d+: "multihop 999;"\)/.test(
         error.message,
@@ -325,7 +328,7 @@ Deno.test({
       name
     );
     assertEquals(names.sort(), ["bird-secrets.conf", "bird.conf", "bird.ctl"]);
-    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals((await dataPlane.sync(plan)).operations, {});
     assertEquals((await sessionOf(dataPlane, plan, "frr")).since, since);
   },
 });
@@ -339,8 +342,8 @@ Deno.test({
     await frr.start(frrConfiguration());
     const plan = planOf();
     await startWith(node, plan);
-    const dataPlane = await node.startDataPlane({ pauseMs: 100 });
-    await dataPlane.sync(plan, {});
+    const dataPlane = node.makeDataPlane({ pauseMs: 100 });
+    await dataPlane.sync(plan);
     await announcedAt(frr);
     const text = await Deno.readTextFile(node.paths.file);
     const without = text.replace(/ {2}route 203[^}]*};\n/, "").replace(
@@ -386,12 +389,12 @@ Deno.test({
     await frr.start(frrConfiguration({ networks: ["198.51.100.0/24"] }));
     const plan = planOf();
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await announcedAt(frr);
     await node.namespace.ip("route add 198.18.0.0/24 via 192.0.2.2 proto bird metric 7");
     const before = (await node.routes()).filter((line) => line !== LEARNED);
     await eventually("the route", async () => (await node.routes()).includes(LEARNED));
-    const preview = await dataPlane.previewCleanup();
+    const preview = await dataPlane.cleanup({ dryRun: true });
     assertEquals(preview.removed, [
       "route 198.51.100.0/24 of BIRD",
       `file ${node.paths.file}`,
@@ -406,8 +409,8 @@ Deno.test({
     assertEquals(await dataPlane.cleanup(), { removed: [], failed: [] });
 
     // BIRD was killed, so its routes are still there.
-    const again = await node.startDataPlane();
-    await again.sync(plan, {});
+    const again = node.makeDataPlane();
+    await again.sync(plan);
     await eventually("the route again", async () => (await node.routes()).includes(LEARNED));
     await node.killBird();
     const after = await again.cleanup();

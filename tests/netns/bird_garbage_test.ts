@@ -34,7 +34,7 @@ Deno.test({
       announced: [announced("203.0.113.10/32")],
     });
     const dataPlane = await startWith(node, plan);
-    assertEquals((await dataPlane.sync(plan, {})).quarantined, []);
+    assertEquals((await dataPlane.sync(plan)).quarantined, []);
     await established(dataPlane, plan, "frr");
     const { since } = await sessionOf(dataPlane, plan, "frr");
     const sent = new Set<string>();

@@ -47,7 +47,7 @@ Deno.test({
     await frr.start(frrConfiguration({ networks: HOSTILE }));
     const before = await node.routes();
     const dataPlane = await startWith(node, CAREFUL);
-    await dataPlane.sync(CAREFUL, {});
+    await dataPlane.sync(CAREFUL);
     const learned = "198.51.100.0/24 via 192.0.2.2 dev eth0 proto bird metric 4242";
     await eventually("the route", async () => (await node.routes()).includes(learned));
     // BIRD reads an update as a whole, so the refused ones were there before.
@@ -56,7 +56,7 @@ Deno.test({
     assertEquals([session.imported, session.exported, session.refusedUpdates], [1, 1, 6]);
 
     const imports = { ...CAREFUL.imports, defaultRoute: true, table: 77 };
-    await dataPlane.sync({ ...CAREFUL, imports }, {});
+    await dataPlane.sync({ ...CAREFUL, imports });
     await eventually(
       "the default route in the other table",
       async () =>
@@ -68,9 +68,9 @@ Deno.test({
     );
     // What is refused from now on was sent before, and nothing is sent again.
     const refused = [...imports.refused, ...cidrs("198.51.100.0/25", "198.51.100.0/24")];
-    await dataPlane.sync({ ...CAREFUL, imports: { ...imports, refused } }, {});
+    await dataPlane.sync({ ...CAREFUL, imports: { ...imports, refused } });
     await eventually("only the default route", async () => (await node.routes("77")).length === 1);
-    await dataPlane.sync(bgpPlan({ imports }), {});
+    await dataPlane.sync(bgpPlan({ imports }));
     await eventually(
       "no route of a removed peer",
       async () => (await node.routes("77")).length === 0,
@@ -95,7 +95,7 @@ Deno.test({
       imports: { ...NO_IMPORTS, external: cidrs("198.51.0.0/16") },
     });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await eventually(
       "the announcement",
       async () => (await frr.paths("203.0.113.10/32")).length > 0,
@@ -152,7 +152,7 @@ Deno.test({
     await established(dataPlane, plan, "frr");
     const more = { ...plan, announced: [...plan.announced, announced("203.0.113.11/32")] };
     for (const [index, wanted] of [more, plan, more].entries()) {
-      const { quarantined } = await dataPlane.sync(wanted, {});
+      const { quarantined } = await dataPlane.sync(wanted);
       assertEquals(quarantined.map(({ key }) => key), ["peer hostile"], `sync ${index}`);
       const session = await sessionOf(dataPlane, wanted, "hostile");
       assertEquals(session.state, "Down", `sync ${index}`);
@@ -164,7 +164,7 @@ Deno.test({
 
     // The limit is raised: the peer is tried again.
     const raised = { ...more, imports: { ...more.imports, limitPerPeer: 2 * count } };
-    assertEquals((await dataPlane.sync(raised, {})).quarantined, []);
+    assertEquals((await dataPlane.sync(raised)).quarantined, []);
     await eventually(
       "all prefixes",
       async () => (await sessionOf(dataPlane, raised, "hostile")).imported === count,
@@ -217,7 +217,7 @@ Deno.test({
     const dataPlanes = await Promise.all(
       nodes.map((node, index) => startWith(node, plans[index]!)),
     );
-    for (const [index, dataPlane] of dataPlanes.entries()) await dataPlane.sync(plans[index]!, {});
+    for (const [index, dataPlane] of dataPlanes.entries()) await dataPlane.sync(plans[index]!);
     for (const [index, node] of nodes.entries()) {
       const wanted = [1, 2, 3].filter((number) => number !== index + 1).map((number) =>
         // The next hop of a reflected route is the node itself, not the reflector.

@@ -64,7 +64,7 @@ Deno.test({
       });
     const plan = planOf(OWN);
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     const before = (await node.routes()).filter((line) => !line.includes("proto bird"));
     const learned = async () => {
       const lines = (await node.routes()).filter((line) => line.includes("proto bird"));
@@ -86,13 +86,13 @@ Deno.test({
       assertEquals(sentence.startsWith("accepted"), isAdmitted, `${prefix}: ${sentence}`);
     }
 
-    await dataPlane.sync(planOf(peerImports({ defaultRoute: true })), {});
+    await dataPlane.sync(planOf(peerImports({ defaultRoute: true })));
     await eventually("the default route", async () => `${await learned()}` === "default/32");
-    await dataPlane.sync(planOf(undefined), {});
+    await dataPlane.sync(planOf(undefined));
     await eventually("those of all peers", async () => `${await learned()}` === "172.16.0.0/16");
-    await dataPlane.sync(planOf(peerImports()), {});
+    await dataPlane.sync(planOf(peerImports()));
     await eventually("nothing", async () => (await learned()).length === 0);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await eventually("the admitted ones", async () => `${await learned()}` === `${admitted}`);
     const { removed } = await dataPlane.cleanup();
     assertEquals(await node.routes(), before, `${removed}`);

@@ -40,7 +40,7 @@ Deno.test({
       announced: [announced("10.244.1.0/24", { kind: "pod-cidr", to: ["mesh"] }), vip],
     });
     const dataPlane = await startWith(node, plan);
-    const report = await dataPlane.sync(plan, {});
+    const report = await dataPlane.sync(plan);
     assertEquals(report, { full: true, operations: {}, quarantined: [] });
     const [path] = await eventually("the announcement at FRR", async () => {
       const paths = await frr.paths("203.0.113.10/32");
@@ -68,13 +68,13 @@ Deno.test({
     const since = (await sessionOf(dataPlane, plan, "frr")).since;
     // Other attributes of a prefix are sent in the same session.
     const changed = { ...plan, announced: [{ ...vip, communities: ["64512:200"] }] };
-    await dataPlane.sync(changed, {});
+    await dataPlane.sync(changed);
     await eventually(
       "the other community at FRR",
       async () => (await frr.paths("203.0.113.10/32"))[0]?.community?.string === "64512:200",
     );
     const longer = { ...changed, peers: [{ ...peers[0]!, prepend: 3 }, peers[1]!] };
-    await dataPlane.sync(longer, {});
+    await dataPlane.sync(longer);
     await eventually(
       "the longer path at FRR",
       async () =>
@@ -91,7 +91,7 @@ Deno.test({
         ["announcement", "203.0.113.10/32 to gobgp", "extra"],
       ],
     );
-    const { operations } = await dataPlane.sync(without, {});
+    const { operations } = await dataPlane.sync(without);
     assertEquals(operations, { files: 1, reconfigurations: 1 });
     await eventually(
       "the withdrawal at FRR",
@@ -132,7 +132,7 @@ Deno.test({
       imports: { ...NO_IMPORTS, table: TABLE, external: cidrs("2001:db8:ff::/48") },
     });
     const dataPlane = await startWith(node, plan);
-    await dataPlane.sync(plan, {});
+    await dataPlane.sync(plan);
     await eventually(
       "the announcement",
       async () => (await frr.paths("2001:db8:1::10/128")).length > 0,
@@ -194,7 +194,7 @@ for (
         },
       });
       const dataPlane = await startWith(node, plan);
-      await dataPlane.sync(plan, {});
+      await dataPlane.sync(plan);
       const hops = async (prefix: string) =>
         (await frr.paths(prefix)).flatMap(({ nexthops }) => nexthops.map(({ ip }) => ip));
       for (const [prefix, hop] of [[four, "192.0.2.1"], [six, "2001:db8::1"]] as const) {
@@ -209,7 +209,7 @@ for (
       });
       // Without the setting, the other family is withdrawn.
       const { otherNextHop: _, ...single } = plan.peers[0]!;
-      await dataPlane.sync({ ...plan, peers: [single] }, {});
+      await dataPlane.sync({ ...plan, peers: [single] });
       const other = family === "IPv4" ? six : four;
       await eventually("it is withdrawn", async () => (await hops(other)).length === 0);
     },

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { removeFile } from "../../../lib/os/write_file.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import { reasonOfExit, saysNotPermitted } from "../probe/try_tool.ts";
@@ -97,6 +99,18 @@ export class RemovalRun {
   async do(what: string, step: RemovalStep): Promise<void> {
     const reason = await this.try(step);
     if (reason !== undefined) this.#failed.push(`${what}: ${reason}`);
+  }
+
+  /** Removes a file. */
+  async removeFile(path: string): Promise<void> {
+    const what = `file ${path}`;
+    if (this.dryRun) return void await this.try({ command: ["rm", path], removes: [what] });
+    try {
+      await removeFile(path);
+      this.remove(what);
+    } catch (error) {
+      this.fail(`${what}: ${messageOf(error)}`);
+    }
   }
 
   report(): CleanupReport {

@@ -1,5 +1,3 @@
-import type { SyncReport } from "../../controller/data_plane.ts";
-import type { Logger } from "../../log/logger.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
@@ -50,12 +48,11 @@ export class BgpPart {
   #networks: readonly Cidr[] | undefined;
   #areRangesChanged = true;
   #isDraining = false;
-  #isAdopted = false;
   readonly #controllerOfServices: ControllerParts["controllerOfServices"];
   #peers: BgpPlan["peers"] = [];
 
   constructor(dependencies: BgpPartDependencies, settings: BgpPartSettings) {
-    const { clock, logger, nodeName, routing, services } = dependencies;
+    const { clock, nodeName, routing, services } = dependencies;
     const { configFile, controlSocket } = settings.settings;
     this.#clock = clock;
     this.#services = services;
@@ -64,7 +61,7 @@ export class BgpPart {
     this.backend = routing.bgp(dependencies, { configFile, controlSocket });
     this.#part = new PartLoop(dependencies, {
       ...{ controller: "bgp", key: "BGP", texts: TEXTS, maxPeriodMs: MAX_SYNC_PERIOD_MS },
-      dataPlane: { start: () => this.#adopt(logger), sync: (plan) => this.#sync(plan) },
+      backend: this.backend,
       plan: () => this.plan,
       lacksNode: () => true,
       collectChanges: () => this.#collectChanges(),
@@ -124,7 +121,7 @@ export class BgpPart {
     const withdrawn = await this.#plan();
     const { plan } = this.#planner;
     if (!plan) return;
-    await this.backend.sync(plan, {});
+    await this.backend.sync(plan);
     if (withdrawn.size > 0) await this.#clock.sleep(ROUTERS_LEARN_MS);
   }
 
@@ -165,24 +162,6 @@ export class BgpPart {
       this.#controllerOfServices.setHosts("BGP peers", hosts);
     }
     return prefixes;
-  }
-
-  /** A host that is not ready for BGP must not keep Services from starting. */
-  async #adopt(logger: Logger): Promise<void> {
-    try {
-      await this.backend.start();
-      this.#isAdopted = true;
-    } catch (error) {
-      logger.warn("Cannot take over the configuration of BIRD; the first sync tries again", {
-        error,
-      });
-    }
-  }
-
-  async #sync(plan: BgpPlan): Promise<SyncReport<string>> {
-    if (!this.#isAdopted) await this.backend.start();
-    this.#isAdopted = true;
-    return await this.backend.sync(plan, {});
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -54,7 +54,10 @@ export class Layer2Family {
     const isPending = () => this.#changed.size > 0;
     this.loop = new SyncLoop(dependencies, {
       id,
-      dataPlane: backend,
+      dataPlane: {
+        start: () => Promise.resolve(),
+        sync: (plan, changes) => backend.sync(plan, changes),
+      },
       source: {
         plan,
         get pending() {

@@ -1,5 +1,5 @@
 import type { ObjectProblem } from "../../api/problem.ts";
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { SyncReport } from "../../controller/data_plane.ts";
 import type { LoopId } from "../../controller/loop_id.ts";
 import type { LoopTexts } from "../../controller/sync_event.ts";
 import { SyncLoop } from "../../controller/sync_loop.ts";
@@ -19,7 +19,7 @@ interface PartLoopOptions<Plan> {
   readonly texts: Omit<LoopTexts, "item">;
   /** Longest time from one sync to the next. */
   readonly maxPeriodMs: number;
-  readonly dataPlane: Pick<DataPlane<Plan, object, SyncReport<string>>, "start" | "sync">;
+  readonly backend: { sync(plan: Plan): Promise<SyncReport<string>> };
   /** The last plan; absent until the machine and its Node are known. */
   readonly plan: () => Plan | undefined;
   /** Whether a plan is absent because the own Node is. */
@@ -45,7 +45,7 @@ export class PartLoop<Plan> {
     const isPending = () => this.#isPending;
     this.loop = new SyncLoop(dependencies, {
       id,
-      dataPlane: { start: () => options.dataPlane.start(), sync: ({ part }) => this.#sync(part) },
+      dataPlane: { start: () => Promise.resolve(), sync: ({ part }) => this.#sync(part) },
       source: {
         get plan() {
           return { part: options.plan() };
@@ -90,13 +90,13 @@ export class PartLoop<Plan> {
 
   /** What cannot be applied is no failure of kube-relay, whose Services work. */
   async #sync(plan: Plan | undefined): Promise<SyncReport<string>> {
-    const { key, dataPlane, lacksNode } = this.#options;
+    const { backend, key, lacksNode } = this.#options;
     if (plan === undefined) {
       const reason = `Node ${this.#nodeName} is not known yet: its addresses are needed`;
       return { full: false, operations: {}, quarantined: lacksNode() ? [{ key, reason }] : [] };
     }
     try {
-      return await dataPlane.sync(plan, {});
+      return await backend.sync(plan);
     } catch (error) {
       return { full: true, operations: {}, quarantined: [{ key, reason: messageOf(error) }] };
     }

@@ -55,7 +55,7 @@ export class PodNetworkPart {
     this.#part = new PartLoop(dependencies, {
       ...{ controller: "pod-network", key: "pod network", texts: TEXTS },
       maxPeriodMs: MAX_SYNC_PERIOD_MS,
-      dataPlane: this.backend,
+      backend: this.backend,
       plan: () => this.#plan,
       // The networks of interfaces follow within a moment.
       lacksNode: () => !this.#nodes.has(nodeName),

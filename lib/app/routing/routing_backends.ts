@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DataPlane, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
@@ -11,10 +11,19 @@ import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { NodeLink } from "../../routing/layer2_member.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 
+/** Carries plans out. The caller has one sync in flight at most. Constructors have no side effect. */
+interface RoutingBackend extends AsyncDisposable {
+  /** Removes everything that any run added to the machine, and nothing else; or only reports it. */
+  cleanup(options?: { readonly dryRun: boolean }): Promise<CleanupReport>;
+}
+
 /** Holds the addresses of one IP family on the links of the node. */
-export interface Layer2Backend
-  extends DataPlane<Layer2Plan, Layer2PlanChanges, SyncReport<IpAddress>> {
+export interface Layer2Backend extends RoutingBackend {
   readonly family: IpFamily;
+  /** `changes` are relative to the last sync that did not throw. */
+  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>>;
+  /** The next sync compares every address with the machine. */
+  recheck(): void;
   inspect(): {
     readonly held: readonly { readonly address: IpAddress; readonly device: string }[];
     /** Why moves are not announced; absent if they are. */
@@ -39,7 +48,8 @@ export interface BgpSessionView extends BgpSessionFigures {
 }
 
 /** The BGP daemon of the node; the keys of its syncs are its peers and prefixes. */
-export interface BgpBackend extends DataPlane<BgpPlan, object, SyncReport<string>> {
+export interface BgpBackend extends RoutingBackend {
+  sync(plan: BgpPlan): Promise<SyncReport<string>>;
   /** The configuration for a plan, without passwords. Pure. */
   render(plan: BgpPlan): Iterable<string>;
   /** How the daemon differs from a plan. Changes nothing. */
@@ -51,7 +61,8 @@ export interface BgpBackend extends DataPlane<BgpPlan, object, SyncReport<string
 }
 
 /** The network of pods on the node; the keys of its syncs are nodes and its other parts. */
-export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, SyncReport<string>> {
+export interface PodNetworkBackend extends RoutingBackend {
+  sync(plan: PodNetworkPlan): Promise<SyncReport<string>>;
   /** The text for a machine that has nothing of a plan yet. Pure. */
   render(plan: PodNetworkPlan): Iterable<string>;
   /** How the machine differs from a plan. Changes nothing. */
@@ -63,33 +74,23 @@ export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, Syn
   watch(onChange: () => void, signal: AbortSignal): Promise<void>;
 }
 
-/** Settings of {@linkcode Layer2Backend}. */
-export interface Layer2BackendOptions {
-  readonly family: IpFamily;
-  /** Time between two announcements of an address; 0 = only after a change. */
-  readonly announceIntervalMs: number;
-}
-
-/** Settings of {@linkcode BgpBackend}. */
-export interface BgpBackendOptions {
-  readonly configFile: string;
-  readonly controlSocket: string;
-}
-
-/** Settings of {@linkcode PodNetworkBackend}. */
-export interface PodNetworkBackendOptions {
-  /** CNI configurations that an earlier run may have written. */
-  readonly cniFiles: readonly string[];
-  /** Whether a cleanup also looks where this machine would write nothing now. @default {false} */
-  readonly isThorough?: boolean;
-}
-
 /** How the data planes of this build are made. */
 export interface RoutingBackends {
-  layer2(dependencies: DataPlaneEdges, options: Layer2BackendOptions): Layer2Backend;
-  bgp(dependencies: DataPlaneEdges, options: BgpBackendOptions): BgpBackend;
+  /** `announceIntervalMs`: time between two announcements of an address; 0 = only after a change. */
+  layer2(
+    dependencies: DataPlaneEdges,
+    options: { readonly family: IpFamily; readonly announceIntervalMs: number },
+  ): Layer2Backend;
+  bgp(
+    dependencies: DataPlaneEdges,
+    options: { readonly configFile: string; readonly controlSocket: string },
+  ): BgpBackend;
+  /**
+   * `cniFiles`: CNI configurations that an earlier run may have written. `isThorough`: a cleanup also
+   * looks where this machine would write nothing now.
+   */
   podNetwork(
     dependencies: DataPlaneEdges,
-    options: PodNetworkBackendOptions,
+    options: { readonly cniFiles: readonly string[]; readonly isThorough?: boolean },
   ): PodNetworkBackend;
 }

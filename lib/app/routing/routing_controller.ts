@@ -214,8 +214,9 @@ export class RoutingController implements Controller {
     ]);
   }
 
-  async drain(timeoutMs: number): Promise<void> {
-    await this.bgp?.backend.drain(timeoutMs);
+  /** Sessions and routes stay. */
+  drain(): Promise<void> {
+    return Promise.resolve();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -19,15 +19,15 @@ export const ROUTING_CONTROLLER: ControllerDefinition = {
     for (const family of IP_FAMILIES) {
       const options = { family, announceIntervalMs: 0 };
       await using backend = routingBackends.layer2(dependencies, options);
-      yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
+      yield await backend.cleanup(relay);
     }
     await using backend = routingBackends.bgp(dependencies, proxy.routing.bgp);
-    yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
+    yield await backend.cleanup(relay);
     const { cniConfig } = proxy.routing.podNetwork;
     await using pods = routingBackends.podNetwork(dependencies, {
       isThorough: true,
       cniFiles: [DEFAULT_CNI_CONFIG, ...cniConfig === "" ? [] : [cniConfig]],
     });
-    yield await (relay.dryRun ? pods.previewCleanup() : pods.cleanup());
+    yield await pods.cleanup(relay);
   },
 };

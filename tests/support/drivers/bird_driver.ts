@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { createBirdDataPlane } from "../../../backends/bird/data_plane.ts";
+import { BirdDataPlane } from "../../../backends/bird/data_plane.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
 const { plan, paths } = JSON.parse(Deno.args[0] ?? "");
-const dataPlane = createBirdDataPlane(
+const dataPlane = new BirdDataPlane(
   {
     clock: systemClock,
     commands: systemCommandRunner,
@@ -18,7 +18,6 @@ const dataPlane = createBirdDataPlane(
   },
   { paths },
 );
-await dataPlane.start();
-await dataPlane.sync(plan, {});
+await dataPlane.sync(plan);
 await Deno.stdout.write(new TextEncoder().encode("synced\n"));
 await new Promise(() => setInterval(() => {}, 60_000));

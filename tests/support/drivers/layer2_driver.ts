@@ -31,6 +31,7 @@ async function main(): Promise<void> {
       const found = await plane.findConflicts();
       return [...found].flatMap(([address, machine]) => machine === undefined ? [] : address);
     }
+    if (request.do === "previewCleanup") return await plane.cleanup({ dryRun: true });
     if (request.do !== "sync") return await plane[request.do]();
     const addresses = new Map(Object.entries(request.addresses) as [IpAddress, Layer2Address][]);
     const changed = new Set([...known, ...addresses.keys()]);

@@ -34,8 +34,6 @@ export class FakeLayer2Backend implements Layer2Backend {
 
   constructor(readonly family: IpFamily, readonly calls: string[]) {}
 
-  start = () => Promise.resolve();
-
   sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
     this.syncs.push(changes);
     this.plan = plan;
@@ -74,9 +72,7 @@ export class FakeLayer2Backend implements Layer2Backend {
   }
 
   recheck(): void {}
-  drain = () => Promise.resolve();
   cleanup = () => Promise.resolve({ ...NOTHING, removed: [`addresses of ${this.family}`] });
-  previewCleanup = () => this.cleanup();
   [Symbol.asyncDispose] = () => Promise.resolve();
 }
 
@@ -93,8 +89,6 @@ export class FakeBgpBackend implements BgpBackend {
   get announced(): readonly string[] {
     return this.plan?.announced.map(({ prefix }) => prefix) ?? [];
   }
-
-  start = () => Promise.resolve();
 
   async sync(plan: BgpPlan): Promise<SyncReport<string>> {
     this.syncs++;
@@ -121,10 +115,7 @@ export class FakeBgpBackend implements BgpBackend {
     );
   }
 
-  recheck(): void {}
-  drain = () => Promise.resolve();
   cleanup = () => Promise.resolve({ ...NOTHING, removed: ["files of BIRD"] });
-  previewCleanup = () => this.cleanup();
   [Symbol.asyncDispose] = () => Promise.resolve();
 }
 
@@ -139,8 +130,6 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
   syncs = 0;
   /** Reports that a link changed. */
   linkChanged: () => void = () => {};
-
-  start = () => Promise.resolve();
 
   sync(plan: PodNetworkPlan): Promise<SyncReport<string>> {
     this.plan = plan;
@@ -158,13 +147,10 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
 
   render = () => ["# pod network\n"];
   compare = () => Promise.resolve([]);
-  recheck(): void {}
-  drain = () => Promise.resolve();
-  previewCleanup = () => Promise.resolve({ ...NOTHING, removed: ["routes to pods"] });
   cleanup(): Promise<CleanupReport> {
     this.cleanups++;
     const failure = this.failures.shift();
-    if (failure === undefined) return this.previewCleanup();
+    if (failure === undefined) return Promise.resolve({ ...NOTHING, removed: ["routes to pods"] });
     if (failure instanceof Error) return Promise.reject(failure);
     return Promise.resolve({ ...NOTHING, failed: [failure] });
   }

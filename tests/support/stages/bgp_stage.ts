@@ -3,11 +3,7 @@
  *
  * @module
  */
-import {
-  type BgpDataPlane,
-  createBirdDataPlane,
-  type DescribedSession,
-} from "../../../backends/bird/data_plane.ts";
+import { BirdDataPlane, type DescribedSession } from "../../../backends/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";
 import type { BirdPaths } from "../../../backends/bird/bird_writer.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -37,7 +33,7 @@ export class BirdNode implements AsyncDisposable {
   readonly namespace: Namespace;
   readonly paths: BirdPaths;
   readonly logger = new MemoryLogger();
-  readonly #made: BgpDataPlane[] = [];
+  readonly #made: BirdDataPlane[] = [];
   #bird: LineProcess | undefined;
 
   constructor(namespace: Namespace, folder: string) {
@@ -58,15 +54,14 @@ export class BirdNode implements AsyncDisposable {
     };
   }
 
-  /** Makes and starts a data plane. */
-  async startDataPlane(options: { readonly pauseMs?: number } = {}): Promise<BgpDataPlane> {
+  /** Makes a data plane. */
+  makeDataPlane(options: { readonly pauseMs?: number } = {}): BirdDataPlane {
     const { commands, logger, paths } = this;
-    const dataPlane = createBirdDataPlane(
+    const dataPlane = new BirdDataPlane(
       { clock: systemClock, commands, logger, random: Math.random },
       { paths, pauseMs: 60_000, ...options },
     );
     this.#made.push(dataPlane);
-    await dataPlane.start();
     return dataPlane;
   }
 
@@ -191,16 +186,16 @@ export class BgpStage implements AsyncDisposable {
 }
 
 /** Writes a plan's configuration, and starts BIRD with it. */
-export async function startWith(node: BirdNode, plan: BgpPlan): Promise<BgpDataPlane> {
-  const dataPlane = await node.startDataPlane();
-  await assertRejects(() => dataPlane.sync(plan, {}), Error, "BIRD does not listen on");
+export async function startWith(node: BirdNode, plan: BgpPlan): Promise<BirdDataPlane> {
+  const dataPlane = node.makeDataPlane();
+  await assertRejects(() => dataPlane.sync(plan), Error, "BIRD does not listen on");
   await node.startBird();
   return dataPlane;
 }
 
 /** Waits for a session to be established. */
 export async function established(
-  dataPlane: BgpDataPlane,
+  dataPlane: BirdDataPlane,
   plan: BgpPlan,
   peer: string,
 ): Promise<void> {
@@ -212,7 +207,7 @@ export async function established(
 
 /** The session of a peer. */
 export async function sessionOf(
-  dataPlane: BgpDataPlane,
+  dataPlane: BirdDataPlane,
   plan: BgpPlan,
   peer: string,
 ): Promise<DescribedSession> {
