@@ -1,23 +1,50 @@
-import type { ControlRoutes } from "./control_server.ts";
-import { serviceKey } from "../../proxy/service_port_name.ts";
-import { answerFlow } from "./answer_flow.ts";
+/**
+ * Answers questions about Services with the live plan. None changes anything or delays a sync.
+ *
+ * @module
+ */
+import { SERVICE } from "../../api/kinds/service.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
+import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import { ConfigurationError } from "../../config/load.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
-import { RunningComparison } from "../diff/compare_running.ts";
-import { explainRunning } from "../explain/explain_running.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import { differenceAnswer } from "../diff/difference_answer.ts";
+import {
+  compareFamily,
+  type CompareOptions,
+  type FamilyDifference,
+  type NodeDifference,
+} from "../diff/node_difference.ts";
+import { compareSettled } from "../diff/settled_comparison.ts";
+import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/explain_report.ts";
+import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
+import { PacketEndsError } from "../explain/packet_end_text.ts";
+import { answerFlow } from "./answer_flow.ts";
+import { askedFamily, BadQuestion, type ControlRoutes } from "./control_server.ts";
 
 /** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
 
-/** Returns the routes by path. None changes anything or delays a sync. */
+/** Returns the routes by path. They reject with a BadQuestion for an invalid query. */
 export function serviceRoutes(clock: Clock, run: ObservedRun): ControlRoutes {
-  const comparison = new RunningComparison({ clock }, run);
+  let last: Promise<unknown> = Promise.resolve();
   return {
     "/services": (query) => serviceNames(clock, run, query.get("prefix") ?? ""),
     // A separate function, so that its exceptions become rejections.
     "/flow": async (query) => await answerFlow({ clock, families: run.services.families }, query),
-    "/difference": (query, signal) => comparison.answer(query, signal),
-    "/explain": (query) => explainRunning(clock, run, query),
+    // One at a time: each holds all rules of the kernel in memory.
+    "/difference": (query, signal) => {
+      const answer = last.then(async () => {
+        signal?.throwIfAborted();
+        return differenceAnswer(await compare(clock, run, query));
+      });
+      last = answer.catch(() => {});
+      return answer;
+    },
+    "/explain": (query) => explain(clock, run, query),
   };
 }
 
@@ -38,4 +65,90 @@ async function serviceNames(
     }
   }
   return [...names].sort();
+}
+
+/** `?family=IPv4&service=NAMESPACE/NAME` */
+async function compare(
+  clock: Clock,
+  run: ObservedRun,
+  query: URLSearchParams,
+): Promise<NodeDifference> {
+  const proxies = proxiesOf(run, query.get("family"));
+  const keys = keysOf(run, query.get("service"), proxies);
+  const families: FamilyDifference[] = [];
+  for (const { backend, pipeline, loop } of proxies) {
+    const compareOnce = async () => {
+      // Only this process knows its open sockets.
+      const serving = MODE_TRAITS[backend.mode].forwardsItself &&
+        (await backend.inspect()).services;
+      return await compareFamily({
+        backend,
+        plan: pipeline.plan,
+        quarantined: loop.quarantined,
+        ...(serving && { serving }),
+      }, { ...(keys && { keys }) });
+    };
+    families.push(await compareSettled({ clock }, loop, compareOnce));
+  }
+  return { mode: run.configuration.mode, nodeName: run.startUp.node.name, families };
+}
+
+function proxiesOf(
+  { services: { families } }: ObservedRun,
+  wanted: string | null,
+): readonly FamilyProxy[] {
+  if (askedFamily(wanted) === undefined) return families;
+  const found = families.filter(({ family }) => family === wanted);
+  if (found.length > 0) return found;
+  const served = families.map(({ family }) => family).join(" and ");
+  throw new BadQuestion(`Cannot compare ${wanted}: this kube-relay serves ${served} alone`);
+}
+
+function keysOf(
+  { informers }: ObservedRun,
+  service: string | null,
+  proxies: readonly FamilyProxy[],
+): CompareOptions["keys"] {
+  if (service === null) return undefined;
+  const plans = proxies.map(({ pipeline }) => pipeline.plan);
+  const all = [...informers.of(SERVICE).values()].map((each) => serviceKey(namespacedNameOf(each)));
+  try {
+    checkService(service, { plans, all: new Set(all) });
+  } catch (error) {
+    throw new BadQuestion(messageOf(error), { cause: error });
+  }
+  // The compared plan may be a later one.
+  return (plan) => servicePortsOf(plan, service);
+}
+
+/** `?from=…&to=…`; `&brief` does not ask the machine. */
+async function explain(
+  clock: Clock,
+  { services: { families, node }, configuration, current, informers, startUp }: ObservedRun,
+  query: URLSearchParams,
+): Promise<ExplainReport> {
+  const [from, to] = [query.get("from"), query.get("to")];
+  if (from === null || to === null) {
+    throw new BadQuestion("Cannot explain a packet without both ends: 'from' and 'to'");
+  }
+  const { mode } = configuration;
+  const nodeName = startUp.node.name;
+  const others = families.flatMap(({ pipeline }) => pipeline.interfaceAddresses ?? []);
+  const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
+  try {
+    return await explainEnds({ clock }, { from, to }, {
+      mode,
+      nodeName,
+      plans: new Map(families.map(({ family, pipeline }) => [family, pipeline.plan])),
+      nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
+      services: () => informers.of(SERVICE).values(),
+      backend: (family) => proxies.get(family)!.backend,
+      quarantined: (family) => proxies.get(family)!.loop.quarantined,
+      notAsked: query.has("brief") ? "this was not asked for" : undefined,
+    });
+  } catch (error) {
+    const isWrong = error instanceof ConfigurationError || error instanceof PacketEndsError;
+    if (isWrong) throw new BadQuestion(error.message, { cause: error });
+    throw error;
+  }
 }

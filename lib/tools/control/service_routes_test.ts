@@ -6,9 +6,9 @@ import type { Backend } from "../../proxy/backend.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { BadQuestion } from "../control/control_server.ts";
-import { RunningComparison } from "./compare_running.ts";
-import { answeredDifference } from "./difference_answer.ts";
+import { BadQuestion } from "./control_server.ts";
+import { serviceRoutes } from "./service_routes.ts";
+import { answeredDifference, type DifferenceAnswer } from "../diff/difference_answer.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
 const API = testServicePlan({ name: "api", clusterIp: "10.96.0.2" });
@@ -20,7 +20,7 @@ const MISSING: DataPlaneDifference = {
 };
 const QUARANTINED = [{ key: API.key, reason: "refused" }];
 
-/** A proxy of IPv4 whose backend returns these differences. */
+/** Asks for the difference of a proxy of IPv4 whose backend returns these. */
 function comparison(
   compare: (plan: ProxyPlan, scope?: ComparisonScope) => Promise<readonly DataPlaneDifference[]>,
   { mode = "nftables", clock = new FakeClock(), ...more }: {
@@ -45,18 +45,18 @@ function comparison(
     startUp: { node: { name: "node-1" } },
     informers: testInformers({}),
   };
-  return new RunningComparison({ clock }, parts as never);
+  const route = serviceRoutes(clock, parts as never)["/difference"]!;
+  return (query = "", signal?: AbortSignal) =>
+    route(new URLSearchParams(query), signal) as Promise<DifferenceAnswer>;
 }
 
-const ask = (running: RunningComparison, query = "") => running.answer(new URLSearchParams(query));
-
-Deno.test("RunningComparison reports differences, with their Services", async () => {
+Deno.test("GET /difference reports differences, with their Services", async () => {
   const scopes: unknown[] = [];
   const running = comparison((_, scope) => {
     scopes.push(scope?.keys && [...scope.keys]);
     return Promise.resolve([MISSING]);
   });
-  const answer = JSON.parse(JSON.stringify(await ask(running)));
+  const answer = JSON.parse(JSON.stringify(await running()));
   const difference = answeredDifference(answer)!;
   const [family] = difference.families;
   assertEquals([difference.mode, difference.nodeName], ["nftables", "node-1"]);
@@ -64,31 +64,31 @@ Deno.test("RunningComparison reports differences, with their Services", async ()
   assertEquals(family?.quarantined, QUARANTINED);
   assertEquals([...family?.services.keys() ?? []], [WEB.key, API.key]);
   assertEquals(family?.services.get(WEB.key)?.name.name, "web");
-  const web = await ask(running, "family=IPv4&service=ns/web");
+  const web = await running("family=IPv4&service=ns/web");
   assertEquals(web.families[0]?.quarantined, []);
   assertEquals(scopes, [undefined, [WEB.key]]);
 });
 
-Deno.test("RunningComparison reports a socket as open only if the process has it open", async () => {
+Deno.test("GET /difference reports a socket as open only if the process has it open", async () => {
   for (const [mode, serving] of [["nftables", undefined], ["userspace", ["open"]]] as const) {
     const found: unknown[] = [];
-    await ask(comparison((_, scope) => {
+    await comparison((_, scope) => {
       found.push(scope?.serving?.[0]?.addresses);
       return Promise.resolve([]);
-    }, { mode }));
+    }, { mode })();
     assertEquals(found, [serving]);
   }
 });
 
-Deno.test("RunningComparison refuses unknown parameters, and continues", async () => {
+Deno.test("GET /difference refuses unknown parameters, and continues", async () => {
   const running = comparison(() => Promise.resolve([]));
   for (const query of ["family=ipv5", "family=IPv6", "service=ns/nothing"]) {
-    await assertRejects(() => ask(running, query), BadQuestion, query.split("=")[1]);
+    await assertRejects(() => running(query), BadQuestion, query.split("=")[1]);
   }
-  assertEquals((await ask(running)).families.length, 1);
+  assertEquals((await running()).families.length, 1);
 });
 
-Deno.test("RunningComparison compares one at a time, also after a failure", async () => {
+Deno.test("GET /difference compares one at a time, also after a failure", async () => {
   let underWay = 0;
   let calls = 0;
   const running = comparison(async () => {
@@ -98,27 +98,27 @@ Deno.test("RunningComparison compares one at a time, also after a failure", asyn
     if (++calls === 2) throw new Error("nft is gone");
     return [];
   });
-  const outcomes = await Promise.allSettled([ask(running), ask(running), ask(running)]);
+  const outcomes = await Promise.allSettled([running(), running(), running()]);
   assertEquals(outcomes.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
 });
 
-Deno.test("RunningComparison skips a request whose client has disconnected", async () => {
+Deno.test("GET /difference skips a request whose client has disconnected", async () => {
   let calls = 0;
   const running = comparison(() => {
     calls++;
     return Promise.resolve([]);
   });
-  const first = ask(running);
+  const first = running();
   const gone = new AbortController();
-  const second = running.answer(new URLSearchParams(), gone.signal);
+  const second = running("", gone.signal);
   gone.abort();
   await first;
   await assertRejects(() => second);
-  await ask(running);
+  await running();
   assertEquals(calls, 2);
 });
 
-Deno.test("RunningComparison waits for a sync that runs, and looks again after one that ran meanwhile", async () => {
+Deno.test("GET /difference waits for a sync that runs, and looks again after one that ran meanwhile", async () => {
   const clock = new FakeClock();
   const activity: { runningSince?: number } = { runningSince: 0 };
   const loop = { quarantined: QUARANTINED, lastSync: {}, activity };
@@ -131,7 +131,7 @@ Deno.test("RunningComparison waits for a sync that runs, and looks again after o
     },
     { clock, loop },
   );
-  const answer = ask(running);
+  const answer = running();
   await clock.advance(30);
   delete activity.runningSince;
   await clock.advance(30);
@@ -139,7 +139,7 @@ Deno.test("RunningComparison waits for a sync that runs, and looks again after o
   assertEquals(seen, [false, false]);
 });
 
-Deno.test("RunningComparison compares a Service by the plan of the sync that it waited for", async () => {
+Deno.test("GET /difference compares a Service by the plan of the sync that it waited for", async () => {
   const clock = new FakeClock();
   const activity: { runningSince?: number } = { runningSince: 0 };
   const pipeline = { plan: testProxyPlan([WEB]) };
@@ -148,7 +148,7 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
     scopes.push([...scope?.keys ?? []]);
     return Promise.resolve([]);
   }, { clock, loop: { quarantined: QUARANTINED, activity }, pipeline });
-  const answer = ask(running, "service=ns/web");
+  const answer = running("service=ns/web");
   await clock.advance(30);
   pipeline.plan = testProxyPlan([WEB]);
   delete activity.runningSince;
@@ -157,7 +157,7 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
   assertEquals(scopes, [[WEB.key]]);
 });
 
-Deno.test("RunningComparison reports differences that remain after three looks", async () => {
+Deno.test("GET /difference reports differences that remain after three looks", async () => {
   const loop = { quarantined: [], lastSync: {}, activity: {} };
   let looks = 0;
   const running = comparison(() => {
@@ -165,7 +165,7 @@ Deno.test("RunningComparison reports differences that remain after three looks",
     loop.lastSync = {};
     return Promise.resolve([MISSING]);
   }, { loop });
-  assertEquals((await ask(running)).families[0]?.differences, [MISSING]);
+  assertEquals((await running()).families[0]?.differences, [MISSING]);
   assertEquals(looks, 3);
 });
 
