@@ -9,7 +9,7 @@ import fc from "fast-check";
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { allowsRanges } from "../../backends/iptables/render_options.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";
-import type { WalkedPacket } from "../support/walk/walk_steps.ts";
+import type { WalkedPacket } from "../support/walk/walked_packet.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";

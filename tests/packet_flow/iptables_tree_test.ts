@@ -6,7 +6,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";
-import type { WalkedPacket } from "../support/walk/walk_steps.ts";
+import type { WalkedPacket } from "../support/walk/walked_packet.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

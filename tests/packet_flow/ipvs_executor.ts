@@ -40,7 +40,7 @@ export function executeOnIpvs(
   const source = isOwn ? packet.to : traced.source;
   const outcomes = walkIptables(rules, { ...traced, source }, {
     isLocal: (address) => [loopback, node, nodeSecond].includes(address),
-    isListed: () => undefined,
+    isListed: () => false,
     ipvs,
   });
   const verdict = verdictOf(outcomes);

@@ -8,7 +8,7 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { WalkOutcome } from "../support/walk/iptables_walk.ts";
-import type { WalkedPacket } from "../support/walk/walk_steps.ts";
+import type { WalkedPacket } from "../support/walk/walked_packet.ts";
 import { type PacketFlowCase, packetOrigin, type PacketVerdict } from "./packet_flow_case.ts";
 /** One way that chance may take, as far as the table asks. */
 export type TracedOutcome = Pick<

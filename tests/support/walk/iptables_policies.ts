@@ -6,7 +6,7 @@
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { type WalkedHost, walkIptables } from "./iptables_walk.ts";
-import type { PolicyWalk } from "./walk_steps.ts";
+import type { PolicyWalk } from "./walked_packet.ts";
 import { BASE_JUMPS } from "../../../backends/policy/iptables/base_chains.ts";
 import { policyChains, policySets } from "../../../backends/policy/iptables/layout.ts";
 

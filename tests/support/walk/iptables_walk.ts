@@ -1,6 +1,6 @@
 /**
- * Walks the first packet of a connection through rules of iptables, along every path that chance and
- * unknown state allow. Pure.
+ * Walks the first packet of a connection through rules of iptables, along every path that chance
+ * allows. Pure.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
 import { endpointOf, IpvsObjects, type IpvsSource } from "./ipvs_objects.ts";
-import { type AnyPacket, WalkSteps } from "./walk_steps.ts";
+import type { AnyPacket } from "./walked_packet.ts";
 
 /** The tables that a walk passes. */
 type WalkedTable = "filter" | "mangle" | "nat";
@@ -21,8 +21,8 @@ export type RuleSource = (table: WalkedTable, chain: string) => readonly string[
 export interface WalkedHost {
   /** Whether an address is one of the node, loopback included. */
   readonly isLocal: (address: IpAddress) => boolean;
-  /** Whether a list of `recent` has the sender; `undefined` = unknown, so that both paths are walked. */
-  readonly isListed: (list: string) => boolean | undefined;
+  /** Whether a list of `recent` has the sender. */
+  readonly isListed: (list: string) => boolean;
   /** Absent in modes that use neither sets nor IPVS. */
   readonly ipvs?: IpvsSource;
   /** Called for each rule that the packet is compared with. */
@@ -112,7 +112,6 @@ class Walk {
   readonly #host: WalkedHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, WalkedRule>();
-  readonly #steps = new WalkSteps();
   readonly #ipvs: IpvsObjects | undefined;
 
   constructor(rules: RuleSource, packet: AnyPacket, host: WalkedHost) {
@@ -146,19 +145,19 @@ class Walk {
   /** Notes the address that makes the packet one for this node. */
   route(state: State): readonly Step[] {
     const address = this.#ipvs?.address(this.#seen(state).destination);
-    return on(address ? { ...state, path: [...state.path, this.#steps.step(address)] } : state);
+    return on(address ? { ...state, path: [...state.path, address] } : state);
   }
 
   /** Sends a packet to a real server of the virtual server that it is for. */
   balance(state: State): readonly Step[] {
     const { server, reals = [] } = this.#ipvs?.server(this.#seen(state)) ?? {};
     if (server === undefined) return on(state);
-    const path = [...state.path, this.#steps.step(server)];
+    const path = [...state.path, server];
     // IPVS itself answers the sender.
     if (reals.length === 0) return [{ state: { ...state, path }, ending: "REJECT" }];
     const probability = state.probability / reals.length;
     return reals.flatMap(({ real, endpoint }) =>
-      on({ ...state, probability, endpoint, path: [...path, this.#steps.step(real)] })
+      on({ ...state, probability, endpoint, path: [...path, real] })
     );
   }
 
@@ -183,7 +182,7 @@ class Walk {
         const lists = rule.recent?.action === "set" ? [rule.recent.list] : [];
         const entry = rule.set && this.#ipvs?.entry(rule.set, this.#seen(state));
         const path = [...state.path, this.#step(table, chain, text)];
-        if (entry) path.push(this.#steps.step(entry));
+        if (entry) path.push(entry);
         const matched: State = {
           ...state,
           probability: state.probability * chance,
@@ -246,7 +245,7 @@ class Walk {
     // What jumps out of a built-in chain is inserted at its top.
     const command = chain.startsWith("KUBE-") ? "-A" : "-I";
     const text = `${command} ${chain} ${rule}`;
-    return this.#steps.step({ object: "rule", name: `${table} ${chain}`, text });
+    return { object: "rule", name: `${table} ${chain}`, text };
   }
 
   #parse(text: string): WalkedRule {
@@ -255,13 +254,11 @@ class Walk {
     return rule;
   }
 
-  /** Returns the probability that a rule matches. An unknown list counts as an even chance. */
+  /** Returns the probability that a rule matches. */
   #chance(rule: WalkedRule, state: State): number {
     if (!this.#matchesPacket(rule, state) || !this.#matchesState(rule, state)) return 0;
     const { recent, probability = 1 } = rule;
-    if (recent?.action !== "update") return probability;
-    const isListed = this.#host.isListed(recent.list);
-    return isListed === undefined ? probability / 2 : isListed ? probability : 0;
+    return recent?.action === "update" && !this.#host.isListed(recent.list) ? 0 : probability;
   }
 
   #matchesPacket(rule: WalkedRule, state: State): boolean {

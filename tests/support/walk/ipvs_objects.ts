@@ -9,7 +9,7 @@ import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import type { PacketSide, SetMatch } from "./iptables_rule.ts";
-import type { AnyPacket, WalkedPacket } from "./walk_steps.ts";
+import type { AnyPacket, WalkedPacket } from "./walked_packet.ts";
 
 /** The sets, addresses and virtual servers, as the lines that their tools are given. */
 export interface IpvsSource {

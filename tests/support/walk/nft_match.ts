@@ -6,7 +6,7 @@
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import { rangeContains } from "../../../lib/net/nested_blocks.ts";
 import type { Key, KeyPart, Statement } from "./nft_rule.ts";
-import type { AnyPacket } from "./walk_steps.ts";
+import type { AnyPacket } from "./walked_packet.ts";
 
 /** A packet as a rule sees it, after the rules before. */
 export interface SeenPacket extends AnyPacket {

@@ -5,7 +5,7 @@
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import { type WalkedNftHost, type WalkedNftTable, walkNft } from "./nft_walk.ts";
-import type { PolicyWalk } from "./walk_steps.ts";
+import type { PolicyWalk } from "./walked_packet.ts";
 import type { WantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 
 type WalkOptions = Pick<WalkedNftHost, "onRule">;

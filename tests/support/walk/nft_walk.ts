@@ -1,13 +1,13 @@
 /**
- * Walks the first packet of a connection through a table of nftables, along every path that chance and
- * unknown state allow. Pure.
+ * Walks the first packet of a connection through a table of nftables, along every path that chance
+ * allows. Pure.
  *
  * @module
  */
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { keysOf, matches, memberOf, numberText, type SeenPacket } from "./nft_match.ts";
 import { type Key, parseNftRule, type Statement } from "./nft_rule.ts";
-import { type AnyPacket, WalkSteps } from "./walk_steps.ts";
+import type { AnyPacket } from "./walked_packet.ts";
 import type { WalkOutcome } from "./iptables_walk.ts";
 
 /** A table, or the part of it that a packet can meet. */
@@ -24,11 +24,8 @@ export interface WalkedNftTable {
 export interface WalkedNftHost {
   /** Whether an address is one of the node, loopback included. */
   readonly isLocal: (address: IpAddress) => boolean;
-  /**
-   * The elements that the packet path added to the map `affinity`; absent = unknown, so that the paths
-   * of a new client and of a remembered one are walked.
-   */
-  readonly affinity?: ReadonlyMap<string, string>;
+  /** The elements that the packet path added to the map `affinity`. */
+  readonly affinity: ReadonlyMap<string, string>;
   /** Called for each rule that the packet is compared with. */
   readonly onRule?: () => void;
 }
@@ -63,16 +60,7 @@ export function walkNft(
   packet: AnyPacket,
   host: WalkedNftHost,
 ): readonly NftOutcome[] {
-  const walk = new Walk(table, packet, host);
-  if (host.affinity) return walk.outcomes(host.affinity, 1);
-  const asNew = walk.outcomes(new Map(), 1);
-  const remembered = asNew.filter(({ affinity }) => affinity.size > 0);
-  if (remembered.length === 0) return asNew;
-  // Unknown state counts as an even chance.
-  return [
-    ...remembered.flatMap(({ affinity, probability }) => walk.outcomes(affinity, probability / 2)),
-    ...asNew.map((outcome) => ({ ...outcome, probability: outcome.probability / 2 })),
-  ];
+  return new Walk(table, packet, host).outcomes();
 }
 
 class Walk {
@@ -81,7 +69,6 @@ class Walk {
   readonly #host: WalkedNftHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, readonly Statement[]>();
-  readonly #steps = new WalkSteps();
   /** Base chains by hook, in the order of their priority. */
   readonly #hooks: ReadonlyMap<string, readonly { readonly chain: string }[]>;
 
@@ -96,10 +83,11 @@ class Walk {
     this.#hooks = Map.groupBy(hooks, ({ name }) => name);
   }
 
-  outcomes(affinity: ReadonlyMap<string, string>, probability: number): readonly NftOutcome[] {
+  outcomes(): readonly NftOutcome[] {
+    const { affinity } = this.#host;
     const isFromNode = this.#packet.inInterface === undefined;
     const start: State = {
-      ...{ probability, affinity, masquerade: false, mark: 0, priority: 0, path: [] },
+      ...{ probability: 1, affinity, masquerade: false, mark: 0, priority: 0, path: [] },
     };
     // The path of an accepted packet ends at a local socket. The node's own packets still pass postrouting.
     const isForNode = (state: State) =>
@@ -141,7 +129,7 @@ class Walk {
     for (const text of rules) {
       const statements = this.#parse(text);
       const next: State[] = [];
-      const rule = this.#steps.step({ object: "rule", name: chain, text: `${chain} ${text}` });
+      const rule = { object: "rule", name: chain, text: `${chain} ${text}` };
       for (const state of open) {
         this.#host.onRule?.();
         const path = [...state.path, rule];
@@ -264,7 +252,7 @@ class Walk {
     if (container === AFFINITY) return path;
     const object = value === "" ? "set element" : "map element";
     const text = value === "" ? key : `${key} : ${value}`;
-    return [...path, this.#steps.step({ object, name: container, text })];
+    return [...path, { object, name: container, text }];
   }
 
   #verdict(verdict: string, state: State, depth: number): readonly Step[] {

@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { type WalkedNftHost, type WalkedNftTable, walkNft } from "./nft_walk.ts";
-import { carriersOf, type WalkedPacket } from "./walk_steps.ts";
+import type { WalkedPacket } from "./walked_packet.ts";
 
 const PACKET: WalkedPacket = {
   source: parseIpAddress("10.0.0.9"),
@@ -139,22 +139,6 @@ Deno.test("walkNft() uses the client's entry in the affinity map", () => {
   const affinity = second?.affinity;
   assertEquals(affinity, new Map([["0x80000000 . 10.0.0.9", "0x80000001"]]));
   assertEquals(trace(STICKY, {}, { ...HOST, affinity: affinity! }), ["ACCEPT 1.00 10.0.0.2:8080"]);
-});
-
-Deno.test("walkNft() follows a new and a remembered client if that is unknown", () => {
-  const { isLocal } = HOST;
-  const half = ["ACCEPT 0.25 10.0.0.1:8080", "ACCEPT 0.25 10.0.0.2:8080"];
-  assertEquals(trace(STICKY, {}, { isLocal }), [...half, ...half]);
-  const names = carriersOf(walkNft(STICKY, PACKET, { isLocal })).map(({ object, text }) =>
-    object === "rule" ? text.slice("prerouting -100 ".length).slice(0, 27) : text.slice(-15)
-  );
-  assertEquals(names, [
-    "meta priority set 0x8000000", // a remembered client
-    DRAW.slice(0, 27),
-    CHOOSE.slice(0, 27),
-    "10.0.0.1 . 8080",
-    "10.0.0.2 . 8080",
-  ]);
 });
 
 Deno.test("walkNft() names the rules and elements that had a part in the outcome", () => {
