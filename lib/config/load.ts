@@ -9,16 +9,22 @@ import { type ConfigurationFile, readConfigurationFile } from "./configuration_f
 import { flagConfiguration, isDefaultBlock } from "./configuration.ts";
 import type { UserContext } from "./default_paths.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
-import { typedFlag } from "./flag.ts";
-import { FLAG_ROWS, type FlagValues } from "./flags.ts";
+import { typedFlag, type VerbosityPattern } from "./flag.ts";
+import { findFlag, FLAG_ROWS, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
-import { type ConfigurationNotice, overlayFlags } from "./overlay_flags.ts";
+import { givenFlags } from "./parse_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
-export type { ConfigurationNotice } from "./overlay_flags.ts";
+/** A message to log once the logger exists: a constant sentence and its fields. */
+export interface ConfigurationNotice {
+  readonly level: "info" | "warn";
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
+
 export type { RelayOptions } from "./relay_options.ts";
 
 /** The explicit configuration with its defaults. Deeply frozen. */
@@ -43,11 +49,6 @@ export interface LoadDependencies extends UserContext {
   readonly readTextFile: (path: string) => Promise<string>;
 }
 
-/** The command line. */
-interface LoadOptions {
-  readonly flags: FlagValues;
-}
-
 /**
  * Loads the configuration. With `--config`, the file applies and most of kube-proxy's flags do not,
  * as upstream; a notice names each ignored flag. Throws a {@linkcode ConfigurationError} with all
@@ -55,41 +56,79 @@ interface LoadOptions {
  */
 export async function loadConfiguration(
   dependencies: LoadDependencies,
-  { flags }: LoadOptions,
+  { flags }: { readonly flags: FlagValues },
 ): Promise<LoadedConfiguration> {
   const file = flags.config === undefined
     ? undefined
     : await readConfigurationFile(dependencies, flags.config);
-  if (file?.configuration === undefined && file) throw new ConfigurationError(file.problems);
-  const notices = fileNotices(file);
+  if (file && !file.configuration) throw new ConfigurationError(file.problems);
+  const notices: ConfigurationNotice[] = (file?.warnings ?? []).map((fields) => ({
+    level: "warn",
+    message: "Part of the configuration file is ignored",
+    fields,
+  }));
   const base = file?.configuration ?? flagConfiguration();
-  const overlaid = overlayFlags(base, { flags, hasFile: file !== undefined, notices });
-  const proxy = completeConfiguration(overlaid, serverPorts(flags));
+  const proxy = completeConfiguration(overlayFlags(base, flags, notices), flags);
   notices.push(...proxyNotices(proxy));
   const problems = [...file?.problems ?? []];
   for (const { path, message } of validateConfiguration(proxy)) {
-    const upstream = upstreamPath(path);
-    problems.push(`${sourceOf(path, { flags, file })}: ${message} (${upstream})`);
+    problems.push(`${sourceOf(path, flags, file)}: ${message} (${upstreamPath(path)})`);
   }
   const mode = parseModeRequest(proxy.mode);
-  if ("problem" in mode) problems.push(`${sourceOf("mode", { flags, file })}: ${mode.problem}`);
+  if ("problem" in mode) problems.push(`${sourceOf("mode", flags, file)}: ${mode.problem}`);
   const relay = relayOptionsOf(dependencies, { flags, problems });
-  const { kubeconfig } = proxy.clientConnection;
-  const { controlSocket } = relay;
-  const policyKubeconfig = proxy.networkPolicy.kubeconfig;
   problems.push(...validateSources(flags, {
-    kubeconfig,
-    policyKubeconfig,
+    kubeconfig: proxy.clientConnection.kubeconfig,
+    policyKubeconfig: proxy.networkPolicy.kubeconfig,
     routingKubeconfig: proxy.routing.kubeconfig,
-    controlSocket,
+    controlSocket: relay.controlSocket,
   }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
-  return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
+  // Manifests alone are a first try, on a host that needs no preparation.
+  const isTry = mode.mode === "default" && relay.manifests.length > 0;
+  return deepFreeze({ proxy, relay, mode: isTry ? "userspace" : mode.mode, notices });
 }
 
-function fileNotices(file: ConfigurationFile | undefined): ConfigurationNotice[] {
-  const message = "Part of the configuration file is ignored";
-  return (file?.warnings ?? []).map((fields) => ({ level: "warn", message, fields }));
+/** Returns the configuration with the flags that apply. With a file, most of them do not. */
+function overlayFlags(
+  base: KubeProxyConfiguration,
+  flags: FlagValues,
+  notices: ConfigurationNotice[],
+): KubeProxyConfiguration {
+  const configuration = structuredClone(base);
+  for (const name of givenFlags(flags)) {
+    const flag = findFlag(name)!;
+    const { field, alsoField, deprecated, retired, help, withConfig } = flag;
+    const isIgnored = flags.config !== undefined && withConfig === "ignored";
+    const warn = (message: string, fields: ConfigurationNotice["fields"]) =>
+      notices.push({ level: "warn", message, fields: { flag: typedFlag(flag), ...fields } });
+    if (isIgnored) {
+      const message = "Flag is ignored, since --config is given; set its field in the file";
+      warn(message, { ...(field && { field }) });
+      continue;
+    }
+    if (retired) warn("Flag has no effect", { reason: help });
+    else if (deprecated !== undefined) warn("Flag is deprecated", { reason: deprecated });
+    const value = flags[name];
+    if (field === undefined || value === "" && EMPTY_IS_ABSENT.test(field)) continue;
+    // The first pattern that matches wins, so flags come first.
+    const merged = withConfig === "merged"
+      ? [...value as readonly VerbosityPattern[], ...configuration.logging.vmodule]
+      : value;
+    for (const path of [field, ...(alsoField === undefined ? [] : [alsoField])]) {
+      setField(configuration, path.split("."), merged);
+    }
+  }
+  return configuration;
+}
+
+/** Fields that an empty flag does not change, as with upstream's types of flags. */
+const EMPTY_IS_ABSENT = /^(bindAddress|healthzBindAddress|metricsBindAddress|detectLocalMode)$/;
+
+function setField(target: object, [name, ...rest]: readonly string[], value: unknown): void {
+  const fields = target as Record<string, unknown>;
+  if (rest.length === 0) fields[name!] = value;
+  else setField(fields[name!] as object, rest, value);
 }
 
 /** The blocks that are off by default, and how their notices name them. */
@@ -124,24 +163,12 @@ function proxyNotices(configuration: KubeProxyConfiguration): ConfigurationNotic
   return notices;
 }
 
-/** kube-proxy reads its two port flags only if flags alone configure a run. */
-function serverPorts(flags: FlagValues) {
-  if (flags.config !== undefined || flags["write-config-to"] !== undefined) return {};
-  return { healthz: flags["healthz-port"], metrics: flags["metrics-port"] };
-}
-
-/** Manifests alone are a first try, on a host that needs no preparation. */
-function modeOf(request: ModeRequest, { manifests }: RelayOptions): ModeRequest {
-  return request === "default" && manifests.length > 0 ? "userspace" : request;
-}
-
-interface Sources {
-  readonly flags: FlagValues;
-  readonly file: ConfigurationFile | undefined;
-}
-
 /** Returns where a field was set: the flag, or the file with line and column. */
-function sourceOf(path: string, { flags, file }: Sources): string {
+function sourceOf(
+  path: string,
+  flags: FlagValues,
+  file: ConfigurationFile | undefined,
+): string {
   const steps = path.split(".").map((step) => /^\d+$/.test(step) ? Number(step) : step);
   const field = steps.filter((step) => typeof step === "string").join(".");
   const flag = FLAG_ROWS.find((row) =>
@@ -160,23 +187,20 @@ function deepFreeze<T>(value: T): T {
   return value;
 }
 
-/** The ports of kube-proxy's two deprecated flags; `undefined` if absent. */
-interface ServerPorts {
-  readonly healthz?: number | undefined;
-  readonly metrics?: number | undefined;
-}
-
 /**
- * Fills in defaults that depend on other fields, and replaces alternative spellings. A port of 0
- * turns the server off; upstream does so for health, and for metrics exits with an error about the
- * empty address.
+ * Fills in defaults that depend on other fields, and replaces alternative spellings. kube-proxy reads its
+ * two port flags only if flags alone configure a run. A port of 0 turns the server off; upstream does so
+ * for health, and for metrics exits with an error about the empty address.
  */
 function completeConfiguration(
   configuration: KubeProxyConfiguration,
-  { healthz, metrics }: ServerPorts,
+  flags: FlagValues,
 ): KubeProxyConfiguration {
   const { bindAddress, healthzBindAddress, metricsBindAddress, hostnameOverride } = configuration;
   const [any, loopback] = bindAddress.includes(":") ? ["::", "::1"] : ["0.0.0.0", "127.0.0.1"];
+  const isByFlags = flags.config === undefined && flags["write-config-to"] === undefined;
+  const healthz = isByFlags ? flags["healthz-port"] : undefined;
+  const metrics = isByFlags ? flags["metrics-port"] : undefined;
   return {
     ...configuration,
     // A value of blanks alone stays as it is, so that validation reports it.

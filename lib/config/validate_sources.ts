@@ -19,28 +19,24 @@ export function validateSources(
   flags: FlagValues,
   { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
-  const { manifests, master } = flags;
-  const problems = [...besideDump(flags)];
+  const { manifests, master, from } = flags;
+  const problems: string[] = [];
+  if (from === "") problems.push("--from: Expected the path of a dump, found nothing");
+  else if (from !== undefined) problems.push(...conflicts(flags, IN_DUMP));
   if (manifests?.length === 0) {
     problems.push("--manifests: Expected the path of a file or folder, found nothing");
   }
+  const taken = (flag: string, what: string, from: string, other = "manifests") =>
+    problems.push(
+      `--${flag}: Cannot take ${what} from ${from} and from ${other} at once; give one of them`,
+    );
   const other = master === undefined ? kubeconfig && `kubeconfig '${kubeconfig}'` : "--master";
-  if (manifests && other) {
-    problems.push(
-      `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
-    );
-  }
+  if (manifests && other) taken("manifests", "objects", "manifests", other);
   if (manifests && policyKubeconfig !== "") {
-    problems.push(
-      `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
-        "once; give one of them",
-    );
+    taken("policy-kubeconfig", "policies", `'${policyKubeconfig}'`);
   }
   if (manifests && routingKubeconfig !== "") {
-    problems.push(
-      `--routing-kubeconfig: Cannot take Nodes and addresses from '${routingKubeconfig}' and from ` +
-        "manifests at once; give one of them",
-    );
+    taken("routing-kubeconfig", "Nodes and addresses", `'${routingKubeconfig}'`);
   }
   const { "unix-socket-folders": folders = [] } = flags;
   // In a cluster, each author of a Service could reach the sockets of the node.
@@ -66,12 +62,6 @@ export function validateSources(
 const IN_DUMP = ["config", "proxy-mode", "hostname-override", "service-cidr"] as const;
 /** Flags for objects that `--from` excludes, except for `diff`, which compares both. */
 const OBJECTS_IN_DUMP = ["manifests", "kubeconfig", "master"] as const;
-
-function besideDump(flags: FlagValues): readonly string[] {
-  if (flags.from === undefined) return [];
-  if (flags.from === "") return ["--from: Expected the path of a dump, found nothing"];
-  return conflicts(flags, IN_DUMP);
-}
 
 /** Returns the problems of flags that name objects from more than one source, one line each. */
 export function objectSourceConflicts(flags: FlagValues): readonly string[] {
