@@ -8,12 +8,11 @@ import type { BackendMode } from "../proxy/backend.ts";
 import {
   API_VERSION,
   blocksOf,
-  type IptablesConfiguration,
+  type ConfigurationBlock,
+  isDefaultBlock,
   KIND,
   type KubeProxyConfiguration,
-  type SyncPeriods,
 } from "./configuration.ts";
-import { isDefaultBlock } from "./configuration.ts";
 import { formatDuration } from "../api/duration.ts";
 
 /**
@@ -32,64 +31,43 @@ export function encodeConfiguration(
   mode: BackendMode | "auto",
 ): EncodedConfiguration {
   const { networkPolicy, routing, ...upstream } = configuration;
-  const { ipvs, nftables, iptables, conntrack, logging } = upstream;
+  const { ipvs, nftables, iptables } = upstream;
   const blocks = blocksOf(mode);
-  return {
+  const shared = (name: ConfigurationBlock) =>
+    blocks.includes(name) ? {} : { syncPeriod: 0, minSyncPeriod: 0 };
+  return encoded({
     ...upstream,
-    ...(!isDefaultBlock(configuration, "networkPolicy") && {
-      networkPolicy: { ...networkPolicy, ...withTimes(networkPolicy, ["minSyncPeriod"]) },
-    }),
+    ...(!isDefaultBlock(configuration, "networkPolicy") && { networkPolicy }),
     ...(!isDefaultBlock(configuration, "routing") && { routing }),
     apiVersion: API_VERSION,
     kind: KIND,
     mode,
-    logging: { ...logging, ...withTimes(logging, ["flushFrequency"]) },
     iptables: {
       ...iptables,
-      ...shared(iptables, blocks.includes("iptables")),
+      ...shared("iptables"),
       // IPVS masquerades by the rules of iptables and has no such field of its own.
       masqueradeAll: blocks.some((block) => block !== "nftables") && iptables.masqueradeAll,
     },
-    ipvs: {
-      ...ipvs,
-      ...periods(ipvs, blocks.includes("ipvs")),
-      ...withTimes(ipvs, ["tcpTimeout", "tcpFinTimeout", "udpTimeout"]),
-      excludeCIDRs: listOrNull(ipvs.excludeCIDRs),
+    ipvs: { ...ipvs, ...shared("ipvs"), excludeCIDRs: listOrNull(ipvs.excludeCIDRs) },
+    nftables: {
+      ...nftables,
+      ...shared("nftables"),
+      masqueradeAll: blocks.includes("nftables") && nftables.masqueradeAll,
     },
-    nftables: { ...nftables, ...shared(nftables, blocks.includes("nftables")) },
     nodePortAddresses: listOrNull(configuration.nodePortAddresses),
-    conntrack: {
-      ...conntrack,
-      ...withTimes(conntrack, [
-        "tcpEstablishedTimeout",
-        "tcpCloseWaitTimeout",
-        "udpTimeout",
-        "udpStreamTimeout",
-      ]),
-    },
-    ...withTimes(configuration, ["configSyncPeriod"]),
-  };
+  });
 }
 
-function shared(
-  block: SyncPeriods & Pick<IptablesConfiguration, "masqueradeAll">,
-  isActive: boolean,
-) {
-  return { ...periods(block, isActive), masqueradeAll: isActive && block.masqueradeAll };
-}
+/** The fields whose numbers are times. */
+const TIME = /(?:Period|Timeout|Frequency)$/;
 
-function periods({ syncPeriod, minSyncPeriod }: SyncPeriods, isActive: boolean) {
-  return {
-    syncPeriod: formatDuration(isActive ? syncPeriod : 0),
-    minSyncPeriod: formatDuration(isActive ? minSyncPeriod : 0),
-  };
-}
-
-function withTimes<Field extends string>(
-  block: Readonly<Record<Field, number>>,
-  fields: readonly Field[],
-): Readonly<Record<string, string>> {
-  return Object.fromEntries(fields.map((field) => [field, formatDuration(block[field])]));
+function encoded(block: object): EncodedConfiguration {
+  const entries = Object.entries(block).map(([name, value]) => {
+    const isBlock = typeof value === "object" && value !== null && !Array.isArray(value);
+    const isTime = typeof value === "number" && TIME.test(name);
+    return [name, isBlock ? encoded(value) : isTime ? formatDuration(value) : value];
+  });
+  return Object.fromEntries(entries);
 }
 
 function listOrNull(list: readonly string[]): readonly string[] | null {

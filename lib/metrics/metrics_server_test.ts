@@ -6,12 +6,12 @@ import {
   type MetricsHandlerOptions,
   statuszPage,
 } from "./metrics_server.ts";
-import { createSliMetrics } from "./sli_metrics.ts";
+import { SliMetrics } from "./sli_metrics.ts";
 
 function createHandler(options: Partial<MetricsHandlerOptions> = {}) {
   const handler = createMetricsHandler({
     render: () => Promise.resolve({ contentType: "text/plain; x", body: "a 1\n" }),
-    slis: createSliMetrics({ startedAt: 0 }),
+    slis: new SliMetrics({ startedAt: 0 }),
     mode: "userspace",
     configuration: () => ({}),
     flags: undefined,
@@ -34,7 +34,7 @@ Deno.test("createMetricsHandler() compresses a scrape on request, and no other p
   const handler = createMetricsHandler({
     ...{ mode: "userspace", flags: undefined, status: undefined, setVerbosity: undefined },
     render: () => Promise.resolve({ contentType: "text/plain", body: "a 1\n" }),
-    slis: createSliMetrics({ startedAt: 0 }),
+    slis: new SliMetrics({ startedAt: 0 }),
     configuration: () => ({}),
   });
   const encodings: Record<string, string | null> = {};

@@ -1,15 +1,15 @@
 import { assert, assertEquals } from "@std/assert";
-import { createSliMetrics } from "./sli_metrics.ts";
+import { SliMetrics } from "./sli_metrics.ts";
 
 const PING = { name: "ping", type: "healthz" };
 
-async function samples(slis: ReturnType<typeof createSliMetrics>): Promise<readonly string[]> {
+async function samples(slis: SliMetrics): Promise<readonly string[]> {
   const { body } = await slis.render();
   return body.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
 }
 
-Deno.test("createSliMetrics() counts checks and keeps the last result", async () => {
-  const slis = createSliMetrics({ startedAt: 1_500 });
+Deno.test("SliMetrics counts checks and keeps the last result", async () => {
+  const slis = new SliMetrics({ startedAt: 1_500 });
   slis.checked(PING, "success");
   slis.checked(PING, "error");
   assertEquals(await samples(slis), [
@@ -20,8 +20,8 @@ Deno.test("createSliMetrics() counts checks and keeps the last result", async ()
   ]);
 });
 
-Deno.test("createSliMetrics() shows no check before one was made, and none after reset()", async () => {
-  const slis = createSliMetrics({ startedAt: 0 });
+Deno.test("SliMetrics shows no check before one was made, and none after reset()", async () => {
+  const slis = new SliMetrics({ startedAt: 0 });
   const fresh = await samples(slis);
   assertEquals(fresh, ["process_start_time_seconds 0"]);
   slis.checked(PING, "success");

@@ -14,20 +14,6 @@ interface ServiceManagerEnvironment {
   readonly watchdogPid?: string;
 }
 
-/** Notifies the service manager. Never throws: kube-relay works without systemd too. */
-export interface ServiceNotifier extends Disposable {
-  /** Milliseconds between two watchdog messages; `undefined` = no watchdog. */
-  readonly watchdogMs: number | undefined;
-  /** Reports that the service is ready. */
-  ready(): Promise<void>;
-  /** One line for `systemctl status`. */
-  status(text: string): Promise<void>;
-  /** Sends a watchdog message. */
-  feedWatchdog(): Promise<void>;
-  /** Reports that the service is about to stop. */
-  stopping(): Promise<void>;
-}
-
 interface ServiceNotifierOptions {
   readonly environment: ServiceManagerEnvironment;
   readonly pid: number;
@@ -36,16 +22,6 @@ interface ServiceNotifierOptions {
   /** Called once if messages cannot be sent. */
   readonly onError: (error: unknown) => void;
 }
-
-/** A notifier for a process that systemd did not start. */
-const SILENT: ServiceNotifier = {
-  watchdogMs: undefined,
-  ready: () => Promise.resolve(),
-  status: () => Promise.resolve(),
-  feedWatchdog: () => Promise.resolve(),
-  stopping: () => Promise.resolve(),
-  [Symbol.dispose]() {},
-};
 
 /**
  * Returns half of systemd's watchdog time, as sd_watchdog_enabled(3) recommends; `undefined` = off.
@@ -61,47 +37,45 @@ export function watchdogPeriodMs(
   return Number.isFinite(usec) && usec > 0 ? usec / 2000 : undefined;
 }
 
-/** Creates the notifier of this process. */
-export function createServiceNotifier(options: ServiceNotifierOptions): ServiceNotifier {
-  const { environment, pid } = options;
-  const { notifySocket } = environment;
-  if (!notifySocket || !/^[/@]/.test(notifySocket)) return SILENT;
-  return new SystemdNotifier(options, {
-    target: notifySocket.startsWith("@") ? `\0${notifySocket.slice(1)}` : notifySocket,
-    watchdogMs: watchdogPeriodMs(environment, pid),
-  });
-}
-
-class SystemdNotifier implements ServiceNotifier {
+/**
+ * Notifies the service manager; sends nothing if systemd did not start this process. Never throws:
+ * kube-relay works without systemd too.
+ */
+export class ServiceNotifier implements Disposable {
+  /** Milliseconds between two watchdog messages; `undefined` = no watchdog. */
   readonly watchdogMs: number | undefined;
   readonly #options: ServiceNotifierOptions;
+  /** Empty without systemd. */
   readonly #target: string;
   #socket: Deno.DatagramConn | undefined;
   /** The message that is being sent. */
   #sending: Promise<void> = Promise.resolve();
   #failed = false;
 
-  constructor(
-    options: ServiceNotifierOptions,
-    { target, watchdogMs }: { readonly target: string; readonly watchdogMs: number | undefined },
-  ) {
+  constructor(options: ServiceNotifierOptions) {
+    const { environment, pid } = options;
+    const { notifySocket = "" } = environment;
     this.#options = options;
-    this.#target = target;
-    this.watchdogMs = watchdogMs;
+    this.#target = /^[/@]/.test(notifySocket) ? notifySocket.replace(/^@/, "\0") : "";
+    if (this.#target !== "") this.watchdogMs = watchdogPeriodMs(environment, pid);
   }
 
+  /** Reports that the service is ready. */
   ready(): Promise<void> {
     return this.#send("READY=1");
   }
 
+  /** One line for `systemctl status`. */
   status(text: string): Promise<void> {
     return this.#send(`STATUS=${text.replaceAll("\n", " ")}`);
   }
 
+  /** Sends a watchdog message. */
   feedWatchdog(): Promise<void> {
     return this.#send("WATCHDOG=1");
   }
 
+  /** Reports that the service is about to stop. */
   stopping(): Promise<void> {
     return this.#send("STOPPING=1");
   }
@@ -113,6 +87,7 @@ class SystemdNotifier implements ServiceNotifier {
 
   /** Sequential: Deno refuses a second send on a Unix socket while one is running. */
   #send(message: string): Promise<void> {
+    if (this.#target === "") return Promise.resolve();
     this.#sending = this.#sending.then(() => this.#deliver(message));
     return this.#sending;
   }

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { createServiceNotifier, watchdogPeriodMs } from "./sd_notify.ts";
+import { ServiceNotifier, watchdogPeriodMs } from "./sd_notify.ts";
 
 async function withManager(
   run: (
@@ -21,10 +21,10 @@ async function withManager(
   }
 }
 
-Deno.test("createServiceNotifier() sends systemd's messages and removes its socket", async () => {
+Deno.test("ServiceNotifier sends systemd's messages and removes its socket", async () => {
   await withManager(async ({ path, folder, receive }) => {
     {
-      using notifier = createServiceNotifier({
+      using notifier = new ServiceNotifier({
         environment: { notifySocket: path, watchdogUsec: "60000000", watchdogPid: "7" },
         pid: 7,
         folder,
@@ -49,9 +49,9 @@ Deno.test("createServiceNotifier() sends systemd's messages and removes its sock
   });
 });
 
-Deno.test("createServiceNotifier() sends messages in order that are given at once", async () => {
+Deno.test("ServiceNotifier sends messages in order that are given at once", async () => {
   await withManager(async ({ path, folder, receive }) => {
-    using notifier = createServiceNotifier({
+    using notifier = new ServiceNotifier({
       environment: { notifySocket: path },
       pid: 7,
       folder,
@@ -69,7 +69,7 @@ Deno.test("createServiceNotifier() sends messages in order that are given at onc
   });
 });
 
-Deno.test("createServiceNotifier() leaves no name in the folder that another program could take or remove", async () => {
+Deno.test("ServiceNotifier leaves no name in the folder that another program could take or remove", async () => {
   await withManager(async ({ path, folder, receive }) => {
     const options = {
       environment: { notifySocket: path },
@@ -79,8 +79,8 @@ Deno.test("createServiceNotifier() leaves no name in the folder that another pro
         throw error;
       },
     };
-    using notifier = createServiceNotifier(options);
-    using sameProcessId = createServiceNotifier(options);
+    using notifier = new ServiceNotifier(options);
+    using sameProcessId = new ServiceNotifier(options);
     for (const text of ["one", "two"]) {
       await notifier.status(text);
       await sameProcessId.status(text);
@@ -91,8 +91,8 @@ Deno.test("createServiceNotifier() leaves no name in the folder that another pro
   });
 });
 
-Deno.test("createServiceNotifier() sends nothing without systemd", async () => {
-  using notifier = createServiceNotifier({
+Deno.test("ServiceNotifier sends nothing without systemd", async () => {
+  using notifier = new ServiceNotifier({
     environment: {},
     pid: 7,
     folder: "/nonexistent",
@@ -104,11 +104,11 @@ Deno.test("createServiceNotifier() sends nothing without systemd", async () => {
   assertEquals(notifier.watchdogMs, undefined);
 });
 
-Deno.test("createServiceNotifier() reports a removed socket once and continues", async () => {
+Deno.test("ServiceNotifier reports a removed socket once and continues", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const errors: unknown[] = [];
-    using notifier = createServiceNotifier({
+    using notifier = new ServiceNotifier({
       environment: { notifySocket: `${folder}/gone.sock` },
       pid: 7,
       folder,

@@ -7,7 +7,7 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
-import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
+import { ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller } from "../../controller/controller.ts";
 import type { ControllerName, LoopId } from "../../controller/loop_id.ts";
 import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
@@ -44,7 +44,7 @@ export class ServiceManager implements Disposable, SyncListener {
   constructor(dependencies: ServiceManagerDependencies, { folder }: { readonly folder: string }) {
     const { process, logger } = dependencies;
     this.#dependencies = dependencies;
-    this.#notifier = createServiceNotifier({
+    this.#notifier = new ServiceNotifier({
       environment: environmentOf(process.env),
       pid: process.pid,
       folder,
@@ -133,7 +133,7 @@ export class ServiceManager implements Disposable, SyncListener {
 
 function environmentOf(
   env: (name: string) => string | undefined,
-): Parameters<typeof createServiceNotifier>[0]["environment"] {
+): ConstructorParameters<typeof ServiceNotifier>[0]["environment"] {
   const [notifySocket, watchdogUsec, watchdogPid] = [
     env("NOTIFY_SOCKET"),
     env("WATCHDOG_USEC"),

@@ -14,7 +14,7 @@ import { messageOf } from "../../log/message_of.ts";
 import { createMetricsHandler } from "../../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { MetricsAnswer } from "../../metrics/scrape.ts";
-import { createSliMetrics } from "../../metrics/sli_metrics.ts";
+import { SliMetrics } from "../../metrics/sli_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { HttpHandler } from "../../os/http_connection.ts";
 import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
@@ -140,7 +140,7 @@ function metricsHandler(
       await gather();
       return await renderMetrics(metrics);
     },
-    slis: createSliMetrics({ startedAt }),
+    slis: new SliMetrics({ startedAt }),
     configuration: () => encodeConfiguration(current.proxy, mode),
     flags: featureEnabled(proxy, "ComponentFlagz")
       ? () => effectiveFlagTexts({ flags, configuration: { ...configuration, ...current } })
