@@ -10,7 +10,7 @@ import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { UnixConnection } from "../../lib/os/network.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import { CONFIGURATION_ID, quoted, SECRETS_ID } from "./bird_text.ts";
+import { CONFIGURATION_ID, SECRETS_ID } from "./bird_text.ts";
 
 /** A line of a reply. */
 export interface BirdLine {
@@ -41,23 +41,16 @@ export type BirdErrorKind =
 export class BirdError extends Error {
   override name = "BirdError";
   readonly kind: BirdErrorKind;
-  /** BIRD's code, if it answered. */
-  readonly code?: number;
   /** BIRD's own words, e.g. `bird.conf:12:3 syntax error`; for other errors the message. */
   readonly reason: string;
+  /** BIRD's code, if it answered. */
+  readonly code: number | undefined;
 
-  constructor(
-    command: string,
-    { code, kind, reason, ...options }: ErrorOptions & {
-      readonly code?: number;
-      readonly kind: BirdErrorKind;
-      readonly reason: string;
-    },
-  ) {
-    super(`Cannot run '${command}' in BIRD: ${reason}`, options);
+  constructor(command: string, kind: BirdErrorKind, reason: string, code?: number) {
+    super(`Cannot run '${command}' in BIRD: ${reason}`);
     this.kind = kind;
     this.reason = reason;
-    if (code !== undefined) this.code = code;
+    this.code = code;
   }
 }
 
@@ -76,7 +69,7 @@ export interface BirdControlDependencies {
 }
 
 /** The settings of the client. */
-export interface BirdControlOptions {
+interface BirdControlOptions {
   /** The path of BIRD's control socket. */
   readonly socket: string;
   /** Longest time of a command. BIRD answers between its other work. @default {10000} */
@@ -108,21 +101,6 @@ export class BirdControl {
     return this.#turns.run(() => this.#run(command));
   }
 
-  /** Has BIRD read a file without applying it. Throws a BirdError with the file, line and column. */
-  async check(file: string): Promise<void> {
-    await this.run(`configure check ${quoted(file)}`);
-  }
-
-  /** Has BIRD apply its configuration file. Sessions whose settings stay the same go on. */
-  async configure(): Promise<void> {
-    await this.run("configure");
-  }
-
-  /** Has BIRD return to the configuration before the last {@linkcode configure}. */
-  async undo(): Promise<void> {
-    await this.run("configure undo");
-  }
-
   /** Identifies the configuration that BIRD runs with. */
   async configurationInForce(): Promise<ConfigurationInForce> {
     const id = await this.#constant(CONFIGURATION_ID);
@@ -139,31 +117,34 @@ export class BirdControl {
   }
 
   async #run(command: string): Promise<readonly BirdLine[]> {
-    const { clock, connect } = this.#dependencies;
     const { longestReply, socket, timeoutMs } = this.#options;
     let connection: UnixConnection | undefined;
     let isOver = false;
     const late = Promise.withResolvers<never>();
-    const timer = clock.setTimer(timeoutMs, () => {
+    const timer = this.#dependencies.clock.setTimer(timeoutMs, () => {
       const reason = `no answer on ${socket} within ${timeoutMs} ms`;
-      late.reject(new BirdError(command, { kind: "timeout", reason }));
+      late.reject(new BirdError(command, "timeout", reason));
     });
     const talk = async () => {
-      connection = await connect(socket).catch((cause) => {
-        throw new BirdError(command, { kind: "down", reason: downReason(socket, cause), cause });
-      });
+      connection = await this.#dependencies.connect(socket);
       if (isOver) connection.close();
-      const reader = new ReplyReader(connection, { command, longestReply, socket });
+      const lines = linesOf(connection, longestReply);
       // The greeting.
-      await reader.next();
-      await writeAll(connection, `${command}\n`).catch((cause) => {
-        throw new BirdError(command, { kind: "down", reason: downReason(socket, cause), cause });
-      });
-      return await reader.next();
+      await readReply(lines);
+      let rest: Uint8Array = new TextEncoder().encode(`${command}\n`);
+      while (rest.length > 0) rest = rest.subarray(await connection.write(rest));
+      return await readReply(lines);
     };
     const talking = talk();
     try {
-      return throwErrors(command, await Promise.race([talking, late.promise]));
+      const reply = await Promise.race([talking, late.promise]);
+      const { code = 0, text = "" } = reply.at(-1) ?? {};
+      if (code < 8000) return reply;
+      throw new BirdError(command, ERROR_KINDS[code] ?? "failed", text, code);
+    } catch (error) {
+      if (error instanceof BirdError) throw error;
+      if (error instanceof RangeError) throw new BirdError(command, "unreadable", error.message);
+      throw new BirdError(command, "down", downReason(socket, error));
     } finally {
       timer.cancel();
       isOver = true;
@@ -174,104 +155,52 @@ export class BirdControl {
   }
 }
 
-function throwErrors(command: string, lines: readonly BirdLine[]): readonly BirdLine[] {
-  const { code = 0, text: reason = "" } = lines.at(-1) ?? {};
-  if (code < 8000) return lines;
-  throw new BirdError(command, { code, kind: ERROR_KINDS[code] ?? "failed", reason });
-}
-
 function downReason(socket: string, cause: unknown): string {
+  if (cause instanceof Deno.errors.UnexpectedEof) return `BIRD closed the connection on ${socket}`;
   const known = cause instanceof Deno.errors.NotFound || cause instanceof Deno.errors.BrokenPipe ||
     cause instanceof Deno.errors.ConnectionRefused || cause instanceof Deno.errors.ConnectionReset;
   return known ? `BIRD does not run or does not listen on ${socket}` : messageOf(cause);
-}
-
-async function writeAll(connection: UnixConnection, text: string): Promise<void> {
-  let rest: Uint8Array = new TextEncoder().encode(text);
-  while (rest.length > 0) rest = rest.subarray(await connection.write(rest));
 }
 
 const CHUNK_BYTES = 64 * 1024;
 /** BIRD's own lines are shorter. The time to find the end of a line grows with its square. */
 const LONGEST_LINE = 1024 * 1024;
 
-/** Bounds of a reply, and words for its errors. */
-interface ReplyOptions {
-  readonly command: string;
-  readonly longestReply: number;
-  readonly socket: string;
+/** Throws a RangeError for what is no answer of BIRD, or too long. */
+async function* linesOf(connection: UnixConnection, longest: number): AsyncGenerator<string, void> {
+  const buffer = new Uint8Array(CHUNK_BYTES);
+  const decoder = new TextDecoder();
+  let [length, rest] = [0, ""];
+  for (;;) {
+    const count = await connection.read(buffer);
+    if (count === null) throw new Deno.errors.UnexpectedEof();
+    length += count;
+    if (length > longest) throw new RangeError(`the answer has more than ${longest} bytes`);
+    const text = decoder.decode(buffer.subarray(0, count), { stream: true });
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    if (rest.length > LONGEST_LINE) {
+      throw new RangeError(`a line of the answer has more than ${LONGEST_LINE} characters`);
+    }
+    yield* lines;
+  }
 }
 
-/** Reads replies from one connection. */
-class ReplyReader {
-  readonly #connection: UnixConnection;
-  readonly #options: ReplyOptions;
-  readonly #buffer = new Uint8Array(CHUNK_BYTES);
-  readonly #decoder = new TextDecoder();
-  #pending: readonly string[] = [];
-  /** Index of the next line in `#pending`. */
-  #position = 0;
-  #rest = "";
-  #length = 0;
-
-  constructor(connection: UnixConnection, options: ReplyOptions) {
-    this.#connection = connection;
-    this.#options = options;
-  }
-
-  /** Returns the lines of the next reply. */
-  async next(): Promise<readonly BirdLine[]> {
-    const lines: BirdLine[] = [];
-    let code = 0;
-    for (;;) {
-      const line = await this.#nextLine();
-      // Log messages that BIRD prints in between.
-      if (line.startsWith("+")) continue;
-      if (line.startsWith(" ")) {
-        lines.push({ code, text: line.slice(1) });
-        continue;
-      }
-      const [, digits, separator, text = ""] = /^(\d{4})([ -])(.*)$/s.exec(line) ?? [];
-      if (digits === undefined) {
-        throw this.#failure("unreadable", `unexpected answer '${line.slice(0, 100)}'`);
-      }
-      code = Number(digits);
-      lines.push({ code, text });
-      if (separator === " ") return lines;
+async function readReply(lines: AsyncGenerator<string, void>): Promise<readonly BirdLine[]> {
+  const reply: BirdLine[] = [];
+  let code = 0;
+  for (;;) {
+    const line = (await lines.next()).value ?? "";
+    // Log messages that BIRD prints in between.
+    if (line.startsWith("+")) continue;
+    if (line.startsWith(" ")) {
+      reply.push({ code, text: line.slice(1) });
+      continue;
     }
-  }
-
-  async #nextLine(): Promise<string> {
-    for (;;) {
-      const line = this.#pending[this.#position++];
-      if (line !== undefined) return line;
-      const count = await this.#connection.read(this.#buffer).catch((cause) => {
-        throw this.#failure("down", downReason(this.#options.socket, cause));
-      });
-      if (count === null) {
-        throw this.#failure("down", `BIRD closed the connection on ${this.#options.socket}`);
-      }
-      this.#length += count;
-      if (this.#length > this.#options.longestReply) {
-        throw this.#failure(
-          "unreadable",
-          `the answer has more than ${this.#options.longestReply} bytes`,
-        );
-      }
-      const text = this.#rest +
-        this.#decoder.decode(this.#buffer.subarray(0, count), { stream: true });
-      const lines = text.split("\n");
-      this.#rest = lines.pop() ?? "";
-      if (this.#rest.length > LONGEST_LINE) {
-        const reason = `a line of the answer has more than ${LONGEST_LINE} characters`;
-        throw this.#failure("unreadable", reason);
-      }
-      this.#pending = lines;
-      this.#position = 0;
-    }
-  }
-
-  #failure(kind: BirdErrorKind, reason: string): BirdError {
-    return new BirdError(this.#options.command, { kind, reason });
+    const [, digits, separator, text = ""] = /^(\d{4})([ -])(.*)$/s.exec(line) ?? [];
+    if (digits === undefined) throw new RangeError(`unexpected answer '${line.slice(0, 100)}'`);
+    code = Number(digits);
+    reply.push({ code, text });
+    if (separator === " ") return reply;
   }
 }

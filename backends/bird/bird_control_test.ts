@@ -161,11 +161,6 @@ Deno.test("BirdControl.configurationInForce() tells a foreign BIRD by the missin
   });
 });
 
-Deno.test("BirdControl.check() refuses a path that would end the quotes", async () => {
-  const control = controlOf([GREETING, "0020 Configuration OK\n"]);
-  await assertRejects(() => control.check('/a"\nconfigure "/etc/x'), RangeError, "double quote");
-});
-
 Deno.test("BirdControl.run() gives up on a line without an end long before the limit of a reply", async () => {
   let read = 0;
   const connect = () =>

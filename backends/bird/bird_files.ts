@@ -17,40 +17,30 @@ const LONGEST_PASSWORD_FILE = 4_096;
 /** The kernel's limit for a key of TCP-MD5. */
 const LONGEST_PASSWORD = 80;
 
-/** A file that kube-relay owns. */
-export class OwnFile {
-  readonly path: string;
-
-  constructor(path: string) {
-    this.path = path;
+/**
+ * Returns the text of a file, or `undefined` if there is none. Throws an Error if another program or
+ * the administrator wrote it.
+ */
+export async function readOwnFile(path: string): Promise<string | undefined> {
+  let text: string;
+  try {
+    text = await readTextUpTo(path, LONGEST_CONFIGURATION, { onlyFiles: true });
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw new Error(`Cannot read ${path}: ${messageOf(error)}`, { cause: error });
   }
+  if (text.startsWith(`${OWNER_LINE}\n`)) return text;
+  throw new Error(
+    `Cannot use ${path} for BIRD: kube-relay did not write it. ` +
+      "Remove it, or choose another path.",
+  );
+}
 
-  /**
-   * Returns the text, or `undefined` if there is no such file. Throws an Error if another program or
-   * the administrator wrote it.
-   */
-  async read(): Promise<string | undefined> {
-    let text: string;
-    try {
-      text = await readTextUpTo(this.path, LONGEST_CONFIGURATION, { onlyFiles: true });
-    } catch (error) {
-      if (error instanceof Deno.errors.NotFound) return undefined;
-      throw new Error(`Cannot read ${this.path}: ${messageOf(error)}`, { cause: error });
-    }
-    if (text.startsWith(`${OWNER_LINE}\n`)) return text;
-    throw new Error(
-      `Cannot use ${this.path} for BIRD: kube-relay did not write it. ` +
-        "Remove it, or choose another path.",
-    );
-  }
-
-  /** Replaces the text at once, mode 0600; `undefined` removes the file. */
-  async write(text: string | undefined): Promise<void> {
-    if (text === undefined) return await removeFile(this.path);
-    const folder = this.path.slice(0, this.path.lastIndexOf("/")) || "/";
-    await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
-    await writeFile(this.path, "private", text);
-  }
+/** Replaces a text at once, mode 0600; `undefined` removes the file. */
+export async function writeOwnFile(path: string, text: string | undefined): Promise<void> {
+  if (text === undefined) return await removeFile(path);
+  await Deno.mkdir(path.slice(0, path.lastIndexOf("/")) || "/", { recursive: true, mode: 0o700 });
+  await writeFile(path, "private", text);
 }
 
 /** The passwords of a plan's peers, as the text of the file that BIRD includes. */
@@ -64,8 +54,9 @@ export interface Secrets {
 
 /** Reads the password files of peers. `former` is the text of the secrets file. */
 export async function readSecrets(
-  { random }: { readonly random: () => number },
-  { former, peers }: { readonly former: string | undefined; readonly peers: readonly BgpPeer[] },
+  random: () => number,
+  former: string | undefined,
+  peers: readonly BgpPeer[],
 ): Promise<Secrets> {
   const leftOut = new Map<string, string>();
   const lines: string[] = [];

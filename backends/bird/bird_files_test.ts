@@ -2,21 +2,21 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { bgpPeer } from "../../tests/support/builders/bgp_plans.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { OWNER_LINE } from "./bird_config.ts";
-import { OwnFile, readSecrets } from "./bird_files.ts";
+import { readOwnFile, readSecrets, writeOwnFile } from "./bird_files.ts";
 
-Deno.test("OwnFile.read() refuses a file that kube-relay did not write", () =>
+Deno.test("readOwnFile() refuses a file that kube-relay did not write", () =>
   withFolder(async (folder) => {
-    const file = new OwnFile(`${folder}/new/bird.conf`);
-    assertEquals(await file.read(), undefined);
-    await file.write(`${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
-    assertEquals(await file.read(), `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
-    assertEquals((await Deno.stat(file.path)).mode! & 0o777, 0o600);
+    const file = `${folder}/new/bird.conf`;
+    assertEquals(await readOwnFile(file), undefined);
+    await writeOwnFile(file, `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
+    assertEquals(await readOwnFile(file), `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
+    assertEquals((await Deno.stat(file)).mode! & 0o777, 0o600);
     for (const text of ["", "router id 192.0.2.1;\n", ` ${OWNER_LINE}\n`, OWNER_LINE]) {
-      await Deno.writeTextFile(file.path, text);
-      await assertRejects(() => file.read(), Error, "kube-relay did not write it");
+      await Deno.writeTextFile(file, text);
+      await assertRejects(() => readOwnFile(file), Error, "kube-relay did not write it");
     }
-    await file.write(undefined);
-    assertEquals(await file.read(), undefined);
+    await writeOwnFile(file, undefined);
+    assertEquals(await readOwnFile(file), undefined);
   }));
 
 /** Password files that cannot be used, and why. */
@@ -40,7 +40,7 @@ for (const [content, reason] of WRONG) {
         bgpPeer("a", "192.0.2.2", { passwordFile: good }),
         bgpPeer("b", "192.0.2.3", { passwordFile: wrong }),
       ];
-      const { leftOut, text } = await readSecrets(Math, { former: undefined, peers });
+      const { leftOut, text } = await readSecrets(Math.random, undefined, peers);
       assertEquals([...leftOut], [[
         "b",
         `Cannot use password file '${wrong}' of peer b: ${reason}`,
@@ -56,14 +56,14 @@ Deno.test("readSecrets() gives a new ID only to new passwords", () =>
     let number = 0;
     const random = () => ++number / 1000;
     await Deno.writeTextFile(passwordFile, "one");
-    const first = await readSecrets({ random }, { former: undefined, peers });
-    const same = await readSecrets({ random }, { former: first.text, peers });
+    const first = await readSecrets(random, undefined, peers);
+    const same = await readSecrets(random, first.text, peers);
     assertEquals(same, first);
     await Deno.writeTextFile(passwordFile, "two");
-    const second = await readSecrets({ random }, { former: first.text, peers });
+    const second = await readSecrets(random, first.text, peers);
     assert(second.id !== first.id);
     // Also if a former password comes back.
     await Deno.writeTextFile(passwordFile, "one");
-    const third = await readSecrets({ random }, { former: second.text, peers });
+    const third = await readSecrets(random, second.text, peers);
     assert(third.id !== first.id && third.id !== second.id);
   }));

@@ -8,34 +8,22 @@ import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../lib/contro
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { connectUnix } from "../../lib/os/network.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import { removeFile } from "../../lib/os/write_file.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import { type BgpItem, birdConfig } from "./bird_config.ts";
 import { BirdControl, type BirdControlDependencies } from "./bird_control.ts";
+import { readOwnFile } from "./bird_files.ts";
 import { type BgpSession, describeSession } from "./bird_status.ts";
-import { type BirdPaths, BirdWriter } from "./bird_writer.ts";
-import { cleanUpBird } from "./cleanup.ts";
-import { type BgpDifference, compareBird, readSentPrefixes, type SentPrefixes } from "./compare.ts";
-
-/** The edges of the data plane. */
-export interface BirdDependencies extends DataPlaneEdges {
-  /** @default {the machine's Unix sockets} */
-  readonly connect?: BirdControlDependencies["connect"];
-}
-
-/** The settings of the data plane. */
-export interface BirdOptions {
-  readonly paths: BirdPaths;
-  /** Time between two looks for a BIRD that was restarted or changed, milliseconds. @default {5000} */
-  readonly pauseMs?: number;
-  /** @default {that of BirdControl} */
-  readonly timeoutMs?: number;
-}
+import { type BirdPaths, BirdTarget, candidateOf, ForeignBirdError } from "./target.ts";
 
 /** A session, with its description for users. */
 export interface DescribedSession extends BgpSession {
@@ -57,28 +45,36 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
   readonly pauseMs: number;
   readonly #clock: Clock;
   readonly #commands: CommandRunner;
-  readonly #control: BirdControl;
   readonly #drift: DriftWatch;
   readonly #logger: Logger;
   readonly #paths: BirdPaths;
+  readonly #target: BirdTarget;
   readonly #turns = new OneAtATime();
-  readonly #writer: BirdWriter;
   #plan: BgpPlan | undefined;
   #isKnown = false;
   #pendingSyncs = 0;
   /** Shared by all reports. */
   #reading: Promise<readonly BgpSession[]> | undefined;
 
-  constructor(dependencies: BirdDependencies, { paths, pauseMs = 5_000, timeoutMs }: BirdOptions) {
+  constructor(
+    dependencies: DataPlaneEdges & {
+      /** @default {the machine's Unix sockets} */
+      readonly connect?: BirdControlDependencies["connect"];
+    },
+    { paths, pauseMs = 5_000 }: {
+      readonly paths: BirdPaths;
+      /** Time between two looks for a BIRD that was restarted or changed. @default {5000} */
+      readonly pauseMs?: number;
+    },
+  ) {
     const { clock, commands, connect = connectUnix, logger, random } = dependencies;
     this.pauseMs = pauseMs;
     this.#clock = clock;
     this.#commands = commands;
     this.#logger = logger.with({ component: "bird" });
     this.#paths = paths;
-    const socket = { socket: paths.socket, ...(timeoutMs !== undefined && { timeoutMs }) };
-    this.#control = new BirdControl({ clock, connect }, socket);
-    this.#writer = new BirdWriter({ clock, control: this.#control, random }, paths);
+    const control = new BirdControl({ clock, connect }, { socket: paths.socket });
+    this.#target = new BirdTarget({ clock, random }, control, paths);
     const schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });
     const watched = { clock, logger, schedule, subject: this, turns: this.#turns };
     this.#drift = new DriftWatch(watched, DRIFT_TEXTS);
@@ -100,7 +96,7 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
         this.#plan = plan;
         this.#isKnown = false;
         this.#drift.start();
-        const report = await this.#writer.apply(plan);
+        const report = await this.#target.apply(plan);
         this.#isKnown = true;
         // The configuration is one text, which is always compared as a whole.
         return { full: true, ...report };
@@ -112,64 +108,40 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
     }
   }
 
-  /** Removes everything that any run added, or only reports it. */
-  async cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
-    if (!dryRun) await this.#drift.stop();
-    const dependencies = { commands: this.#commands, writer: this.#writer };
-    return await this.#turns.run(() => cleanUpBird(dependencies, { dryRun, paths: this.#paths }));
-  }
-
-  /** Sessions are BIRD's: they go on whether this process does or not. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#drift.stop();
-  }
-
   /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
   *render(plan: BgpPlan): Iterable<string> {
     yield birdConfig(plan, { secretsFile: this.#paths.secretsFile }).text;
   }
 
   /** How BIRD differs from a plan. Changes nothing. */
-  compare(plan: BgpPlan): Promise<readonly BgpDifference[]> {
-    return this.#turns.run(async () => {
-      const state = await this.#writer.look(plan);
-      const sent = await readSentPrefixes(this.#control, state.sessions);
-      return compareBird(plan, { sent, state });
-    });
+  compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
+    return this.#turns.run(() => this.#target.compare(plan));
   }
 
   /** The sessions of the peers of a plan. Rejects if BIRD does not run. */
   async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
-    const sessions = await this.#readSessions();
-    return plan.peers.flatMap((peer) => {
-      const session = sessions.find((one) => one.peer === peer.name);
-      return session ? [{ ...session, description: describeSession(session, peer) }] : [];
-    });
-  }
-
-  async #readSessions(): Promise<readonly BgpSession[]> {
-    const reading = this.#reading ??= this.#writer.sessions().finally(() => {
+    const reading = this.#reading ??= this.#target.sessions().finally(() => {
       this.#reading = undefined;
     });
     const late = Promise.withResolvers<never>();
     const timer = this.#clock.setTimer(REPORT_MS, () => {
       late.reject(new Error(`BIRD has not answered within ${REPORT_MS / 1000} s`));
     });
-    try {
-      return await Promise.race([reading, late.promise]);
-    } finally {
-      timer.cancel();
-    }
+    const sessions = await Promise.race([reading, late.promise]).finally(() => timer.cancel());
+    return plan.peers.flatMap((peer) => {
+      const session = sessions.find((one) => one.peer === peer.name);
+      return session ? [{ ...session, description: describeSession(session, peer) }] : [];
+    });
   }
 
   /** The prefixes that peers are sent now. Rejects if BIRD does not run. */
-  async sentPrefixes(): Promise<SentPrefixes> {
-    return await readSentPrefixes(this.#control, await this.#writer.sessions());
+  async sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+    return await this.#target.sentPrefixes(await this.#target.sessions());
   }
 
   /** For the watch. A BIRD that does not run reads the file when it starts. */
   async look(): Promise<LogFields | undefined> {
-    const changed = await this.#turns.run(() => this.#writer.lookForChange());
+    const changed = await this.#turns.run(() => this.#target.lookForChange());
     return this.isPending ? undefined : changed;
   }
 
@@ -178,9 +150,56 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
     const plan = this.#plan;
     if (plan !== undefined) {
       // Of what `look()` does not notice, such as a changed password file.
-      const { operations } = await this.#writer.apply(plan);
+      const { operations } = await this.#target.apply(plan);
       if (Object.keys(operations).length > 0) this.#logger.info("Reconfigured BIRD", operations);
     }
     return { counts: {}, fields: {} };
+  }
+
+  /** Removes everything that any run added, or only reports it. */
+  async cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
+    if (!dryRun) await this.#drift.stop();
+    return await this.#turns.run(async () => {
+      const run = new RemovalRun({ commands: this.#commands }, { dryRun });
+      await this.#cleanUp(run).catch((error) => run.fail(messageOf(error)));
+      return run.report();
+    });
+  }
+
+  /** Sessions are BIRD's: they go on whether this process does or not. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#drift.stop();
+  }
+
+  /** Works without a plan, from the files of an earlier run. */
+  async #cleanUp(run: RemovalRun): Promise<void> {
+    const { file, secretsFile, socket } = this.#paths;
+    const text = await readOwnFile(file);
+    if (text === undefined) return;
+    const value = (pattern: RegExp) => pattern.exec(text)?.[1] ?? "";
+    const table = Number(value(/^ {2}kernel table (\d+);$/m));
+    const metric = Number(value(/^ {2}metric (\d+);$/m));
+    if (!run.dryRun) {
+      const none = { mesh: [], external: [], refused: [], defaultRoute: false, limitPerPeer: 1 };
+      const routerId = parseIpAddress(value(/^router id (\S+);$/m));
+      const imports = { ...none, table, metric };
+      // BIRD would write its routes again, and would go on announcing.
+      await this.#target.empty({ routerId, localAs: 1, peers: [], announced: [], imports })
+        .catch((error) => {
+          if (!(error instanceof ForeignBirdError)) throw error;
+          run.keep(`the BIRD on ${socket}: kube-relay did not write its configuration`);
+        });
+    }
+    // BIRD marks its routes, and ours have a metric of their own. A running BIRD has removed them.
+    const ours = ["table", `${table}`, "proto", "bird", "metric", `${metric}`];
+    for (const flag of ["-4", "-6"]) {
+      const { stdout } = await this.#commands.run("ip", [flag, "route", "show", ...ours]);
+      const routes = stdout.split("\n").filter((line) => line.trim() !== "");
+      if (routes.length === 0) continue;
+      const removes = routes.map((line) => `route ${line.trim().split(/\s+/)[0]} of BIRD`);
+      await run.do("routes of BIRD", { command: ["ip", flag, "route", "flush", ...ours], removes });
+    }
+    if (!run.dryRun) await removeFile(candidateOf(this.#paths));
+    for (const path of [file, secretsFile]) await run.removeFile(path);
   }
 }

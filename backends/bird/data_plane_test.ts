@@ -6,7 +6,7 @@ import { type BirdFailure, FakeBird } from "../../tests/support/fakes/fake_bird.
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
-import { DEFAULT_BIRD_PATHS } from "./bird_writer.ts";
+import { DEFAULT_BIRD_PATHS } from "./target.ts";
 import { BirdDataPlane } from "./data_plane.ts";
 
 interface Stage {

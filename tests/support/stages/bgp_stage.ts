@@ -5,7 +5,7 @@
  */
 import { BirdDataPlane, type DescribedSession } from "../../../backends/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";
-import type { BirdPaths } from "../../../backends/bird/bird_writer.ts";
+import type { BirdPaths } from "../../../backends/bird/target.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";

@@ -1,0 +1,341 @@
+/**
+ * One BIRD and its files: reads them, compares them with a plan, and brings BIRD to it. The new
+ * configuration is checked in BIRD before it replaces the file that BIRD reads. After a refusal, the
+ * former one stays in effect and on disk.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
+import { cidrFamilyOf } from "../../lib/net/cidr.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import { fileState } from "../../lib/os/file_state.ts";
+import { removeFile, writeFile } from "../../lib/os/write_file.ts";
+import { type BgpPlan, carriesFamily } from "../../lib/routing/bgp_plan.ts";
+import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
+import { type BgpItem, type BirdConfig, birdConfigSteps } from "./bird_config.ts";
+import { type BirdControl, BirdError, type ConfigurationInForce } from "./bird_control.ts";
+import { readOwnFile, readSecrets, type Secrets, writeOwnFile } from "./bird_files.ts";
+import { peerLines } from "./bird_peer.ts";
+import { type BgpSession, parsePrefixes, parseSessions } from "./bird_status.ts";
+import { protocolOf, quoted } from "./bird_text.ts";
+
+/** The paths of BIRD. */
+export interface BirdPaths {
+  /** The configuration file that BIRD is started with. */
+  readonly file: string;
+  /** The file of passwords, which {@linkcode file} includes. */
+  readonly secretsFile: string;
+  /** The control socket. */
+  readonly socket: string;
+}
+
+/** The paths of `deploy/kube-relay-bird.service`. */
+export const DEFAULT_BIRD_PATHS: BirdPaths = {
+  file: "/run/kube-relay/bird.conf",
+  secretsFile: "/run/kube-relay/bird-secrets.conf",
+  socket: "/run/kube-relay-bird/bird.ctl",
+};
+
+/** What is found, and what a plan wants. */
+interface BirdState {
+  readonly config: BirdConfig;
+  readonly secrets: Secrets;
+  /** The texts of the files. */
+  readonly former: { readonly text: string | undefined; readonly secrets: string | undefined };
+  /** `undefined` = BIRD does not run. */
+  readonly inForce: ConfigurationInForce | undefined;
+  /** Empty if BIRD does not run. */
+  readonly sessions: readonly BgpSession[];
+  /** Peers that stay shut down. */
+  readonly excessive: readonly Quarantined<BgpItem>[];
+}
+
+/** What a sync did. */
+interface Applied {
+  readonly operations: Readonly<Record<string, number>>;
+  readonly quarantined: readonly Quarantined<BgpItem>[];
+}
+
+/** The BIRD on the socket belongs to another program or the administrator. */
+export class ForeignBirdError extends Error {
+  override name = "ForeignBirdError";
+}
+
+const NO_ROUTE = 8001;
+
+/** The caller runs one method at a time. */
+export class BirdTarget {
+  readonly #clock: Clock;
+  readonly #control: BirdControl;
+  readonly #random: () => number;
+  readonly #paths: BirdPaths;
+  #applied: { readonly id: string; readonly fileVersion: string | undefined } | undefined;
+
+  constructor(
+    { clock, random }: { readonly clock: Clock; readonly random: () => number },
+    control: BirdControl,
+    paths: BirdPaths,
+  ) {
+    this.#clock = clock;
+    this.#control = control;
+    this.#random = random;
+    this.#paths = paths;
+  }
+
+  /** The sessions that BIRD has. Throws a BirdError. */
+  async sessions(): Promise<readonly BgpSession[]> {
+    const protocols = await this.#control.run("show protocols all");
+    const bfd = await this.#control.run("show bfd sessions").catch((error) => {
+      // Without a BFD protocol the command fails.
+      if (error instanceof BirdError && error.code !== undefined) return [];
+      throw error;
+    });
+    return parseSessions(protocols, bfd);
+  }
+
+  /** The prefixes that BIRD sends to each peer whose session is up. Throws a BirdError. */
+  async sentPrefixes(
+    sessions: readonly BgpSession[],
+  ): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+    const sent = new Map<string, ReadonlySet<string>>();
+    for (const { peer, state } of sessions) {
+      if (state !== "Established") continue;
+      const lines = await this.#control.run(`show route export ${protocolOf(peer)}`)
+        .catch((error) => {
+          if (!(error instanceof BirdError) || error.kind !== "absent") throw error;
+          // With this code BIRD sends no prefix. With another code, the session went down meanwhile.
+          return error.code === NO_ROUTE ? [] : undefined;
+        });
+      if (lines !== undefined) sent.set(peer, parsePrefixes(lines));
+    }
+    return sent;
+  }
+
+  /** Brings BIRD to a plan. Throws an Error if BIRD does not run or refuses it. */
+  async apply(plan: BgpPlan): Promise<Applied> {
+    this.#applied = undefined;
+    const state = await this.#look(plan);
+    const { config, excessive, inForce, sessions } = state;
+    if (inForce === undefined) {
+      await this.#write(state);
+      throw new Error(
+        `Cannot apply the BGP configuration: BIRD does not listen on ${this.#paths.socket}. ` +
+          `It reads the new configuration from ${this.#paths.file} when it starts`,
+      );
+    }
+    const operations = isInForce(state)
+      ? await this.#listenAgain(sessions)
+      : { files: await this.#configure(state), reconfigurations: 1 };
+    this.#applied = { id: config.id, fileVersion: await this.#fileVersion() };
+    return { operations, quarantined: [...config.quarantined, ...excessive] };
+  }
+
+  /** How BIRD differs from a plan: its configuration, its sessions and what it sends to peers. */
+  async compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
+    const state = await this.#look(plan);
+    const sent = await this.sentPrefixes(state.sessions);
+    const leftOut = new Set(state.config.quarantined.map(({ key }) => key));
+    const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
+    const wanted = peers.map(({ name }) => name);
+    return [
+      ...configurationDifferences(state),
+      ...differences("peer", wanted, state.sessions.map(({ peer }) => peer)),
+      ...peers.flatMap((peer) => {
+        const found = sent.get(peer.name);
+        if (found === undefined) return [];
+        const prefixes = plan.announced.filter(({ prefix, to }) =>
+          to.includes(peer.role) && !leftOut.has(`prefix ${prefix}`) &&
+          carriesFamily(peer, cidrFamilyOf(prefix))
+        );
+        const inWords = (prefix: string) => `${prefix} to ${peer.name}`;
+        const wanted = prefixes.map(({ prefix }) => inWords(prefix));
+        // Only external peers can have extra prefixes: a reflector sends those of others.
+        return differences("announcement", wanted, [...found].map(inWords))
+          .filter(({ kind }) => kind === "missing" || peer.role === "external");
+      }),
+    ];
+  }
+
+  /**
+   * Whether BIRD or the files changed since {@linkcode apply}, as log fields. Much cheaper than
+   * {@linkcode compare}; password files are not read.
+   */
+  async lookForChange(): Promise<LogFields | undefined> {
+    const applied = this.#applied;
+    if (applied === undefined) return undefined;
+    const inForce = await this.#inForce();
+    if (inForce !== undefined && inForce.id !== applied.id) {
+      return { wanted: applied.id, found: inForce.id };
+    }
+    const version = await this.#fileVersion();
+    return version === applied.fileVersion ? undefined : { file: this.#paths.file };
+  }
+
+  /** Has BIRD drop all sessions and routes, if it runs. */
+  async empty(plan: BgpPlan): Promise<void> {
+    const state = await this.#look(plan);
+    if (state.inForce !== undefined) await this.#configure(state);
+  }
+
+  async #look(plan: BgpPlan): Promise<BirdState> {
+    const { file, secretsFile, socket } = this.#paths;
+    const former = { text: await readOwnFile(file), secrets: await readOwnFile(secretsFile) };
+    const inForce = await this.#inForce();
+    const sessions = inForce === undefined ? [] : await this.sessions();
+    const shutDown = stillShutDown(plan, former.text ?? "", sessions);
+    const secrets = await readSecrets(this.#random, former.secrets, plan.peers);
+    const steps = birdConfigSteps(plan, { leftOut: secrets.leftOut, secretsFile, shutDown });
+    const config = await inSteps({ clock: this.#clock }, steps);
+    const excessive = [...shutDown].map((name): Quarantined<BgpItem> => ({
+      key: `peer ${name}`,
+      reason: `Peer ${name} sent more than ${plan.imports.limitPerPeer} prefixes and was shut ` +
+        `down. Run 'birdc -s ${socket} enable ${protocolOf(name)}' to try again`,
+    }));
+    return { config, excessive, former, inForce, secrets, sessions };
+  }
+
+  /** `undefined` = BIRD does not run. Throws an Error if it is not ours. */
+  async #inForce(): Promise<ConfigurationInForce | undefined> {
+    const inForce = await this.#control.configurationInForce().catch((error) => {
+      if (error instanceof BirdError && error.kind === "down") return undefined;
+      throw error;
+    });
+    if (inForce === undefined || inForce.id !== undefined) return inForce;
+    throw new ForeignBirdError(
+      `Cannot configure the BIRD on ${this.#paths.socket}: kube-relay did not write its ` +
+        `configuration. Start a BIRD with '-c ${this.#paths.file}' on a socket of its own`,
+    );
+  }
+
+  /**
+   * Starts sessions that had no local address or port. BIRD gives them up, although the address may be
+   * added and the other program may end later.
+   */
+  async #listenAgain(sessions: readonly BgpSession[]): Promise<Applied["operations"]> {
+    const deaf = sessions.filter(({ lastError }) => lastError?.includes("No listening socket"));
+    for (const { peer } of deaf) await this.#control.run(`enable ${protocolOf(peer)}`);
+    return deaf.length > 0 ? { sessions: deaf.length } : {};
+  }
+
+  async #configure(state: BirdState): Promise<number> {
+    const { former, config, secrets } = state;
+    const { file, secretsFile, socket } = this.#paths;
+    const candidate = candidateOf(this.#paths);
+    try {
+      if (secrets.text !== former.secrets) await writeOwnFile(secretsFile, secrets.text);
+      await writeFile(candidate, "private", config.text);
+      await this.#control.run(`configure check ${quoted(candidate)}`);
+      const files = await this.#write(state);
+      // Sessions whose settings stay the same go on.
+      await this.#control.run("configure");
+      const { id } = await this.#control.configurationInForce();
+      if (id === config.id) return files;
+      await this.#control.run("configure undo");
+      throw new Error(
+        `Cannot configure the BIRD on ${socket}: it does not read its configuration from ${file}`,
+      );
+    } catch (error) {
+      // A time-out says nothing about the outcome: the next sync compares.
+      if (error instanceof BirdError && error.kind === "timeout") throw error;
+      await writeOwnFile(file, former.text);
+      await writeOwnFile(secretsFile, former.secrets);
+      throw error instanceof BirdError && error.kind === "configuration"
+        ? refusal(error, candidate, config.text)
+        : error;
+    } finally {
+      await removeFile(candidate);
+    }
+  }
+
+  /** Returns the number of files that differed. */
+  async #write({ config, former, secrets }: BirdState): Promise<number> {
+    const differ = [secrets.text !== former.secrets, config.text !== former.text];
+    if (differ[0]) await writeOwnFile(this.#paths.secretsFile, secrets.text);
+    if (differ[1]) await writeOwnFile(this.#paths.file, config.text);
+    return differ.filter(Boolean).length;
+  }
+
+  async #fileVersion(): Promise<string | undefined> {
+    return (await fileState(this.#paths.file))?.version;
+  }
+}
+
+/** What is checked in BIRD; a sync that was interrupted may leave it. */
+export function candidateOf({ file }: BirdPaths): string {
+  return `${file}.candidate`;
+}
+
+/** Whether BIRD has the wanted configuration, and would have it after a restart. */
+function isInForce({ config, former, inForce, secrets }: BirdState): boolean {
+  return inForce?.id === config.id && former.text === config.text &&
+    former.secrets === secrets.text &&
+    // Without passwords the file is not included.
+    (inForce.secretsId ?? secrets.id) === secrets.id;
+}
+
+function configurationDifferences(state: BirdState): RoutingDifference[] {
+  const { config, former, inForce } = state;
+  const base = { object: "configuration", wanted: config.id };
+  const isFile = former.text === config.text;
+  return [
+    ...isFile ? [] : [
+      { ...base, name: "file", kind: former.text === undefined ? "missing" : "altered" } as const,
+    ],
+    ...inForce === undefined
+      ? [{ ...base, name: "BIRD", kind: "missing" } as const]
+      : isFile && !isInForce(state)
+      ? [{ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" } as const]
+      : [],
+  ];
+}
+
+function differences(
+  object: string,
+  wanted: readonly string[],
+  found: readonly string[],
+): readonly RoutingDifference[] {
+  const [isWanted, isFound] = [new Set(wanted), new Set(found)];
+  return [
+    ...[...isWanted.difference(isFound)].map((
+      name,
+    ) => ({ object, name, kind: "missing" } as const)),
+    ...[...isFound.difference(isWanted)].map((name) => ({ object, name, kind: "extra" } as const)),
+  ];
+}
+
+/** The words of BIRD with the text of the line that it names. */
+function refusal(error: BirdError, file: string, text: string): Error {
+  const { reason } = error;
+  const line = reason.startsWith(`${file}:`) ? reason.slice(file.length + 1).split(":")[0] : "";
+  const quote = text.split("\n")[Number(line) - 1]?.trim();
+  const place = quote === undefined ? "" : ` (line ${line}: "${quote}")`;
+  const words = `BIRD refused the configuration: ${reason}${place}`;
+  return new Error(`${words}. The former one stays in effect`, { cause: error });
+}
+
+/**
+ * Peers that sent too many prefixes stay shut down: each reconfiguration would start them again.
+ * They are tried again when their settings change, and when the administrator enables them in BIRD.
+ */
+function stillShutDown(
+  plan: BgpPlan,
+  former: string,
+  sessions: readonly BgpSession[],
+): ReadonlySet<string> {
+  const blockIn = (name: string, isShutDown: boolean) => {
+    const peer = plan.peers.find((one) => one.name === name);
+    try {
+      return peer && former.includes(`\n${peerLines(plan, peer, { isShutDown }).join("\n")}\n`);
+    } catch (error) {
+      // A peer that BIRD cannot take any more is left out, which is reported elsewhere.
+      if (error instanceof RangeError) return false;
+      throw error;
+    }
+  };
+  const names = sessions.filter(({ peer, isShutDown, state }) =>
+    state === "Down" && (blockIn(peer, true) || isShutDown && blockIn(peer, false))
+  ).map(({ peer }) => peer);
+  return new Set(names);
+}
