@@ -4,11 +4,11 @@
  *
  * @module
  */
+import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { nodeLinks } from "./choose_device.ts";
 import { tryTool } from "../netfilter/probe/try_tool.ts";
-import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 
 /** An address and the device that answers for it. */
 export interface HeldAddress {
@@ -37,35 +37,28 @@ interface Schedule extends HeldAddress {
   readonly since: number;
 }
 
-/** Options of {@linkcode Announcer}. */
-export interface AnnouncerOptions {
-  readonly family: IpFamily;
-  /**
-   * Time between later announcements, because a switch or router may lose what it has learned;
-   * 0 = none.
-   */
-  readonly announceIntervalMs: number;
-}
-
-/** The edges of layer 2. */
-export type Layer2Edges = Omit<DataPlaneEdges, "random">;
-
 /** Announces the addresses of one family, several times after a change and then periodically. */
 export class Announcer {
-  readonly #dependencies: Layer2Edges;
+  readonly #edges: Omit<DataPlaneEdges, "random">;
   readonly #family: IpFamily;
   readonly #periodMs: number;
   readonly #schedules = new Map<IpAddress, Schedule>();
   #problem: string | undefined;
   #running: Promise<void> | undefined;
 
-  constructor(
-    dependencies: Layer2Edges,
-    { family, announceIntervalMs }: AnnouncerOptions,
-  ) {
-    this.#dependencies = dependencies;
+  /**
+   * `intervalMs`: time between later announcements, because a switch or router may lose what it has
+   * learned; 0 = none.
+   */
+  constructor(edges: Omit<DataPlaneEdges, "random">, family: IpFamily, intervalMs: number) {
+    this.#edges = edges;
     this.#family = family;
-    this.#periodMs = announceIntervalMs === 0 ? Infinity : announceIntervalMs;
+    this.#periodMs = intervalMs === 0 ? Infinity : intervalMs;
+  }
+
+  /** The addresses that are announced. */
+  get held(): ReadonlyMap<IpAddress, HeldAddress> {
+    return this.#schedules;
   }
 
   /** The reason why nothing is announced; `undefined` = it is announced, or was not tried yet. */
@@ -74,9 +67,9 @@ export class Announcer {
   }
 
   /** Begins to announce an address, or begins again. */
-  add(held: HeldAddress): void {
-    const since = this.#dependencies.clock.now();
-    this.#schedules.set(held.address, { ...held, made: 0, since, dueAt: since });
+  add({ address, device }: HeldAddress): void {
+    const since = this.#edges.clock.now();
+    this.#schedules.set(address, { address, device, made: 0, since, dueAt: since });
   }
 
   /** Announces an address no longer. */
@@ -95,7 +88,7 @@ export class Announcer {
   }
 
   async #announceDue(): Promise<void> {
-    const now = this.#dependencies.clock.now();
+    const now = this.#edges.clock.now();
     const due = [...this.#schedules.values()].filter(({ dueAt }) => dueAt <= now)
       .sort((a, b) => a.dueAt - b.dueAt).slice(0, MOST_PER_TURN);
     for (const each of due) {
@@ -112,28 +105,19 @@ export class Announcer {
   async findConflicts(
     held: readonly HeldAddress[],
   ): Promise<ReadonlyMap<IpAddress, string | undefined>> {
-    const ip = new IpRunner(this.#dependencies.commands);
+    const ip = new IpRunner(this.#edges.commands);
     const found = new Map<IpAddress, string | undefined>();
     const own = await ip.linkAddresses();
+    // For IPv4, the node itself answers by each of its other interfaces on the link: `-D` would end at
+    // its answer. So all answers of a second are read.
+    const question = this.#family === "IPv4"
+      ? ["-b", "-c", `${MOST_ANSWERS}`, "-w", "1", "-s", "0.0.0.0", "-I"]
+      : ["-q", "-1", "-r", "1", "-w", "300"];
     await inParallel(held, async ({ address, device }) => {
-      // For IPv4, the node itself answers by each of its other interfaces on the link: `-D` would end at
-      // its answer. So all answers of a second are read.
       const answer = await this.#run(
         this.#family === "IPv4"
-          ? [
-            "arping",
-            "-b",
-            "-c",
-            `${MOST_ANSWERS}`,
-            "-w",
-            "1",
-            "-s",
-            "0.0.0.0",
-            "-I",
-            device,
-            address,
-          ]
-          : ["ndisc6", "-q", "-1", "-r", "1", "-w", "300", address, device],
+          ? ["arping", ...question, device, address]
+          : ["ndisc6", ...question, address, device],
       );
       const answers = [...answer?.out.matchAll(LINK_ADDRESS) ?? []].map(([text]) =>
         text.toLowerCase()
@@ -160,7 +144,7 @@ export class Announcer {
    * just taken the address over from one of them.
    */
   async #neighbours(device: string): Promise<readonly IpAddress[]> {
-    const ip = new IpRunner(this.#dependencies.commands, { family: this.#family });
+    const ip = new IpRunner(this.#edges.commands, { family: this.#family });
     try {
       const found = await ip.allAddresses();
       const links = nodeLinks(found, { family: this.#family, interfaces: undefined });
@@ -172,7 +156,7 @@ export class Announcer {
       }
       return [...neighbours].slice(0, MOST_NEIGHBOURS);
     } catch (error) {
-      this.#dependencies.logger.warn("Cannot list IPv6 neighbours; addresses are not announced", {
+      this.#edges.logger.warn("Cannot list IPv6 neighbours; addresses are not announced", {
         device,
         error,
       });
@@ -181,12 +165,12 @@ export class Announcer {
   }
 
   async #run(line: readonly [string, ...string[]]): Promise<{ readonly out: string } | undefined> {
-    const answer = await tryTool(this.#dependencies, line, { timeoutMs: TIMEOUT_MS });
+    const answer = await tryTool(this.#edges, line, { timeoutMs: TIMEOUT_MS });
     const problem = answer.kind === "ended"
       ? /permitted/.test(answer.err) ? answer.err.trim() : undefined
       : answer.reason;
     if (problem !== this.#problem && problem !== undefined) {
-      this.#dependencies.logger.warn(
+      this.#edges.logger.warn(
         "Cannot announce addresses: neighbours learn of a move only by their own time-outs",
         { ipFamily: this.#family, reason: problem },
       );

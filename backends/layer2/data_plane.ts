@@ -7,7 +7,13 @@
  *
  * @module
  */
-import type { CleanupReport, Quarantined, SyncReport } from "../../lib/controller/data_plane.ts";
+import type {
+  CleanupReport,
+  DataPlaneEdges,
+  Quarantined,
+  SyncReport,
+} from "../../lib/controller/data_plane.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Timer } from "../../lib/os/clock.ts";
@@ -15,12 +21,7 @@ import type { NodeLink } from "../../lib/routing/layer2_member.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
-import {
-  Announcer,
-  type AnnouncerOptions,
-  type HeldAddress,
-  type Layer2Edges,
-} from "./announcer.ts";
+import { Announcer, type HeldAddress } from "./announcer.ts";
 import { chooseDevice, isOwn, LIFETIME_SECONDS, nodeLinks } from "./choose_device.ts";
 
 /** Time between two renewals: two may fail before an address is lost. */
@@ -34,11 +35,10 @@ const ASKED_TOGETHER = 16;
 /** Holds the addresses of one IP family. */
 export class Layer2DataPlane implements AsyncDisposable {
   readonly family: IpFamily;
-  readonly #dependencies: Layer2Edges;
+  readonly #edges: Omit<DataPlaneEdges, "random">;
   readonly #ip: IpRunner;
   readonly #announcer: Announcer;
   readonly #turns = new OneAtATime();
-  readonly #held = new Map<IpAddress, HeldAddress>();
   readonly #refused = new Map<IpAddress, Quarantined<IpAddress>>();
   #timer: Timer | undefined;
   /** Whether every address of the plan is compared by the next sync. */
@@ -51,14 +51,17 @@ export class Layer2DataPlane implements AsyncDisposable {
   /** The devices that carried packets when they were read last. */
   #carrying: ReadonlySet<string> | undefined;
 
-  constructor(dependencies: Layer2Edges, options: AnnouncerOptions) {
-    this.family = options.family;
-    this.#dependencies = dependencies;
-    this.#ip = new IpRunner(dependencies.commands, {
-      family: options.family,
-      timeoutMs: TIMEOUT_MS,
-    });
-    this.#announcer = new Announcer(dependencies, options);
+  constructor(
+    edges: Omit<DataPlaneEdges, "random">,
+    { family, announceIntervalMs }: {
+      readonly family: IpFamily;
+      readonly announceIntervalMs: number;
+    },
+  ) {
+    this.family = family;
+    this.#edges = edges;
+    this.#ip = new IpRunner(edges.commands, { family, timeoutMs: TIMEOUT_MS });
+    this.#announcer = new Announcer(edges, family, announceIntervalMs);
   }
 
   /**
@@ -69,7 +72,11 @@ export class Layer2DataPlane implements AsyncDisposable {
     return this.#turns.run(async () => {
       const full = this.#isFull;
       const touched = full
-        ? new Set([...plan.addresses.keys(), ...this.#held.keys(), ...this.#refused.keys()])
+        ? new Set([
+          ...plan.addresses.keys(),
+          ...this.#announcer.held.keys(),
+          ...this.#refused.keys(),
+        ])
         : new Set([...changes.addresses, ...this.#refused.keys()]);
       const removed = await this.#remove([...touched].filter((each) => !plan.addresses.has(each)));
       const added = await this.#add(plan, [...touched].filter((each) => plan.addresses.has(each)));
@@ -91,7 +98,7 @@ export class Layer2DataPlane implements AsyncDisposable {
 
   /** Returns the addresses that the node answers for, and why moves are not announced, if so. */
   inspect(): { readonly held: readonly HeldAddress[]; readonly announcing: string | undefined } {
-    return { held: [...this.#held.values()], announcing: this.#announcer.problem };
+    return { held: [...this.#announcer.held.values()], announcing: this.#announcer.problem };
   }
 
   /**
@@ -101,7 +108,7 @@ export class Layer2DataPlane implements AsyncDisposable {
   async links(interfaces: readonly string[]): Promise<readonly NodeLink[]> {
     const found = await this.#ip.allAddresses();
     const carrying = new Set(found.flatMap(({ device, obstacle }) => obstacle ? [] : device));
-    for (const held of this.#carrying ? this.#held.values() : []) {
+    for (const held of this.#carrying ? this.#announcer.held.values() : []) {
       if (carrying.has(held.device) && !this.#carrying?.has(held.device)) this.#announcer.add(held);
     }
     this.#carrying = carrying;
@@ -117,7 +124,7 @@ export class Layer2DataPlane implements AsyncDisposable {
    * Asks about a few in turn, and about all of them once there is an answer: a search takes a second.
    */
   async findConflicts(): Promise<ReadonlyMap<IpAddress, string | undefined>> {
-    const held = [...this.#held.values()];
+    const held = [...this.#announcer.held.values()];
     const found = new Map<IpAddress, string | undefined>();
     for (let asked = 0; asked < held.length; asked += ASKED_TOGETHER) {
       const from = this.#nextAsked % held.length;
@@ -155,13 +162,13 @@ export class Layer2DataPlane implements AsyncDisposable {
 
   async #remove(addresses: readonly IpAddress[]): Promise<number> {
     for (const address of addresses) this.#refused.delete(address);
-    const leaving = addresses.flatMap((address) => this.#held.get(address) ?? []);
+    const leaving = addresses.flatMap((address) => this.#announcer.held.get(address) ?? []);
     const failures = await this.#ip.batch(leaving, (each) => addressLine("del", each));
     // An address whose removal failed is renewed no more, so it expires.
-    for (const each of leaving) this.#forget(each.address);
+    for (const each of leaving) this.#announcer.delete(each.address);
     for (const [{ address, device }, { kind, message }] of failures) {
       if (kind === "absent") continue;
-      this.#dependencies.logger.warn("Cannot remove an address; it expires in seconds", {
+      this.#edges.logger.warn("Cannot remove an address; it expires in seconds", {
         ...{ address, device, reason: message },
       });
     }
@@ -179,69 +186,59 @@ export class Layer2DataPlane implements AsyncDisposable {
       const chosen = chooseDevice({ address, ...plan.addresses.get(address) }, found);
       if ("reason" in chosen) {
         this.#refuse(address, chosen.reason);
-        lost.push(...[own.get(address) ?? []].flat());
-      } else if (!chosen.isHeld || this.#held.get(address)?.device !== chosen.device) {
+        const present = own.get(address);
+        if (present) lost.push(present);
+      } else if (!chosen.isHeld || this.#announcer.held.get(address)?.device !== chosen.device) {
         wanted.push({ address, device: chosen.device });
       }
     }
     await this.#ip.batch(lost, (each) => addressLine("del", each));
-    await this.#leaveOtherDevices(wanted);
-    if (this.#held.size === 0) this.#renewedAt = this.#dependencies.clock.now();
+    const moving = wanted.flatMap(({ address, device }) => {
+      const held = this.#announcer.held.get(address);
+      return held === undefined || held.device === device ? [] : held;
+    });
+    await this.#ip.batch(moving, (each) => addressLine("del", each));
+    if (this.#announcer.held.size === 0) this.#renewedAt = this.#edges.clock.now();
     const failures = await this.#ip.batch(wanted, renewLine);
     for (const [{ address, device }, { message }] of failures) {
       this.#refuse(address, `cannot add ${address} to ${device}: ${message}`);
     }
     const added = wanted.filter((each) => !failures.has(each));
-    for (const each of added) {
-      this.#held.set(each.address, each);
-      this.#announcer.add(each);
-    }
+    for (const each of added) this.#announcer.add(each);
     return added.length;
   }
 
-  async #leaveOtherDevices(wanted: readonly HeldAddress[]): Promise<void> {
-    const moving = wanted.flatMap(({ address, device }) => {
-      const held = this.#held.get(address);
-      return held === undefined || held.device === device ? [] : held;
-    });
-    await this.#ip.batch(moving, (each) => addressLine("del", each));
-  }
-
   #refuse(address: IpAddress, reason: string): void {
-    this.#forget(address);
-    this.#refused.set(address, { key: address, reason });
-  }
-
-  #forget(address: IpAddress): void {
-    this.#held.delete(address);
     this.#announcer.delete(address);
+    this.#refused.set(address, { key: address, reason });
   }
 
   #renewLater(): void {
     this.#timer?.cancel();
     this.#timer = undefined;
-    if (this.#isStopped || this.#held.size === 0) return;
-    this.#timer = this.#dependencies.clock.setTimer(RENEW_MS, () => void this.#renew());
+    if (this.#isStopped || this.#announcer.held.size === 0) return;
+    this.#timer = this.#edges.clock.setTimer(RENEW_MS, () => void this.#renew());
   }
 
   /** Never throws: an address that cannot be renewed is tried again until it has expired. */
   async #renew(): Promise<void> {
     await this.#turns.run(async () => {
-      const { clock } = this.#dependencies;
+      const { clock } = this.#edges;
       // A device that was deleted may be back with another link-layer address.
       const mayHaveExpired = clock.now() - this.#renewedAt > TIMEOUT_MS || this.#isRenewalFailing;
       this.#renewedAt = clock.now();
       // Neighbours may have found another owner meanwhile.
-      if (mayHaveExpired) { for (const each of this.#held.values()) this.#announcer.add(each); }
+      const held = [...this.#announcer.held.values()];
+      for (const each of mayHaveExpired ? held : []) this.#announcer.add(each);
       try {
-        const failures = await this.#ip.batch([...this.#held.values()], renewLine);
+        const failures = await this.#ip.batch(held, renewLine);
         this.#renewed(
           [...failures].map(([{ address, device }, { message }]) =>
             `${address} on ${device}: ${message}`
           ),
         );
       } catch (error) {
-        this.#renewed([error instanceof Error ? error.message : String(error)]);
+        this.#renewed([messageOf(error)]);
       }
       this.#renewLater();
     });
@@ -252,7 +249,7 @@ export class Layer2DataPlane implements AsyncDisposable {
     const isFailing = problems.length > 0;
     if (isFailing) this.#isFull = true;
     if (isFailing && !this.#isRenewalFailing) {
-      this.#dependencies.logger.error("Cannot renew addresses; they are lost until it works", {
+      this.#edges.logger.error("Cannot renew addresses; they are lost until it works", {
         ...{ ipFamily: this.family, problems: problems.slice(0, 5), count: problems.length },
       });
     }
