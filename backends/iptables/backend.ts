@@ -1,8 +1,8 @@
 /**
  * The iptables mode: rules of the kernel, written by `iptables-restore`.
  *
- * A sync writes the difference between `layout.ts` (desired) and `rule_writer.ts` (applied). Rules
- * stay when the process ends, and the next start takes them over.
+ * `layout.ts` says what is wanted, `target.ts` what the engine needs to know to compare and write it.
+ * Rules stay when the process ends, and the next start takes them over.
  *
  * @module
  */
@@ -14,6 +14,7 @@ import type {
   ComparisonScope,
   ProbeResult,
 } from "../../lib/proxy/service_mode.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
@@ -32,13 +33,12 @@ import {
   type RuleBackendOptions,
 } from "../netfilter/rule_backend.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
-import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RuleWriter } from "./rule_writer.ts";
-import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts";
+import { type IptablesRules, RuleWriter, WriteFigures } from "./target.ts";
 import { TREES } from "./base_chains.ts";
+import { ruleDifferences } from "./differences.ts";
 import { createRuleWatch } from "./drift_watch.ts";
-import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
 import { ExplainedLayout, explainIptables, findMissingRules } from "./explain.ts";
 import {
@@ -51,7 +51,7 @@ import {
 } from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { renderEach, renderText } from "./render.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { foundShape } from "./tree_shape.ts";
 
 /** Settings of the iptables backend. */
 interface IptablesBackendOptions extends RuleBackendOptions {
@@ -106,17 +106,22 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    const writer = new RuleWriter({ clock, runner });
-    const rules = this.#rulesOf(writer);
-    await writer.read(new WriteFigures());
-    this.#reportUnreadable(writer.unreadable);
+    const refused = new RefusedItems();
+    const recreateCounters = () => this.#recreateCounters();
+    const writer = new RuleWriter({ clock, runner, refused, recreateCounters });
+    const rules: IptablesRules = new WantedRules({
+      ...{ clock, refused, writer },
+      createLayout: (shared, options) => new IptablesLayout(shared, options),
+    });
+    const found = await writer.target.save();
+    this.#reportUnreadable(writer.target.unreadable);
     const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.turns }, {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });
     const summary = `rules by ${restore} ${version}`;
-    const isFresh = writer.unreadable.length === 0 &&
-      !writer.found({ table: "nat", name: TREES.services.root });
+    const isFresh = writer.target.unreadable.length === 0 &&
+      !found.nat.chains.has(TREES.services.root);
     return {
       ...{ summary, features, beLiberal, runner, rules, writer, drift, isFresh },
       serviceComments: true,
@@ -151,11 +156,17 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     };
   }
 
-  compare: Backend["compare"] = async (plan, scope) =>
-    await compareKernel(...await this.#comparison(plan, scope));
+  compare: Backend["compare"] = async (plan, scope) => {
+    const { engine, differencesIn } = await this.#comparison(plan, scope);
+    return differencesIn(await engine.compare());
+  };
 
-  repair: Backend["repair"] = async (plan, scope) =>
-    await repairKernel(...await this.#comparison(plan, scope));
+  repair: Backend["repair"] = async (plan, scope) => {
+    const { engine, figures, differencesIn } = await this.#comparison(plan, scope);
+    const { found, left } = await engine.repair((change) => differencesIn([change]).length > 0);
+    const operations = found.length === 0 ? {} : figures.operations;
+    return { found: differencesIn(found), left: differencesIn(left), operations };
+  };
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const summary = this.machine?.summary ?? "not started";
@@ -188,8 +199,8 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
       : allowsRanges(plan, changes.upserted);
     const options = this.#renderOptions(plan);
     const report = await rules.sync(plan, { changes, options, figures });
-    this.#reportUnreadable(writer.unreadable);
-    const { nat, filter } = writer.totals;
+    this.#reportUnreadable(writer.target.unreadable);
+    const { nat, filter } = writer.target.totals;
     return {
       ...report,
       operations: figures.operations,
@@ -199,18 +210,6 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
         filter: { total: filter, last: figures.rules.filter },
       },
     };
-  }
-
-  #rulesOf(writer: RuleWriter): IptablesRules {
-    const { clock } = this.#dependencies;
-    const refused = new RefusedItems();
-    const recreateCounters = () => this.#recreateCounters();
-    return new WantedRules({
-      clock,
-      refused,
-      writer: new ServiceRuleWriter({ clock, writer, refused, recreateCounters }),
-      createLayout: (shared, options) => new IptablesLayout(shared, options),
-    });
   }
 
   /** Creates the counters again. If that fails, the next sync writes rules without them. */
@@ -233,13 +232,34 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     this.#reportedUnreadable = names;
   }
 
+  /** A second engine, for a plan of its own. */
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
-    const { clock, commands } = this.#dependencies;
-    const edges = { clock, recreateCounters: () => this.#recreateCounters() };
+    const { clock } = this.#dependencies;
+    const { runner, options, shape } = await this.#compared(plan);
+    const recreateCounters = () => this.#recreateCounters();
+    const { engine, target } = new RuleWriter({ clock, runner, recreateCounters });
+    const layout = new IptablesLayout(plan.shared, options, {
+      shape: shape ?? foundShape(await target.save()),
+    });
+    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
+    layout.dropEmpty();
+    target.layout = layout;
+    const isMeant = ({ key }: DataPlaneDifference) =>
+      key === undefined || scope?.keys === undefined || scope.keys.has(key);
+    const differencesIn = (changes: Parameters<typeof ruleDifferences>[0]) =>
+      ruleDifferences(changes, layout).filter(isMeant);
+    return { engine, figures: target.figures, differencesIn };
+  }
+
+  /**
+   * The rules to compare with; without a shape, the chains of the trees are to be those that are
+   * found.
+   */
+  async #compared(plan: ProxyPlan) {
+    const { commands } = this.#dependencies;
     if (this.machine !== undefined) {
       const { runner, rules } = this.machine;
-      const options = this.#renderOptions(plan);
-      return [{ ...edges, runner }, { plan, options, shape: shapeOf(rules), scope }] as const;
+      return { runner, options: this.#renderOptions(plan), shape: shapeOf(rules) };
     }
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
@@ -255,7 +275,7 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
       ...dependingOnPlan(facts, plan),
     });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    return [{ ...edges, runner }, { plan, options, shape: facts?.layout, scope }] as const;
+    return { runner, options, shape: facts?.layout };
   }
 
   #renderOptions(plan: ProxyPlan) {

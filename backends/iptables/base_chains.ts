@@ -59,6 +59,8 @@ export const CANARY = "KUBE-PROXY-CANARY";
  * there, takes every Service away unseen.
  */
 const CANARY_RULES: readonly Rule[] = [{ target: ["RETURN"] }];
+/** The kubelet's chain, whose rules stay. */
+export const KUBELET_FIREWALL = "KUBE-FIREWALL";
 export const LOOPBACK_RANGE: Cidr = parseCidr("127.0.0.0/8");
 
 /** The purpose of each tree. */
@@ -146,7 +148,7 @@ const JUMPS: readonly Jump[] = [
 
 /** The kubelet's own, spelled as it spells them. */
 const MARTIAN_JUMPS: readonly Jump[] = (["INPUT", "OUTPUT"] as const).map((from) => ({
-  ...jump("filter", from, { target: ["KUBE-FIREWALL"] }),
+  ...jump("filter", from, { target: [KUBELET_FIREWALL] }),
   isShared: true,
 }));
 
@@ -172,7 +174,7 @@ export function baseChains(
       [CANARY, CANARY_RULES],
       ["KUBE-FORWARD", commented(forwardRules(options), options)],
       ...(needsMartianRule(options)
-        ? [["KUBE-FIREWALL", commented([MARTIAN_RULE], options)] as const]
+        ? [[KUBELET_FIREWALL, commented([MARTIAN_RULE], options)] as const]
         : []),
     ]),
     nat: new Map([

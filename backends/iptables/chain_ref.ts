@@ -3,6 +3,7 @@ import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { prefixChainName } from "../netfilter/names.ts";
 import { type TreeId, TREES } from "./base_chains.ts";
+import { isTreeId } from "./tree_shape.ts";
 import { prefixLabel } from "./packet_path.ts";
 
 /** A chain of this mode. */
@@ -29,6 +30,29 @@ export function chainKey(
   return `${table} ${name}`;
 }
 
+/** The identity of a chain while its layout lasts; cheaper than its name. */
+export function keyOf({ table, name, source }: ChainRef): string {
+  switch (source.kind) {
+    case "base":
+      return `${table} ${name}`;
+    case "tree":
+      return `${source.tree} ${source.prefix}`;
+    case "service":
+      return `${name} ${source.key}`;
+  }
+}
+
+/** The opposite of {@linkcode keyOf}. */
+export function refOf(key: string, family: IpFamily): ChainRef {
+  const space = key.indexOf(" ");
+  const [head, rest] = [key.slice(0, space), key.slice(space + 1)];
+  if (isTreeId(head)) return treeRef(head, rest, family);
+  if (head === "nat" || head === "filter" || head === "mangle") {
+    return { table: head, name: rest, source: { kind: "base" } };
+  }
+  return serviceRef(rest as ServicePortKey, head);
+}
+
 /** The chain of a tree for a prefix; for the empty one it is the root. */
 export function treeRef(tree: TreeId, prefix: string, family: IpFamily): ChainRef {
   const { table, root, base, kind } = TREES[tree];
@@ -41,7 +65,7 @@ export function serviceRef(key: ServicePortKey, name: string): ChainRef {
   return { table: "nat", name, source: { kind: "service", key } };
 }
 
-/** Rules that are all for one ServicePort, or for all of them. */
-export function ownedBy(rules: readonly string[], owner: ServicePortKey | undefined): ChainContent {
-  return { rules, owners: rules.map(() => owner) };
+/** The rules of a chain from the text of its object. */
+export function linesOf(text: string | undefined): readonly string[] {
+  return text === undefined || text === "" ? [] : text.split("\n");
 }

@@ -102,6 +102,8 @@ Deno.test("compare() gives the serving process the same result as any other proc
     assertEquals(await stage.backend.compare?.(plan), expected);
     assertEquals(expected.length > 0, damage !== "");
     const after = stage.machine.commands.calls.slice(before);
-    assertEquals(after.map(({ line }) => line), ["iptables-save"]);
+    // Differences are read twice: a listing may be incomplete.
+    const reads = damage === "" ? 1 : 2;
+    assertEquals(after.map(({ line }) => line), Array(reads).fill("iptables-save"));
   }
 });

@@ -17,8 +17,7 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import { CANARY } from "./base_chains.ts";
-import type { IptablesRules } from "./service_rule_writer.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IptablesRules, WriteFigures } from "./target.ts";
 
 interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;

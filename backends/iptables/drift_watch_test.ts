@@ -4,7 +4,7 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import { createRuleWatch } from "./drift_watch.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { WriteFigures } from "./target.ts";
 
 /** A machine on which tables are flushed, with its watch. */
 class Stage extends DriftStage {

@@ -23,9 +23,9 @@ import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
 import {
   type ChainContent,
-  chainKey,
   type ChainRef,
-  ownedBy,
+  keyOf,
+  refOf,
   serviceRef,
   treeRef,
 } from "./chain_ref.ts";
@@ -33,7 +33,12 @@ import { endOfRoot } from "./node_port_jumps.ts";
 import { prefixMatch } from "./packet_path.ts";
 import { DeferredTree, PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import type { ServiceRenderContext } from "./render_service.ts";
+import {
+  renderService,
+  type ServiceChain,
+  type ServiceEntry,
+  type ServiceRules,
+} from "./render_service.ts";
 import {
   forEachTree,
   type LayoutOrigin,
@@ -41,18 +46,48 @@ import {
   shapeOfTree,
   TREE_IDS,
 } from "./tree_shape.ts";
-import {
-  entryId,
-  type EntryText,
-  RenderedServices,
-  type ServiceOutline,
-  type ServiceText,
-} from "./rendered_services.ts";
 
-/** The part of an {@linkcode EntryText} that the trees keep. */
+/** The part of a {@linkcode ServiceEntry} that the trees keep. */
 interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
 }
+
+/** What the rules of a wanted chain depend on, so that they can be rendered again. */
+export interface ChainItem {
+  readonly layout: IptablesLayout;
+  readonly ref: ChainRef;
+  /** The prefixes of the chains below it in its tree. */
+  readonly children: readonly string[];
+  readonly entries: readonly LayoutEntry[];
+  /** The plan of each entry, or of the ServicePort that alone has the chain. */
+  readonly plans: readonly ServicePlan[];
+  /** Of the roots that lead to node ports. */
+  readonly shared: SharedPlan | undefined;
+}
+
+type Text<Rules> = Omit<Rules, "rules"> & { readonly rules: readonly string[] };
+type EntryText = Text<ServiceEntry>;
+
+/**
+ * {@linkcode ServiceRules} whose rules are text: as objects they are several times as large, which made
+ * the first sync of 10,000 ServicePorts 15 MiB larger.
+ */
+interface ServiceText extends Pick<ServiceRules, "quarantined"> {
+  readonly entries: readonly EntryText[];
+  readonly chains: readonly Text<ServiceChain>[];
+  /** The entries by {@linkcode entryId}, where there are many. */
+  byId?: ReadonlyMap<string, EntryText>;
+}
+
+/** The part that determines the chains of a ServicePort. */
+interface ServiceOutline extends Pick<ServiceRules, "quarantined"> {
+  readonly entries:
+    readonly (Omit<ServiceEntry, "rules"> & { readonly rules: readonly unknown[] })[];
+  readonly chains: readonly Pick<ServiceChain, "name">[];
+}
+
+/** Up to this number, entries are searched one by one. */
+const FEW_ENTRIES = 8;
 
 /** Rules in a chain that handle packets of a ServicePort, without the chain. */
 interface ServicePortRules {
@@ -72,9 +107,12 @@ export class IptablesLayout {
   readonly #trees: Readonly<Record<TreeId, PrefixTree<LayoutEntry>>>;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
-  readonly #rendered = new RenderedServices();
+  /** The texts of plans since the last {@linkcode settle}. */
+  readonly #texts = new Map<ServicePlan, ServiceText>();
+  /** The plans that changed ServicePorts had at the last {@linkcode settle}. */
+  readonly pending = new Map<ServicePortKey, ServicePlan | undefined>();
   readonly #isForFew: boolean;
-  readonly #dirty = new Map<string, ChainRef>();
+  readonly #dirty = new Set<string>();
   /** Chains of their own, of ServicePorts that have any: most have none. */
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
@@ -90,13 +128,10 @@ export class IptablesLayout {
     this.#base = baseChains(options);
     const Tree = isDeferred ? DeferredTree<LayoutEntry> : PrefixTree<LayoutEntry>;
     this.#trees = forEachTree((tree) =>
-      new Tree((prefix) => {
-        const key = `${tree} ${prefix}`;
-        if (!this.#dirty.has(key)) this.#dirty.set(key, this.#ref(tree, prefix));
-      })
+      new Tree((prefix) => void this.#dirty.add(`${tree} ${prefix}`))
     );
     for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
-    for (const ref of this.lasting()) this.#touch(ref);
+    for (const ref of this.lasting()) this.#dirty.add(keyOf(ref));
   }
 
   /** The chains of the trees. They depend on earlier changes, and nothing else does. */
@@ -116,7 +151,12 @@ export class IptablesLayout {
 
   /** The chains that may differ from the applied ones, including chains no longer wanted. */
   get dirty(): readonly ChainRef[] {
-    return [...this.#dirty.values()];
+    return [...this.#dirty].map((key) => refOf(key, this.options.family));
+  }
+
+  /** The keys of the same chains. */
+  get dirtyKeys(): Iterable<string> {
+    return this.#dirty;
   }
 
   /** The plan by which a ServicePort has rules; `undefined` = it has none. */
@@ -128,10 +168,10 @@ export class IptablesLayout {
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    const old = previous && this.#outlineOf(previous);
+    this.#note(plan.key);
     this.#plans.set(plan.key, plan);
-    const rules = this.#isForFew ? this.#outlineOf(plan) : this.#textOf(plan);
-    this.#replace(plan.key, old, rules);
+    const rules = this.#rulesOf(plan);
+    this.#replace(plan.key, previous && this.#rulesOf(previous), rules);
     if (rules.quarantined.length === 0) this.#quarantined.delete(plan.key);
     else this.#quarantined.set(plan.key, rules.quarantined);
   }
@@ -141,9 +181,9 @@ export class IptablesLayout {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
     if (plan === undefined) return;
-    this.#replace(key, this.#outlineOf(plan), undefined);
+    this.#note(key);
+    this.#replace(key, this.#rulesOf(plan), undefined);
     this.#plans.delete(key);
-    this.#rendered.forget(key);
   }
 
   /** Removes the rules of a ServicePort that the kernel refused, until it is set again. */
@@ -155,51 +195,60 @@ export class IptablesLayout {
   /** The addresses of the node may have changed; the detector of local traffic never does. */
   setShared(shared: SharedPlan): void {
     this.#shared = shared;
-    for (const tree of SHARED_ROOTS) this.#touch(this.#ref(tree, ""));
-  }
-
-  /** Like {@linkcode touch}, for every desired chain. */
-  touchAll(): void {
-    this.touch(this.chains());
-  }
-
-  /** Marks chains for comparison because their applied state is no longer known. */
-  touch(chains: Iterable<ChainRef>): void {
-    for (const ref of chains) this.#touch(ref);
+    for (const tree of SHARED_ROOTS) this.#dirty.add(`${tree} `);
   }
 
   /** Records that the desired state was applied. */
   settle(): void {
     this.#dirty.clear();
-    this.#rendered.clear();
+    this.#texts.clear();
+    this.pending.clear();
   }
 
-  /** Every desired chain, in no order. Walks over all of them. */
-  *chains(): Generator<ChainRef> {
-    yield* this.lasting();
+  /** The key of every desired chain, in no order. Walks over all of them. */
+  *keys(): Generator<string> {
+    for (const ref of this.lasting()) yield keyOf(ref);
     for (const tree of TREE_IDS) {
       for (const prefix of this.#trees[tree].prefixes()) {
-        if (prefix !== "") yield this.#ref(tree, prefix);
+        if (prefix !== "") yield `${tree} ${prefix}`;
       }
     }
     for (const [key, names] of this.#ownChains) {
-      for (const name of names) yield serviceRef(key, name);
+      for (const name of names) yield keyOf(serviceRef(key, name));
     }
   }
 
+  /** Every desired chain, in no order. */
+  *chains(): Generator<ChainRef> {
+    for (const key of this.keys()) yield refOf(key, this.options.family);
+  }
+
+  /** A desired chain; the applied one if nothing of it changed, and `undefined` if it is not wanted. */
+  item(key: string, applied?: ChainItem): ChainItem | undefined {
+    const item = this.#itemOf(refOf(key, this.options.family));
+    const isSame = applied && item && applied.layout === this && applied.shared === item.shared &&
+      isSameList(applied.children, item.children) && isSameList(applied.entries, item.entries) &&
+      isSameList(applied.plans, item.plans);
+    return isSame ? applied : item;
+  }
+
   /** The content of a chain; `undefined` = it is not wanted. */
-  content({ table, name, source }: ChainRef): ChainContent | undefined {
+  content(ref: ChainRef): ChainContent | undefined {
+    const item = this.#itemOf(ref);
+    return item && this.contentOf(item);
+  }
+
+  /** The content of a chain of this layout, as it is or was wanted. */
+  contentOf({ ref: { table, name, source }, ...item }: ChainItem): ChainContent {
     switch (source.kind) {
-      case "base": {
-        const rules = this.#base[table].get(name);
-        return rules && ownedBy(rules.map(ruleText), undefined);
-      }
+      case "base":
+        return ownedBy(undefined, this.#base[table].get(name)?.map(ruleText));
       case "tree":
-        return this.#treeContent(source.tree, source.prefix);
+        return this.#treeContent(source.tree, source.prefix, item);
       case "service": {
-        const plan = this.#plans.get(source.key);
+        const [plan] = item.plans;
         const chain = plan && this.#textOf(plan).chains.find((chain) => chain.name === name);
-        return chain && ownedBy(chain.rules, source.key);
+        return ownedBy(source.key, chain?.rules);
       }
     }
   }
@@ -248,29 +297,55 @@ export class IptablesLayout {
     for (const tree of TREE_IDS) yield this.#ref(tree, "");
   }
 
-  #treeContent(tree: TreeId, prefix: string): ChainContent | undefined {
-    const node = this.#trees[tree].node(prefix);
-    if (node === undefined) return undefined;
+  #itemOf(ref: ChainRef): ChainItem | undefined {
+    const { table, name, source } = ref;
+    const item = { layout: this, ref, children: [], entries: [], plans: [], shared: undefined };
+    switch (source.kind) {
+      case "base":
+        return this.#base[table].has(name) ? item : undefined;
+      case "tree": {
+        const { tree, prefix } = source;
+        const node = this.#trees[tree].node(prefix);
+        return node && {
+          ...item,
+          children: node.children.map((child) => child.prefix),
+          entries: [...node.entries],
+          plans: node.entries.map(({ key }) => this.#plans.get(key)!),
+          shared: prefix === "" && SHARED_ROOTS.includes(tree) ? this.#shared : undefined,
+        };
+      }
+      case "service": {
+        const plan = this.#plans.get(source.key);
+        const isWanted = plan && this.#ownChains.get(source.key)?.includes(name);
+        return isWanted ? { ...item, plans: [plan] } : undefined;
+      }
+    }
+  }
+
+  #treeContent(
+    tree: TreeId,
+    prefix: string,
+    { children, entries, plans, shared }: Omit<ChainItem, "ref">,
+  ): ChainContent {
     const rules: string[] = [];
     const owners: (ServicePortKey | undefined)[] = [];
-    for (const child of node.children) {
-      rules.push(this.#jump(tree, { prefix: child.prefix, isFromRoot: prefix === "" }));
+    for (const child of children) {
+      rules.push(this.#jump(tree, { prefix: child, isFromRoot: prefix === "" }));
       owners.push(undefined);
     }
     let lastPath: string | undefined;
-    for (const { key, path, rank } of node.entries) {
+    for (const [index, { key, path }] of entries.entries()) {
       // An endpoint of several ServicePorts needs its hairpin rule once, and may have thousands.
       const isKnown = tree === "hairpin" && path === lastPath;
       lastPath = path;
       if (isKnown) continue;
-      const entry = this.#entry(key, { tree, path, rank });
-      for (const rule of entry?.rules ?? []) {
+      for (const rule of this.#entry(plans[index]!, { tree, path })?.rules ?? []) {
         if (rules.at(-1) === rule) continue;
         rules.push(rule);
         owners.push(key);
       }
     }
-    for (const rule of prefix === "" ? endOfRoot(tree, this.#shared, this.options) : []) {
+    for (const rule of shared ? endOfRoot(tree, shared, this.options) : []) {
       rules.push(ruleText(rule));
       owners.push(undefined);
     }
@@ -291,12 +366,13 @@ export class IptablesLayout {
     return ruleText({ ...match, target, ...(isGoto && { isGoto }) });
   }
 
-  #entry(
-    key: ServicePortKey,
-    id: Pick<EntryText, "path" | "rank" | "tree">,
-  ): EntryText | undefined {
-    const plan = this.#plans.get(key);
-    return plan && this.#rendered.entryOf(plan, id, this.#context);
+  #entry(plan: ServicePlan, id: Pick<EntryText, "path" | "tree">): EntryText | undefined {
+    const text = this.#textOf(plan);
+    if (text.entries.length <= FEW_ENTRIES) {
+      return text.entries.find(({ tree, path }) => tree === id.tree && path === id.path);
+    }
+    text.byId ??= new Map(text.entries.map((entry) => [entryId(entry), entry]));
+    return text.byId.get(entryId(id));
   }
 
   #replace(
@@ -315,29 +391,49 @@ export class IptablesLayout {
     }
     const names = rules?.chains.map(({ name }) => name) ?? [];
     for (const name of [...this.#ownChains.get(key) ?? [], ...names]) {
-      this.#touch(serviceRef(key, name));
+      this.#dirty.add(keyOf(serviceRef(key, name)));
     }
     if (names.length > 0) this.#ownChains.set(key, names);
     else this.#ownChains.delete(key);
   }
 
+  #note(key: ServicePortKey): void {
+    if (!this.pending.has(key)) this.pending.set(key, this.#plans.get(key));
+  }
+
+  /** Without the text where few ServicePorts are asked for it. */
+  #rulesOf(plan: ServicePlan): ServiceOutline {
+    return this.#isForFew ? this.#texts.get(plan) ?? this.#render(plan) : this.#textOf(plan);
+  }
+
   #textOf(plan: ServicePlan): ServiceText {
-    return this.#rendered.textOf(plan, this.#context);
+    return this.#texts.getOrInsertComputed(plan, () => {
+      const { entries, chains, quarantined } = this.#render(plan);
+      return {
+        entries: entries.map((entry) => ({ ...entry, rules: entry.rules.map(ruleText) })),
+        chains: chains.map(({ name, rules }) => ({ name, rules: rules.map(ruleText) })),
+        quarantined,
+      };
+    });
   }
 
-  #outlineOf(plan: ServicePlan): ServiceOutline {
-    return this.#rendered.outlineOf(plan, this.#context);
-  }
-
-  get #context(): ServiceRenderContext {
-    return { localTraffic: this.#shared.localTraffic, options: this.options };
-  }
-
-  #touch(ref: ChainRef): void {
-    const { source } = ref;
-    const key = source.kind === "tree" ? `${source.tree} ${source.prefix}` : chainKey(ref);
-    this.#dirty.set(key, ref);
+  #render(plan: ServicePlan): ServiceRules {
+    return renderService(plan, { localTraffic: this.#shared.localTraffic, options: this.options });
   }
 
   #ref = (tree: TreeId, prefix: string): ChainRef => treeRef(tree, prefix, this.options.family);
+}
+
+/** Distinguishes the entries of a ServicePort. */
+function entryId({ tree, path }: Pick<EntryText, "path" | "tree">): string {
+  return `${tree} ${path}`;
+}
+
+/** Rules that are all for one ServicePort, or for all of them. */
+function ownedBy(owner: ServicePortKey | undefined, rules: readonly string[] = []): ChainContent {
+  return { rules, owners: rules.map(() => owner) };
+}
+
+function isSameList(one: readonly unknown[], other: readonly unknown[]): boolean {
+  return one.length === other.length && one.every((each, index) => each === other[index]);
 }

@@ -14,8 +14,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
-import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
-import { KUBELET_FIREWALL } from "./jump_repair.ts";
+import { CANARY, isServiceChain, KUBELET_FIREWALL, MARK_MASQ, TREES } from "./base_chains.ts";
 
 interface OwnChainsRemoval {
   readonly family: IpFamily;

@@ -7,13 +7,12 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
-import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps, rangeRules } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
-import { diffRules } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
+import { ruleBatch } from "./rule_batch.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { serviceExcerpt, ServiceExcerpts } from "./service_excerpt.ts";
 import type { LayoutOrigin } from "./tree_shape.ts";
@@ -29,8 +28,7 @@ interface IptablesRuleset {
 /** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
   const layout = layOut(plan, options);
-  const batch = diffRules(layout, new AppliedRules(), { jumps: baseJumps(options) });
-  return { batch, quarantined: layout.quarantined };
+  return rulesetOf(layout, layout.dirty);
 }
 
 /**
@@ -57,8 +55,15 @@ function renderIptablesAround(
     if (source.kind === "service") return keys.has(source.key);
     return source.kind === "base" || source.prefix === "" || near.has(chainKey(ref));
   });
-  const content = (ref: ChainRef) => layout.content(ref);
-  const batch = diffRules({ dirty, content }, new AppliedRules(), { jumps: baseJumps(options) });
+  return rulesetOf(layout, dirty);
+}
+
+function rulesetOf(layout: IptablesLayout, refs: readonly ChainRef[]): IptablesRuleset {
+  const chains = refs.flatMap((ref) => {
+    const content = layout.content(ref);
+    return content ? [{ ...ref, ...content }] : [];
+  });
+  const batch = ruleBatch({ chains, jumps: baseJumps(layout.options) });
   return { batch, quarantined: layout.quarantined };
 }
 

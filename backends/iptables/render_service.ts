@@ -5,6 +5,7 @@ import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -16,7 +17,6 @@ import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
-import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
 import { unsupportedParts } from "./unsupported.ts";
 
 /**
@@ -26,8 +26,31 @@ import { unsupportedParts } from "./unsupported.ts";
 const MAX_INLINE_RULES = 3;
 const MARK: Pick<Rule, "target"> = { target: [MARK_MASQ] };
 
+/** Rules for one path of one tree. */
+export interface ServiceEntry {
+  readonly tree: TreeId;
+  readonly path: string;
+  /** Orders the entries of one path; the lowest is first. */
+  readonly rank: string;
+  readonly rules: readonly Rule[];
+}
+
+/** A chain that only this ServicePort has, in table nat. */
+export interface ServiceChain {
+  readonly name: string;
+  readonly rules: readonly Rule[];
+}
+
+/** A ServicePort, rendered. */
+export interface ServiceRules {
+  readonly entries: readonly ServiceEntry[];
+  readonly chains: readonly ServiceChain[];
+  /** Parts that cannot be expressed. */
+  readonly quarantined: readonly Quarantined[];
+}
+
 /** The inputs for the rules of a ServicePort, besides its plan. */
-export interface ServiceRenderContext {
+interface ServiceRenderContext {
   readonly localTraffic: LocalTrafficDetector;
   readonly options: IptablesRenderOptions;
 }

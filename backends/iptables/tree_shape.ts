@@ -4,10 +4,17 @@
  *
  * @module
  */
+import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { type TreeId, TREES } from "./base_chains.ts";
+import { prefixOfRule } from "./packet_path.ts";
 
 /** Every tree. */
-export const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
+export const TREE_IDS = Object.keys(TREES).filter(isTreeId);
+
+/** Whether a text is the name of a tree. */
+export function isTreeId(id: string): id is TreeId {
+  return id in TREES;
+}
 
 /** The origin and purpose of a layout. */
 export interface LayoutOrigin {
@@ -50,4 +57,28 @@ export function prefixesOfTree(tree: TreeId, shape: readonly string[]): readonly
 /** The texts for prefixes of one tree. */
 export function shapeOfTree(tree: TreeId, prefixes: Iterable<string>): readonly string[] {
   return [...prefixes].filter((prefix) => prefix !== "").map((prefix) => `${tree} ${prefix}`);
+}
+
+/** Returns the shape of the existing trees, in the form of a layout's shape. */
+export function foundShape(tables: SavedTables): readonly string[] {
+  const shape: string[] = [];
+  for (const [id, { table, root, base, kind }] of Object.entries(TREES)) {
+    for (const chain of treeChains(tables[table], { root, base })) {
+      for (const rule of tables[table].chains.get(chain) ?? []) {
+        if (!/ -[jg] \S+$/.test(rule) || !rule.slice(rule.lastIndexOf(" ") + 1).startsWith(base)) {
+          continue;
+        }
+        const prefix = prefixOfRule(rule, kind);
+        if (prefix !== undefined) shape.push(`${id} ${prefix}`);
+      }
+    }
+  }
+  return shape;
+}
+
+function treeChains(
+  { chains }: SavedTable,
+  { root, base }: { readonly root: string; readonly base: string },
+): readonly string[] {
+  return [...chains.keys()].filter((name) => name === root || name.startsWith(base));
 }

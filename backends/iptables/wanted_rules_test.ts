@@ -9,43 +9,25 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
-import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import { RefusedItems } from "../netfilter/refused_items.ts";
+import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RuleWriter } from "./rule_writer.ts";
-import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IptablesRules, WriteFigures } from "./target.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const WEB = testServicePlan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:80"] });
 
 /** Rules of a machine, taken from plans. */
-class Stage {
-  readonly machine = new FakeIptablesMachine();
+class Stage extends IptablesWriterStage {
   readonly rules: IptablesRules;
   #previous: ProxyPlan | undefined;
 
   constructor(variant: "legacy" | "nft" = "nft") {
-    this.machine.tellsCommitOnly = variant === "legacy";
-    const { commands } = this.machine;
-    const runner = new IptablesRunner({ commands }, {
-      variant,
-      save: "iptables-save",
-      restore: "iptables-restore",
-      version: "iptables-restore v1.8.9 (nf_tables)",
-      plain: true,
-    });
-    const clock = new FakeClock();
-    const refused = new RefusedItems();
-    const writer = new RuleWriter({ clock, runner });
-    const recreateCounters = () => Promise.resolve(false);
+    const tellsCommitOnly = variant === "legacy";
+    super({ machine: Object.assign(new FakeIptablesMachine(), { tellsCommitOnly }) });
     this.rules = new WantedRules({
-      clock,
-      refused,
-      writer: new ServiceRuleWriter({ clock, writer, refused, recreateCounters }),
+      ...this,
       createLayout: (shared, options) => new IptablesLayout(shared, options),
     });
   }
@@ -125,6 +107,6 @@ Deno.test("WantedRules of iptables has nothing to verify before the first plan, 
   stage.machine.tool.flush("nat");
   const figures = new WriteFigures();
   await stage.rules.verify(figures);
-  assertEquals([figures.reads, figures.restores], [1, 1]);
+  assertEquals([figures.reads, figures.restores], [2, 1]);
   assertEquals(stage.machine.tool.dump(), good);
 });

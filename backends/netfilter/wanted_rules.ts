@@ -32,8 +32,6 @@ interface LayoutWriter<Layout, Figures> {
   readonly failures: number;
   /** The rules of a new layout may all differ. */
   forgetRules(): void;
-  /** Called for each ServicePort that was laid out or deleted. */
-  changed?(key: ServicePortKey): void;
   /** Writes the difference. After a failure the kernel is read again. */
   write(layout: Layout, figures: Figures): Promise<void>;
   /** Reads everything and writes the difference. */
@@ -133,7 +131,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
    * until its retry. The cost depends on the changes.
    */
   async take(plan: ProxyPlan, { changes, options }: WantedChanges<Options>): Promise<void> {
-    const { clock, refused, writer } = this.#dependencies;
+    const { clock, refused } = this.#dependencies;
     this.#isPending = true;
     const { layout, isNew } = this.#layoutFor(plan.shared, options);
     if (isNew || changes.shared) refused.forgetAll();
@@ -141,7 +139,6 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     for (const key of changes.removed.keys()) {
       layout.delete(key);
       refused.forget(key);
-      writer.changed?.(key);
     }
     const slice = new TimeSlice(urgent(clock));
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
@@ -152,7 +149,6 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
       const refusal = refused.waitingFor(service, clock.now());
       if (refusal === undefined) layout.set(service);
       else layout.quarantine(refusedItem(clock, key, refusal));
-      writer.changed?.(key);
     }
   }
 

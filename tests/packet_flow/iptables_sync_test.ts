@@ -3,12 +3,8 @@
  *
  * @module
  */
-import { assert } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { AppliedRules } from "../../backends/iptables/applied_rules.ts";
-import { baseJumps } from "../../backends/iptables/base_chains.ts";
-import { diffRules } from "../../backends/iptables/diff.ts";
-import { IptablesLayout } from "../../backends/iptables/layout.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -16,7 +12,9 @@ import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { defaultRenderOptions } from "../support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../support/builders/random_service_plan.ts";
 import { testSharedPlan } from "../support/builders/service_plans.ts";
-import { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import type { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import { FakeIptablesMachine } from "../support/fakes/fake_iptables_machine.ts";
+import { IptablesWriterStage } from "../support/stages/iptables_writer_stage.ts";
 
 const { IPv4 } = ADDRESSES;
 const OPTIONS = defaultRenderOptions("IPv4");
@@ -39,49 +37,39 @@ function isClaimed(tool: FakeIptables, { clusterIp, port, protocol }: ServicePla
     .every(({ verdict, endpoint }) => verdict !== "ACCEPT" || endpoint !== undefined);
 }
 
-Deno.test("a sync leaves no packet to a Service unclaimed at any moment", () => {
+Deno.test("a sync leaves no packet to a Service unclaimed at any moment", async () => {
   const batches = fc.array(
     fc.array(randomServicePlan, { minLength: 1, maxLength: 30 }),
     { minLength: 3, maxLength: 8, size: "max" },
   );
   let checks = 0;
-  fc.assert(
-    fc.property(batches, (batches) => {
+  await fc.assert(
+    fc.asyncProperty(batches, async (batches) => {
       let claims: readonly ServicePlan[] = [];
-      let commits = 0;
-      const tool = new FakeIptables((table) => {
-        commits++;
+      const unclaimed: string[] = [];
+      const machine: FakeIptablesMachine = new FakeIptablesMachine((table) => {
         checks += claims.length;
         for (const plan of claims) {
-          assert(isClaimed(tool, plan), `${plan.key} at ${plan.clusterIp} after ${table}`);
+          if (isClaimed(machine.tool, plan)) continue;
+          unclaimed.push(`${plan.key} at ${plan.clusterIp} after ${table}`);
         }
       });
-      const layout = new IptablesLayout(SHARED, OPTIONS);
-      const applied = new AppliedRules();
+      const stage = new IptablesWriterStage({ machine, shared: SHARED, options: OPTIONS });
       const plans = new Map<ServicePortKey, ServicePlan>();
-      const sync = () => {
-        const batch = diffRules(
-          layout,
-          applied,
-          commits === 0 ? { jumps: baseJumps(OPTIONS) } : {},
-        );
-        tool.restore([...batch.text()].join(""));
-        applied.confirm(batch.applied);
-        layout.settle();
-      };
-      sync();
+      await stage.write();
       for (const batch of batches) {
         const before = new Map(plans);
         for (const plan of batch) {
           plans.set(plan.key, plan);
-          layout.set(plan);
+          stage.layout.set(plan);
         }
         // What is claimed by the same ServicePort before and after has to be claimed throughout.
         claims = [...before.values()].filter((plan) => {
           const after = plans.get(plan.key);
           return after?.clusterIp === plan.clusterIp && after.port === plan.port;
         });
-        sync();
+        await stage.write();
+        assertEquals(unclaimed, []);
       }
     }),
     { numRuns: 20 },

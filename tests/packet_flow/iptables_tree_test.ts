@@ -80,6 +80,7 @@ for (const family of IP_FAMILIES) {
       assertEquals(trace({ destination: node, port: nodePort + 1 }), "ACCEPT");
     }
     assertEquals(trace({ destination: localPodClient, port: 80 }), "ACCEPT");
-    assert(batch.applied.length > 100, "there is a tree at all");
+    const chains = batch.lines.filter((line) => line.startsWith(":"));
+    assert(chains.length > 100, "there is a tree at all");
   });
 }

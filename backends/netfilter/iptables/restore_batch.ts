@@ -46,13 +46,6 @@ export interface RestorePart<Owner = never> {
   readonly removed?: readonly string[];
 }
 
-/** A chain as it is after a batch; without rules = it no longer exists. */
-export interface AppliedChain {
-  readonly table: IptablesTable;
-  readonly name: string;
-  readonly rules?: readonly string[];
-}
-
 /** The size of a batch. */
 interface BatchCounts {
   bytes: number;
@@ -65,19 +58,17 @@ interface BatchCounts {
 /** A line of the input, and its owner. */
 type OwnedLine<Owner> = readonly [text: string, owner?: Owner | undefined];
 
-/** The input, line by line, and the chains as they are afterwards. */
+/** The input, line by line. */
 export class RestoreBatch<Owner extends string> {
   readonly lines: readonly string[];
-  readonly applied: readonly AppliedChain[];
   readonly counts: Readonly<BatchCounts>;
   readonly #owners: readonly (Owner | undefined)[];
 
   private constructor(
-    { lines, applied, counts }: Pick<RestoreBatch<Owner>, "applied" | "counts" | "lines">,
+    { lines, counts }: Pick<RestoreBatch<Owner>, "counts" | "lines">,
     owners: readonly (Owner | undefined)[],
   ) {
     this.lines = lines;
-    this.applied = applied;
     this.counts = counts;
     this.#owners = owners;
   }
@@ -85,7 +76,6 @@ export class RestoreBatch<Owner extends string> {
   /** Makes a batch in short steps: other tasks may have their turn between two of them. */
   static *steps<Owner extends string>(
     parts: readonly RestorePart<Owner>[],
-    applied: readonly AppliedChain[],
   ): Generator<void, RestoreBatch<Owner>, void> {
     const lines: string[] = [];
     const owners: (Owner | undefined)[] = [];
@@ -101,7 +91,7 @@ export class RestoreBatch<Owner extends string> {
       counts.rules.set(table, (counts.rules.get(table) ?? 0) + rules);
       counts.jumps += removedJumps.length + jumps.length;
     }
-    return new RestoreBatch({ lines, applied, counts }, owners);
+    return new RestoreBatch({ lines, counts }, owners);
   }
 
   /** Whether there is nothing to do. */

@@ -6,7 +6,7 @@ import { RestoreBatch, restoreLines, type RestorePart } from "./restore_batch.ts
 const { key } = testServicePlan();
 
 function batchOf(parts: readonly RestorePart<ServicePortKey>[]): RestoreBatch<ServicePortKey> {
-  const steps = RestoreBatch.steps(parts, []);
+  const steps = RestoreBatch.steps(parts);
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;

@@ -1,13 +1,15 @@
 /**
  * The rules of the iptables mode in a namespace, written as the mode does: rendered, compared with
- * the existing ones, and the difference passed to the tool.
+ * the applied ones, and the difference passed to the tool.
  *
  * @module
  */
-import { AppliedRules } from "../../../backends/iptables/applied_rules.ts";
-import { baseJumps } from "../../../backends/iptables/base_chains.ts";
-import { diffRules } from "../../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
+import { RuleWriter, WriteFigures } from "../../../backends/iptables/target.ts";
+import { IptablesSave } from "../../../backends/netfilter/iptables/iptables_save.ts";
+import type { RestoreInput } from "../../../backends/netfilter/iptables/restore_error.ts";
+import { inPieces } from "../../../lib/os/command_input.ts";
+import { FakeClock } from "../../support/fakes/fake_clock.ts";
 import type { ToolRun } from "../agent_protocol.ts";
 import { BenchNamespace } from "../bench_namespace.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
@@ -27,37 +29,26 @@ export class BenchRules implements AsyncDisposable {
   readonly services: number;
   /** The cost of loading all rules. */
   readonly load: RuleWrite;
-  readonly #layout: IptablesLayout;
-  readonly #applied: AppliedRules;
+  readonly #rules: WrittenRules;
   #added = 0;
   #version = 0;
 
   private constructor(
-    { namespace, layout, applied }: {
-      readonly namespace: BenchNamespace;
-      readonly layout: IptablesLayout;
-      readonly applied: AppliedRules;
-    },
+    rules: WrittenRules,
     { services, load }: { readonly services: number; readonly load: RuleWrite },
   ) {
-    this.namespace = namespace;
+    this.namespace = rules.namespace;
     this.services = services;
     this.load = load;
-    this.#layout = layout;
-    this.#applied = applied;
+    this.#rules = rules;
   }
 
   static async create(variant: IptablesVariant, services: number): Promise<BenchRules> {
     const namespace = await BenchNamespace.create(iptablesTool(variant));
-    const parts = {
-      namespace,
-      layout: new IptablesLayout(BENCH_SHARED, benchOptions(services)),
-      applied: new AppliedRules(),
-    };
+    const rules = new WrittenRules(namespace, services);
     try {
-      for (let index = 0; index < services; index++) parts.layout.set(benchServicePlan(index));
-      const load = await write(parts, { jumps: baseJumps(benchOptions(services)) });
-      return new BenchRules(parts, { services, load });
+      for (let index = 0; index < services; index++) rules.layout.set(benchServicePlan(index));
+      return new BenchRules(rules, { services, load: await rules.write() });
     } catch (error) {
       await namespace[Symbol.asyncDispose]();
       throw error;
@@ -67,37 +58,47 @@ export class BenchRules implements AsyncDisposable {
   /** Gives the index-th Service other endpoints. */
   async change(index: number): Promise<RuleWrite> {
     this.#version++;
-    this.#layout.set(benchServicePlan(index % this.services, this.#version));
-    return await this.#write();
+    this.#rules.layout.set(benchServicePlan(index % this.services, this.#version));
+    return await this.#rules.write();
   }
 
   /** Adds one more Service. */
   async add(): Promise<RuleWrite> {
-    this.#layout.set(benchServicePlan(this.services + this.#added++));
-    return await this.#write();
+    this.#rules.layout.set(benchServicePlan(this.services + this.#added++));
+    return await this.#rules.write();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.namespace[Symbol.asyncDispose]();
   }
-
-  async #write(): Promise<RuleWrite> {
-    const { namespace } = this;
-    return await write({ namespace, layout: this.#layout, applied: this.#applied });
-  }
 }
 
-async function write(
-  { namespace, layout, applied }: {
-    readonly namespace: BenchNamespace;
-    readonly layout: IptablesLayout;
-    readonly applied: AppliedRules;
-  },
-  options: Parameters<typeof diffRules>[2] = {},
-): Promise<RuleWrite> {
-  const batch = diffRules(layout, applied, options);
-  const run = await namespace.give(batch.text());
-  applied.confirm(batch.applied);
-  layout.settle();
-  return { lines: batch.lines.length, run };
+/** A namespace that had no rules, and the writer of its rules. */
+class WrittenRules {
+  readonly namespace: BenchNamespace;
+  readonly layout: IptablesLayout;
+  readonly #writer: RuleWriter;
+  #last: RuleWrite | undefined;
+
+  constructor(namespace: BenchNamespace, services: number) {
+    this.namespace = namespace;
+    this.layout = new IptablesLayout(BENCH_SHARED, benchOptions(services));
+    const clock = new FakeClock();
+    const runner = {
+      hasRule: () => Promise.resolve(false),
+      hasRules: () => Promise.resolve(false),
+      save: () => Promise.resolve(new IptablesSave().end()),
+      restore: async ({ lines }: RestoreInput) => {
+        this.#last = { lines: lines.length, run: await namespace.give(inPieces(lines)) };
+      },
+    };
+    const recreateCounters = () => Promise.resolve(false);
+    this.#writer = new RuleWriter({ clock, runner, recreateCounters });
+  }
+
+  async write(): Promise<RuleWrite> {
+    await this.#writer.write(this.layout, new WriteFigures());
+    if (this.#last === undefined) throw new Error("Nothing was written");
+    return this.#last;
+  }
 }

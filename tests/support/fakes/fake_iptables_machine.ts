@@ -30,8 +30,10 @@ export class FakeIptablesMachine {
   killedAfter = Infinity;
   #commits = 0;
 
-  constructor() {
-    this.tool = new FakeIptables(() => {
+  /** `onCommit` is called when a part of a restore came into force. */
+  constructor(onCommit: (table: IptablesTable) => void = () => {}) {
+    this.tool = new FakeIptables((table) => {
+      onCommit(table);
       if (++this.#commits === this.killedAfter) throw new KilledHalfway();
     });
     this.commands

@@ -24,6 +24,16 @@ export class IptablesStage extends RulesStage<FakeIptablesMachine> {
   }
 }
 
+/** The roots of the trees, by the names of the chains below. */
+const ROOTS: Readonly<Record<string, string>> = {
+  VIP: "KUBE-SERVICES",
+  EVIP: "KUBE-EXTERNAL-SERVICES",
+  FVIP: "KUBE-PROXY-FIREWALL",
+  NP: "KUBE-NODEPORTS",
+  ENP: "KUBE-EXTERNAL-NODEPORTS",
+  HCP: "KUBE-NODEPORTS",
+  HP: "KUBE-HAIRPIN",
+};
 const DISPATCH = / -[jg] KUBE-(VIP|EVIP|FVIP|ENP|NP|HP|HCP)-/;
 
 /**
@@ -39,7 +49,7 @@ export function meaningOf(tool: FakeIptables): readonly string[] {
     );
     for (const [chain, rules] of chains) {
       if (/-\d+$/.test(chain) && !targets.has(chain)) lines.push(`${table} ${chain} is left over`);
-      const place = /^KUBE-[A-Z]*VIP-|^KUBE-E?NP-|^KUBE-HC?P-/.test(chain) ? "a leaf" : chain;
+      const place = ROOTS[/^KUBE-([A-Z]+)-/.exec(chain)?.[1] ?? ""] ?? chain;
       for (const rule of rules) {
         if (!DISPATCH.test(` ${rule}`)) lines.push(`${table} ${place} ${rule}`);
       }

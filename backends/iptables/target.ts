@@ -1,0 +1,507 @@
+/**
+ * The rules of iptables for the engine: chains of this mode, and its jumps in chains of other
+ * programs. The layout says what is wanted; one `iptables-save` reads, one `iptables-restore` writes.
+ *
+ * An object of kind `nat`, `filter` or `mangle` is the chain of this name, and its text the rules, one
+ * a line. The tool prints them in other words, which are compared by their meaning.
+ *
+ * @module
+ */
+import {
+  type Batch,
+  type KernelObject,
+  type ObjectName,
+  type Objects,
+  Reconciler,
+  Refusal,
+  type Target,
+} from "../../lib/engine/reconciler.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import {
+  type SavedTable,
+  type SavedTables,
+  targetOf,
+} from "../netfilter/iptables/iptables_save.ts";
+import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
+import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+import type { WantedRules } from "../netfilter/wanted_rules.ts";
+import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
+import { chainKey, type ChainRef, linesOf } from "./chain_ref.ts";
+import { missingRules } from "./differences.ts";
+import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
+import type { ChainItem, IptablesLayout } from "./layout.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
+import { type ChainChange, ruleBatchInSteps } from "./rule_batch.ts";
+
+/** Counts of one sync, or of one repair. */
+export class WriteFigures {
+  /** Runs of `iptables-save`. */
+  reads = 0;
+  /** Runs of `iptables-restore`, refused ones too. */
+  restores = 0;
+  /** Lines of accepted input. */
+  lines = 0;
+  bytes = 0;
+  /** Chains that were created or rewritten. */
+  chains = 0;
+  removedChains = 0;
+  /** Jumps inserted or removed. */
+  jumps = 0;
+  readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
+
+  /** For the report of a sync; zero ones left out. */
+  get operations(): Record<string, number> {
+    const { reads, restores, lines, bytes, chains, removedChains, jumps } = this;
+    const { filter, mangle, nat } = this.rules;
+    const rules = filter + mangle + nat;
+    const counts = { reads, restores, lines, bytes, chains, removedChains, rules, jumps };
+    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
+  }
+}
+
+/** The jumps; they are those of the layout for as long as it lasts. */
+interface JumpItem {
+  readonly jumps: readonly KernelObject[];
+}
+
+type Item = ChainItem | JumpItem;
+
+/** The parts of an {@linkcode IptablesTarget}. */
+interface TargetDependencies {
+  readonly clock: Clock;
+  readonly runner: Pick<IptablesRunner, "hasRule" | "hasRules" | "restore" | "save">;
+  /** What the kernel refused. @default {nothing yet} */
+  readonly refused?: RefusedItems;
+  /** Creates packet counters that another program deleted; resolves to whether they exist now. */
+  readonly recreateCounters: () => Promise<boolean>;
+}
+
+/** Changes of a batch. */
+interface Draft {
+  readonly chains: ChainChange[];
+  readonly jumps: PlacedLine[];
+  readonly removedJumps: PlacedLine[];
+}
+
+const TABLES = ["mangle", "filter", "nat"] as const satisfies readonly IptablesTable[];
+/** After this time, a read from before the cluster's objects were known is outdated. */
+const READ_IS_FRESH_MS = 2_000;
+/** A placeholder for the kubelet's rules, whose text is not needed. */
+const UNSEEN = "-j RETURN";
+
+/** The rules of one family. */
+export class IptablesTarget implements Target<string, Item, ServicePortKey> {
+  /** Where the work is counted. */
+  figures = new WriteFigures();
+  /** The chains as they were last known, for a table that cannot be read. */
+  lastKnown: () => Iterable<Item> = () => [];
+  /** Rules of this mode in the kernel, without jumps. */
+  totals: Readonly<Record<IptablesTable, number>> = { filter: 0, mangle: 0, nat: 0 };
+  readonly #dependencies: TargetDependencies;
+  readonly #refused: RefusedItems;
+  #layout: IptablesLayout | undefined;
+  /** A reading for the next comparison. */
+  #early: { readonly tables: SavedTables; readonly at: number } | undefined;
+  #unreadable: readonly IptablesTable[] = [];
+  /** Chains that foreign rules lead to: they can be emptied, but not deleted. */
+  readonly #kept = new Set<string>();
+  /** Whether the outcome of every write since the last read is known. */
+  #isTrusted = false;
+  /** Whether missing counters may be created once more. */
+  #mayLackCounters = false;
+  /** Whether the cause of the last refusal was removed, or is seen by the next reading. */
+  #isCorrected = false;
+  #refusedChains: readonly ChainChange[] = [];
+
+  constructor(dependencies: TargetDependencies) {
+    this.#dependencies = dependencies;
+    this.#refused = dependencies.refused ?? new RefusedItems();
+  }
+
+  /** The wanted state; set before anything is asked. */
+  get layout(): IptablesLayout {
+    if (this.#layout === undefined) throw new Error("Cannot lay out rules before a first plan");
+    return this.#layout;
+  }
+
+  set layout(layout: IptablesLayout) {
+    this.#layout = layout;
+    this.#mayLackCounters = layout.options.features.nfacct;
+  }
+
+  /** Tables that could not be printed at the last reading. They are written nevertheless. */
+  get unreadable(): readonly IptablesTable[] {
+    return this.#unreadable;
+  }
+
+  /** Reads the tables. A comparison soon after needs no further reading. */
+  async save(): Promise<SavedTables> {
+    const { clock, runner } = this.#dependencies;
+    // Otherwise the rules of an earlier reading would stay in memory next to the new ones.
+    this.#early = undefined;
+    const tables = await runner.save({ mayLack: true });
+    this.#unreadable = TABLES.filter((table) => tables[table].isUnreadable);
+    this.#early = { tables, at: clock.now() };
+    return tables;
+  }
+
+  *keys(): Generator<string> {
+    yield* this.layout.keys();
+    yield JUMPS;
+  }
+
+  dirty(): Iterable<string> {
+    return this.layout.dirtyKeys;
+  }
+
+  settle(): void {
+    this.#isTrusted = true;
+    for (const key of this.layout.pending.keys()) {
+      if (this.layout.plan(key)) this.#refused.forget(key);
+    }
+    this.layout.settle();
+  }
+
+  arrange(key: string, applied: Item | undefined): Item | undefined {
+    if (key === JUMPS) return { jumps: [...wantedJumps(this.layout.options)] };
+    return this.layout.item(key, applied && "ref" in applied ? applied : undefined);
+  }
+
+  *objectsOf(item: Item): Generator<KernelObject> {
+    if ("jumps" in item) return yield* item.jumps;
+    const { table, name } = item.ref;
+    yield { kind: table, name, text: item.layout.contentOf(item).rules.join("\n") };
+  }
+
+  isSame({ name }: ObjectName, found: string, wanted: string): boolean {
+    const [there, rules] = [linesOf(found), linesOf(wanted)];
+    if (name === KUBELET_FIREWALL && there.length > 0) {
+      return missingRules(rules, there).length === 0;
+    }
+    return there.length === rules.length &&
+      rules.every((rule, index) => isSameRule(rule, there[index]!));
+  }
+
+  async read(): Promise<Objects> {
+    const { clock, runner } = this.#dependencies;
+    const isFresh = this.#early && clock.now() - this.#early.at < READ_IS_FRESH_MS;
+    if (!isFresh) {
+      this.figures.reads++;
+      await this.save();
+    }
+    const { options } = this.layout;
+    const tables: Record<IptablesTable, SavedTable> = { ...this.#early!.tables };
+    this.#early = undefined;
+    const objects = new Map<string, Map<string, string>>();
+    const add = ({ kind, name, text }: KernelObject) =>
+      void objects.getOrInsertComputed(kind, () => new Map()).set(name, text);
+    const lasting = new Set([...this.layout.lasting()].map(chainKey));
+    for (const table of TABLES) {
+      if (tables[table].isUnreadable) {
+        tables[table] = await askFor(runner, table, options);
+        // It is known to be whole by its canary.
+        if (this.#isTrusted && await runner.hasRules(table, CANARY)) {
+          for (const item of this.lastKnown()) {
+            if ("ref" in item && item.ref.table === table) this.objectsOf(item).forEach(add);
+          }
+        }
+      }
+      for (const [name, rules] of tables[table].chains) {
+        const isOwn = isServiceChain(table, name) || lasting.has(chainKey({ table, name }));
+        if (!isOwn) this.#keepTargets(table, rules);
+        else if (rules.length > 0 || !this.#kept.has(chainKey({ table, name }))) {
+          add({ kind: table, name, text: rules.join("\n") });
+        }
+      }
+      for (const rules of tables[table].builtIn.values()) this.#keepTargets(table, rules);
+    }
+    this.totals = countRules(objects);
+    foundJumps(options, tables).forEach(add);
+    return objects;
+  }
+
+  begin(): Batch<ServicePortKey> {
+    const draft: Draft = { chains: [], jumps: [], removedJumps: [] };
+    return {
+      add: ({ kind, name }, before, after) =>
+        addChange(draft, { kind, name }, before, after, this.#kept),
+      commit: () => this.#write(draft),
+    };
+  }
+
+  leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
+    const { clock } = this.#dependencies;
+    let found = this.#isCorrected;
+    for (const [key, reason] of reasons) {
+      const plan = this.layout.plan(key);
+      if (plan === undefined) continue;
+      const refusal = this.#refused.refuse(plan, { reason, now: clock.now() });
+      this.layout.quarantine(refusedItem(clock, key, refusal));
+      found = true;
+    }
+    return found;
+  }
+
+  /** The ServicePorts that a refusal without a line may be due to: those that changed, or all that were written. */
+  suspects(): readonly ServicePlan[] {
+    const { layout } = this;
+    const changed = [...layout.pending.keys()];
+    const keys = changed.length > 0 ? changed : this.#refusedChains.flatMap((chain) => {
+      const ref = this.#find(chain);
+      return ref === undefined ? [] : layout.content(ref)?.owners ?? [];
+    });
+    return [...new Set(keys)].map((key) => key && layout.plan(key))
+      .filter((plan) => plan !== undefined);
+  }
+
+  async #write(draft: Draft): Promise<void> {
+    const { clock, runner } = this.#dependencies;
+    const batch = await inSteps({ clock }, ruleBatchInSteps(draft));
+    if (batch.isEmpty) return;
+    const { figures } = this;
+    this.#isTrusted = false;
+    figures.restores++;
+    try {
+      const { lines } = batch;
+      await runner.restore({ lines, ownerOf: (line) => this.#ownerOf(lines, line) });
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      this.#refusedChains = draft.chains.filter(({ rules }) => rules);
+      throw new Refusal(await this.#reasonsOf(error, batch.lines), error, { isPartial: true });
+    }
+    figures.lines += batch.lines.length;
+    figures.bytes += batch.counts.bytes;
+    figures.jumps += batch.counts.jumps;
+    for (const table of TABLES) figures.rules[table] += batch.counts.rules.get(table) ?? 0;
+    const totals = { ...this.totals };
+    for (const { table, before = [], rules } of draft.chains) {
+      if (rules) figures.chains++;
+      else figures.removedChains++;
+      totals[table] += (rules?.length ?? 0) - before.length;
+    }
+    this.totals = totals;
+  }
+
+  /** Why a batch was refused, by ServicePort; nothing if the cause is another one. */
+  async #reasonsOf(
+    error: IptablesError,
+    lines: readonly string[],
+  ): Promise<ReadonlyMap<ServicePortKey, string>> {
+    const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
+    this.#isCorrected = false;
+    if (this.#mayLackCounters && mayLackCounter(error)) {
+      this.#mayLackCounters = false;
+      this.#isCorrected = await this.#dependencies.recreateCounters();
+      if (this.#isCorrected) return new Map();
+    }
+    const owner = this.#ownerOf(lines, number);
+    if (owner !== undefined) return new Map([[owner, error.message]]);
+    if (text.startsWith("-X ")) this.#kept.add(`${table} ${text.slice(3)}`);
+    // Another program may have removed the jump; the next reading notices.
+    this.#isCorrected = text.startsWith("-X ") || text.startsWith("-D ");
+    return new Map();
+  }
+
+  /** The ServicePort of a line, from 1: it is rarely asked for. */
+  #ownerOf(lines: readonly string[], number: number): ServicePortKey | undefined {
+    const above = lines.slice(0, number);
+    const [, name] = /^-A (\S+) /.exec(above.at(-1) ?? "") ?? [];
+    if (name === undefined) return undefined;
+    const start = above.findLastIndex((line) => line.startsWith("*"));
+    const index = above.slice(start).filter((line) => line.startsWith(`-A ${name} `)).length - 1;
+    const ref = this.#find({ table: above[start]?.slice(1) ?? "", name });
+    return ref && this.layout.content(ref)?.owners[index];
+  }
+
+  #find({ table, name }: { readonly table: string; readonly name: string }): ChainRef | undefined {
+    return this.layout.chains().find((ref) => ref.name === name && ref.table === table);
+  }
+
+  /** Notes the chains that rules of other programs lead to. */
+  #keepTargets(table: IptablesTable, rules: readonly string[]): void {
+    for (const rule of rules) {
+      const target = rule.includes(" KUBE-") ? targetOf(rule) : undefined;
+      if (target !== undefined && isServiceChain(table, target)) {
+        this.#kept.add(`${table} ${target}`);
+      }
+    }
+  }
+}
+
+function addChange(
+  draft: Draft,
+  { kind, name }: ObjectName,
+  before: string | undefined,
+  after: string | undefined,
+  kept: ReadonlySet<string>,
+): void {
+  if (kind === JUMPS || kind === JUMP) {
+    const [table = "", from = ""] = name.split(" ", 2);
+    const place = (rule: string): PlacedLine => ({ table: table as IptablesTable, from, rule });
+    draft.removedJumps.push(...linesOf(before).map(place));
+    draft.jumps.push(...linesOf(after).map(place).reverse());
+    return;
+  }
+  const table = kind as IptablesTable;
+  const present = before === undefined ? undefined : linesOf(before);
+  if (name === KUBELET_FIREWALL && present !== undefined && present.length > 0) {
+    // Writing the chain would take the kubelet's rules away.
+    const rules = missingRules(linesOf(after), present);
+    draft.jumps.push(...rules.map((rule) => ({ table, from: name, rule })));
+  } else if (after !== undefined) {
+    draft.chains.push({ table, name, before: present, rules: linesOf(after) });
+  } else if (!kept.has(chainKey({ table, name }))) {
+    draft.chains.push({ table, name, before: present });
+  } else if (before !== "") draft.chains.push({ table, name, before: present, rules: [] });
+}
+
+function countRules(objects: Objects): Record<IptablesTable, number> {
+  const totals = { filter: 0, mangle: 0, nat: 0 };
+  for (const table of TABLES) {
+    for (const [name, text] of objects.get(table) ?? []) {
+      const { length } = linesOf(text);
+      // The others are the kubelet's.
+      totals[table] += name === KUBELET_FIREWALL ? Math.min(length, 1) : length;
+    }
+  }
+  return totals;
+}
+
+/** Whether the refused rule may refer to a counter: iptables-legacy names only the COMMIT. */
+function mayLackCounter({ line }: IptablesError): boolean {
+  return line === undefined || line.text === "COMMIT" || line.text.includes(" --nfacct-name ");
+}
+
+/** The existing jumps of an unreadable table. Its chains are unknown, so they are rewritten. */
+async function askFor(
+  runner: Pick<IptablesRunner, "hasRule" | "hasRules">,
+  table: IptablesTable,
+  options: IptablesRenderOptions,
+): Promise<SavedTable> {
+  const builtIn = new Map<string, readonly string[]>();
+  for (const { name, text } of wantedJumps(options)) {
+    const [of, chain = ""] = name.split(" ", 2);
+    if (of !== table) continue;
+    for (const rule of linesOf(text)) {
+      if (!await runner.hasRule(table, { chain, rule })) continue;
+      builtIn.set(chain, [...(builtIn.get(chain) ?? []), rule]);
+    }
+  }
+  const chains = new Map<string, readonly string[]>();
+  if (table === "filter" && await runner.hasRules(table, KUBELET_FIREWALL)) {
+    const present: string[] = [];
+    for (const rule of (baseChains(options).filter.get(KUBELET_FIREWALL) ?? []).map(ruleText)) {
+      if (await runner.hasRule(table, { chain: KUBELET_FIREWALL, rule })) present.push(rule);
+    }
+    chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
+  }
+  return { builtIn, chains, isUnreadable: true };
+}
+
+/** The rules of this mode, wanted and applied. */
+export type IptablesRules = WantedRules<IptablesLayout, IptablesRenderOptions, WriteFigures>;
+
+/** Maximum number of restores in a search; the remaining suspects are quarantined together. */
+const MAX_SEARCH = 40;
+
+/** Writes the rules of one family. One call is in flight at most. */
+export class RuleWriter {
+  readonly target: IptablesTarget;
+  readonly engine: Reconciler<string, Item, ServicePortKey>;
+
+  constructor(dependencies: TargetDependencies) {
+    this.target = new IptablesTarget(dependencies);
+    this.engine = new Reconciler(dependencies, this.target);
+    this.target.lastKnown = () => this.engine.applied.values();
+  }
+
+  /** Whether the kernel is known to hold the desired state. */
+  get isKnown(): boolean {
+    return this.engine.isKnown;
+  }
+
+  /** Restores that failed. */
+  get failures(): number {
+    return this.engine.failures;
+  }
+
+  forgetRules(): void {
+    this.engine.forget();
+  }
+
+  /**
+   * Writes the desired rules except those of ServicePorts that the kernel refuses, which the layout
+   * then quarantines. Throws an IptablesError if even the rest cannot be written.
+   */
+  async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    this.#take(layout, figures);
+    await this.engine.sync().catch((error) => this.#search(error));
+  }
+
+  /** Reads everything and writes the difference. */
+  async verify(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    this.#take(layout, figures);
+    await this.engine.verify().catch((error) => this.#search(error));
+  }
+
+  #take(layout: IptablesLayout, figures: WriteFigures): void {
+    this.target.layout = layout;
+    this.target.figures = figures;
+  }
+
+  /**
+   * Finds the refused rules by bisection, since iptables-legacy only names the COMMIT. New rules are
+   * withdrawn and then added by halves; existing ones keep working.
+   */
+  async #search(error: unknown): Promise<void> {
+    const { engine, target, target: { layout } } = this;
+    const plans = isRefused(error) ? target.suspects() : [];
+    if (plans.length === 0) throw error;
+    const held = new Map(layout.pending);
+    const takeBack = (group: readonly ServicePlan[]) => {
+      for (const plan of group) {
+        const before = held.get(plan.key);
+        if (before !== undefined && before !== plan) layout.set(before);
+        else layout.delete(plan.key);
+      }
+    };
+    const open: (readonly ServicePlan[])[] = [plans];
+    try {
+      takeBack(plans);
+      await engine.sync();
+      for (let tries = 1; open.length > 0; tries++) {
+        open[0]!.forEach((plan) => layout.set(plan));
+        // What is refused in a known state would be tried twice.
+        engine.forget();
+        const refusal = await engine.sync().then(() => undefined, (error) => {
+          if (!isRefused(error)) throw error;
+          return error;
+        });
+        // The others were named.
+        const group = open.shift()!.filter((plan) => layout.plan(plan.key) === plan);
+        if (refusal === undefined || group.length === 0) continue;
+        if (group.length > 1 && tries < MAX_SEARCH) {
+          takeBack(group);
+          const middle = group.length >> 1;
+          open.unshift(group.slice(0, middle), group.slice(middle));
+        } else target.leaveOut(new Map(group.map(({ key }) => [key, refusal.message])));
+      }
+    } catch (failure) {
+      // No later change repeats these.
+      for (const plan of open.flat()) layout.set(plan);
+      throw failure;
+    }
+    await engine.sync();
+  }
+}
+
+function isRefused(error: unknown): error is IptablesError {
+  return error instanceof IptablesError && error.kind === "refused";
+}

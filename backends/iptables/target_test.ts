@@ -1,0 +1,462 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
+import {
+  testProxyPlan,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
+import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { renderIptables } from "./render.ts";
+import { WriteFigures } from "./target.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
+const PLAN = testServicePlan({ to: ["10.0.0.1:80"] });
+
+/** The number-th ServicePort, with two endpoints. */
+function plan(number: number, to?: readonly string[]): ServicePlan {
+  const [high, low] = [number >> 8, number & 255];
+  return testServicePlan({
+    name: `service-${number}`,
+    clusterIp: `172.30.${high}.${low}`,
+    masqueradeInternal: "off-cluster",
+    to: to ?? [`10.1.${high}.${low}:8080`, `10.2.${high}.${low}:8080`],
+  });
+}
+
+Deno.test("RuleWriter reads unknown tables once, and then relies on its record", async () => {
+  const stage = new IptablesWriterStage();
+  assertEquals(stage.writer.isKnown, false);
+  assertEquals(await stage.write(), ["iptables-save", "iptables-restore"]);
+  assertEquals(stage.writer.isKnown, true);
+  assertEquals(await stage.write(), []);
+  stage.layout.set(PLAN);
+  assertEquals(await stage.write(), ["iptables-restore"]);
+  stage.layout.set({ ...PLAN });
+  assertEquals(await stage.write(), [], "the same rules once more");
+  stage.writer.forgetRules();
+  assertEquals(await stage.write(), ["iptables-save"], "all is as it should be");
+});
+
+Deno.test("RuleWriter needs no second read soon after the first, and one long after", async () => {
+  const stage = new IptablesWriterStage();
+  await stage.writer.target.save();
+  assertEquals(await stage.write(), ["iptables-restore"]);
+  const late = new IptablesWriterStage();
+  await late.writer.target.save();
+  await late.clock.advance(60_000);
+  assertEquals(await late.write(), ["iptables-save", "iptables-restore"]);
+});
+
+Deno.test("RuleWriter knows nothing after a restore that failed, whatever it did", async () => {
+  for (const carriedOut of [false, true]) {
+    const stage = new IptablesWriterStage();
+    await stage.write();
+    stage.layout.set(PLAN);
+    stage.machine.commands.failNext("timeout", { carriedOut });
+    await assertRejects(() => stage.write(), IptablesError);
+    assertEquals([stage.writer.isKnown, stage.writer.failures], [false, 1]);
+    const programs = ["iptables-save", ...(carriedOut ? [] : ["iptables-restore"])];
+    assertEquals(await stage.write(), programs);
+  }
+});
+
+for (const count of [100, 10_000]) {
+  Deno.test(`RuleWriter writes at most 60 lines for one change among ${count}`, async () => {
+    const stage = new IptablesWriterStage({ shared: SHARED });
+    const { layout, machine } = stage;
+    const ascending = count === 100;
+    const at = (number: number) => ascending ? number : Math.imul(number, 40_503) & 0xffff;
+    for (let number = 1; number <= count; number++) layout.set(plan(at(number)));
+    await stage.write();
+    const { calls } = machine.commands;
+    const before = calls.length;
+    for (let number = 1; number <= count; number += count / 20) {
+      layout.set(plan(at(number), ["10.3.0.1:80", "10.3.0.2:80"]));
+      const { length } = await stage.lines();
+      assert(length <= 60, `one endpoint: ${length}`);
+    }
+    for (let number = count + 1; number <= count + 20; number++) {
+      layout.set(plan(at(number)));
+      const { length } = await stage.lines();
+      assert(length <= 60, `one Service more: ${length}`);
+    }
+    for (let number = 1; number <= count; number += count / 20) {
+      layout.delete(plan(at(number)).key);
+      const { length } = await stage.lines();
+      assert(length <= 70, `one Service less: ${length}`);
+    }
+    assertEquals(calls.length, before + 60);
+  });
+}
+
+Deno.test("renderIptables() keeps chains few and dispatch flat at 10,000 ServicePorts", () => {
+  const plans = Array.from({ length: 10_000 }, (_, index) => plan(index + 1));
+  const { lines } = renderIptables(testProxyPlan(plans, { shared: SHARED }), OPTIONS).batch;
+  const chains = lines.filter((line) => line.startsWith(":"));
+  assert(chains.length <= 1_000, `${chains.length} chains`);
+  const rules = Map.groupBy(
+    lines.filter((line) => line.startsWith("-A ")),
+    (line) => line.split(" ", 2)[1],
+  );
+  const largest = Math.max(...[...rules.values()].map(({ length }) => length));
+  assert(largest <= 52, `a chain of ${largest} rules`);
+});
+
+Deno.test("renderIptables() gives the same bytes whatever the order of the plan", () => {
+  const plans = Array.from({ length: 50 }, (_, number) => plan(number));
+  const text = (services: readonly ServicePlan[]) =>
+    [...renderIptables(testProxyPlan(services, { shared: SHARED }), OPTIONS).batch.text()].join("");
+  assertEquals(text(plans), text(plans.toReversed()));
+});
+
+Deno.test("RuleWriter refuses before nat changes, and stops refusing after", async () => {
+  const stage = new IptablesWriterStage({ shared: SHARED });
+  stage.layout.set(plan(1));
+  await stage.write();
+  const tables = async () => (await stage.lines()).filter((line) => line.startsWith("*"));
+  stage.layout.set(plan(1, []));
+  assertEquals(await tables(), ["*filter", "*nat"]);
+  stage.layout.set(plan(1));
+  assertEquals(await tables(), ["*nat", "*filter"]);
+  stage.layout.set(plan(2, []));
+  await stage.write();
+  stage.layout.set(plan(1, []));
+  stage.layout.set(plan(2));
+  const lines = await stage.lines();
+  assertEquals(lines.filter((line) => line.startsWith("*")), ["*filter", "*nat", "*filter"]);
+  const refused = lines.filter((line) => line.endsWith("-j REJECT"))
+    .map((line) => /172\.30\.0\.\d/.exec(line)?.[0]);
+  assertEquals(refused, ["172.30.0.1", "172.30.0.2", "172.30.0.1"]);
+});
+
+Deno.test("RuleWriter adopts the rules of kube-proxy, and removes stale ones", async () => {
+  const stage = new IptablesWriterStage({ shared: SHARED });
+  stage.machine.tool.restore(
+    [
+      "*filter",
+      ":KUBE-SERVICES - [0:0]",
+      "-A KUBE-SERVICES -d 172.30.0.9/32 -p tcp -m tcp --dport 80 -j REJECT",
+      "COMMIT",
+      "*nat",
+      ":KUBE-SVC-AAAA - [0:0]",
+      ":KUBE-SEP-BBBB - [0:0]",
+      ":KUBE-SERVICES - [0:0]",
+      "-A KUBE-SERVICES -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAA",
+      "-A KUBE-SVC-AAAA -j KUBE-SEP-BBBB",
+      "-A KUBE-SEP-BBBB -p tcp -j DNAT --to-destination 10.0.0.1:80",
+      "COMMIT",
+      "",
+    ].join("\n"),
+  );
+  stage.layout.set(plan(1));
+  const lines = await stage.lines();
+  const refusal = "-A KUBE-SERVICES -d 172.30.0.9/32 -p tcp -m tcp --dport 80 -j REJECT";
+  const end = lines.indexOf("*nat");
+  assert(lines.indexOf(refusal) < end, "what was refused is refused until nat is written");
+  assert(lines.indexOf(":KUBE-SERVICES - [0:0]", lines.indexOf("*filter", end)) > end);
+  const fresh = new IptablesWriterStage({ shared: SHARED });
+  fresh.layout.set(plan(1));
+  await fresh.write();
+  assertEquals(stage.machine.tool.dump(), fresh.machine.tool.dump());
+});
+
+const STALE = "KUBE-SVC-AAAAAAAAAAAAAAAA";
+const REFERENCE = `-s 192.0.2.1 -j ${STALE}`;
+
+Deno.test("RuleWriter empties a chain with foreign references instead of deleting it", async () => {
+  for (const tellsCommitOnly of [false, true]) {
+    const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly });
+    const stage = new IptablesWriterStage({ machine });
+    const chain = `:${STALE} - [0:0]\n-A ${STALE} -j RETURN\n`;
+    machine.tool.restore(`*nat\n${chain}-A OUTPUT ${REFERENCE}\nCOMMIT\n`);
+    await stage.write();
+    assertEquals(machine.tool.table("nat").get(STALE), []);
+    assertEquals(machine.tool.table("nat").get("OUTPUT")?.at(-1), REFERENCE);
+    assertEquals(stage.writer.failures, 0);
+    assertEquals(await stage.writer.engine.compare(), [], "there is nothing to be done");
+  }
+});
+
+Deno.test("RuleWriter notices a foreign reference that is newer than its reading", async () => {
+  const stage = new IptablesWriterStage();
+  const { layout, machine: { tool } } = stage;
+  const endpoints = [1, 2, 3, 4].map((host) => `10.0.0.${host}:80`);
+  layout.set(testServicePlan({ to: endpoints }));
+  await stage.write();
+  const [chain] = [...tool.table("nat").keys()].filter((name) => name.startsWith("KUBE-SVC-"));
+  tool.restore(`*nat\n-A OUTPUT -s 192.0.2.1 -j ${chain}\nCOMMIT\n`);
+  layout.set(PLAN);
+  await stage.write();
+  assertEquals(tool.table("nat").get(chain!), []);
+  layout.set(testServicePlan({ to: endpoints }));
+  await stage.write();
+  assertEquals(tool.table("nat").get(chain!)?.length, 4);
+});
+
+Deno.test("RuleWriter counts the rules that it found and those that it wrote", async () => {
+  const stage = new IptablesWriterStage();
+  await stage.write();
+  const { nat } = stage.writer.target.totals;
+  stage.layout.set(PLAN);
+  await stage.write();
+  const more = stage.writer.target.totals.nat;
+  assert(more > nat);
+  stage.writer.forgetRules();
+  await stage.write();
+  assertEquals(stage.writer.target.totals.nat, more);
+  stage.layout.delete(PLAN.key);
+  await stage.write();
+  assertEquals(stage.writer.target.totals.nat, nat);
+});
+
+Deno.test("RuleWriter continues in a table that the tool cannot print", async () => {
+  const stage = new IptablesWriterStage();
+  const { machine: { tool }, layout, writer } = stage;
+  layout.set(PLAN);
+  await stage.write();
+  const whole = tool.dump();
+  tool.unreadable.add("filter");
+  writer.forgetRules();
+  const { restores } = stage.machine;
+  await stage.write();
+  assertEquals(writer.target.unreadable, ["filter"]);
+  assertEquals(tool.dump(), whole, "known to be whole by its canary");
+  // Jumps are looked for by a restore of their own.
+  const written = stage.machine.restores.slice(restores.length)
+    .filter(({ stdin }) => !stdin.includes("\n-C "));
+  assertEquals(written, []);
+  tool.flush("filter");
+  writer.forgetRules();
+  await stage.write();
+  assertEquals(tool.dump(), whole, "flushed, and written again");
+  stage.machine.commands.failNext("timeout", { carriedOut: true });
+  layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
+  await assertRejects(() => stage.write(), IptablesError);
+  await stage.write();
+  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written again");
+  layout.set(testServicePlan({}));
+  stage.machine.commands.failNext("timeout", { carriedOut: true });
+  await assertRejects(() => stage.write(), IptablesError);
+  layout.set(PLAN);
+  await stage.write();
+  assertEquals(tool.dump(), whole, "what the failed write left is not taken for what it was");
+});
+
+Deno.test("RuleWriter takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {
+  const stage = new IptablesWriterStage();
+  const { machine: { tool }, layout, writer } = stage;
+  layout.set(PLAN);
+  tool.restore("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -j DROP\nCOMMIT\n");
+  tool.unreadable.add("filter");
+  await stage.write();
+  const dump = tool.dump();
+  assertEquals(tool.table("filter").get("KUBE-FIREWALL")?.at(-1), "-j DROP");
+  assertEquals(tool.table("filter").get("KUBE-FIREWALL")?.length, 2);
+  assertEquals(tool.table("filter").get("FORWARD")?.length, 4);
+  const next = new IptablesWriterStage(stage);
+  next.layout.set(PLAN);
+  await next.write();
+  assertEquals(tool.dump(), dump, "a second start changes nothing");
+  assertEquals(next.writer.target.totals, writer.target.totals);
+});
+
+const POSTROUTING = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
+const FOREIGN = '-s 192.0.2.0/24 -m comment --comment "not ours" -j ACCEPT';
+
+/** The jumps that a repair writes to a machine with all rules after a change by another program. */
+async function repairs(...lines: readonly string[]): Promise<readonly string[]> {
+  const stage = new IptablesWriterStage();
+  const { machine: { tool }, writer } = stage;
+  tool.restore([...renderIptables(testProxyPlan([]), OPTIONS).batch.text()].join(""));
+  if (lines.length > 0) tool.restore(`${lines.join("\n")}\n`);
+  const written = await stage.lines();
+  assertEquals(await writer.engine.compare(), []);
+  return written.filter((line) => /^-[DI] /.test(line)).map((line) =>
+    line.replace(/ .* /, (words) => ` ${words.split(" ")[1]} `)
+  );
+}
+
+Deno.test("RuleWriter leaves jumps alone if all are there, whatever stands among them", async () => {
+  assertEquals(await repairs(), []);
+  const among = [`-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`];
+  assertEquals(await repairs("*filter", ...among, "COMMIT"), []);
+});
+
+Deno.test("RuleWriter inserts a jump that is missing if it is the only one of its chain", async () => {
+  assertEquals(await repairs("*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT"), [
+    "-I POSTROUTING KUBE-POSTROUTING",
+  ]);
+});
+
+Deno.test("RuleWriter removes a duplicate jump, and inserts one in place of both", async () => {
+  assertEquals(await repairs("*nat", `-A POSTROUTING ${POSTROUTING}`, "COMMIT"), [
+    ...["-D POSTROUTING KUBE-POSTROUTING", "-D POSTROUTING KUBE-POSTROUTING"],
+    "-I POSTROUTING KUBE-POSTROUTING",
+  ]);
+});
+
+Deno.test("RuleWriter puts a chain in order again, in which one is missing", async () => {
+  const firewall =
+    '-m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL';
+  assertEquals(await repairs("*filter", `-D OUTPUT ${firewall}`, "COMMIT"), [
+    ...["-D OUTPUT KUBE-SERVICES", "-D OUTPUT KUBE-EXTERNAL-SERVICES"],
+    ...["-I OUTPUT KUBE-EXTERNAL-SERVICES", "-I OUTPUT KUBE-SERVICES"],
+    "-I OUTPUT KUBE-PROXY-FIREWALL",
+  ]);
+});
+
+Deno.test("RuleWriter removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", async () => {
+  const ipvs = '-m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL';
+  const others = "-p tcp -m tcp --dport 9 -j KUBE-PROXY-FIREWALL";
+  const lines = [`-I INPUT ${ipvs}`, `-I INPUT ${ipvs}`, `-I INPUT ${others}`];
+  assertEquals(await repairs("*filter", ...lines, "COMMIT"), [
+    ...["-D INPUT KUBE-PROXY-FIREWALL", "-D INPUT KUBE-PROXY-FIREWALL"],
+  ]);
+});
+
+Deno.test("RuleWriter adds one rule of kube-relay to a chain that the kubelet has filled", async () => {
+  const drop = "-m mark --mark 0x8000/0x8000 -j DROP";
+  const kubelets = ["*filter", ":KUBE-FIREWALL - [0:0]", `-A KUBE-FIREWALL ${drop}`, "COMMIT"];
+  assertEquals(await repairs(...kubelets), ["-I KUBE-FIREWALL DROP"]);
+  const options = { ...OPTIONS, localhostNodePorts: false };
+  const stage = new IptablesWriterStage({ options });
+  stage.machine.tool.restore(`${kubelets.join("\n")}\n`);
+  await stage.write();
+  assertEquals(stage.machine.tool.table("filter").get("KUBE-FIREWALL"), [drop]);
+});
+
+/** A writer of ServicePorts to a machine whose kernel refuses some. */
+class RefusingStage extends IptablesWriterStage {
+  constructor(tellsCommitOnly: boolean, isBad: (line: string) => boolean) {
+    super({ machine: Object.assign(new FakeIptablesMachine(), { tellsCommitOnly }) });
+    this.machine.judge = (line) => isBad(line) ? "Invalid argument" : undefined;
+  }
+
+  /** Passes plans to the writer. Returns the ServicePorts in quarantine. */
+  async give(plans: readonly ServicePlan[]): Promise<readonly string[]> {
+    for (const plan of plans) this.layout.set(plan);
+    await this.write();
+    return this.layout.quarantined.map(({ key }) => key).sort();
+  }
+
+  /** Names of ServicePorts that have rules. */
+  get served(): readonly string[] {
+    const rules = this.machine.rules(/ -j DNAT /).map((rule) =>
+      /"ns\/(\S+) /.exec(rule)?.[1] ?? ""
+    );
+    return [...new Set(rules)].sort();
+  }
+}
+
+function web(number: number, end = number): ServicePlan {
+  return testServicePlan({
+    name: `web-${String(number).padStart(2, "0")}`,
+    clusterIp: `172.30.0.${number}`,
+    to: [`10.0.0.${end}:80`],
+  });
+}
+
+const PLANS = Array.from({ length: 40 }, (_, index) => web(index + 1));
+const NAMES = PLANS.map(({ name }) => name.name);
+
+for (const tellsCommitOnly of [false, true]) {
+  const how = tellsCommitOnly ? "looks for" : "is given";
+  for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
+    Deno.test(`RuleWriter ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
+      const isBad = (line: string) =>
+        bad.some((number) => line.includes(` -d 172.30.0.${number} `) && line.includes("DNAT"));
+      const stage = new RefusingStage(tellsCommitOnly, isBad);
+      const keys = bad.map((number) => web(number).key as string).sort();
+      assertEquals(await stage.give(PLANS), keys);
+      assertEquals(
+        stage.served,
+        NAMES.filter((_, index) => !bad.includes(index + 1)),
+      );
+      const { restores } = stage.machine;
+      assert(restores.length <= 45, `${restores.length} restores`);
+      for (const key of keys) {
+        const refused = PLANS.find((plan) => plan.key === key)!;
+        assert(stage.refused.waitingFor(refused, 500)?.reason.includes("iptables-restore"));
+      }
+    });
+  }
+
+  Deno.test(`RuleWriter ${how} more that is refused than it searches for`, async () => {
+    const stage = new RefusingStage(tellsCommitOnly, (line) => line.includes("-j DNAT"));
+    assertEquals((await stage.give(PLANS)).length, 40);
+    assertEquals(stage.served, []);
+    assert(stage.machine.restores.length <= 100, `${stage.machine.restores.length} restores`);
+  });
+
+  Deno.test(`RuleWriter ${how} what is refused: accepted rules stay as they are`, async () => {
+    const stage = new RefusingStage(
+      tellsCommitOnly,
+      (line) => line.includes("--to-destination 10.0.0.99:"),
+    );
+    await stage.give(PLANS);
+    assertEquals(await stage.give([web(2, 99), web(3, 98)]), [web(2).key as string]);
+    assertEquals(stage.served, NAMES.filter((name) => name !== "web-02"));
+    assertEquals(stage.machine.rules(/10\.0\.0\.98:80/).length, 1);
+  });
+}
+
+Deno.test("RuleWriter forgets a refusal once the rules were accepted", async () => {
+  const stage = new RefusingStage(false, (line) => line.includes("--to-destination 10.0.0.99:"));
+  const { judge } = stage.machine;
+  const bad = web(2, 99);
+  assertEquals(await stage.give([bad]), [bad.key as string]);
+  stage.machine.judge = () => undefined;
+  assertEquals(await stage.give([bad]), []);
+  await stage.give([web(2)]);
+  stage.machine.judge = judge;
+  const again = { ...bad };
+  assertEquals(await stage.give([again]), [bad.key as string]);
+  assertEquals(stage.refused.waitingFor(again, 500) !== undefined, true);
+  assertEquals(stage.refused.waitingFor(again, 1_500), undefined, "the pause is the first one");
+});
+
+Deno.test("RuleWriter passes on errors for which no ServicePort is responsible", async () => {
+  const stage = new RefusingStage(false, (line) => line.includes("MASQUERADE"));
+  await assertRejects(() => stage.give(PLANS), IptablesError, "MASQUERADE");
+  stage.machine.judge = () => undefined;
+  assertEquals(await stage.give([]), [], "everything is still to be written");
+  assertEquals(stage.served, NAMES);
+  stage.machine.commands.failNext("timeout");
+  await assertRejects(() => stage.give([web(50)]), IptablesError);
+});
+
+Deno.test("RuleWriter writes all that was to be tried, after a search that broke off", async () => {
+  const stage = new RefusingStage(
+    true,
+    (line) => line.includes(" -d 172.30.0.9 ") && line.includes("DNAT"),
+  );
+  stage.machine.commands.failCall(5, "timeout");
+  await assertRejects(() => stage.give(PLANS), IptablesError);
+  assertEquals(await stage.give([]), [web(9).key as string]);
+  assertEquals(stage.served, NAMES.filter((name) => name !== "web-09"));
+});
+
+Deno.test("WriteFigures counts accepted writes", async () => {
+  const stage = new IptablesWriterStage();
+  stage.machine.tool.restore(`*nat\n:${STALE} - [0:0]\nCOMMIT\n`);
+  const figures = new WriteFigures();
+  assertEquals(figures.operations, {}, "zero ones are left out");
+  await stage.write(figures);
+  const [{ stdin = "" } = {}] = stage.machine.restores;
+  const lines = stdin.split("\n").slice(0, -1);
+  assertEquals(figures.operations, {
+    reads: 1,
+    restores: 1,
+    lines: lines.length,
+    bytes: stdin.length,
+    chains: lines.filter((line) => line.startsWith(":")).length - 1,
+    removedChains: 1,
+    rules: lines.filter((line) => line.startsWith("-A ")).length,
+    jumps: lines.filter((line) => line.startsWith("-I ")).length,
+  });
+});

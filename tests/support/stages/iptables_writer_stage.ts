@@ -1,0 +1,63 @@
+/**
+ * A layout of Services, and the engine that writes it to the tables of a machine.
+ *
+ * @module
+ */
+import { IptablesRunner } from "../../../backends/netfilter/iptables/iptables_runner.ts";
+import { RefusedItems } from "../../../backends/netfilter/refused_items.ts";
+import { IptablesLayout } from "../../../backends/iptables/layout.ts";
+import type { IptablesRenderOptions } from "../../../backends/iptables/render_options.ts";
+import { RuleWriter, WriteFigures } from "../../../backends/iptables/target.ts";
+import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
+import { defaultRenderOptions } from "../builders/iptables_render_options.ts";
+import { testSharedPlan } from "../builders/service_plans.ts";
+import { FakeClock } from "../fakes/fake_clock.ts";
+import { FakeIptablesMachine } from "../fakes/fake_iptables_machine.ts";
+
+/** The machine and the wanted state; each is new unless given. */
+interface StageParts {
+  readonly machine?: FakeIptablesMachine;
+  readonly shared?: SharedPlan;
+  readonly options?: IptablesRenderOptions;
+}
+
+/** A writer, and the machine that it writes to. */
+export class IptablesWriterStage {
+  readonly machine: FakeIptablesMachine;
+  readonly clock = new FakeClock();
+  readonly refused = new RefusedItems();
+  readonly writer: RuleWriter;
+  layout: IptablesLayout;
+
+  constructor({ machine, shared, options }: StageParts = {}) {
+    this.machine = machine ?? new FakeIptablesMachine();
+    this.layout = new IptablesLayout(
+      shared ?? testSharedPlan(),
+      options ?? defaultRenderOptions("IPv4"),
+    );
+    const { clock, refused, machine: { commands, tellsCommitOnly } } = this;
+    const runner = new IptablesRunner({ commands }, {
+      variant: tellsCommitOnly ? "legacy" : "nft",
+      save: "iptables-save",
+      restore: "iptables-restore",
+      version: "iptables-restore v1.8.9 (nf_tables)",
+      plain: true,
+    });
+    const recreateCounters = () => Promise.resolve(false);
+    this.writer = new RuleWriter({ clock, runner, refused, recreateCounters });
+  }
+
+  /** Has the difference written. Returns the programs that ran. */
+  async write(figures = new WriteFigures()): Promise<readonly string[]> {
+    const before = this.machine.commands.calls.length;
+    await this.writer.write(this.layout, figures);
+    return this.machine.commands.calls.slice(before).map(({ program }) => program);
+  }
+
+  /** Has the difference written. Returns the lines of the last restore; none if nothing differs. */
+  async lines(): Promise<readonly string[]> {
+    const before = this.machine.restores.length;
+    await this.write();
+    return this.machine.restores.slice(before).at(-1)?.stdin.split("\n").slice(0, -1) ?? [];
+  }
+}
