@@ -98,7 +98,11 @@ export class Layer2DataPlane implements AsyncDisposable {
 
   /** Returns the addresses that the node answers for, and why moves are not announced, if so. */
   inspect(): { readonly held: readonly HeldAddress[]; readonly announcing: string | undefined } {
-    return { held: [...this.#announcer.held.values()], announcing: this.#announcer.problem };
+    const held = [...this.#announcer.held.values()];
+    return {
+      held: held.map(({ address, device }) => ({ address, device })),
+      announcing: this.#announcer.problem,
+    };
   }
 
   /**
