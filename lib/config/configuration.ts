@@ -283,3 +283,8 @@ export function effectiveConfiguration(
   const nodePortAddresses = nodePortEntries(configuration.nodePortAddresses, mode);
   return Object.freeze({ ...configuration, mode, nodePortAddresses });
 }
+
+/** Returns the value of a field such as `iptables.syncPeriod`. */
+export function valueAt(configuration: object, field: string): unknown {
+  return field.split(".").reduce<unknown>((block, name) => Object(block)[name], configuration);
+}

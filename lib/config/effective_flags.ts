@@ -1,4 +1,5 @@
 import { formatDuration } from "../api/duration.ts";
+import { valueAt } from "./configuration.ts";
 import type { Flag } from "./flag.ts";
 import { FLAG_ROWS, type FlagValues } from "./flags.ts";
 import type { LoadedConfiguration } from "./load.ts";
@@ -35,16 +36,8 @@ function valueOf(
   { flags, configuration }: EffectiveConfiguration,
 ): unknown {
   const given: Readonly<Record<string, unknown>> = flags;
-  const value = field === undefined
-    ? given[name] ?? fallback
-    : field.split(".").reduce<unknown>(fieldOf, configuration.proxy);
+  const value = field === undefined ? given[name] ?? fallback : valueAt(configuration.proxy, field);
   return type === "duration" && typeof value === "number" ? formatDuration(value) : value;
-}
-
-function fieldOf(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null
-    ? Object.entries(value).find(([key]) => key === name)?.[1]
-    : undefined;
 }
 
 function textOf(value: unknown): string {

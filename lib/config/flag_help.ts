@@ -1,5 +1,5 @@
 import { formatDuration } from "../api/duration.ts";
-import { flagConfiguration } from "./configuration.ts";
+import { flagConfiguration, valueAt } from "./configuration.ts";
 import { type Flag, FLAG_GROUPS } from "./flag.ts";
 import { FLAG_ROWS } from "./flags.ts";
 import { wrapText } from "./wrap_text.ts";
@@ -52,10 +52,7 @@ export function flagDefault({ field, type, default: otherwise = "" }: Flag): str
   // Addresses are completed once bindAddress is known; this is the result for its default.
   const served = { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "127.0.0.1:10249" };
   if (field in served) return served[field as keyof typeof served];
-  const value = field.split(".").reduce<unknown>(
-    (outer, step) => Object(outer)[step],
-    flagConfiguration(),
-  );
+  const value = valueAt(flagConfiguration(), field);
   if (type === "duration") return formatDuration(value as number);
   if (type === "gates") return "";
   return String(value);

@@ -4,42 +4,43 @@ import type { Flag } from "./flag.ts";
 import { findFlag, type FlagName, type FlagValues } from "./flags.ts";
 import { parseFlagValue } from "./parse_flag_value.ts";
 
-/** The options without a field in kube-proxy's configuration. Only flags set them. */
-export interface RelayOptions {
+/** The options that are the value of a flag, or its default. */
+const FLAGS = {
+  manifests: "manifests",
+  udpTimeoutMs: "udp-timeout",
+  drainTimeoutMs: "drain-timeout",
+  ipvsDrainTimeoutMs: "ipvs-drain-timeout",
+  maxConnectionsPerService: "max-connections-per-service",
+  unixSocketFolders: "unix-socket-folders",
+  takeover: "takeover",
+  dryRun: "dry-run",
+  toolsPath: "tools-path",
+  endpointsFallback: "endpoints-fallback",
+  serviceCounters: "service-counters",
+  statusPage: "status-page",
+  initOnly: "init-only",
+} as const satisfies Readonly<Record<string, FlagName>>;
+
+type FlagOptions = {
+  readonly [Name in keyof typeof FLAGS]: NonNullable<FlagValues[typeof FLAGS[Name]]>;
+};
+
+/**
+ * The options without a field in kube-proxy's configuration. Only flags set them, whose table says what
+ * they mean.
+ */
+export interface RelayOptions extends FlagOptions {
   /** URL of the API server, overriding the kubeconfig's. */
   readonly master?: string;
-  /** Files and folders of manifests; empty = the API server is the source. */
-  readonly manifests: readonly string[];
   /** Ranges of cluster IPs; empty = ask the API server. */
   readonly serviceCidrs: readonly Cidr[];
   /** Ranges that external IPs must be in; empty = any. */
   readonly externalIpRanges: readonly Cidr[];
   readonly addressMode: "auto" | "each" | "anyip" | "none";
-  readonly udpTimeoutMs: number;
   /** Threads that forward in mode userspace; `auto` = by the number of cores. */
   readonly userspaceWorkers: "auto" | number;
-  readonly drainTimeoutMs: number;
-  readonly maxConnectionsPerService: number;
-  /** Folders whose Unix sockets may be endpoints; empty = none. Only with manifests. */
-  readonly unixSocketFolders: readonly string[];
-  /** For the connections of a removed endpoint, in mode ipvs; 0 = unlimited. */
-  readonly ipvsDrainTimeoutMs: number;
   readonly controlSocket: string;
   readonly stateDirectory: string;
-  /** Start next to a running kube-proxy, and remove its leftovers. */
-  readonly takeover: boolean;
-  /** Print what cleanup or takeover would do, and change nothing. */
-  readonly dryRun: boolean;
-  /** Folders that are searched for tools before the usual ones. */
-  readonly toolsPath: readonly string[];
-  /** Use Endpoints objects where no EndpointSlice exists. */
-  readonly endpointsFallback: boolean;
-  /** Count bytes and connections of each Service. */
-  readonly serviceCounters: boolean;
-  /** Serve the status page on the metrics port. */
-  readonly statusPage: boolean;
-  /** Do what needs privileges, and exit. */
-  readonly initOnly: boolean;
 }
 
 /** Reads the options from flags. Adds each invalid value to `problems`. */
@@ -66,32 +67,18 @@ export function relayOptionsOf(
       return "";
     }
   };
+  const plain = Object.entries(FLAGS).map(([option, name]) => [option, flagOrDefault(flags, name)]);
+  const workers = flagOrDefault(flags, "userspace-workers") as string;
   return {
+    ...Object.fromEntries(plain) as FlagOptions,
     ...(master !== undefined && { master }),
-    manifests: flags.manifests ?? [],
     serviceCidrs: cidrsOf("service-cidr", "10.96.0.0/12"),
     externalIpRanges: cidrsOf("external-ip-ranges", "203.0.113.0/24"),
     addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
-    udpTimeoutMs: flagOrDefault(flags, "udp-timeout") as number,
-    userspaceWorkers: workersOf(flagOrDefault(flags, "userspace-workers") as string),
-    drainTimeoutMs: flagOrDefault(flags, "drain-timeout") as number,
-    ipvsDrainTimeoutMs: flagOrDefault(flags, "ipvs-drain-timeout") as number,
-    maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
-    unixSocketFolders: flags["unix-socket-folders"] ?? [],
+    userspaceWorkers: workers === "auto" ? workers : Number(workers),
     controlSocket: path("control-socket", defaultControlSocket),
     stateDirectory: path("state-dir", defaultStateDirectory),
-    takeover: flags.takeover ?? false,
-    dryRun: flags["dry-run"] ?? false,
-    toolsPath: flags["tools-path"] ?? [],
-    endpointsFallback: flags["endpoints-fallback"] ?? false,
-    serviceCounters: flags["service-counters"] ?? false,
-    statusPage: flags["status-page"] ?? false,
-    initOnly: flags["init-only"] ?? false,
   };
-}
-
-function workersOf(text: string): RelayOptions["userspaceWorkers"] {
-  return text === "auto" ? text : Number(text);
 }
 
 /** A flag's value, or the default of its row, parsed as if it had been typed. */

@@ -8,6 +8,7 @@ import {
   DETECT_LOCAL_MODES,
   type KubeProxyConfiguration,
   LOG_FORMATS,
+  valueAt,
 } from "./configuration.ts";
 import { checkCidr, collectProblems, type Expect, type ValidationProblem } from "./expectation.ts";
 import { checkFeatureGates, featureEnabled } from "./feature_gates.ts";
@@ -69,8 +70,7 @@ export function validateConfiguration(
 
 /** The checks that need only a field and its bounds. */
 function makeChecks(configuration: object, expect: Expect) {
-  const valueOf = (path: string): unknown =>
-    path.split(".").reduce<unknown>((block, name) => Object(block)[name], configuration);
+  const valueOf = (path: string) => valueAt(configuration, path);
   return {
     range(path: string, from: number, to: number): void {
       const value = valueOf(path) as number;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { getTextFormatter, type LogRecord } from "@logtape/logtape";
+import type { LogRecord } from "@logtape/logtape";
 import { printableText } from "./printable_text.ts";
 import { isSecretName, REDACTED, redactText } from "./redact.ts";
 
@@ -28,18 +28,13 @@ const LEVELS: Readonly<Record<string, { readonly text: string; readonly priority
 export function createTextFormat(
   { journal }: { readonly journal: boolean },
 ): (line: LogLine) => string {
-  const withLineEnd = getTextFormatter({
-    timestamp: journal ? "none" : "rfc3339",
-    level: (level) => LEVELS[level]!.text,
-    lineEnding: "lf",
-    format({ timestamp, level, message, record }) {
-      const fields = Object.entries(record.properties)
-        .map(([name, value]) => ` ${name}=${toValueText(name, value)}`).join("");
-      const head = journal ? `<${LEVELS[record.level]!.priority}>` : `${timestamp} ${level} `;
-      return head + printableText(message) + fields;
-    },
-  });
-  return (line) => withLineEnd(line).trimEnd();
+  return ({ timestamp, level, message, properties }) => {
+    const { priority, text } = LEVELS[level]!;
+    const head = journal ? `<${priority}>` : `${new Date(timestamp).toISOString()} ${text} `;
+    const fields = Object.entries(properties)
+      .map(([name, value]) => ` ${name}=${toValueText(name, value)}`);
+    return `${head}${printableText(message.join(""))}${fields.join("")}`.trimEnd();
+  };
 }
 
 const JSON_KEYS: ReadonlySet<string> = new Set(["ts", "level", "v", "msg", "err"]);
