@@ -1,13 +1,13 @@
 import type { HttpResponse } from "./transport.ts";
-import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
-import { PROTOBUF, tryReadStatus } from "./protobuf/envelope.ts";
+import { MAX_OBJECT, parseJson, TextPieces } from "./json_text.ts";
+import { PROTOBUF, tryReadStatus } from "./protobuf.ts";
 
 /** Longest error body; a proxy may send a page of HTML. */
 const LONGEST_ERROR_BODY = 64 * 1024;
 
 /** Reads one object in JSON. */
 export async function readObject({ body }: HttpResponse): Promise<unknown> {
-  const text = new TextPieces(LONGEST_OBJECT);
+  const text = new TextPieces(MAX_OBJECT);
   for await (const chunk of body) text.append(chunk);
   return parseJson(text.take());
 }

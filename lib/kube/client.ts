@@ -9,10 +9,15 @@ import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import { ListDecoder, type ListMeta } from "./list_stream.ts";
-import { PROTOBUF } from "./protobuf/envelope.ts";
-import { ProtobufListDecoder } from "./protobuf/protobuf_list.ts";
-import { decodeProtobufWatch } from "./protobuf/protobuf_watch.ts";
+import { TextPieces } from "./json_text.ts";
+import {
+  jsonItems,
+  type ListMeta,
+  MAX_PAGE,
+  PageTooLargeError,
+  protobufItems,
+} from "./list_page.ts";
+import { PROTOBUF } from "./protobuf.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import { Watchdog } from "./watchdog.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
@@ -146,7 +151,7 @@ export class KubeClient {
 
   /**
    * Reads one page of a list; passes on each raw item as soon as it is parsed, and does not keep
-   * it.
+   * it. Throws a {@linkcode PageTooLargeError} for one that may be smaller with fewer items.
    */
   async listPage(options: ListPageOptions, onItem: (raw: unknown) => void): Promise<ListMeta> {
     using call = new LinkedAbort(options.signal);
@@ -163,19 +168,22 @@ export class KubeClient {
       mayBeProtobuf: options.protobufKind !== undefined,
       signal: call.signal,
     });
-    const decoder = isProtobuf(response)
-      ? new ProtobufListDecoder(options.protobufKind ?? "")
-      : new ListDecoder();
+    const page = new TextPieces(MAX_PAGE, (most) => {
+      return new PageTooLargeError(`Cannot read list: a page has more than ${most} bytes`);
+    });
+    for await (const chunk of response.body) page.append(chunk);
+    const items = isProtobuf(response)
+      ? protobufItems(page.takeBytes(), options.protobufKind ?? "")
+      : jsonItems(page.take());
     const slice = new TimeSlice(this.#clock);
-    for await (const chunk of response.body) {
-      for (const item of decoder.push(chunk)) {
-        onItem(item);
-        const pause = slice.pause();
-        if (pause) await pause;
-      }
+    for (;;) {
+      call.signal.throwIfAborted();
+      const { done, value } = items.next();
+      if (done) return value;
+      if (value !== undefined) onItem(value);
+      const pause = slice.pause();
+      if (pause) await pause;
     }
-    call.signal.throwIfAborted();
-    return decoder.finish();
   }
 
   /** Returns the current version of the server, by a list of one object. */
@@ -207,9 +215,7 @@ export class KubeClient {
       mayBeProtobuf: options.protobufKind !== undefined,
       signal: call.signal,
     });
-    return isProtobuf(response)
-      ? decodeProtobufWatch(response.body, options.protobufKind ?? "")
-      : decodeWatch(response.body);
+    return decodeWatch(response.body, isProtobuf(response) ? options.protobufKind : undefined);
   }
 
   async #sendForObject(request: ApiRequest): Promise<unknown> {

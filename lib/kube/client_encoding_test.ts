@@ -11,7 +11,7 @@ import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
 import type { HttpRequest } from "./transport.ts";
-import { metadataOf } from "./raw_object.ts";
+import { metadataOf } from "./slim.ts";
 
 const signal = new AbortController().signal;
 const SERVICES = "/api/v1/services";

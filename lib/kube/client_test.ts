@@ -6,6 +6,7 @@ import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
+import { MAX_PAGE, PageTooLargeError } from "./list_page.ts";
 import { openTransport } from "./api_transport.ts";
 import { type HttpRequest, TransportError } from "./transport.ts";
 
@@ -147,6 +148,23 @@ for (const [status, longest] of [[200, 18 * 1024 * 1024], [500, 64 * 1024]] as c
     assertEquals([sent.left, sent.bytes <= longest], [true, true]);
   });
 }
+
+Deno.test("KubeClient.listPage() leaves a page that has no end", async () => {
+  const auth = new StaticAuth("http://127.0.0.1:1");
+  const sent = { bytes: 0, left: false };
+  const transport = {
+    ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
+    request: () =>
+      Promise.resolve({
+        ...{ status: 200, contentType: undefined, retryAfter: undefined },
+        body: spaces(sent),
+      }),
+  };
+  const client = new KubeClient({ clock: systemClock, auth, transport });
+  const listing = () => client.listPage({ path: SERVICES, signal }, () => {});
+  await assertRejects(listing, PageTooLargeError, "a page has more than 33554432 bytes");
+  assertEquals([sent.left, sent.bytes <= MAX_PAGE], [true, true]);
+});
 
 /** The requests that wait for the end of their answer; a watch only if it is refused. */
 const ANSWERS: Readonly<

@@ -9,10 +9,10 @@
  * by default. Data stored as protobuf grows in JSON: one byte may become six (`\u003c`). No API
  * server sends a longer object, whatever its users created.
  */
-export const LONGEST_OBJECT = 6 * 3 * 1024 * 1024;
+export const MAX_OBJECT = 6 * 3 * 1024 * 1024;
 
 /** Most values of one object: as protobuf, each takes at least four bytes of the 3 MiB. */
-export const MOST_VALUES = 3 * 1024 * 1024 / 4;
+export const MAX_VALUES = 3 * 1024 * 1024 / 4;
 /** Deepest nesting, as in Go's `encoding/json`. */
 const DEEPEST = 10_000;
 /** Size of the buffer that is kept for the next text. */
@@ -44,9 +44,8 @@ export class TextPieces {
   append(piece: Uint8Array): void {
     const length = this.#checkedLength(piece);
     if (length > this.#bytes.length) {
-      const larger = new Uint8Array(Math.max(length, 2 * this.#bytes.length));
-      larger.set(this.#bytes.subarray(0, this.#length));
-      this.#bytes = larger;
+      const size = Math.max(length, 2 * this.#bytes.length);
+      this.#bytes = new Uint8Array(this.#bytes.buffer.transfer(size));
     }
     this.#bytes.set(piece, this.#length);
     this.#length = length;
@@ -109,16 +108,67 @@ function checkShape(text: string): void {
       depth--;
     }
     if (depth > DEEPEST) throw new SyntaxError(`it has more than ${DEEPEST} levels of nesting`);
-    if (values > MOST_VALUES) throw new SyntaxError(`it has more than ${MOST_VALUES} values`);
+    if (values > MAX_VALUES) throw new SyntaxError(`it has more than ${MAX_VALUES} values`);
   }
+}
+
+/** The positions of the items of a list in its text, and the range to remove for an empty list. */
+export interface FoundItems {
+  readonly start: number;
+  readonly end: number;
+  readonly items: readonly { readonly start: number; readonly end: number }[];
+}
+
+/** Characters between two opportunities for the caller to pause. */
+const STRIDE = 64 * 1024;
+
+/**
+ * Returns the positions of the entries of the top level's `items` without parsing the text, because to
+ * parse 10,000 Services at once would block the event loop for 100 ms; `undefined` if there is no such
+ * list, or if the text ends inside it. Whether the entries are JSON is left to their parser.
+ */
+export function* findJsonItems(text: string): Generator<undefined, FoundItems | undefined> {
+  const items: { start: number; end: number }[] = [];
+  let [depth, itemStart, pauseAt] = [0, 0, STRIDE];
+  let listStart: number | undefined;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) {
+      at = endOfString(text, at + 1);
+    } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
+      depth++;
+      const opens = listStart === undefined && depth === 2 && code === OPEN_BRACKET;
+      if (opens && /"items"\s*:\s*$/.test(text.slice(Math.max(0, at - 64), at))) {
+        itemStart = listStart = at + 1;
+      }
+    } else if (
+      depth === 2 && listStart !== undefined && (code === COMMA || code === CLOSE_BRACKET)
+    ) {
+      // It begins at its first character, so that messages show its position. Nothing between the
+      // brackets is an empty list; nothing after a comma is an error of the parser.
+      const first = text.slice(itemStart, at).search(/\S/);
+      const start = first < 0 ? at : itemStart + first;
+      if (start < at || code === COMMA || items.length > 0) items.push({ start, end: at });
+      if (code === CLOSE_BRACKET) return { start: listStart, end: at, items };
+      itemStart = at + 1;
+    } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
+      depth--;
+    }
+    if (at < pauseAt) continue;
+    pauseAt = at + STRIDE;
+    yield undefined;
+  }
+  return undefined;
 }
 
 /** Returns the index of the closing quote of the string that continues at `from`. */
 function endOfString(text: string, from: number): number {
-  for (let at = from; at < text.length; at++) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) return at;
-    if (code === BACKSLASH) at++;
+  for (let at = text.indexOf('"', from); at >= 0; at = text.indexOf('"', at + 1)) {
+    let backslashes = 0;
+    while (at - backslashes > from && text.charCodeAt(at - 1 - backslashes) === BACKSLASH) {
+      backslashes++;
+    }
+    if (backslashes % 2 === 0) return at;
   }
   return text.length;
 }

@@ -12,6 +12,7 @@ import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { Backoff } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
+import { PageTooLargeError } from "./list_page.ts";
 import { TransportError } from "./transport.ts";
 import type { Subscription } from "./informer_set.ts";
 import { LinkedAbort } from "./linked_abort.ts";
@@ -22,7 +23,7 @@ import {
   StalledListError,
 } from "./reflector_failure.ts";
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
-import { keyOf } from "./raw_object.ts";
+import { keyOf } from "./slim.ts";
 import type { ReflectorTiming } from "./reflector_timing.ts";
 import { isOlderVersion } from "./resource_version.ts";
 import { Watchdog } from "./watchdog.ts";
@@ -62,8 +63,9 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly othersFail?: () => boolean;
 }
 
-/** Items per page. */
+/** Items per page. Objects are larger in JSON, which only definitions of others come in. */
 const PAGE_SIZE = 500;
+const JSON_PAGE_SIZE = 100;
 /** Maximum number of pages; a faulty server might send pages without end. */
 const MOST_PAGES = 10_000;
 /** A list or watch that ends sooner is short. */
@@ -171,22 +173,26 @@ export class Reflector<T extends KubeObject> {
     const replacement = this.#options.subscription.informer.replace();
     let version: string | undefined;
     let next: string | undefined;
-    let pages = 0;
+    let [pages, isLast] = [0, false];
+    let limit = this.#protobufKind === undefined ? JSON_PAGE_SIZE : PAGE_SIZE;
     do {
       if (++pages > MOST_PAGES) throw new Error(`Cannot list: more than ${MOST_PAGES} pages`);
       // Without a version, the server answers with its latest state, even after a restore.
-      const page = await this.#dependencies.client.listPage(
-        { ...this.#selection(), limit: PAGE_SIZE, continue: next, signal },
-        (raw) => {
-          const object = this.#slim(raw);
-          if (object !== undefined) replacement.add(object);
-          else replacement.keep(keyOf(raw) ?? "");
-        },
-      );
+      const options = { ...this.#selection(), limit, continue: next, signal };
+      const page = await this.#dependencies.client.listPage(options, (raw) => {
+        const object = this.#slim(raw);
+        if (object !== undefined) replacement.add(object);
+        else replacement.keep(keyOf(raw) ?? "");
+      }).catch((error: unknown) => {
+        if (!(error instanceof PageTooLargeError) || limit === 1) throw error;
+        limit = Math.ceil(limit / 10);
+      });
+      if (page === undefined) continue;
       // Every page shows the state of the first one.
       version ??= page.resourceVersion;
       next = page.continue;
-    } while (next !== undefined);
+      isLast = next === undefined;
+    } while (!isLast);
     replacement.finish();
     this.#version = version;
     this.#isSameServer = true;

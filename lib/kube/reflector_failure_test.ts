@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { ApiError } from "./api_error.ts";
 import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
-import { ListStreamError } from "./list_stream.ts";
+import { ListError } from "./list_page.ts";
 import {
   type FailureContext,
   type FailureVerdict,
@@ -53,7 +53,7 @@ const CASES: readonly (readonly [string, unknown, FailureContext, FailureVerdict
     ...THIRD,
   }, "relist"],
   ["an error of our own", new TypeError("x"), WATCH, "relist"],
-  ["a page that was cut short", new ListStreamError("x"), PAGES, "relist"],
+  ["a page that was cut short", new ListError("x"), PAGES, "relist"],
   ["a page of a list that is forgotten", answer(410), PAGES, "relist"],
   ["a streaming list that is not allowed", answer(422), STREAM, "list in pages"],
   ["a streaming list that is not understood", answer(400), STREAM, "list in pages"],

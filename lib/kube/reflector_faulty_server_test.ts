@@ -13,6 +13,7 @@ import { SERVICE, type Service } from "../api/kinds/service.ts";
 import { KubeClient } from "./client.ts";
 import type { HttpRequest, HttpTransport } from "./transport.ts";
 import { Informer } from "./informer.ts";
+import { PageTooLargeError } from "./list_page.ts";
 import { Reflector, type ReflectorOptions } from "./reflector.ts";
 
 const FUTURE = { type: "BOOKMARK", object: { metadata: { resourceVersion: "999999" } } };
@@ -132,4 +133,31 @@ Deno.test("Reflector.run() requests a refused optional resource for three minute
   assertEquals(askedAt.slice(atFirst.length + 2), atFirst.slice(1, -1).map((at) => 1000 + at));
   abort.abort("the test is over");
   await running;
+});
+
+Deno.test("Reflector.run() asks for smaller pages where one is too large", async () => {
+  const clock = new FakeClock();
+  const abort = new AbortController();
+  const limits: unknown[] = [];
+  const informer = new Informer<Service>();
+  const client = {
+    listPage({ limit }: { readonly limit: number }) {
+      limits.push(limit);
+      if (limit > 5) return Promise.reject(new PageTooLargeError("too large"));
+      const next = limits.length < 4 ? "next" : undefined;
+      return Promise.resolve({ resourceVersion: "7", continue: next });
+    },
+    watch: () => Promise.reject(new Error("not now")),
+  } as unknown as KubeClient;
+  const dependencies = { clock, logger: new MemoryLogger(), client, random: () => 0 };
+  const reflector = new Reflector<Service>(dependencies, {
+    subscription: { spec: SERVICE, options: {}, informer },
+    slim: (raw) => raw as Service,
+    streamingLists: false,
+  });
+  const running = reflector.run(abort.signal);
+  await eventually("everything is listed", () => informer.synced);
+  abort.abort();
+  await running;
+  assertEquals(limits, [500, 50, 5, 5]);
 });

@@ -1,6 +1,6 @@
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
-import { ListStreamError } from "./list_stream.ts";
+import { ListError } from "./list_page.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
 /** The phase of a reflector. */
@@ -108,7 +108,7 @@ export class ReflectorProgress {
   /** Counts a failure; one of the next two methods records the consequence. */
   noteFailure(error: unknown): void {
     this.#failuresInARow++;
-    this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListStreamError;
+    this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListError;
     if (this.#phase === "watching") this.#watchFailures++;
   }
 

@@ -20,6 +20,7 @@ export class StringTable {
   #strings = new Map<string, string>();
   #hashed = new Map<number, string>();
   #values = new Map<string, unknown>();
+  #times = new Map<number, string>();
 
   /** Returns the first copy. */
   intern(text: string): string {
@@ -34,10 +35,7 @@ export class StringTable {
    * Returns the string that {@linkcode internAscii} was given last for these bytes, if any. To
    * compare them is several times faster than to make a string of them.
    */
-  ofBytes(
-    bytes: Uint8Array,
-    { from, to }: { readonly from: number; readonly to: number },
-  ): string | undefined {
+  ofBytes(bytes: Uint8Array, from: number, to: number): string | undefined {
     let hash = NO_HASH;
     for (let at = from; at < to; at++) hash = Math.imul(hash ^ bytes[at]!, HASH_FACTOR);
     const known = this.#hashed.get(hash);
@@ -61,6 +59,24 @@ export class StringTable {
     }
     this.#hashed.set(hash, shared);
     return shared;
+  }
+
+  /**
+   * Returns the time of these seconds since 1970 as RFC 3339. Throws a RangeError for one that has none.
+   * Objects were created together, and follow each other in the order of their names.
+   */
+  timeOf(seconds: number): string {
+    const known = this.#times.get(seconds);
+    if (known !== undefined) return known;
+    const text = new Date(seconds * 1000).toISOString();
+    if (text.length !== "0000-00-00T00:00:00.000Z".length) {
+      throw new RangeError(`${seconds} s is no time between the years 0 and 9999`);
+    }
+    if (this.#times.size >= MOST_VALUES) this.#times = new Map();
+    // A pattern makes a text of its own; slice() and + would keep their parts in memory.
+    const short = text.replace(/\.000Z$/, "Z");
+    this.#times.set(seconds, short);
+    return short;
   }
 
   /** Returns the same object for equal values, such as the labels of the pods of one workload. */

@@ -30,20 +30,19 @@ Deno.test("StringTable gives the text of the bytes, also where its characters ar
   // Each text, written as UTF-8, is the characters of the next one.
   for (const text of ["é", "Ã©", "Ã\u0083Â©", "a\u0080", "aÂ\u0080"]) {
     const bytes = new TextEncoder().encode(text);
-    const read = () =>
-      strings.ofBytes(bytes, { from: 0, to: bytes.length }) ?? strings.internAscii(text);
+    const read = () => strings.ofBytes(bytes, 0, bytes.length) ?? strings.internAscii(text);
     assertEquals([read(), read()], [text, text]);
   }
   for (const text of ["Ã©", "é"]) {
     const bytes = new TextEncoder().encode(text);
-    assertEquals(strings.ofBytes(bytes, { from: 0, to: bytes.length }) ?? text, text);
+    assertEquals(strings.ofBytes(bytes, 0, bytes.length) ?? text, text);
   }
 });
 
 Deno.test("StringTable.ofBytes() finds the text of equal bytes", () => {
   const strings = new StringTable();
-  const node = strings.ofBytes(new TextEncoder().encode("node-1"), { from: 0, to: 6 });
+  const node = strings.ofBytes(new TextEncoder().encode("node-1"), 0, 6);
   assertEquals([node, strings.internAscii("node-1")], [undefined, "node-1"]);
-  assertEquals(strings.ofBytes(new TextEncoder().encode("xnode-1"), { from: 1, to: 7 }), "node-1");
-  assertEquals(strings.ofBytes(new TextEncoder().encode("node-2"), { from: 0, to: 6 }), undefined);
+  assertEquals(strings.ofBytes(new TextEncoder().encode("xnode-1"), 1, 7), "node-1");
+  assertEquals(strings.ofBytes(new TextEncoder().encode("node-2"), 0, 6), undefined);
 });

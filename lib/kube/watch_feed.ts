@@ -7,8 +7,8 @@ import type { KubeObject, ObjectMeta } from "../api/kind.ts";
 import type { Clock } from "../os/clock.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { Informer, Replacement } from "./informer.ts";
-import { INITIAL_EVENTS_END } from "./protobuf/protobuf_object.ts";
-import { keyOf, metadataOf } from "./raw_object.ts";
+import { INITIAL_EVENTS_END } from "./protobuf.ts";
+import { keyOf, metadataOf } from "./slim.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 

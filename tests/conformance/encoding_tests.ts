@@ -18,9 +18,8 @@ import { ROUTED_SERVICE } from "../../lib/api/kinds/routed_service.ts";
 import { SERVICE } from "../../lib/api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../lib/api/kinds/service_cidr.ts";
 import { type SchemaNode, schemaNode } from "../../lib/api/schema_node.ts";
-import { readEnvelope } from "../../lib/kube/protobuf/envelope.ts";
-import { MessageCursor } from "../../lib/kube/protobuf/message_cursor.ts";
-import { startReading } from "../../lib/kube/shape_error.ts";
+import { ProtobufCursor, readEnvelope } from "../../lib/kube/protobuf.ts";
+import { startReading } from "../../lib/kube/object_reader.ts";
 import { slimObject } from "../../lib/kube/slim.ts";
 import { StringTable } from "../../lib/kube/string_table.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
@@ -65,7 +64,7 @@ export function defineEncodingTests(program: string): void {
       let readable = 0;
       for (const { json, protobuf } of objects) {
         const bytes = Uint8Array.fromBase64(protobuf);
-        const envelope = readEnvelope(new MessageCursor(bytes, startReading()));
+        const envelope = readEnvelope(new ProtobufCursor(bytes, startReading()));
         assertEquals(envelope.kind, spec.kind);
         const expected = slim(spec, json);
         const message = `seed ${seed}, ${spec.plural}: ${JSON.stringify(json)}`;

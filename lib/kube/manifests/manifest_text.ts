@@ -8,7 +8,7 @@
  * @module
  */
 import type { TextPosition } from "../../config/yaml_source.ts";
-import { findJsonItems, type FoundItems } from "./json_items.ts";
+import { findJsonItems, type FoundItems } from "../json_text.ts";
 
 /** A part of a file that can be parsed separately. */
 export interface ManifestPart {

@@ -5,10 +5,9 @@ import {
   message,
   protobufEvent,
   protobufService,
-} from "../../../tests/support/builders/protobuf_objects.ts";
-import { metadataOf } from "../raw_object.ts";
-import { WatchStreamError } from "../watch_stream.ts";
-import { decodeProtobufWatch } from "./protobuf_watch.ts";
+} from "../../tests/support/builders/protobuf_objects.ts";
+import { metadataOf } from "./slim.ts";
+import { decodeWatch, WatchStreamError } from "./watch_stream.ts";
 
 const BOOKMARK = message([[
   1,
@@ -55,7 +54,7 @@ async function* cut(bytes: Uint8Array, size: number): AsyncGenerator<Uint8Array>
 }
 
 async function collect(chunks: AsyncIterable<Uint8Array>, into: unknown[] = []) {
-  for await (const events of decodeProtobufWatch(chunks, "Service")) {
+  for await (const events of decodeWatch(chunks, "Service")) {
     for (const { type, object } of events) {
       into.push([type, type === "ERROR" ? object : metadataOf(object)]);
     }
@@ -63,7 +62,7 @@ async function collect(chunks: AsyncIterable<Uint8Array>, into: unknown[] = []) 
   return into;
 }
 
-Deno.test("decodeProtobufWatch() gives the same events however the bytes are cut", async () => {
+Deno.test("decodeWatch() in protobuf gives the same events however the bytes are cut", async () => {
   for (const size of [1, 2, 3, 7, 64, BYTES.length]) {
     assertEquals(await collect(cut(BYTES, size)), READ, `chunks of ${size} bytes`);
   }
@@ -83,7 +82,7 @@ for (
     ["has a wrong length inside", damagedAt(5), "an event is not intact"],
   ] as const
 ) {
-  Deno.test(`decodeProtobufWatch() keeps the events before one that ${name}, then throws`, async () => {
+  Deno.test(`decodeWatch() in protobuf keeps the events before one that ${name}, then throws`, async () => {
     const events: unknown[] = [];
     const bytes = concat([FIRST, garbage]);
     const error = await assertRejects(() => collect(cut(bytes, 9), events), WatchStreamError);
@@ -92,7 +91,7 @@ for (
   });
 }
 
-Deno.test("decodeProtobufWatch() takes no more memory for an event than has arrived", async () => {
+Deno.test("decodeWatch() in protobuf takes no more memory for an event than has arrived", async () => {
   const length = new Uint8Array([1, 0, 0, 0]);
   const before = Deno.memoryUsage().external;
   await assertRejects(() => collect(cut(concat([length, FIRST]), 64)), WatchStreamError);

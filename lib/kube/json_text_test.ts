@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { findJsonItems, type FoundItems } from "./json_items.ts";
+import { findJsonItems, type FoundItems } from "./json_text.ts";
 
 function find(text: string): FoundItems | undefined {
   const finding = findJsonItems(text);

@@ -1,22 +1,21 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { message } from "../../../tests/support/builders/protobuf_objects.ts";
-import type { KindSpec } from "../../api/kind.ts";
-import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
-import { LEASE } from "../../api/kinds/lease.ts";
-import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
-import { POD } from "../../api/kinds/pod.ts";
-import { SERVICE } from "../../api/kinds/service.ts";
-import { startReading } from "../shape_error.ts";
-import { slimObject } from "../slim.ts";
-import { StringTable } from "../string_table.ts";
-import { MessageCursor } from "./message_cursor.ts";
-import { ProtobufObject } from "./protobuf_object.ts";
+import { message } from "../../tests/support/builders/protobuf_objects.ts";
+import type { KindSpec } from "../api/kind.ts";
+import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
+import { LEASE } from "../api/kinds/lease.ts";
+import { NETWORK_POLICY } from "../api/kinds/network_policy.ts";
+import { POD } from "../api/kinds/pod.ts";
+import { SERVICE } from "../api/kinds/service.ts";
+import { startReading } from "./object_reader.ts";
+import { ProtobufCursor, ProtobufObject } from "./protobuf.ts";
+import { slimObject } from "./slim.ts";
+import { StringTable } from "./string_table.ts";
 
 function slim(spec: KindSpec, bytes: Uint8Array) {
-  const cursor = new MessageCursor(bytes, startReading());
+  const cursor = new ProtobufCursor(bytes, startReading());
   const problems: string[] = [];
-  const object = slimObject(spec, new ProtobufObject(cursor, { from: 0, to: bytes.length }), {
+  const object = slimObject(spec, new ProtobufObject(cursor, 0, bytes.length), {
     strings: new StringTable(),
     onProblem: ({ object, path, value, message }) =>
       problems.push(`${object} ${path} is ${value}: ${message}`),
