@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import type { Wildcard } from "../os/wildcard.ts";
-import { healthCheckHostnames } from "./health_check_hostnames.ts";
+import { healthCheckHostnames } from "./service_health_server.ts";
 
 const ADDRESSES = {
   IPv4: [parseIpAddress("192.0.2.1"), parseIpAddress("192.0.2.2")],
@@ -88,12 +88,9 @@ const ROWS: readonly Row[] = [
 
 for (const { name, has, everywhere, wildcard = "both", expect } of ROWS) {
   Deno.test(`healthCheckHostnames() gives ${name}`, () => {
-    const families = new Map(
-      BOTH.map((family) => [family, {
-        everywhere: everywhere.includes(family),
-        addresses: ADDRESSES[family],
-      }]),
-    );
-    assertEquals([...healthCheckHostnames(new Set(has), { families, wildcard })], [...expect]);
+    const addresses = new Map(BOTH.map((family) => [family, ADDRESSES[family]]));
+    assertEquals([...healthCheckHostnames(new Set(has), { everywhere, addresses, wildcard })], [
+      ...expect,
+    ]);
   });
 }

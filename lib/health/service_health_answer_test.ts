@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { answerServiceHealth } from "./service_health_answer.ts";
+import { answerServiceHealth } from "./service_health_server.ts";
 
 const service = { namespace: "ns", name: "svc" };
 

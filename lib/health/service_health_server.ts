@@ -15,8 +15,6 @@ import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { NamespacedName, ServiceKey } from "../proxy/service_port_name.ts";
-import { type FamilyAddresses, healthCheckHostnames } from "./health_check_hostnames.ts";
-import { answerServiceHealth } from "./service_health_answer.ts";
 import { type CheckedService, ServiceHealthTable } from "./service_health_table.ts";
 
 /** Waits between attempts to open ports, in milliseconds; each sync also tries. */
@@ -266,14 +264,72 @@ export class ServiceHealthServer {
   }
 
   #hostnames({ localEndpoints }: CheckedService): ReadonlySet<string> {
-    this.#wildcard ??= this.#options.wildcard();
-    const families = new Map<IpFamily, FamilyAddresses>(IP_FAMILIES.map((family) => [family, {
-      everywhere: this.#options.everywhere(family),
-      addresses: this.#addresses.get(family) ?? [],
-    }]));
     return healthCheckHostnames(new Set(localEndpoints.keys()), {
-      families,
-      wildcard: this.#wildcard,
+      everywhere: IP_FAMILIES.filter((family) => this.#options.everywhere(family)),
+      addresses: this.#addresses,
+      wildcard: this.#wildcard ??= this.#options.wildcard(),
     });
   }
+}
+
+const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "::" };
+
+/**
+ * Returns the addresses on which a Service in these families listens for health checks, each once.
+ * `everywhere` has the families whose node ports are on every address, including future ones.
+ *
+ * Upstream has one socket on `0.0.0.0` and one on `[::]` for IPv6 alone. Deno's `[::]` covers IPv4
+ * too on most machines; it then serves both, and the client's address shows its family. If only
+ * IPv6 has to be served everywhere, `[::]` would also take the IPv4 addresses, so each IPv6 address
+ * gets its own socket.
+ */
+export function healthCheckHostnames(
+  has: ReadonlySet<IpFamily>,
+  { everywhere, addresses, wildcard }: {
+    readonly everywhere: readonly IpFamily[];
+    readonly addresses: ReadonlyMap<IpFamily, readonly IpAddress[]>;
+    readonly wildcard: Wildcard;
+  },
+): ReadonlySet<string> {
+  if (wildcard === "both" && everywhere.length === IP_FAMILIES.length) {
+    return new Set(has.size > 0 ? [WILDCARDS.IPv6] : []);
+  }
+  const hostnames = IP_FAMILIES.filter((family) => has.has(family)).flatMap<string>((family) => {
+    const mayBeWild = family === "IPv4" || wildcard === "ipv6-only";
+    const isWild = mayBeWild && everywhere.includes(family);
+    return isWild ? [WILDCARDS[family]] : addresses.get(family) ?? [];
+  });
+  return new Set(hostnames);
+}
+
+/**
+ * Returns the response of a health check node port (KEP-3836; the weight header is from
+ * kubernetes/kubernetes#118999): 200 if this node can serve the Service, else 503. The body is
+ * indented by tabs and has no line end, as upstream's. `undefined` is a Service that was just
+ * deleted: 200 without a body.
+ */
+export function answerServiceHealth(
+  health: {
+    readonly service: NamespacedName;
+    /** Ready endpoints on this node. */
+    readonly localEndpoints: number;
+    /** Whether the proxies of both families are healthy. */
+    readonly proxyHealthy: boolean;
+  } | undefined,
+): Response {
+  if (health === undefined) return new Response(null);
+  const { service: { namespace, name }, localEndpoints, proxyHealthy } = health;
+  const body = {
+    service: { namespace, name },
+    localEndpoints,
+    serviceProxyHealthy: proxyHealthy,
+  };
+  return new Response(JSON.stringify(body, null, "\t"), {
+    status: localEndpoints > 0 && proxyHealthy ? 200 : 503,
+    headers: {
+      "content-type": "application/json",
+      "x-content-type-options": "nosniff",
+      "x-load-balancing-endpoint-weight": String(localEndpoints),
+    },
+  });
 }

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { isLocalRequest } from "./local_request.ts";
+import { isLocalRequest } from "./plain_answer.ts";
 
 Deno.test.each(
   [

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { answerLogLevel } from "./log_level_page.ts";
+import { answerLogLevel } from "./metrics_server.ts";
 
 interface Row {
   readonly name: string;
@@ -36,10 +36,11 @@ for (const { name, method = "PUT", body, peer = "127.0.0.1", host = "127.0.0.1",
       method,
       ...(body !== undefined && { body }),
     });
-    const answer = await answerLogLevel(request, {
-      setVerbosity: (level) => set.push(level),
-      peer: peer === "" ? undefined : parseIpAddress(peer),
-    });
+    const answer = await answerLogLevel(
+      request,
+      peer === "" ? undefined : parseIpAddress(peer),
+      (level) => set.push(level),
+    );
     assertEquals(answer.status, row.expect);
     assertEquals(set, row.set === undefined ? [] : [row.set]);
   });

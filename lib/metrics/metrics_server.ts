@@ -7,12 +7,15 @@
 import { isSecretName, REDACTED, redactText } from "../log/redact.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
-import { isLocalRequest } from "./local_request.ts";
-import { answerLogLevel } from "./log_level_page.ts";
-import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
+import {
+  answerJson,
+  answerNotFound,
+  answerText,
+  isLocalRequest,
+  refuseWriting,
+} from "./plain_answer.ts";
 import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
 import type { SliMetrics } from "./sli_metrics.ts";
-import { answerZPage, type ZPage } from "./z_page.ts";
 
 /** The content of the pages. A path whose content is `undefined` does not exist. */
 export interface MetricsHandlerOptions {
@@ -79,7 +82,7 @@ function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> 
   ]);
   if (flags) pages.set("/flagz", (request) => answerZPage(request, flagzPage(flags())));
   if (setVerbosity) {
-    pages.set("/debug/flags/v", (request, peer) => answerLogLevel(request, { setVerbosity, peer }));
+    pages.set("/debug/flags/v", (request, peer) => answerLogLevel(request, peer, setVerbosity));
   }
   if (status) {
     pages.set("/statusz", (request) => {
@@ -187,4 +190,98 @@ function durationText(seconds: number): string {
   const pad = (value: number) => String(value).padStart(2, "0");
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
   return `${hours} hr ${pad(minutes)} min ${pad(seconds % 60)} sec`;
+}
+
+/** Highest verbosity with an effect. */
+const MAX_LEVEL = 10;
+/** Longer than any level; a longer body is not read to the end. */
+const MAX_BODY_BYTES = 16;
+
+/**
+ * `/debug/flags/v`: sets the verbosity to the number in the body of a PUT; 406 for other methods, as upstream. 404
+ * for other machines, and for a name in the Host header, under which a web page could make a
+ * browser on this machine ask (DNS rebinding).
+ */
+export async function answerLogLevel(
+  request: Request,
+  peer: IpAddress | undefined,
+  setVerbosity: (level: number) => void,
+): Promise<Response> {
+  if (!isLocalRequest(request, peer)) return answerNotFound();
+  if (request.method !== "PUT") return answerText("Only PUT is answered here\n", 406);
+  const text = await readBody(request);
+  if (text === undefined || !/^\d{1,2}$/.test(text) || Number(text) > MAX_LEVEL) {
+    const found = text === undefined ? "a longer text" : `'${text}'`;
+    return answerText(`Expected a level from 0 to ${MAX_LEVEL}, found ${found}\n`, 400);
+  }
+  setVerbosity(Number(text));
+  return answerText(`Verbosity is ${text} now\n`);
+}
+
+/** Returns the trimmed body; `undefined` if it is too long. */
+async function readBody({ body }: Request): Promise<string | undefined> {
+  let text = "";
+  if (body === null) return text;
+  for await (const chunk of body.pipeThrough(new TextDecoderStream())) {
+    text += chunk;
+    if (text.length > MAX_BODY_BYTES) return undefined;
+  }
+  return text.trim();
+}
+
+/**
+ * `/flagz` or `/statusz`: text for people, or an object of `config.k8s.io` for programs that request it by
+ * its full name (KEP-4827, KEP-4828).
+ */
+export interface ZPage {
+  readonly kind: "Flagz" | "Statusz";
+  /** Fields of the object besides kind, version and name. */
+  readonly fields: Readonly<Record<string, unknown>>;
+  /** The lines for people. */
+  readonly lines: readonly string[];
+}
+
+const GROUP = "config.k8s.io";
+/** The second is deprecated upstream and has the same content. */
+const VERSIONS: readonly (string | undefined)[] = ["v1beta1", "v1alpha1"];
+/** Dashboards and scripts look for this component. */
+const COMPONENT = "kube-proxy";
+
+/** Answers with the first available form of the Accept header, or with 406. */
+export function answerZPage(request: Request, page: ZPage): Response {
+  const refusal = refuseWriting(request);
+  if (refusal) return refusal;
+  for (const { type, parameters } of parseAccept(request.headers.get("accept") || "*/*")) {
+    if (["*/*", "text/*", "text/plain"].includes(type)) return answerText(textOf(page));
+    const version = parameters.get("v");
+    const isNamed = parameters.get("g") === GROUP && parameters.get("as") === page.kind &&
+      VERSIONS.includes(version);
+    if (isNamed && ["application/json", "application/yaml"].includes(type)) {
+      return answerJson(objectOf(page, version!), type);
+    }
+  }
+  const wanted = `application/json;g=${GROUP};v=${VERSIONS[0]};as=${page.kind}`;
+  return answerText(`Answers are text/plain or ${wanted}\n`, 406);
+}
+
+function textOf({ kind, lines }: ZPage): string {
+  const title = `${COMPONENT} ${kind.toLowerCase()}`;
+  return `${title}\nFor people: the form may change from one release to the next.\n\n${
+    lines.map((line) => `${line}\n`).join("")
+  }`;
+}
+
+function objectOf({ kind, fields }: ZPage, version: string): Readonly<Record<string, unknown>> {
+  return { kind, apiVersion: `${GROUP}/${version}`, metadata: { name: COMPONENT }, ...fields };
+}
+
+function parseAccept(header: string) {
+  return header.split(",").map((range) => {
+    const [type = "", ...parameters] = range.split(";").map((part) => part.trim());
+    const pairs = parameters.map((text) => {
+      const [name = "", value = ""] = text.split("=", 2);
+      return [name, value] as const;
+    });
+    return { type: type.toLowerCase(), parameters: new Map(pairs) };
+  }).filter(({ parameters }) => !/^0(\.0*)?$/.test(parameters.get("q") ?? ""));
 }

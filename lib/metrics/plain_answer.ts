@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { type IpAddress, isLoopback, tryParseIpAddress } from "../net/ip_address.ts";
 
 const NO_SNIFFING = { "x-content-type-options": "nosniff" };
 
@@ -30,4 +31,16 @@ export function refuseWriting({ method }: Request): Response | undefined {
   const refusal = answerText("Only GET and HEAD are answered here\n", 405);
   refusal.headers.set("allow", "GET, HEAD");
   return refusal;
+}
+
+/**
+ * Whether a request is from loopback and its Host header is `localhost` or an address. Other peers
+ * must not read what this protects, whatever address is bound. A name in the Host header may belong
+ * to a web page that makes a browser on this machine ask (DNS rebinding).
+ */
+export function isLocalRequest({ url }: Request, peer: IpAddress | undefined): boolean {
+  if (peer === undefined || !isLoopback(peer)) return false;
+  const { hostname } = new URL(url);
+  const address = hostname.replace(/^\[|\]$/g, "");
+  return hostname === "localhost" || tryParseIpAddress(address) !== undefined;
 }

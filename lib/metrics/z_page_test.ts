@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { answerZPage, type ZPage } from "./z_page.ts";
+import { answerZPage, type ZPage } from "./metrics_server.ts";
 
 const PAGE: ZPage = { kind: "Flagz", fields: { flags: { v: "2" } }, lines: ["v=2"] };
 

@@ -1,5 +1,4 @@
-import { isLocalRequest } from "../../../metrics/local_request.ts";
-import { answerText } from "../../../metrics/plain_answer.ts";
+import { answerText, isLocalRequest } from "../../../metrics/plain_answer.ts";
 import type { LocalPages } from "../../../app/run/run_tools.ts";
 import type { Clock } from "../../../os/clock.ts";
 import css from "./page.css" with { type: "text" };
