@@ -137,7 +137,7 @@ Deno.test("TableWriter gives up if the kernel finds something new each time", as
     return { code: 1, stderr: `/dev/stdin:${line}:1-9: Error: Could not process rule: why\n` };
   });
   const { kind } = await assertRejects(() => stage.write(), NftError);
-  assertEquals([kind, stage.writer.isKnown, stage.writer.failures], ["refused", false, 8]);
+  assertEquals([kind, stage.writer.isKnown, stage.writer.failures], ["refused", false, 16]);
 });
 
 Deno.test("TableWriter throws errors for which no ServicePort is responsible", async () => {

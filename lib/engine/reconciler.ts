@@ -121,8 +121,8 @@ export class Unreadable extends Error {
   }
 }
 
-/** The batches of one sync that may be refused; each names all that was refused. */
-const MAX_REFUSALS = 8;
+/** The batches of one sync that may be refused: some tools name only the first refused object. */
+const MAX_REFUSALS = 16;
 /** Readings until two have the same differences: the kernel may cut a listing off. */
 const MAX_READINGS = 5;
 /** Attempts to repair. */
