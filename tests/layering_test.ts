@@ -75,10 +75,9 @@ const PURE_IN_BACKENDS = new RegExp(
       "nft_monitor_text",
     ],
     ...["host_settings", "node_port_servers", "own_server", "service_frontend", "steps"],
-    ...["entry(_id)?", "expressions", "counted_frontends", "applied_servers", "undotted_address"],
+    ...["entry(_id)?", "expressions", "counted_frontends", "undotted_address"],
     ...[
       "verification_schedule",
-      "wanted_items",
       "packet_follower",
       "affinity_table",
       "listeners",
@@ -100,7 +99,7 @@ const SERVICES =
 
 /** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH =
-  /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
+  /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|target|changes|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
 
 const REACHES_OUTSIDE = [
@@ -367,7 +366,7 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
     'import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";',
     "is a toolkit and imports",
   ],
-  ["backends/ipvs/ipvs_writer.ts", 'import { x } from "./compare.ts";', "imports the tool"],
+  ["backends/ipvs/target.ts", 'import { x } from "./explain.ts";', "imports the tool"],
   [
     "backends/netfilter/nft/a.ts",
     'import type { Service } from "../../../lib/api/kinds/service.ts";',

@@ -1,13 +1,12 @@
 /**
  * The ipvs mode: virtual servers of the kernel, with sets and rules around them.
  *
- * A sync writes the difference between `layout.ts` (desired) and `ipvs_writer.ts` (applied).
+ * `layout.ts` says what is wanted, `target.ts` what the engine needs to know to compare and write it.
  * The objects remain when the process ends. The next start adopts them, and also those of kube-proxy.
  *
  * @module
  */
 import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
@@ -18,37 +17,45 @@ import type {
 } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
 import { giveUpAddresses } from "./give_up_addresses.ts";
 import { IpvsRunner, setConnectionTimeouts } from "./ipvs_runner.ts";
-import { DEVICE } from "./diff.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectServices } from "./inspect.ts";
-import { KernelComparison } from "./kernel_comparison.ts";
 import { RuleBackend } from "../netfilter/rule_backend.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { createServerWatch } from "./drift_watch.ts";
-import { IpvsWriter } from "./ipvs_writer.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
+import { ipvsDifferences } from "./differences.ts";
+import { IpvsLayout } from "./layout.ts";
+import { isEntry } from "./objects.ts";
+import { IpvsTarget, IpvsWriter } from "./target.ts";
+import { type Change, Reconciler } from "../../lib/engine/reconciler.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
+import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { renderText } from "./render.ts";
 import { recordedNodePorts } from "./server_record_file.ts";
 import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
 import { WriteFigures } from "./steps.ts";
 
+type IpvsRules = WantedRules<IpvsLayout, IpvsRenderOptions, WriteFigures>;
+
 /** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
   readonly runner: IpvsRunner;
+  readonly rules: IpvsRules;
   readonly writer: IpvsWriter;
   readonly drift: DriftWatch;
   readonly record: ServerRecordWriter;
@@ -68,15 +75,12 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "ipvs";
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
-  readonly #comparison: KernelComparison;
   #hasCleared = false;
 
   constructor(dependencies: IpvsBackendDependencies, options: IpvsBackendOptions) {
     super(options);
     this.#dependencies = dependencies;
     this.#options = options;
-    const renderOptions = (plan: ProxyPlan) => this.#renderOptions(plan);
-    this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -84,7 +88,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     const interfaces = new Set(
       this.#dependencies.network.interfaceAddresses()
         .filter(({ interfaceName, address }) =>
-          interfaceName !== DEVICE && ipFamilyOf(address) === "IPv4" && !isLoopback(address)
+          interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === "IPv4" && !isLoopback(address)
         ).map(({ interfaceName }) => interfaceName),
     );
     return ipvsHostSettings({ family, strictArp, interfaces, kernelRelease: Deno.osRelease() });
@@ -113,15 +117,21 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     const record = new ServerRecordWriter({ clock, logger, file });
     await record.open();
     const taken = new TakenServers({ logger });
-    const tools = { clock, runner, record, taken };
+    const refused = new RefusedItems();
+    const tools = { clock, runner, refused, record, taken };
     const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
-    const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.turns };
+    const rules: IpvsRules = new WantedRules({
+      ...{ clock, refused, writer },
+      createLayout: (shared, options) => new IpvsLayout(shared, options),
+      fits: isSame,
+    });
+    const edges = { ...this.#dependencies, runner, iptables, rules, writer, turns: this.turns };
     const drift = createServerWatch(edges, { periodMs });
-    const summary = `virtual servers on ${DEVICE}, scheduler ${this.#options.scheduler}`;
+    const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#options.scheduler}`;
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     return {
-      ...{ summary, runner, writer, drift, record, taken, features },
+      ...{ summary, runner, rules, writer, drift, record, taken, features },
       isFresh: found === undefined && !await hasServiceRules(iptables),
     };
   }
@@ -138,30 +148,37 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return { features: { ...this.machine.features } };
   }
 
-  compare(plan: ProxyPlan, scope?: ComparisonScope): ReturnType<Backend["compare"]> {
-    return this.#comparison.compare(plan, scope);
-  }
+  compare: Backend["compare"] = async (plan, scope) => {
+    const { engine, differencesIn } = await this.#comparison(plan, scope);
+    return await differencesIn(await engine.compare());
+  };
 
-  repair(plan: ProxyPlan, scope?: ComparisonScope): ReturnType<Backend["repair"]> {
-    return this.#comparison.repair(plan, scope);
-  }
+  repair: Backend["repair"] = async (plan, scope) => {
+    const { engine, target, differencesIn } = await this.#comparison(plan, scope);
+    const { found, left } = await engine.repair((change) =>
+      // A container that is written anew has all entries or rules.
+      isInScope(change, scope) || change.kind === "rule" || isEntry(change)
+    );
+    const { reads: _, ...operations } = target.figures.operations;
+    return { found: await differencesIn(found), left: await differencesIn(left), operations };
+  };
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const layout = this.machine?.writer.layout;
+    const layout = this.machine?.rules.layout;
     if (this.machine === undefined || layout === undefined) {
       return { summary: this.machine?.summary ?? "not started", services: [], quarantined: [] };
     }
-    const { runner, taken, writer } = this.machine;
+    const { runner, rules, taken } = this.machine;
     const summary = [this.machine.summary, taken.describe(layout) ?? []].flat().join("; ");
     const services = await inspectServices({ ...this.#dependencies, layout, runner }, keys);
-    const all = writer.quarantined;
+    const all = rules.quarantined;
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
     return { summary, services, quarantined };
   }
 
   /** Counts writes of iptables only: kube-proxy has no metrics for sets and virtual servers. */
   ruleCounters(): Promise<RuleCounters> {
-    const failedWrites = this.machine?.writer.failedRestores ?? 0;
+    const failedWrites = this.machine?.writer.target.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
   }
 
@@ -174,7 +191,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   }
 
   override ownsAddress(_address: IpAddress, interfaceName: string): boolean {
-    return interfaceName === DEVICE;
+    return interfaceName === IPVS_DEVICE;
   }
 
   override async [Symbol.asyncDispose](): Promise<void> {
@@ -194,26 +211,51 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   }
 
   protected async write(
-    { writer }: Machine,
+    { rules, writer: { target } }: Machine,
     plan: ProxyPlan,
     changes: PlanChanges,
   ): Promise<SyncReport> {
     const figures = new WriteFigures();
-    const full = changes.everything || !writer.isKnown;
-    try {
-      await writer.take(plan, { changes, options: this.#renderOptions(plan) });
-      await writer.write(figures);
-    } catch (cause) {
-      throw new SyncFailure(messageOf(cause), { full, cause });
-    }
+    const report = await rules.sync(plan, { changes, options: this.#renderOptions(plan), figures });
     if (!changes.isPartial) await this.#clearStaleChains();
     return {
-      full,
-      services: changes.upserted.size + changes.removed.size,
+      ...report,
       operations: figures.operations,
-      quarantined: writer.quarantined,
-      ...(writer.isPending && { isUnfinished: true }),
+      quarantined: rules.quarantined,
+      ...(target.isUnfinished && { isUnfinished: true }),
     };
+  }
+
+  /** A second engine, for a plan of its own. Each time the tools are chosen again. */
+  async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
+    const { clock, commands, network, recordFile } = this.#dependencies;
+    const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
+    const { family } = this;
+    const choice = await chooseIptables({ commands }, { family });
+    if (choice.programs === undefined) {
+      throw new Error(`Cannot compare rules of ${family}: ${choice.problem}`);
+    }
+    const iptables = new IptablesRunner({ commands }, choice.programs);
+    const runner = new IpvsRunner({ clock, commands, iptables });
+    const earlierNodePorts = await recordedNodePorts(recordFile);
+    const own = { drainTimeoutMs, earlierNodePorts, excludeCidrs, isForeign: true };
+    const target = new IpvsTarget({ clock, runner }, own);
+    target.isWhole = true;
+    const options = this.#renderOptions(plan);
+    const nodeAddresses = () =>
+      network.interfaceAddresses().filter(({ interfaceName, address }) =>
+        interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === family
+      ).map(({ address }) => address);
+    const layout = target.layout = new IpvsLayout(plan.shared, {
+      ...options,
+      ...(facts === undefined && { nodeAddresses: new Set(nodeAddresses()) }),
+    });
+    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
+    const differencesIn = async (changes: readonly Change<ServicePortKey>[]) =>
+      (await ipvsDifferences(target, changes)).filter(({ key }) =>
+        key === undefined || scope?.keys === undefined || scope.keys.has(key)
+      );
+    return { engine: new Reconciler({ clock }, target), target, differencesIn };
   }
 
   /** Removes chains of other modes, once. They may be in use until a sync has written all rules. */
@@ -238,6 +280,24 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
       nodeAddresses: new Set(interfaceAddresses),
     };
   }
+}
+
+/** Whether a layout has these settings. */
+function isSame(
+  { options, shared }: IpvsLayout,
+  { localTraffic, nodePortAddresses }: SharedPlan,
+  { nodeAddresses, ...others }: IpvsRenderOptions,
+): boolean {
+  const { nodeAddresses: known, ...rest } = options;
+  return deepEqual(shared, { localTraffic, nodePortAddresses }) && deepEqual(rest, others) &&
+    known.symmetricDifference(nodeAddresses).size === 0;
+}
+
+function isInScope(
+  { owner }: Change<ServicePortKey>,
+  { keys }: ComparisonScope = {},
+): boolean {
+  return owner === undefined || keys === undefined || keys.has(owner);
 }
 
 /**

@@ -7,7 +7,6 @@
  *
  * @module
  */
-import type { IpvsOperation } from "./ipvs_operation.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_server.ts";
 
@@ -84,23 +83,20 @@ export class DrainList {
   }
 
   /**
-   * Returns the operations that remove drained servers, based on the kernel's current state.
-   * Servers that another program removed, or gave a weight, leave the list.
+   * Returns the drained servers, based on the kernel's current state. Servers that another program
+   * removed, or gave a weight, leave the list.
    */
-  due(seen: readonly SeenServer[], nowMs: number): readonly IpvsOperation[] {
+  due(seen: readonly SeenServer[], nowMs: number): readonly DrainingServer[] {
     if (this.#size === 0) return [];
     const servers = new Map(seen.map((server) => [server.key, server]));
-    const operations: IpvsOperation[] = [];
-    for (const { server, real, sinceMs } of this.entries) {
+    return this.entries.filter(({ server, real, sinceMs }) => {
       const found = servers.get(server)?.reals.find((each) => each.key === real);
-      if (found === undefined || found.weight !== 0) {
-        this.remove(server, real);
-        continue;
+      if (found?.weight === 0) {
+        return found.active + found.inactive === 0 || this.#isOver(sinceMs, nowMs);
       }
-      if (found.active + found.inactive > 0 && !this.#isOver(sinceMs, nowMs)) continue;
-      operations.push({ kind: "deleteReal", server, key: real });
-    }
-    return operations;
+      this.remove(server, real);
+      return false;
+    });
   }
 
   #isOver(sinceMs: number, nowMs: number): boolean {

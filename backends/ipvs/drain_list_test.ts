@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { DrainList, isDrained } from "./drain_list.ts";
-import { renderOperations } from "./ipvs_operation.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { type RealServerKey, realServerKey, serverKey } from "./virtual_server.ts";
 
@@ -24,7 +23,7 @@ function seen(
 }
 
 function lines(list: DrainList, servers: readonly SeenServer[], nowMs: number): string[] {
-  return [...renderOperations(list.due(servers, nowMs))];
+  return list.due(servers, nowMs).map(({ server, real }) => `${server} ${real}`);
 }
 
 function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainList {
@@ -33,7 +32,7 @@ function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainL
   return list;
 }
 
-const GONE = "-d -t 10.96.0.1:80 -r 10.0.0.1:8080";
+const GONE = "-t 10.96.0.1:80 10.0.0.1:8080";
 
 Deno.test("DrainList removes a real server when its last connection has ended", () => {
   const list = listWith(15 * MINUTE, REAL);

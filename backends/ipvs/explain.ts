@@ -8,15 +8,14 @@ import type {
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_text.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
-import { DEVICE } from "./diff.ts";
-import { renderOperations } from "./ipvs_operation.ts";
 import { setName } from "./ipset_table.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
-import { describeServer, realServerKey, serverKey } from "./virtual_server.ts";
+import { describeServer, realLine, serverKey, setupText } from "./virtual_server.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
 export function explainIpvs(
@@ -77,15 +76,9 @@ function* objectsOf(
   }
   if (bound !== undefined) yield addressCarrier(bound);
   const name = describeServer(server.key);
-  const [line = ""] = renderOperations([{ kind: "addServer", server }]);
-  yield { object: "virtual server", name, text: line };
-  for (const { address, port, key } of endpoints) {
-    const real = {
-      key: realServerKey(address, port),
-      forwarding: "masquerade",
-      weight: 1,
-    } as const;
-    const [text = ""] = renderOperations([{ kind: "addReal", server: server.key, real }]);
+  yield { object: "virtual server", name, text: `-A ${server.key} ${setupText(server)}` };
+  for (const { key } of endpoints) {
+    const text = realLine("-a", server.key, key, 1);
     yield { object: "real server", name: `${name} ${key}`, text, endpoint: key };
   }
 }
@@ -96,7 +89,7 @@ function entryCarrier([set, entry]: SetEntry, family: IpFamily): ModeCarrier {
 }
 
 function addressCarrier(address: IpAddress): ModeCarrier {
-  const text = addressLine("replace", { address, device: DEVICE });
+  const text = addressLine("replace", { address, device: IPVS_DEVICE });
   return { object: "address", name: address, text };
 }
 
@@ -150,7 +143,7 @@ function closedAddress(
     deviations: {
       outcome: {
         kind: "reject",
-        why: `${to} is a Service address on ${DEVICE}, closed for all else`,
+        why: `${to} is a Service address on ${IPVS_DEVICE}, closed for all else`,
       },
     },
     carriers: [addressCarrier(to), entryCarrier(["IPVS-IPS", to], family)],

@@ -1,6 +1,6 @@
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_text.ts";
-import { DEVICE } from "./diff.ts";
 import { type SetId, setName } from "./ipset_table.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 
@@ -30,7 +30,7 @@ export async function giveUpAddresses(
     device.has(address) && !ofClusterIps.has(address) && isForeign(address)
   );
   if (foreign.length === 0) return [];
-  const lines = foreign.map((address) => addressLine("del", { address, device: DEVICE }));
+  const lines = foreign.map((address) => addressLine("del", { address, device: IPVS_DEVICE }));
   await runner.run({ tool: "ip", lines });
   return foreign;
 }

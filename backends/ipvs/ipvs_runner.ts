@@ -2,7 +2,7 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
-import { DummyDevice } from "../iproute/dummy_devices.ts";
+import { DummyDevice, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, notedServers } from "../netfilter/foreign/ip_sets.ts";
@@ -10,14 +10,11 @@ import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { DEVICE } from "./diff.ts";
 import { readSets, restoreSets } from "../netfilter/ipset/ipset_runner.ts";
 import type { SavedSet } from "../netfilter/ipset/ipset_text.ts";
 import { BatchRefusal, runBatch } from "../netfilter/tool_batch.ts";
-import { renderOperations } from "./ipvs_operation.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
 import { type ServerKey, tryParseServer } from "./virtual_server.ts";
 import type { Logger } from "../../lib/log/logger.ts";
@@ -46,6 +43,27 @@ const TIMEOUT_MS = 120_000;
 /** Sets of this mode and of kube-proxy, and the leftovers of a killed run. */
 const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
+/**
+ * A refused line of a tool's input. The message contains the tool, the line and the reason. How
+ * much of the rest was done is unknown.
+ */
+export class StepRefusal extends Error {
+  override name = "StepRefusal";
+  /** The line that the tool names, from 1. `ipvsadm` names none. */
+  readonly line: number | undefined;
+  /** Error lines: `ipvsadm` writes one for each operation that the kernel refuses. */
+  readonly complaints: number;
+
+  constructor(
+    message: string,
+    { line, complaints, cause }: ErrorOptions & Pick<StepRefusal, "complaints" | "line">,
+  ) {
+    super(message, { cause });
+    this.line = line;
+    this.complaints = complaints;
+  }
+}
+
 /** The tools. Every method throws an Error with the failed tool and its message. */
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
@@ -56,24 +74,24 @@ export class IpvsRunner {
     this.#dependencies = dependencies;
     const { commands } = dependencies;
     this.#ip = new IpRunner(commands, { timeoutMs: TIMEOUT_MS });
-    this.#device = new DummyDevice(commands, DEVICE);
+    this.#device = new DummyDevice(commands, IPVS_DEVICE);
   }
 
   /**
    * Carries out a step. After a failure it is unknown how much of it was. Throws a StepRefusal where
    * it was the input that the tool did not take.
    */
-  async run(step: IpvsStep): Promise<void> {
+  async run(step: Pick<IpvsStep, "lines" | "tool">): Promise<void> {
     try {
       await this.#batch(step);
     } catch (cause) {
       if (cause instanceof BatchRefusal) {
         const { message, line, complaints } = cause;
-        throw new StepRefusal(message, { step, line, complaints, cause });
+        throw new StepRefusal(message, { line, complaints, cause });
       }
       if (!(cause instanceof IptablesError) || cause.kind !== "refused") throw cause;
       const line = cause.line?.number;
-      throw new StepRefusal(cause.message, { step, line, complaints: 1, cause });
+      throw new StepRefusal(cause.message, { line, complaints: 1, cause });
     }
   }
 
@@ -125,7 +143,7 @@ export class IpvsRunner {
 
   /** Addresses on the device; `undefined` = there is none. */
   async deviceAddresses(): Promise<ReadonlySet<IpAddress> | undefined> {
-    const found = await this.#ip.addresses(DEVICE);
+    const found = await this.#ip.addresses(IPVS_DEVICE);
     return found && new Set(found.map(({ address }) => address));
   }
 
@@ -139,7 +157,7 @@ export class IpvsRunner {
     await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
   }
 
-  async #batch(step: IpvsStep): Promise<void> {
+  async #batch(step: Pick<IpvsStep, "lines" | "tool">): Promise<void> {
     const { commands, iptables } = this.#dependencies;
     switch (step.tool) {
       case "iptables":
@@ -152,7 +170,7 @@ export class IpvsRunner {
         // Its exit code is that of its last line.
         return await runBatch(commands, {
           command: ["ipvsadm", "-R"],
-          lines: [...renderOperations(step.operations)],
+          lines: step.lines,
           timeoutMs: TIMEOUT_MS,
           complainsOnly: true,
         });

@@ -1,13 +1,9 @@
 /**
- * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
- * except for its own state.
- *
- * For a virtual server, the layout stores only the ServicePorts that need it. It renders the rest from
- * their plans on demand.
+ * The desired state: the ServicePorts that are served, and the plans by which they are. Pure except
+ * for its own state. The objects in the kernel are rendered from the plans on demand.
  *
  * @module
  */
-import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -18,11 +14,12 @@ import {
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
-import { SET_IDS, type SetId } from "./ipset_table.ts";
-import { WantedItems } from "./wanted_items.ts";
+import { nodePortServers } from "./node_port_servers.ts";
+import { PostponedServices } from "./postponed_services.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { endpointsOf, type RenderInputs, renderService } from "./render_service.ts";
-import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
+import type { NodePortServers } from "./server_record.ts";
+import type { ServiceFrontend } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
 /** A desired virtual server. */
@@ -40,8 +37,7 @@ const FEW_FRONTENDS = 8;
  * and one slice within their limits could need 100 million. 5,000 endpoints at 40 addresses fit.
  */
 const MOST_REAL_SERVERS = 200_000;
-/** The reason why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
-export const TOO_MANY_REAL_SERVERS =
+const TOO_MANY_REAL_SERVERS =
   `The Service would have more than ${MOST_REAL_SERVERS} real servers, counted as frontends times ` +
   "endpoints. Use fewer addresses, ports or endpoints, or another mode";
 /**
@@ -50,35 +46,37 @@ export const TOO_MANY_REAL_SERVERS =
  */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
-/** The desired state, and which virtual servers may differ from the applied ones. */
+/** The desired state, and which ServicePorts may differ from the applied ones. */
 export class IpvsLayout implements RenderInputs {
   readonly options: IpvsRenderOptions;
   readonly shared: RenderInputs["shared"];
-  readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
-  /** Addresses of the device. */
-  readonly addresses = new WantedItems<IpAddress>();
-  /** Rules of chain `KUBE-FROM-CLUSTER`. */
-  readonly rules = new WantedItems<string>();
+  /** The same without the ServicePorts. */
+  readonly inputs: RenderInputs;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  /** Several ServicePorts share a virtual server only while plans are exchanged one by one. */
+  /** What was asked for in place of a plan that is served without its scheduler. */
+  readonly #asked = new Map<ServicePortKey, ServicePlan>();
   readonly #claims = new ServicePortIndex<ServerKey>();
   /** An index of the frontends of large plans, until the desired state is applied. */
   readonly #frontends = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
-  readonly #dirty = new Set<ServerKey>();
+  readonly #dirty = new Set<ServicePortKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
   readonly #realServers = new Map<ServiceKey, number>();
+  readonly #postponed = new PostponedServices();
+  #isApplied = false;
+  #haveNodePortsChanged = true;
 
   constructor(shared: RenderInputs["shared"], options: IpvsRenderOptions) {
-    this.shared = shared;
+    this.shared = {
+      localTraffic: shared.localTraffic,
+      nodePortAddresses: shared.nodePortAddresses,
+    };
     this.options = options;
-    const sets: Partial<Record<SetId, WantedItems<string>>> = {};
-    for (const id of SET_IDS) sets[id] = new WantedItems();
-    this.sets = sets as Record<SetId, WantedItems<string>>;
+    this.inputs = { shared: this.shared, options };
   }
 
-  /** Virtual servers that may differ from the applied ones, including those no longer wanted. */
-  get dirty(): ReadonlySet<ServerKey> {
+  /** ServicePorts that may differ from the applied ones, including those no longer served. */
+  get dirty(): ReadonlySet<ServicePortKey> {
     return this.#dirty;
   }
 
@@ -87,9 +85,19 @@ export class IpvsLayout implements RenderInputs {
     return this.#plans.keys();
   }
 
-  /** Every virtual server that is wanted. */
-  get servers(): Iterable<ServerKey> {
-    return this.#claims.items;
+  /** Whether ServicePorts wait for one of the next writes. */
+  get hasPostponed(): boolean {
+    return this.#postponed.size > 0;
+  }
+
+  /** Whether node ports were added or removed since the desired state was applied. */
+  get haveNodePortsChanged(): boolean {
+    return this.#haveNodePortsChanged;
+  }
+
+  /** The node ports with their addresses. */
+  get nodePorts(): NodePortServers {
+    return nodePortServers(this.#plans.values(), this.shared.nodePortAddresses);
   }
 
   /** The inputs of the fixed rules. */
@@ -112,111 +120,100 @@ export class IpvsLayout implements RenderInputs {
     return this.#plans.get(key);
   }
 
-  /** The virtual server of a key; `undefined` = it is not wanted. */
-  server(key: ServerKey): WantedServer | undefined {
-    const holder = this.#holderOf(key);
-    if (holder === undefined) return undefined;
-    const { server, endpoints } = this.#frontend(holder, key);
-    return { server, endpoints, owner: holder.key };
+  /** The same as it was asked for. */
+  askedPlan(key: ServicePortKey): ServicePlan | undefined {
+    return this.#asked.get(key) ?? this.#plans.get(key);
   }
 
-  /** Whether the Service of a plan may have the real servers of the plan, next to its other ones. */
-  hasRoomFor(plan: ServicePlan): boolean {
+  /** The virtual server of a key; `undefined` = it is not wanted. */
+  server(key: ServerKey): WantedServer | undefined {
+    const owner = this.#claims.first(key);
+    const plan = owner === undefined ? undefined : this.#plans.get(owner);
+    if (plan === undefined) return undefined;
+    const { server, endpoints } = this.#frontend(plan, key);
+    return { server, endpoints, owner: plan.key };
+  }
+
+  /** Returns why a ServicePort cannot be served next to the other ones of its Service. */
+  obstacle(plan: ServicePlan): string | undefined {
     const previous = this.#plans.get(plan.key);
     const others = (this.#realServers.get(serviceKey(plan.name)) ?? 0) -
       (previous ? this.#realServersOf(previous) : 0);
-    return others + this.#realServersOf(plan) <= MOST_REAL_SERVERS;
+    const count = others + this.#realServersOf(plan);
+    return count <= MOST_REAL_SERVERS ? undefined : TOO_MANY_REAL_SERVERS;
   }
 
-  /** Serves a ServicePort by a plan, and takes it out of quarantine. */
+  /**
+   * Serves a ServicePort by a plan, and takes it out of quarantine. A new one with very many
+   * frontends waits for one of the next writes, unless nothing was applied yet: the kernel may
+   * already serve it.
+   */
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    this.delete(plan.key);
-    const parts = this.#render(plan);
-    this.#plans.set(plan.key, plan);
-    this.#count(plan, 1);
-    for (const frontend of parts.frontends) this.#claim(plan, frontend);
-    for (const [set, entry] of parts.entries) this.sets[set].claim(entry);
-    if (parts.quarantined.length > 0) this.#problems.set(plan.key, parts.quarantined);
+    const isServed = !this.#isApplied || previous !== undefined;
+    if (this.#postponed.admits(plan, { isServed, shared: this.shared })) this.#set(plan);
+  }
+
+  /** Lays out those that waited, as far as there is room in a write. */
+  setPostponed(): void {
+    for (const plan of this.#postponed.plans) this.set(plan);
   }
 
   /** Stops serving a ServicePort. */
   delete(key: ServicePortKey): void {
-    const plan = this.#plans.get(key);
+    this.#postponed.delete(key);
+    this.#asked.delete(key);
     this.#problems.delete(key);
-    if (plan) this.#take(plan);
+    const plan = this.#plans.get(key);
+    if (plan === undefined) return;
+    for (const { server } of renderService(plan, this).frontends) {
+      this.#claims.delete(server.key, key);
+    }
+    this.#plans.delete(key);
+    this.#count(plan, -1);
   }
 
   /**
-   * Quarantines a ServicePort that the kernel refused, until it is set again.
+   * Leaves a ServicePort out that the kernel refused, until it is set again; unless only its
+   * scheduler is missing: then the node's own is used.
    */
-  quarantine(item: Quarantined, instead?: ServicePlan): void {
+  quarantine(item: Quarantined, plan: ServicePlan): void {
+    const asked = this.#asked.get(item.key) ?? plan;
     this.delete(item.key);
-    if (instead) this.set(instead);
+    const { annotations, ...plain } = plan;
+    if (annotations !== undefined && item.reason.includes("Scheduler")) {
+      this.#set(plain);
+      this.#asked.set(item.key, asked);
+    }
     this.#problems.set(item.key, [item]);
   }
 
-  /** Marks servers for comparison because their applied state is no longer known. */
-  touch(servers: Iterable<ServerKey>): void {
-    for (const key of servers) this.#dirty.add(key);
-  }
-
-  /** Adopts the applied state of a layout with other settings. */
-  inherit(other: IpvsLayout): void {
-    for (const id of SET_IDS) this.sets[id].adopt(other.sets[id].applied());
-    this.addresses.adopt(other.addresses.applied());
-    this.rules.adopt(other.rules.applied());
-    this.touch(other.dirty);
-    this.touch(other.servers);
-    this.touch(this.servers);
+  /** Marks ServicePorts for comparison: they were applied with other settings. */
+  touch(keys: Iterable<ServicePortKey>): void {
+    for (const key of keys) this.#dirty.add(key);
   }
 
   /** Records that the desired state was applied. */
   settle(): void {
-    for (const id of SET_IDS) this.sets[id].settle();
-    this.addresses.settle();
-    this.rules.settle();
+    this.#isApplied = true;
+    this.#haveNodePortsChanged = false;
     this.#dirty.clear();
     this.#frontends.clear();
+    this.#postponed.begin();
   }
 
-  #take(plan: ServicePlan): void {
-    const parts = this.#render(plan);
-    for (const frontend of parts.frontends) this.#unclaim(plan, frontend);
-    for (const [set, entry] of parts.entries) this.sets[set].release(entry);
-    this.#plans.delete(plan.key);
-    this.#count(plan, -1);
-  }
-
-  #claim({ key }: ServicePlan, frontend: ServiceFrontend): void {
-    const { server } = frontend;
-    this.#claims.add(server.key, key);
-    if (this.#claims.first(server.key) === key) this.#lay(frontend, "claim");
-  }
-
-  #unclaim({ key }: ServicePlan, frontend: ServiceFrontend): void {
-    const { server } = frontend;
-    const isHolder = this.#claims.first(server.key) === key;
-    this.#claims.delete(server.key, key);
-    if (!isHolder) return;
-    this.#lay(frontend, "release");
-    const next = this.#holderOf(server.key);
-    if (next) this.#lay(this.#frontend(next, server.key), "claim");
-  }
-
-  #holderOf(server: ServerKey): ServicePlan | undefined {
-    const key = this.#claims.first(server);
-    return key === undefined ? undefined : this.#plans.get(key);
-  }
-
-  #lay({ bound, entries, rule, server }: ServiceFrontend, what: "claim" | "release"): void {
-    this.#dirty.add(server.key);
-    const all: SetEntry[] = [...entries];
-    if (bound !== undefined) all.push(["IPVS-IPS", bound]);
-    for (const [set, entry] of all) this.sets[set][what](entry);
-    if (bound !== undefined) this.addresses[what](bound);
-    if (rule !== undefined) this.rules[what](rule);
+  #set(plan: ServicePlan): void {
+    const { key, nodePort } = plan;
+    const hadNodePort = this.#plans.get(key)?.nodePort === nodePort;
+    const haveNodePortsChanged = this.#haveNodePortsChanged;
+    this.delete(key);
+    const { frontends, quarantined } = renderService(plan, this);
+    this.#plans.set(key, plan);
+    this.#count(plan, 1);
+    if (hadNodePort) this.#haveNodePortsChanged = haveNodePortsChanged;
+    for (const { server } of frontends) this.#claims.add(server.key, key);
+    if (quarantined.length > 0) this.#problems.set(key, quarantined);
   }
 
   #frontend(plan: ServicePlan, key: ServerKey): ServiceFrontend {
@@ -228,7 +225,7 @@ export class IpvsLayout implements RenderInputs {
   }
 
   #findFrontend(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
-    const { frontends } = this.#render(plan);
+    const { frontends } = renderService(plan, this);
     if (frontends.length > FEW_FRONTENDS) {
       this.#frontends.set(
         plan,
@@ -238,12 +235,10 @@ export class IpvsLayout implements RenderInputs {
     return frontends.find(({ server }) => server.key === key);
   }
 
-  #render(plan: ServicePlan): ServiceParts {
-    return renderService(plan, this);
-  }
-
   #count(plan: ServicePlan, change: 1 | -1): void {
-    const { masqueradeInternal } = plan;
+    const { key, masqueradeInternal, nodePort } = plan;
+    this.#dirty.add(key);
+    if (nodePort !== undefined) this.#haveNodePortsChanged = true;
     const count = this.#masquerade.get(masqueradeInternal) ?? 0;
     this.#masquerade.set(masqueradeInternal, count + change);
     const service = serviceKey(plan.name);
@@ -258,11 +253,4 @@ export class IpvsLayout implements RenderInputs {
       (nodePort === undefined ? 0 : this.shared.nodePortAddresses.length);
     return endpointsOf(internal).length + outside * endpointsOf(external).length;
   }
-}
-
-/** Leaves the ServicePort out, unless only its scheduler is missing: then the node's own is used. */
-export function leaveOutRefused(layout: IpvsLayout, plan: ServicePlan, item: Quarantined): void {
-  const { annotations, ...plain } = plan;
-  const asksForMore = annotations !== undefined && item.reason.includes("Scheduler");
-  layout.quarantine(item, asksForMore ? plain : undefined);
 }

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -7,9 +7,10 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { setupText } from "./ipvs_operation.ts";
-import type { SetId } from "./ipset_table.ts";
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
+import { type SetId, setName } from "./ipset_table.ts";
 import { IpvsLayout } from "./layout.ts";
+import { readRealName, serviceObjects } from "./objects.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "./render_options.ts";
 
 const NODE = parseIpAddress("192.168.0.2");
@@ -30,17 +31,27 @@ function layoutOf(
   return layout;
 }
 
+function objectsOf(layout: IpvsLayout): KernelObject[] {
+  return [...layout.keys].flatMap((key) => [...serviceObjects(layout.plan(key)!, layout.inputs)]);
+}
+
+function namesOf(layout: IpvsLayout, wanted: string): string[] {
+  const found = objectsOf(layout).filter(({ kind }) => kind === wanted);
+  return [...new Set(found.map(({ name }) => name))];
+}
+
 /** All servers, each as `key setup -> endpoints`. */
 function serversOf(layout: IpvsLayout): string[] {
-  return [...layout.servers].map((key) => {
-    const { server, endpoints } = layout.server(key)!;
-    return `${key} ${setupText(server)} -> ${endpoints.map((each) => each.key).join(" ")}`
-      .trimEnd();
+  const objects = objectsOf(layout);
+  return objects.filter(({ kind }) => kind === "server").map(({ name, text }) => {
+    const reals = objects.filter(({ kind }) => kind === "real")
+      .map((real) => readRealName(real.name)).filter(([server]) => server === name);
+    return `${name} ${text} -> ${reals.map(([, real]) => real).join(" ")}`.trimEnd();
   });
 }
 
 function entriesOf(layout: IpvsLayout, ...ids: readonly SetId[]): Record<string, string[]> {
-  return Object.fromEntries(ids.map((id) => [id, [...layout.sets[id].wanted]]));
+  return Object.fromEntries(ids.map((id) => [id, namesOf(layout, setName(id, "IPv4"))]));
 }
 
 Deno.test("IpvsLayout has a virtual server for each address and node port", () => {
@@ -57,7 +68,7 @@ Deno.test("IpvsLayout has a virtual server for each address and node port", () =
     "-t 192.168.0.2:30080 -s rr -> 10.0.0.1:8080",
     "-t 192.168.1.2:30080 -s rr -> 10.0.0.1:8080",
   ]);
-  assertEquals([...layout.addresses.wanted], ["127.96.0.1", "192.168.99.1", "1.2.3.4"]);
+  assertEquals(namesOf(layout, "address"), ["127.96.0.1", "192.168.99.1", "1.2.3.4"]);
   assertEquals(entriesOf(layout, "EXTERNAL-IP", "LOAD-BALANCER", "NODE-PORT-TCP", "SERVED"), {
     "EXTERNAL-IP": ["192.168.99.1,tcp:80"],
     "LOAD-BALANCER": ["1.2.3.4,tcp:80"],
@@ -68,7 +79,7 @@ Deno.test("IpvsLayout has a virtual server for each address and node port", () =
 
 Deno.test("IpvsLayout binds no address that the node has already", () => {
   const layout = layoutOf([testServicePlan({ externalIps: [NODE], loadBalancerVips: [NODE] })]);
-  assertEquals([...layout.addresses.wanted], ["127.96.0.1"]);
+  assertEquals(namesOf(layout, "address"), ["127.96.0.1"]);
   assertEquals(entriesOf(layout, "IPVS-IPS"), { "IPVS-IPS": ["127.96.0.1"] });
 });
 
@@ -95,7 +106,7 @@ Deno.test("IpvsLayout drops packets if policy Local has no endpoint, where kube-
     "EXTERNAL-IP": [],
     "NODE-PORT-LOCAL-TCP": ["30080"],
   });
-  assertEquals([...layout.rules.wanted].map((rule) => rule.replace(/ -m comment .*-j/, " -j")), [
+  assertEquals(namesOf(layout, "rule").map((rule) => rule.replace(/ -m comment .*-j/, " -j")), [
     "-d 192.168.99.1 -m tcp -p tcp --dport 80 -j DNAT --to-destination 127.96.0.1:80",
     "-d 192.168.0.2 -m tcp -p tcp --dport 30080 -j DNAT --to-destination 127.96.0.1:80",
     "-d 192.168.1.2 -m tcp -p tcp --dport 30080 -j DNAT --to-destination 127.96.0.1:80",
@@ -147,24 +158,7 @@ Deno.test("IpvsLayout gives a Service the scheduler that it asks for, and sessio
   assertEquals(layout.quarantined.map(({ key }) => key), ["ns/web/TCP"]);
 });
 
-Deno.test("IpvsLayout.inherit() adopts objects that were applied with other settings", () => {
-  const plans = [testServicePlan({ nodePort: 30080, protocol: "SCTP" })];
-  const before = layoutOf(plans);
-  before.settle();
-  const shared = testSharedPlan({ nodePortAddresses: [NODE] });
-  const after = new IpvsLayout(shared, before.options);
-  for (const plan of plans) after.set(plan);
-  after.inherit(before);
-  assertEquals(after.sets["NODE-PORT-SCTP-HASH"].stale, ["192.168.1.2,sctp:30080"]);
-  assertEquals(after.sets["NODE-PORT-SCTP-HASH"].missing, []);
-  assertEquals(after.addresses.missing, []);
-  assertEquals(
-    [...after.dirty].filter((key) => after.server(key) === undefined),
-    ["--sctp-service 192.168.1.2:30080"],
-  );
-});
-
-Deno.test("IpvsLayout.hasRoomFor() counts the real servers of all ports of a Service", () => {
+Deno.test("IpvsLayout.obstacle() counts the real servers of all ports of a Service", () => {
   const port = (portName: string, name = "web") =>
     testServicePlan({
       ...{ name, portName, port: portName.length },
@@ -172,9 +166,9 @@ Deno.test("IpvsLayout.hasRoomFor() counts the real servers of all ports of a Ser
       to: Array.from({ length: 1_000 }, (_, at) => `10.9.${at >> 8}.${at & 255}:80`),
     });
   const layout = layoutOf([port("a"), port("bb")]);
-  assertEquals(layout.hasRoomFor(port("bb")), true, "in place of what it has");
-  assertEquals(layout.hasRoomFor(port("ccc")), false);
-  assertEquals(layout.hasRoomFor(port("ccc", "other")), true);
+  assertEquals(layout.obstacle(port("bb")), undefined, "in place of what it has");
+  assertStringIncludes(layout.obstacle(port("ccc")) ?? "", "more than 200000");
+  assertEquals(layout.obstacle(port("ccc", "other")), undefined);
   layout.delete(port("a").key);
-  assertEquals(layout.hasRoomFor(port("ccc")), true);
+  assertEquals(layout.obstacle(port("ccc")), undefined);
 });

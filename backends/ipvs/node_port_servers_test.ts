@@ -2,8 +2,8 @@ import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { IpvsLayout } from "./layout.ts";
-import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
+import { renderService } from "./render_service.ts";
 import { NO_NODE_PORTS } from "./server_record.ts";
 import { addressOfServer } from "./virtual_server.ts";
 
@@ -24,38 +24,38 @@ const SERVICES = (["TCP", "UDP", "SCTP"] as const).map((protocol, number) =>
   })
 );
 
-Deno.test("nodePortServers() are the servers that a layout has on addresses of the node", () => {
+Deno.test("IpvsLayout.nodePorts are the servers that it has on addresses of the node", () => {
   const wanted = layout();
   for (const service of SERVICES) wanted.set(service);
-  assertEquals(nodePortServers(wanted), NO_NODE_PORTS, "nothing is applied yet");
-  wanted.settle();
-  const noted = nodePortServers(wanted);
-  const found = [...noted.addresses].flatMap((address) =>
-    [...noted.ports].map((port) => `${port} ${address}`)
+  const found = [...wanted.nodePorts.addresses].flatMap((address) =>
+    [...wanted.nodePorts.ports].map((port) => `${port} ${address}`)
   );
-  const there = [...wanted.servers].map((key) => addressOfServer(key)!)
+  const there = SERVICES.flatMap((service) => renderService(service, wanted).frontends)
+    .map(({ server: { key } }) => addressOfServer(key)!)
     .filter(({ address, protocol }) => address.startsWith("192.") && protocol !== "SCTP")
     .map(({ address, port, protocol }) => `${protocol.toLowerCase()} ${port} ${address}`);
   assertEquals(found.sort(), there.sort());
   assertEquals(found.length, 4);
 });
 
-Deno.test("nodePortServers() is nothing without node ports", () => {
+Deno.test("IpvsLayout.nodePorts is nothing without node ports", () => {
   const wanted = layout();
   wanted.set(testServicePlan());
-  wanted.settle();
-  assertEquals(nodePortServers(wanted), NO_NODE_PORTS);
+  assertEquals(wanted.nodePorts, NO_NODE_PORTS);
 });
 
-Deno.test("haveNodePortsChanged() until the layout is settled", () => {
+Deno.test("IpvsLayout.haveNodePortsChanged until it is settled, and not by other endpoints", () => {
   const wanted = layout();
-  const [service] = SERVICES;
-  wanted.set(testServicePlan());
-  assertEquals(haveNodePortsChanged(wanted), false);
-  wanted.set(service!);
-  assertEquals(haveNodePortsChanged(wanted), true);
+  const service = SERVICES[0]!;
+  assertEquals(wanted.haveNodePortsChanged, true, "nothing is applied yet");
   wanted.settle();
-  assertEquals(haveNodePortsChanged(wanted), false);
-  wanted.delete(service!.key);
-  assertEquals(haveNodePortsChanged(wanted), true);
+  wanted.set(testServicePlan());
+  assertEquals(wanted.haveNodePortsChanged, false);
+  wanted.set(service);
+  assertEquals(wanted.haveNodePortsChanged, true);
+  wanted.settle();
+  wanted.set({ ...service });
+  assertEquals(wanted.haveNodePortsChanged, false);
+  wanted.delete(service.key);
+  assertEquals(wanted.haveNodePortsChanged, true);
 });

@@ -6,7 +6,7 @@ import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { destroySets } from "../netfilter/ipset/destroy_sets.ts";
-import { findDummyDevices } from "../iproute/dummy_devices.ts";
+import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { isKubeProxySet, notedServers } from "../netfilter/foreign/ip_sets.ts";
 import type { IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
@@ -23,7 +23,6 @@ import {
   renderServerDeletion,
 } from "../netfilter/foreign/virtual_servers.ts";
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
-import { DEVICE } from "./diff.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { isOwnServer } from "./own_server.ts";
@@ -171,7 +170,7 @@ async function serverDeletion(
   const noted = await inSteps({ clock }, notedServers(saved.value));
   const all = network.interfaceAddresses();
   const deviceAddresses = new Set(
-    all.filter(({ interfaceName }) => interfaceName === DEVICE).map(({ address }) => address),
+    all.filter(({ interfaceName }) => interfaceName === IPVS_DEVICE).map(({ address }) => address),
   );
   const nodeAddresses = new Set(all.map(({ address }) => address));
   const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs, earlierNodePorts };
@@ -186,17 +185,17 @@ async function removeAddresses(
   { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
 ): Promise<void> {
   const devices = await findDummyDevices(commands, run.signal);
-  if (devices.state === "refused") run.unseen(`device ${DEVICE}`, devices.reason);
+  if (devices.state === "refused") run.unseen(`device ${IPVS_DEVICE}`, devices.reason);
   // A device of this name but another kind belongs to another program.
-  if (devices.state !== "seen" || !devices.value.includes(DEVICE)) return;
+  if (devices.state !== "seen" || !devices.value.includes(IPVS_DEVICE)) return;
   const hasOtherFamily = network.interfaceAddresses().some(({ interfaceName, address }) =>
-    interfaceName === DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
+    interfaceName === IPVS_DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
   );
   const flag = family === "IPv4" ? "-4" : "-6";
-  await run.do(`device ${DEVICE}`, {
+  await run.do(`device ${IPVS_DEVICE}`, {
     command: hasOtherFamily
-      ? ["ip", flag, "addr", "flush", "dev", DEVICE]
-      : ["ip", "link", "del", DEVICE],
-    removes: [hasOtherFamily ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
+      ? ["ip", flag, "addr", "flush", "dev", IPVS_DEVICE]
+      : ["ip", "link", "del", IPVS_DEVICE],
+    removes: [hasOtherFamily ? `${family} addresses of ${IPVS_DEVICE}` : `device ${IPVS_DEVICE}`],
   });
 }

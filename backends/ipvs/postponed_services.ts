@@ -8,16 +8,16 @@ const MOST_NEW_FRONTENDS = 1_024;
 
 /** New ports of Services with very many frontends, which wait for one of the next writes. */
 export class PostponedServices {
-  readonly #keys = new Set<ServicePortKey>();
+  readonly #plans = new Map<ServicePortKey, ServicePlan>();
   #room = newRoom();
 
   get size(): number {
-    return this.#keys.size;
+    return this.#plans.size;
   }
 
   /** The ports that wait, in the order in which they came. */
-  get keys(): ReadonlySet<ServicePortKey> {
-    return this.#keys;
+  get plans(): readonly ServicePlan[] {
+    return [...this.#plans.values()];
   }
 
   /** Another write begins. */
@@ -27,7 +27,7 @@ export class PostponedServices {
 
   /** The port is gone. */
   delete(key: ServicePortKey): void {
-    this.#keys.delete(key);
+    this.#plans.delete(key);
   }
 
   /** Whether a port is written now; otherwise it waits. A port that is served never waits. */
@@ -41,12 +41,12 @@ export class PostponedServices {
     const { externalIps, key, loadBalancerVips, name, nodePort } = plan;
     const service = serviceKey(name);
     if (!isServed && !this.#room.hasRoomFor(service)) {
-      this.#keys.add(key);
+      this.#plans.set(key, plan);
       return false;
     }
     const nodePorts = nodePort === undefined ? 0 : shared.nodePortAddresses.length;
     this.#room.take(service, 1 + externalIps.length + loadBalancerVips.length + nodePorts);
-    this.#keys.delete(key);
+    this.#plans.delete(key);
     return true;
   }
 }

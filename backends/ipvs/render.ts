@@ -3,14 +3,17 @@
  *
  * @module
  */
+import { inPieces } from "../../lib/os/command_input.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { AppliedServers } from "./applied_servers.ts";
-import { diffIpvs, EMPTY_KERNEL, KNOWN_KERNEL } from "./diff.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
+import { IpvsChanges } from "./changes.ts";
+import { fixedObjects, serviceObjects } from "./objects.ts";
+import { NO_BOUNDS } from "./write_room.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import { type IpvsStep, stepText } from "./steps.ts";
+import type { IpvsStep } from "./steps.ts";
 
 /** Everything of one IP family. */
 interface IpvsRendering {
@@ -29,12 +32,25 @@ export function renderIpvs(
   keys?: ReadonlySet<ServicePortKey>,
 ): IpvsRendering {
   const layout = new IpvsLayout(plan.shared, options);
+  const changes = new IpvsChanges();
   for (const key of [...keys ?? plan.services.keys()].sort()) {
     const service = plan.services.get(key);
-    if (service) layout.set(service);
+    if (service === undefined) continue;
+    layout.set(service);
+    for (const object of serviceObjects(service, layout)) {
+      changes.add(object, undefined, object.text, key);
+    }
   }
-  const kernel = keys === undefined ? EMPTY_KERNEL : KNOWN_KERNEL;
-  const { steps } = diffIpvs(layout, new AppliedServers(), kernel);
+  for (const object of keys === undefined ? fixedObjects(layout.ruleContext) : []) {
+    changes.add(object, undefined, object.text, undefined);
+  }
+  const { steps } = atOnce(changes.steps({
+    family: options.family,
+    bounds: NO_BOUNDS,
+    drains: { has: () => false },
+    createsDevice: true,
+    isTakeover: false,
+  }));
   return { steps, quarantined: layout.quarantined };
 }
 
@@ -50,7 +66,7 @@ export function* renderText(
   const { steps, quarantined } = renderIpvs(plan, options, keys);
   for (const step of steps) {
     yield `# ${commandOf(step, options)}\n`;
-    yield* stepText(step);
+    yield* inPieces(step.lines);
   }
   for (const { key, address, reason } of quarantined) {
     yield `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;

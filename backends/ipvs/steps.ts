@@ -1,25 +1,15 @@
-import { inPieces } from "../../lib/os/command_input.ts";
-import { type IpvsOperation, renderOperations } from "./ipvs_operation.ts";
+import type { ObjectName } from "../../lib/engine/reconciler.ts";
 
-/** Input for one process. */
-export type IpvsStep =
-  /** For `ipset restore`, which stops at the first line that fails. */
-  | { readonly tool: "ipset"; readonly lines: readonly string[] }
-  /** For `iptables-restore --noflush`, which takes each table as a whole or not at all. */
-  | { readonly tool: "iptables"; readonly lines: readonly string[] }
-  /** For `ipvsadm -R`, which continues after a failure and may not report it. */
-  | { readonly tool: "ipvsadm"; readonly operations: readonly IpvsOperation[] }
-  /** For `ip -batch -`, which stops at the first line that fails. */
-  | { readonly tool: "ip"; readonly lines: readonly string[] };
-
-/** The input in pieces of about 64 KiB. */
-export function stepText(step: IpvsStep): Generator<string> {
-  return inPieces(step.tool === "ipvsadm" ? renderOperations(step.operations) : step.lines);
-}
-
-/** Lines of the input. */
-export function stepSize(step: IpvsStep): number {
-  return step.tool === "ipvsadm" ? step.operations.length : step.lines.length;
+/**
+ * Input for one process: `ipset restore` and `ip -batch -` stop at the first line that fails,
+ * `iptables-restore --noflush` takes each table as a whole or not at all. `ipvsadm -R` continues after
+ * a failure and may not report it: only reading back shows what it did.
+ */
+export interface IpvsStep {
+  readonly tool: "ip" | "ipset" | "iptables" | "ipvsadm";
+  readonly lines: readonly string[];
+  /** The object that each line changes, if it is a single one. */
+  readonly objects: readonly (ObjectName | undefined)[];
 }
 
 /** Counts, never estimates. */
@@ -27,9 +17,9 @@ export class WriteFigures {
   readonly #counts = new Map<string, number>();
 
   /** A step was carried out. */
-  add(step: IpvsStep): void {
+  add({ tool, lines }: Pick<IpvsStep, "lines" | "tool">): void {
     this.#count("processes", 1);
-    this.#count(step.tool, stepSize(step));
+    this.#count(tool, lines.length);
   }
 
   /** The kernel was read. */

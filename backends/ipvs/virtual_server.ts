@@ -82,6 +82,32 @@ export function realServerKey(address: IpAddress, port: number): RealServerKey {
   return formatHostPort(address, port) as RealServerKey;
 }
 
+/**
+ * Returns scheduler, flags and persistence of a server as arguments of `ipvsadm`. Two servers of one
+ * key are equal if these are. Without `-p` an edit ends persistence; without `-b` it removes flags.
+ */
+export function setupText(server: Omit<VirtualServer, "key">): string {
+  const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;
+  let words = `-s ${scheduler}`;
+  if (isOnePacket) words += " -o";
+  if (persistenceSeconds !== undefined) {
+    words += ` -p ${persistenceSeconds}`;
+    if (persistenceMask !== undefined) words += ` -M ${persistenceMask}`;
+  }
+  if (flags.length > 0) words += ` -b ${flags.join(",")}`;
+  return words;
+}
+
+/** The line that adds or edits a real server, for `ipvsadm -R`. */
+export function realLine(
+  verb: "-a" | "-e",
+  server: ServerKey,
+  real: string,
+  weight: 0 | 1,
+): string {
+  return `${verb} ${server} -r ${real} -m -w ${weight}`;
+}
+
 /** Returns the address and port of a server; `undefined` = it has a firewall mark. */
 export function addressOfServer(key: ServerKey): ServerAddress | undefined {
   const [flag = "", hostPort = ""] = key.split(" ", 2);

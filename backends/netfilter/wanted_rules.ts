@@ -18,8 +18,11 @@ interface RuleLayout<Options> {
   set(plan: ServicePlan): void;
   delete(key: ServicePortKey): void;
   /** Leaves a ServicePort out, until it is set again. */
-  quarantine(item: Quarantined): void;
-  setShared(shared: SharedPlan): void;
+  quarantine(item: Quarantined, plan: ServicePlan): void;
+  /** Returns why a ServicePort can't be laid out. @default {it can} */
+  obstacle?(plan: ServicePlan): string | undefined;
+  /** @default {nothing else than what every rule depends on is used} */
+  setShared?(shared: SharedPlan): void;
 }
 
 /** Brings a layout into the kernel. */
@@ -44,6 +47,8 @@ interface WantedRulesDependencies<Layout, Options, Figures> {
   readonly refused: RefusedItems;
   readonly writer: LayoutWriter<Layout, Figures>;
   readonly createLayout: (shared: SharedPlan, options: Options) => Layout;
+  /** Whether a layout was made with these. @default {the options and the detector are the same} */
+  readonly fits?: (layout: Layout, shared: SharedPlan, options: Options) => boolean;
 }
 
 /** The changes of a plan. */
@@ -135,7 +140,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     this.#isPending = true;
     const { layout, isNew } = this.#layoutFor(plan.shared, options);
     if (isNew || changes.shared) refused.forgetAll();
-    if (!isNew && changes.shared) layout.setShared(plan.shared);
+    if (!isNew && changes.shared) layout.setShared?.(plan.shared);
     for (const key of changes.removed.keys()) {
       layout.delete(key);
       refused.forget(key);
@@ -146,9 +151,12 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
       if (turn) await turn;
       const service = plan.services.get(key);
       if (service === undefined) continue;
-      const refusal = refused.waitingFor(service, clock.now());
+      const now = clock.now();
+      const obstacle = layout.obstacle?.(service);
+      const refusal = refused.waitingFor(service, now) ??
+        (obstacle === undefined ? undefined : refused.refuse(service, { reason: obstacle, now }));
       if (refusal === undefined) layout.set(service);
-      else layout.quarantine(refusedItem(clock, key, refusal));
+      else layout.quarantine(refusedItem(clock, key, refusal), service);
     }
   }
 
@@ -172,14 +180,15 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     options: Options,
   ): { readonly layout: Layout; readonly isNew: boolean } {
     const current = this.#layout;
-    const isNew = current === undefined || !deepEqual(current.options, options) ||
-      !deepEqual(this.#localTraffic, shared.localTraffic);
-    if (!isNew) return { layout: current, isNew };
-    const { createLayout, writer } = this.#dependencies;
+    const { createLayout, fits, writer } = this.#dependencies;
+    const isSame = current !== undefined && (fits?.(current, shared, options) ??
+      (deepEqual(current.options, options) &&
+        deepEqual(this.#localTraffic, shared.localTraffic)));
+    if (isSame) return { layout: current, isNew: false };
     if (current) writer.forgetRules();
     this.#layout = createLayout(shared, options);
     this.#localTraffic = shared.localTraffic;
-    return { layout: this.#layout, isNew };
+    return { layout: this.#layout, isNew: true };
   }
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 import fc from "fast-check";
-import type { IpvsOperation } from "../../../backends/ipvs/ipvs_operation.ts";
+import type { IpvsOperation } from "../texts/ipvs_operation.ts";
 import {
   markKey,
   type RealServer,

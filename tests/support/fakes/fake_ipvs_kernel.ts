@@ -7,7 +7,6 @@
  */
 import { IpvsTable } from "./ipvs_table.ts";
 import { tryParseOperation } from "../texts/parse_operations.ts";
-import { type IpvsStep, stepText } from "../../../backends/ipvs/steps.ts";
 import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
@@ -32,25 +31,7 @@ export class FakeIpvsKernel {
   /** Type and options of sets, as they were created. */
   readonly setOptions = new Map<string, string>();
   readonly addresses = new Set<string>();
-  /** Rules of user-defined chains, `table chain` → rules. */
-  readonly chains = new Map<string, string[]>();
   #hasDevice = false;
-
-  /** Applies steps; called after each line that has an effect by itself. */
-  run(steps: readonly IpvsStep[], onLine: (line: string) => void = () => {}): void {
-    for (const step of steps) {
-      const lines = [...stepText(step)].join("").trimEnd().split("\n");
-      if (step.tool === "iptables") {
-        this.#restore(lines);
-        onLine("COMMIT");
-        continue;
-      }
-      for (const line of lines) {
-        this.take(step.tool, line);
-        onLine(line);
-      }
-    }
-  }
 
   /** Returns the result for the first packet of a connection. */
   fate({ protocol, address, port }: FakePacket): FakeOutcome {
@@ -69,7 +50,7 @@ export class FakeIpvsKernel {
     return reals.length === 0 ? "reject" : reals.map((real) => real.key).sort();
   }
 
-  /** Everything, sorted. Real servers that drain are left out, and so are jumps. */
+  /** Everything, sorted. Real servers that drain are left out. */
   dump(): string {
     const servers = this.table.getServers().map(({ key, scheduler, persistenceSeconds }) => {
       const reals = this.table.getReals(key).filter(({ weight }) => weight > 0);
@@ -79,10 +60,7 @@ export class FakeIpvsKernel {
     const sets = [...this.sets].map(([name, entries]) =>
       `${name}: ${[...entries].sort().join(" ")}`
     );
-    const chains = [...this.chains].map(([name, rules]) =>
-      `${name}: ${[...rules].sort().join("; ")}`
-    );
-    return [...servers, ...sets, ...chains, [...this.addresses].sort().join(" ")].sort().join("\n");
+    return [...servers, ...sets, [...this.addresses].sort().join(" ")].sort().join("\n");
   }
 
   /** Whether there is a device. Without one there are no addresses. */
@@ -149,30 +127,5 @@ export class FakeIpvsKernel {
     }
     this.sets.set(one, otherSet).set(other, set);
     this.setOptions.set(one, otherOptions).set(other, options);
-  }
-
-  #restore(lines: readonly string[]): void {
-    let table = "";
-    for (const line of lines) {
-      const [verb = "", chain = "", ...words] = line.split(" ");
-      const rule = words.join(" ");
-      const [, set] = / --match-set (\S+) /.exec(line) ?? [];
-      if (set !== undefined && !this.sets.has(set)) throw new Error(`iptables: no set ${set}`);
-      if (verb.startsWith("*")) table = verb.slice(1);
-      else if (verb.startsWith(":")) this.chains.set(`${table} ${verb.slice(1)}`, []);
-      else if (verb === "-A") this.#rules(table, chain).push(rule);
-      else if (verb === "-D") {
-        const rules = this.#rules(table, chain);
-        const at = rules.indexOf(rule);
-        if (at < 0) throw new Error(`iptables: no rule '${rule}' in ${chain}`);
-        rules.splice(at, 1);
-      }
-    }
-  }
-
-  #rules(table: string, chain: string): string[] {
-    const rules = this.chains.get(`${table} ${chain}`);
-    if (rules === undefined) throw new Error(`iptables: no chain ${chain} in ${table}`);
-    return rules;
   }
 }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IpvsOperation } from "../../../backends/ipvs/ipvs_operation.ts";
+import type { IpvsOperation } from "../texts/ipvs_operation.ts";
 import type {
   RealServer,
   RealServerKey,

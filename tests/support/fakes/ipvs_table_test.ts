@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
 import { randomIpvsOperation } from "../builders/random_ipvs.ts";
-import { renderOperations } from "../../../backends/ipvs/ipvs_operation.ts";
+import { renderOperations } from "../texts/ipvs_operation.ts";
 import { IpvsTable } from "./ipvs_table.ts";
 import { parseOperations, tryParseOperation } from "../texts/parse_operations.ts";
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpvsOperation } from "../../../backends/ipvs/ipvs_operation.ts";
+import type { IpvsOperation } from "./ipvs_operation.ts";
 import {
   type Forwarding,
   type RealServerKey,

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { randomIpvsOperation } from "../builders/random_ipvs.ts";
-import { renderOperations } from "../../../backends/ipvs/ipvs_operation.ts";
+import { renderOperations } from "./ipvs_operation.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
 import { addressOfServer, describeServer } from "../../../backends/ipvs/virtual_server.ts";
 

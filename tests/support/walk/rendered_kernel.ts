@@ -1,7 +1,7 @@
 /** The state of the kernel after rendered steps of mode ipvs, for a walk. */
 import type { IpvsSource } from "./ipvs_objects.ts";
 import type { RuleSource } from "./iptables_walk.ts";
-import { type IpvsStep, stepText } from "../../../backends/ipvs/steps.ts";
+import type { IpvsStep } from "../../../backends/ipvs/steps.ts";
 import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
 
 /**
@@ -17,10 +17,12 @@ export interface RenderedKernel {
 const BUILT_IN = ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"];
 
 /** Reads the steps of a first sync. Throws an Error that quotes a line which it cannot read. */
-export function readRenderedKernel(steps: Iterable<IpvsStep>): RenderedKernel {
+export function readRenderedKernel(
+  steps: Iterable<Pick<IpvsStep, "lines" | "tool">>,
+): RenderedKernel {
   const draft = new Draft();
   for (const step of steps) {
-    for (const line of [...stepText(step)].join("").trimEnd().split("\n")) {
+    for (const line of step.lines) {
       if (!draft[step.tool](line)) {
         throw new Error(`Cannot walk the line of ${step.tool} '${line}'`);
       }

@@ -1,12 +1,15 @@
 /**
- * The operations on the kernel's IPVS table, and their text for `ipvsadm -R`.
- *
- * That program accepts no comments or blank lines, continues after a refused line, and exits with
- * the status of the last line. Only reading back shows what it did. Pure.
+ * The operations on the kernel's IPVS table, and their text for `ipvsadm -R`. Pure.
  *
  * @module
  */
-import type { RealServer, RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
+import {
+  type RealServer,
+  type RealServerKey,
+  type ServerKey,
+  setupText,
+  type VirtualServer,
+} from "../../../backends/ipvs/virtual_server.ts";
 
 /** One change of the table. */
 export type IpvsOperation =
@@ -45,22 +48,6 @@ function operationLine(operation: IpvsOperation): string {
 /** Input for `ipvsadm -R`, line by line. */
 export function* renderOperations(operations: Iterable<IpvsOperation>): Generator<string> {
   for (const operation of operations) yield operationLine(operation);
-}
-
-/**
- * Returns scheduler, flags and persistence of a server as arguments of `ipvsadm`. Two servers of one
- * key are equal if these are. Without `-p` an edit ends persistence; without `-b` it removes flags.
- */
-export function setupText(server: Omit<VirtualServer, "key">): string {
-  const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;
-  let words = `-s ${scheduler}`;
-  if (isOnePacket) words += " -o";
-  if (persistenceSeconds !== undefined) {
-    words += ` -p ${persistenceSeconds}`;
-    if (persistenceMask !== undefined) words += ` -M ${persistenceMask}`;
-  }
-  if (flags.length > 0) words += ` -b ${flags.join(",")}`;
-  return words;
 }
 
 function serverText(server: VirtualServer): string {

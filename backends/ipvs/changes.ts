@@ -1,0 +1,470 @@
+/**
+ * The changes of one sync as input for the tools. The order ensures that no packet meets a partial
+ * state. Pure.
+ *
+ * 1. Sets: new entries for masquerade, source ranges and refusals. Frontends to be removed leave
+ *    `SERVED`, so new connections to them are refused from here on.
+ * 2. Rules.
+ * 3. Virtual servers, all at once: new, changed and removed ones.
+ * 4. Addresses. A new address receives its first packet here, after everything else is written.
+ * 5. Sets: new ports of existing addresses are opened, and unused entries removed.
+ * 6. Unused rules of single Services are removed.
+ *
+ * A change of endpoints starts one process. Adding or removing a Service starts three, whatever the
+ * number of Services.
+ *
+ * @module
+ */
+import type { ObjectName } from "../../lib/engine/reconciler.ts";
+import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parseProtocol } from "../../lib/net/port.ts";
+import {
+  type ServiceKey,
+  serviceKeyOfPort,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { addDummyLine, addressLine } from "../iproute/ip_text.ts";
+import {
+  addLine,
+  canBeSwapped,
+  createLine,
+  deleteLine,
+  destroyLine,
+  replaceLines,
+} from "../netfilter/ipset/ipset_text.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
+import { FROM_CLUSTER } from "./base_rules.ts";
+import { type DrainList, isDrained } from "./drain_list.ts";
+import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
+import { readRealName, WEIGHT_0 } from "./objects.ts";
+import type { IpvsStep } from "./steps.ts";
+import { realLine, type RealServerKey, type ServerKey, serverKey } from "./virtual_server.ts";
+import { type WriteBounds, WriteRoom } from "./write_room.ts";
+
+/** An object that changes; `undefined` = it is not there. */
+export interface ObjectChange {
+  readonly before: string | undefined;
+  readonly after: string | undefined;
+  /** The ServicePort that needs it, or the first of several. */
+  readonly owner: ServicePortKey | undefined;
+}
+
+/** The changes of a virtual server. */
+interface ServerChange {
+  self: ObjectChange | undefined;
+  readonly reals: Map<RealServerKey, ObjectChange>;
+  owner: ServicePortKey | undefined;
+}
+
+/** Changes of servers for which a write had no room. */
+export type UnwrittenServers = ReadonlyMap<ServerKey, ServerChange>;
+
+interface StepContext {
+  readonly family: IpFamily;
+  readonly bounds: WriteBounds;
+  readonly drains: Pick<DrainList, "has">;
+  /** Whether the device is created with its addresses. @default {it exists then} */
+  readonly createsDevice?: boolean;
+  /**
+   * Whether another mode is still serving: its rules in table nat stay until everything else
+   * exists.
+   */
+  readonly isTakeover: boolean;
+}
+
+/** The input of the tools, and what remains for the next write. */
+interface IpvsSteps {
+  readonly steps: readonly IpvsStep[];
+  readonly unwritten: UnwrittenServers;
+}
+
+/** kube-proxy has no such set. */
+const PROOF: SetId = "SERVED";
+const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
+/** Lines between two pauses. */
+const LINES_PER_STEP = 512;
+/** A new server gets at least one real server with it: its address is opened in the same write. */
+const FIRST_LINES = 2;
+const NO_CHANGES: ReadonlyMap<string, ObjectChange> = new Map();
+
+/** The changes, by kind and name. */
+export class IpvsChanges {
+  readonly #kinds = new Map<string, Map<string, ObjectChange>>();
+  readonly #servers = new Map<ServerKey, ServerChange>();
+
+  readonly #unwritten: UnwrittenServers;
+
+  /** `unwritten`: what the last write left; it comes before what changed since. */
+  constructor(unwritten: UnwrittenServers = new Map()) {
+    this.#unwritten = unwritten;
+    for (const [key, { self, reals, owner }] of unwritten) {
+      this.#servers.set(key, { self, reals: new Map(reals), owner });
+    }
+  }
+
+  /** An object may pass from one ServicePort to another: then it is added and removed, in any order. */
+  add(
+    { kind, name }: ObjectName,
+    before: string | undefined,
+    after: string | undefined,
+    owner: ServicePortKey | undefined,
+  ): void {
+    const change = { before, after, owner };
+    if (kind === "server") {
+      const server = this.#server(name as ServerKey, owner);
+      server.self = merged(server.self, change, this.#unwritten.get(name as ServerKey)?.self);
+    } else if (kind === "real") {
+      const [server, real] = readRealName(name);
+      const left = this.#unwritten.get(server)?.reals.get(real);
+      put(this.#server(server, owner).reals, real, change, left);
+    } else put(this.#kinds.getOrInsertComputed(kind, () => new Map()), name, change);
+  }
+
+  /** A change; `undefined` = the object stays as it is. */
+  get({ kind, name }: ObjectName): ObjectChange | undefined {
+    if (kind === "server") return this.#servers.get(name as ServerKey)?.self;
+    if (kind !== "real") return this.#kinds.get(kind)?.get(name);
+    const [server, real] = readRealName(name);
+    return this.#servers.get(server)?.reals.get(real);
+  }
+
+  /** The changes of a kind, without those of servers. */
+  of(kind: string): ReadonlyMap<string, ObjectChange> {
+    return this.#kinds.get(kind) ?? NO_CHANGES;
+  }
+
+  /** Returns the input of each tool, in short steps. */
+  *steps(context: StepContext): Generator<void, IpvsSteps> {
+    const { family, isTakeover } = context;
+    const early = new Set<IptablesTable>(isTakeover ? ["mangle", "filter"] : ALL_TABLES);
+    const late = new Set<IptablesTable>(isTakeover ? ["nat"] : []);
+    const sets = yield* collect("ipset", this.#setsBefore(family));
+    const rules = iptablesStep(this.#rulesBefore(early));
+    const { step: servers, unwritten } = yield* this.#serverLines(context);
+    const isFixed = this.of("chain").size + this.of("set").size === 0;
+    const steps: IpvsStep[] = [
+      // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
+      // Service come before the entries that drop packets by its policy.
+      ...(isFixed ? [rules, sets] : [sets, rules]),
+      servers,
+      yield* collect("ip", this.#addressLines(context)),
+      iptablesStep(this.#rulesBefore(late)),
+      yield* collect("ipset", this.#setsAfter(family)),
+      iptablesStep(this.#rulesAfter()),
+    ];
+    return { steps: steps.filter(({ lines }) => lines.length > 0), unwritten };
+  }
+
+  #server(key: ServerKey, owner: ServicePortKey | undefined): ServerChange {
+    const change: ServerChange = this.#servers.getOrInsertComputed(key, () => ({
+      self: undefined,
+      reals: new Map(),
+      owner,
+    }));
+    change.owner = owner ?? change.owner;
+    return change;
+  }
+
+  *#setsBefore(family: IpFamily): Generator<ObjectLine> {
+    const sets = this.of("set");
+    const isCreated = (name: string) => {
+      const { before, after } = sets.get(name) ?? {};
+      return after !== undefined && (before === undefined || !canBeSwapped(before, after));
+    };
+    for (const [name, { before, after }] of sets) {
+      if (before === undefined || (after !== undefined && canBeSwapped(before, after))) continue;
+      yield [destroyLine(name), { kind: "set", name }];
+    }
+    // This set exists before the others, so that a cleanup recognizes them.
+    for (const id of [PROOF, ...SET_IDS.filter((each) => each !== PROOF)]) {
+      const name = setName(id, family);
+      const options = setOptions(id, family);
+      if (isCreated(name)) yield [createLine(name, options), { kind: "set", name }];
+      else if (this.#isReplaced(name)) yield* this.#replacement(name, options);
+    }
+    const isOpening = this.#openingTest();
+    for (const [id, name] of this.#changedSets(family)) {
+      for (const [entry, { after }] of this.of(name)) {
+        if (after !== undefined || !this.#isClosing(id, entry, family)) continue;
+        yield [deleteLine(name, entry), { kind: name, name: entry }];
+      }
+    }
+    for (const [id, name] of this.#changedSets(family)) {
+      for (const [entry, { after }] of this.of(name)) {
+        if (after === undefined || isOpening(id, entry, family)) continue;
+        yield [addLine(name, entry), { kind: name, name: entry }];
+      }
+    }
+  }
+
+  *#setsAfter(family: IpFamily): Generator<ObjectLine> {
+    const isOpening = this.#openingTest();
+    const sets = this.#changedSets(family);
+    for (const [id, name] of sets) {
+      for (const [entry, { after }] of this.of(name)) {
+        if (after === undefined || !isOpening(id, entry, family)) continue;
+        yield [addLine(name, entry), { kind: name, name: entry }];
+      }
+    }
+    // In reverse: entries that refuse are removed before those that admit.
+    for (const [id, name] of sets.reverse()) {
+      for (const [entry, { after }] of this.of(name)) {
+        if (after !== undefined || this.#isClosing(id, entry, family)) continue;
+        yield [deleteLine(name, entry), { kind: name, name: entry }];
+      }
+    }
+  }
+
+  /** In the order of {@linkcode SET_IDS}. */
+  #changedSets(family: IpFamily): (readonly [SetId, string])[] {
+    return SET_IDS.map((id) => [id, setName(id, family)] as const)
+      .filter(([, name]) => this.#kinds.has(name) && !this.#isReplaced(name));
+  }
+
+  #isReplaced(name: string): boolean {
+    const { before, after } = this.of("set").get(name) ?? {};
+    return before !== undefined && after !== undefined && canBeSwapped(before, after);
+  }
+
+  *#replacement(name: string, options: string): Generator<ObjectLine> {
+    const wanted = [...this.of(name)].filter(([, { after }]) => after !== undefined);
+    const entries = new Set(wanted.map(([entry]) => entry));
+    for (const line of replaceLines(name, { options, entries })) {
+      const entry = line.split(" ")[2] ?? "";
+      yield [line, line.startsWith("add ") ? { kind: name, name: entry } : { kind: "set", name }];
+    }
+  }
+
+  /** Returns whether adding an entry admits packets that were refused. */
+  #openingTest(): (id: SetId, entry: string, family: IpFamily) => boolean {
+    const addresses = this.of("address");
+    return (id, entry, family) => {
+      if (id === "SERVED") {
+        // A new address receives no packets before it is added. An address with a virtual server, e.g.
+        // of an earlier kube-proxy, was already served.
+        const address = addresses.get(entry.slice(0, entry.indexOf(",")));
+        const isFresh = address !== undefined && address.after !== undefined;
+        const server = this.#servers.get(serverOfEntry(entry))?.self;
+        return !isFresh && server !== undefined && server.before === undefined;
+      }
+      if (!isSourceSet(id)) return false;
+      // Without source ranges an address admits every client; with its entry but no range, none.
+      const firewall = this.of(setName("LOAD-BALANCER-FW", family)).get(frontendOf(entry));
+      return firewall === undefined || firewall.before !== undefined;
+    };
+  }
+
+  /** Whether removing an entry refuses packets. */
+  #isClosing(id: SetId, entry: string, family: IpFamily): boolean {
+    if (id === "SERVED") return true;
+    if (!isSourceSet(id)) return false;
+    const firewall = this.of(setName("LOAD-BALANCER-FW", family)).get(frontendOf(entry));
+    return firewall === undefined || firewall.after !== undefined;
+  }
+
+  #rulesBefore(tables: ReadonlySet<IptablesTable>): string[] {
+    const rules = [...this.of("rule")].filter(([, { after }]) => after !== undefined)
+      .map(([rule]) => rule);
+    const chains = [...this.of("chain")].map(([place, { after = "" }]) => {
+      const [table = "", name = ""] = place.split(" ");
+      const fixed = after.split("\n");
+      return { table, name, rules: name === FROM_CLUSTER ? [...fixed, ...rules] : fixed };
+    });
+    const isWhole = chains.some(({ name }) => name === FROM_CLUSTER);
+    const appended = isWhole ? [] : rules.map((rule) => ({ from: FROM_CLUSTER, rule }));
+    const jumps = [...this.of("jump").keys()].map((place) => {
+      const [, table = "", from = "", rule = ""] = /^(\S+) (\S+) (.*)$/.exec(place) ?? [];
+      return { table, from, rule };
+    });
+    return restoreLines(
+      ALL_TABLES.filter((table) => tables.has(table)).map((table) => ({
+        table,
+        chains: chains.filter((chain) => chain.table === table),
+        appended: table === "nat" ? appended : [],
+        jumps: jumps.filter((jump) => jump.table === table),
+      })),
+    );
+  }
+
+  #rulesAfter(): string[] {
+    // A chain that was written as a whole has none of them.
+    if (this.of("chain").has(`nat ${FROM_CLUSTER}`)) return [];
+    const unused = [...this.of("rule")].filter(([, { after }]) => after === undefined);
+    const removedJumps = unused.map(([rule]) => ({ from: FROM_CLUSTER, rule }));
+    return restoreLines([{ table: "nat", removedJumps }]);
+  }
+
+  *#addressLines({ createsDevice }: StepContext): Generator<ObjectLine> {
+    const device = { kind: "device", name: IPVS_DEVICE };
+    if (createsDevice && this.get(device)) yield [addDummyLine(IPVS_DEVICE), device];
+    for (const isAdded of [true, false]) {
+      // For an existing entry, "add" would be the last line that is read.
+      const verb = isAdded ? "replace" : "del";
+      for (const [name, { after }] of this.of("address")) {
+        if ((after !== undefined) !== isAdded) continue;
+        const address = name as IpAddress;
+        yield [addressLine(verb, { address, device: IPVS_DEVICE }), { kind: "address", name }];
+      }
+    }
+  }
+
+  /**
+   * The lines for which there is room. Those of a Service that has more come last. Additions to a
+   * server precede removals, so it never lacks an endpoint that it had and will have, even if the
+   * bounds end the write in between.
+   */
+  *#serverLines(
+    { bounds, drains }: StepContext,
+  ): Generator<void, { readonly step: IpvsStep; readonly unwritten: UnwrittenServers }> {
+    const room = new WriteRoom(bounds);
+    const parts: (readonly [ServiceKey | undefined, readonly ObjectLine[]])[] = [];
+    const unwritten = new Map<ServerKey, ServerChange>();
+    const large = new Set<ServiceKey>();
+    for (const [key, change] of this.#servers) {
+      yield;
+      const { owner, self } = change;
+      const isGone = self !== undefined && self.after === undefined;
+      const service = owner === undefined || isGone ? undefined : serviceKeyOfPort(owner);
+      const least = self !== undefined && self.before === undefined ? FIRST_LINES : 0;
+      const lines: ObjectLine[] = [];
+      for (const line of linesOf(key, change, drains)) {
+        if (service !== undefined) {
+          if (lines.length >= least && !room.hasRoomFor(service)) {
+            unwritten.set(key, withoutLines(change, lines));
+            large.add(service);
+            break;
+          }
+          room.take(service);
+        }
+        lines.push(line);
+      }
+      if (lines.length > 0) parts.push([service, lines]);
+    }
+    const isLast = ([service]: (typeof parts)[number]) =>
+      service !== undefined && large.has(service);
+    const ordered = [...parts.filter((part) => !isLast(part)), ...parts.filter(isLast)];
+    return { step: stepOf("ipvsadm", ordered.flatMap(([, lines]) => lines)), unwritten };
+  }
+}
+
+/** A line, and the object that it changes. */
+type ObjectLine = readonly [line: string, object: ObjectName];
+
+function put<Name>(
+  changes: Map<Name, ObjectChange>,
+  name: Name,
+  change: ObjectChange,
+  left?: ObjectChange,
+): void {
+  const result = merged(changes.get(name), change, left);
+  if (result) changes.set(name, result);
+  else changes.delete(name);
+}
+
+/** Returns nothing if the object stays. `left`: what an earlier write did not come to. */
+function merged(
+  known: ObjectChange | undefined,
+  change: ObjectChange,
+  left: ObjectChange | undefined,
+): ObjectChange | undefined {
+  const before = left ? left.before : known?.before ?? change.before;
+  const after = known === left ? change.after : known?.after ?? change.after;
+  if (before === after) return undefined;
+  return { before, after, owner: change.after === undefined ? known?.owner : change.owner };
+}
+
+function* linesOf(
+  server: ServerKey,
+  { self, reals }: ServerChange,
+  drains: Pick<DrainList, "has">,
+): Generator<ObjectLine> {
+  const serverName = { kind: "server", name: server };
+  if (self !== undefined && self.after === undefined) {
+    if (self.before !== undefined) yield [`-D ${server}`, serverName];
+    return;
+  }
+  const isNew = self !== undefined && self.before === undefined;
+  if (isNew) yield [`-A ${server} ${self.after}`, serverName];
+  const nameOf = (real: string) => ({ kind: "real", name: `${server} ${real}` });
+  for (const [real, { before, after }] of reals) {
+    if (after === undefined || before === after) continue;
+    const isThere = before !== undefined || (!isNew && drains.has(server, real));
+    yield [realLine(isThere ? "-e" : "-a", server, real, 1), nameOf(real)];
+  }
+  if (self !== undefined && !isNew && self.before !== self.after) {
+    yield [`-E ${server} ${self.after}`, serverName];
+  }
+  for (const [real, { before, after }] of reals) {
+    if (after !== undefined || before === undefined) continue;
+    if (!isDrained(server)) yield [deletionLine(server, real), nameOf(real)];
+    else if (before !== WEIGHT_0) yield [realLine("-e", server, real, 0), nameOf(real)];
+  }
+}
+
+/** The line that removes a real server. */
+export function deletionLine(server: ServerKey, real: RealServerKey): string {
+  return `-d ${server} -r ${real}`;
+}
+
+/** The rest of a change after some of its lines. */
+function withoutLines(
+  { self, reals, owner }: ServerChange,
+  lines: readonly ObjectLine[],
+): ServerChange {
+  const rest = new Map(reals);
+  let isSelfWritten = false;
+  for (const [, { kind, name }] of lines) {
+    if (kind === "server") isSelfWritten = true;
+    else rest.delete(readRealName(name)[1]);
+  }
+  return { self: isSelfWritten ? undefined : self, reals: rest, owner };
+}
+
+function isSourceSet(id: SetId): boolean {
+  return id === "LOAD-BALANCER-SOURCE-CIDR" || id === "LOAD-BALANCER-SOURCE-IP";
+}
+
+/** Address, protocol and port of a longer entry. */
+function frontendOf(entry: string): string {
+  return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
+}
+
+function serverOfEntry(entry: string): ServerKey {
+  const [address = "", frontend = ""] = entry.split(",");
+  const [protocol = "", port = ""] = frontend.split(":");
+  return serverKey({
+    protocol: parseProtocol(protocol.toUpperCase()),
+    address: parseIpAddress(address),
+    port: Number(port),
+  });
+}
+
+/** Collects lines in short steps. */
+function* collect(
+  tool: IpvsStep["tool"],
+  lines: Iterable<ObjectLine>,
+): Generator<void, IpvsStep> {
+  const all: ObjectLine[] = [];
+  for (const line of lines) {
+    if (all.push(line) % LINES_PER_STEP === 0) yield;
+  }
+  return stepOf(tool, all);
+}
+
+function stepOf(tool: IpvsStep["tool"], lines: readonly ObjectLine[]): IpvsStep {
+  return {
+    tool,
+    lines: lines.map(([line]) => line),
+    objects: lines.map(([, object]) => object),
+  };
+}
+
+function iptablesStep(lines: readonly string[]): IpvsStep {
+  const prefix = `-A ${FROM_CLUSTER} `;
+  const objects = lines.map((line) =>
+    line.startsWith(prefix) ? { kind: "rule", name: line.slice(prefix.length) } : undefined
+  );
+  return { tool: "iptables", lines, objects };
+}

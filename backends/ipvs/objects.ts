@@ -1,0 +1,104 @@
+/**
+ * The objects of this mode for the engine, by kind:
+ *
+ * - `device`, and each `address` on it
+ * - `set`; objects of any other kind than these are the entries of the set of this name
+ * - `chain` and `jump` of iptables; each `rule` of a single Service in {@linkcode FROM_CLUSTER}
+ * - `server`, and each `real` server of it
+ *
+ * @module
+ */
+import type { KernelObject, ObjectName } from "../../lib/engine/reconciler.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { normalOptions } from "../netfilter/ipset/ipset_text.ts";
+import { BASE_JUMPS, baseChains, type BaseRuleContext } from "./base_rules.ts";
+import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
+import { type RenderInputs, renderService } from "./render_service.ts";
+import type { ServiceFrontend } from "./service_frontend.ts";
+import { type RealServerKey, type ServerKey, setupText } from "./virtual_server.ts";
+
+/** The text of a real server that gets connections. */
+export const WEIGHT_1 = "weight 1";
+/** The text of a real server that gets no new ones. */
+export const WEIGHT_0 = "weight 0";
+
+/** Sets whose entries several frontends may need. */
+const SHARED_SETS: ReadonlySet<SetId> = new Set(
+  [
+    "LOOP-BACK",
+    "NODE-PORT-TCP",
+    "NODE-PORT-LOCAL-TCP",
+    "NODE-PORT-UDP",
+    "NODE-PORT-LOCAL-UDP",
+    "HEALTH-CHECK-NODE-PORT",
+    "LOAD-BALANCER-SOURCE-CIDR",
+    "IPVS-IPS",
+  ] as const,
+);
+
+/** The objects that belong to no Service. */
+export function* fixedObjects(context: BaseRuleContext): Generator<KernelObject> {
+  const { family } = context.options;
+  yield { kind: "device", name: IPVS_DEVICE, text: "type dummy" };
+  for (const id of SET_IDS) {
+    yield { kind: "set", name: setName(id, family), text: normalOptions(setOptions(id, family)) };
+  }
+  for (const { table, name, rules } of baseChains(context)) {
+    yield { kind: "chain", name: `${table} ${name}`, text: rules.map(ruleText).join("\n") };
+  }
+  for (const { table, from, rule } of BASE_JUMPS) {
+    yield { kind: "jump", name: `${table} ${from} ${ruleText(rule)}`, text: "" };
+  }
+}
+
+/** The objects of a ServicePort. */
+export function* serviceObjects(plan: ServicePlan, inputs: RenderInputs): Generator<KernelObject> {
+  const { frontends, entries } = renderService(plan, inputs);
+  for (const frontend of frontends) yield* frontendObjects(frontend, inputs.options);
+  for (const [id, entry] of entries) yield entryObject(id, entry, inputs.options);
+}
+
+/** The objects of a frontend. */
+export function* frontendObjects(
+  { bound, endpoints, entries, rule, server }: ServiceFrontend,
+  options: RenderInputs["options"],
+): Generator<KernelObject> {
+  for (const [id, entry] of entries) yield entryObject(id, entry, options);
+  if (bound !== undefined) {
+    yield entryObject("IPVS-IPS", bound, options);
+    yield { kind: "address", name: bound, text: "", isShared: true };
+  }
+  if (rule !== undefined) yield { kind: "rule", name: rule, text: "" };
+  yield { kind: "server", name: server.key, text: setupText(server) };
+  for (const { key } of endpoints) {
+    yield { kind: "real", name: realName(server.key, key), text: WEIGHT_1 };
+  }
+}
+
+/** An entry of a set. */
+export function entryObject(
+  id: SetId,
+  entry: string,
+  { family }: Pick<RenderInputs["options"], "family">,
+): KernelObject {
+  const object = { kind: setName(id, family), name: entry, text: "" };
+  return SHARED_SETS.has(id) ? { ...object, isShared: true } : object;
+}
+
+/** The name of a real server as an object. */
+export function realName(server: ServerKey, real: string): string {
+  return `${server} ${real}`;
+}
+
+/** The virtual and the real server of a name. */
+export function readRealName(name: string): readonly [ServerKey, RealServerKey] {
+  const at = name.lastIndexOf(" ");
+  return [name.slice(0, at) as ServerKey, name.slice(at + 1) as RealServerKey];
+}
+
+/** Whether an object is an entry of a set. */
+export function isEntry({ kind }: ObjectName): boolean {
+  return kind.startsWith("KUBE-");
+}

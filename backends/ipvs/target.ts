@@ -1,0 +1,652 @@
+/**
+ * The objects of one family for the engine: the layout says what is wanted, and each kind of object
+ * has its tool. A group is a ServicePort, or what belongs to none.
+ *
+ * Real servers of weight 0 that are not wanted are no difference: they wait for their connections to
+ * end.
+ *
+ * @module
+ */
+import {
+  type Batch,
+  type Change,
+  type KernelObject,
+  type ObjectName,
+  type Objects,
+  Reconciler,
+  Refusal,
+  type Target,
+} from "../../lib/engine/reconciler.ts";
+import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
+import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { tryParsePort } from "../../lib/net/port.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
+import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
+import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
+import { deletionLine, IpvsChanges, type UnwrittenServers } from "./changes.ts";
+import { DrainList, isDrained } from "./drain_list.ts";
+import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
+import { type IpvsRunner, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
+import type { IpvsLayout, WantedServer } from "./layout.ts";
+import { fixedObjects, readRealName, realName, serviceObjects } from "./objects.ts";
+import { isOwnServer } from "./own_server.ts";
+import { mayBeSeconds, type SeenRealServer, type SeenServer } from "./proc_ip_vs.ts";
+import type { RenderInputs } from "./render_service.ts";
+import type { NodePortServers } from "./server_record.ts";
+import type { ServerRecordWriter } from "./server_record_writer.ts";
+import { type IpvsStep, WriteFigures } from "./steps.ts";
+import { looksForeign, type TakenServers } from "./taken_servers.ts";
+import { addressOfServer, type ServerKey, setupText } from "./virtual_server.ts";
+import { NO_BOUNDS, type WriteBounds } from "./write_room.ts";
+
+/** What belongs to no Service. */
+interface FixedItem {
+  readonly context: BaseRuleContext;
+  readonly objects: readonly KernelObject[];
+}
+
+/** A ServicePort as it is served. */
+interface ServiceItem {
+  readonly plan: ServicePlan;
+  readonly inputs: RenderInputs;
+}
+
+const FIXED = "fixed";
+type Key = ServicePortKey | typeof FIXED;
+type Item = FixedItem | ServiceItem;
+
+interface TargetDependencies {
+  readonly clock: Clock;
+  readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
+  /** What the kernel refused. @default {nothing yet} */
+  readonly refused?: RefusedItems;
+  /** Facts that the kernel does not keep. @default {none} */
+  readonly record?: ServerRecordWriter;
+  /** Where servers of other programs are reported. @default {they are not} */
+  readonly taken?: TakenServers;
+}
+
+interface TargetOptions {
+  /** `ipvs.excludeCIDRs`: addresses of another program. */
+  readonly excludeCidrs: readonly Cidr[];
+  /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
+  readonly drainTimeoutMs: number;
+  /**
+   * Node ports and addresses that an earlier run served: the node may have lost an address since.
+   * @default {those of the record}
+   */
+  readonly earlierNodePorts?: NodePortServers;
+  /** Whether another process serves: flags of schedulers, which the kernel does not list, are as wanted. */
+  readonly isForeign?: boolean;
+}
+
+/** Operations on virtual servers in a write. The next write continues with what exceeds them. */
+const BOUNDS: WriteBounds = { ofService: 512, together: 4_096 };
+/** The setup of a server that was found, if it is another than the wanted one. */
+const OTHER_SETUP = "another scheduler or persistence";
+
+/** The virtual servers, sets, addresses and rules of one family. */
+export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
+  /** Where the work is counted. */
+  figures = new WriteFigures();
+  /** Whether the next write has to be complete. */
+  isWhole = false;
+  /** The virtual servers that the kernel is known to have, and the setup of those with flags. */
+  readonly servers = new Map<ServerKey, string>();
+  /** The addresses that the device is known to have. */
+  readonly addresses = new Set<IpAddress>();
+  readonly drains: DrainList;
+  readonly #dependencies: TargetDependencies;
+  readonly #options: TargetOptions;
+  readonly #refused: RefusedItems;
+  #layout: IpvsLayout | undefined;
+  #unwritten: UnwrittenServers = new Map();
+  /** Whether the state was read, and not written since. */
+  #wasRead = false;
+  #isTakeover = false;
+  #foundRules: readonly string[] | undefined;
+  #failedRestores = 0;
+
+  constructor(dependencies: TargetDependencies, options: TargetOptions) {
+    const { record, refused = new RefusedItems() } = dependencies;
+    this.#dependencies = dependencies;
+    this.#options = options;
+    this.#refused = refused;
+    const { drainTimeoutMs: timeoutMs } = options;
+    this.drains = new DrainList({ timeoutMs, onChange: () => record?.touch() });
+    record?.follow(() => this.drains.entries);
+  }
+
+  /** The wanted state; set before anything is asked. */
+  get layout(): IpvsLayout {
+    if (this.#layout === undefined) throw new Error("Cannot lay out objects before a first plan");
+    return this.#layout;
+  }
+
+  set layout(layout: IpvsLayout) {
+    if (layout === this.#layout) return;
+    if (this.#layout) layout.touch([...this.#layout.keys, ...this.#layout.dirty]);
+    this.#layout = layout;
+  }
+
+  /** Whether the next write continues this one. */
+  get isUnfinished(): boolean {
+    return this.#unwritten.size > 0 || this.#layout?.hasPostponed === true;
+  }
+
+  /** Restores of rules that failed. */
+  get failedRestores(): number {
+    return this.#failedRestores;
+  }
+
+  /** The rules of {@linkcode FROM_CLUSTER} when it was read; `undefined` = there is no such chain. */
+  get foundRules(): readonly string[] | undefined {
+    return this.#foundRules;
+  }
+
+  *keys(): Generator<Key> {
+    yield FIXED;
+    yield* this.layout.keys;
+  }
+
+  *dirty(): Generator<Key> {
+    yield FIXED;
+    yield* this.layout.dirty;
+  }
+
+  settle(): void {
+    const { layout } = this;
+    const { record } = this.#dependencies;
+    this.#wasRead = false;
+    this.#isTakeover = false;
+    if (record && layout.haveNodePortsChanged) {
+      const { nodePorts } = layout;
+      record.setNodePorts(() => nodePorts);
+    }
+    record?.settled();
+    layout.settle();
+  }
+
+  arrange(key: Key, applied: Item | undefined): Item | undefined {
+    const { layout } = this;
+    if (key === FIXED) return this.#fixedItem(applied);
+    const plan = layout.plan(key);
+    if (plan === undefined) return undefined;
+    const isSame = applied !== undefined && "plan" in applied && applied.plan === plan &&
+      applied.inputs === layout.inputs;
+    return isSame ? applied : { plan, inputs: layout.inputs };
+  }
+
+  objectsOf(item: Item): Iterable<KernelObject> {
+    return "objects" in item ? item.objects : serviceObjects(item.plan, item.inputs);
+  }
+
+  ownerOf(item: Item): ServicePortKey | undefined {
+    return "objects" in item ? undefined : item.plan.key;
+  }
+
+  /** A scratch set of a killed run goes with the next write of sets. */
+  isUnused({ kind, name }: ObjectName): boolean {
+    if (kind === "real") return this.drains.has(...readRealName(name));
+    return kind === "set" && name.startsWith("NEW-");
+  }
+
+  async read(): Promise<Objects> {
+    const { runner } = this.#dependencies;
+    this.#unwritten = new Map();
+    this.#wasRead = true;
+    this.figures.read();
+    const reading = await runner.read(this.servers.keys());
+    const addresses = this.#ownAddresses(reading);
+    this.addresses.clear();
+    for (const address of addresses) this.addresses.add(address);
+    this.#isTakeover = servesAnotherMode(reading);
+    const texts = (names: Iterable<string>) => new Map([...names].map((name) => [name, ""]));
+    return new Map<string, ReadonlyMap<string, string>>([
+      ["device", new Map(reading.device ? [[IPVS_DEVICE, "type dummy"]] : [])],
+      ["address", texts(addresses)],
+      ...this.#readSets(reading),
+      ...await this.#readRules(reading),
+      ...await this.#readServers(reading),
+    ]);
+  }
+
+  begin(): Batch<ServicePortKey> {
+    const changes = new IpvsChanges(this.#unwritten);
+    return {
+      add: (object, before, after, owner) => changes.add(object, before, after, owner),
+      commit: () => this.#write(changes),
+    };
+  }
+
+  leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
+    const { clock } = this.#dependencies;
+    const { layout } = this;
+    let found = false;
+    for (const [key, reason] of reasons) {
+      const [plan, asked] = [layout.plan(key), layout.askedPlan(key)];
+      if (plan === undefined || asked === undefined) continue;
+      const refusal = this.#refused.refuse(asked, { reason, now: clock.now() });
+      layout.quarantine(refusedItem(clock, key, refusal), plan);
+      found = true;
+    }
+    return found;
+  }
+
+  /** Returns the ServicePorts that need objects which several may need, by kind and name. */
+  async ownersOf(
+    objects: Iterable<ObjectName>,
+  ): Promise<ReadonlyMap<string, readonly ServicePortKey[]>> {
+    const slice = new TimeSlice(urgent(this.#dependencies.clock));
+    const wanted = new Set([...objects].map(idOf));
+    const owners = new Map<string, ServicePortKey[]>();
+    for (const key of wanted.size === 0 ? [] : this.layout.keys) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      for (const object of serviceObjects(this.layout.plan(key)!, this.layout.inputs)) {
+        const id = idOf(object);
+        if (!wanted.has(id)) continue;
+        const found = owners.getOrInsertComputed(id, () => []);
+        if (!found.includes(key)) found.push(key);
+      }
+    }
+    return owners;
+  }
+
+  /** Removes drained real servers, according to those seen in the kernel, and returns their number. */
+  async removeDrained(seen: readonly SeenServer[]): Promise<number> {
+    const { clock, record, runner } = this.#dependencies;
+    record?.checkClock();
+    const due = this.drains.due(seen, clock.now());
+    if (due.length === 0) return 0;
+    const lines = due.map(({ server, real }) => deletionLine(server, real));
+    await runner.run({ tool: "ipvsadm", lines });
+    for (const { server, real } of due) this.drains.remove(server, real);
+    return due.length;
+  }
+
+  #fixedItem(applied: Item | undefined): FixedItem {
+    const context = this.layout.ruleContext;
+    const isSame = applied !== undefined && "objects" in applied &&
+      applied.context.options === context.options &&
+      applied.context.localTraffic === context.localTraffic &&
+      applied.context.masqueradeInternal === context.masqueradeInternal;
+    return isSame ? applied : { context, objects: [...fixedObjects(context)] };
+  }
+
+  async #write(changes: IpvsChanges): Promise<void> {
+    const { clock, runner } = this.#dependencies;
+    const isTakeover = this.#isTakeover;
+    const { steps, unwritten } = await inSteps(
+      { clock },
+      changes.steps({
+        family: this.layout.options.family,
+        // The other mode serves until all is there.
+        bounds: this.isWhole || isTakeover ? NO_BOUNDS : BOUNDS,
+        drains: this.drains,
+        isTakeover,
+      }),
+    );
+    const wasRead = this.#wasRead;
+    if (changes.get({ kind: "device", name: IPVS_DEVICE }) || (wasRead && steps.length > 0)) {
+      await runner.makeDevice();
+    }
+    for (const step of steps) {
+      if (step.tool === "ipvsadm") this.#prepareServers(step);
+      await this.#run(step, changes);
+      this.figures.add(step);
+    }
+    this.#unwritten = unwritten;
+    for (const step of steps) this.#note(step, changes);
+  }
+
+  async #run(step: IpvsStep, changes: IpvsChanges): Promise<void> {
+    try {
+      await this.#dependencies.runner.run(step);
+    } catch (error) {
+      if (step.tool === "iptables") this.#failedRestores++;
+      if (!(error instanceof StepRefusal)) throw error;
+      const owners = step.tool === "ipvsadm"
+        ? await this.#ownersOfServers(error, step, changes)
+        : await this.#ownersOfLine(error, step, changes);
+      if (owners === undefined) return;
+      const reasons = new Map([...owners].map((owner) => [owner, error.message]));
+      throw new Refusal(reasons, error, { isPartial: true });
+    }
+  }
+
+  /** Even a failed write may make a server, or give it other flags. */
+  #prepareServers({ objects }: IpvsStep): void {
+    for (const object of objects) {
+      if (object?.kind === "server") this.servers.set(object.name as ServerKey, "");
+    }
+  }
+
+  #note({ tool, objects }: IpvsStep, changes: IpvsChanges): void {
+    const { clock, record } = this.#dependencies;
+    if (tool !== "ip" && tool !== "ipvsadm") return;
+    for (const object of objects) {
+      if (object === undefined) continue;
+      const { kind, name } = object;
+      const { after } = changes.get(object) ?? {};
+      if (kind === "address") {
+        if (after === undefined) this.addresses.delete(name as IpAddress);
+        else this.addresses.add(name as IpAddress);
+      } else if (kind === "server") {
+        const key = name as ServerKey;
+        if (after === undefined) {
+          this.servers.delete(key);
+          this.drains.remove(key);
+        } else if (after.includes(" -b ")) this.servers.set(key, after);
+      } else if (kind === "real") {
+        const [server, real] = readRealName(name);
+        if (after !== undefined || !isDrained(server)) this.drains.remove(server, real);
+        else {
+          const sinceMs = record?.beganAt(server, real) ?? clock.now();
+          this.drains.add(server, { real, sinceMs });
+        }
+      }
+    }
+  }
+
+  /**
+   * Neither the messages of `ipvsadm -R` nor their order are reliable. Returns the owners of servers
+   * that are not as they should be; `undefined` = there are none. They were refused, or come after a
+   * line at which the program stopped. In that case there are fewer messages than servers, and the
+   * first ones are blamed.
+   */
+  async #ownersOfServers(
+    { complaints }: StepRefusal,
+    { objects, lines }: IpvsStep,
+    changes: IpvsChanges,
+  ): Promise<Iterable<ServicePortKey> | undefined> {
+    const { runner } = this.#dependencies;
+    const expected = new Set(
+      objects.flatMap((each) =>
+        each && changes.get(each)?.after !== undefined ? serverOf(each) : []
+      ),
+    );
+    const seen = new Map(
+      (await runner.servers(expected)).map((server) => [server.key, server]),
+    );
+    this.#noteTaken(lines, objects, seen);
+    const different = new Set<ServerKey>();
+    for (const object of objects) {
+      if (object === undefined) continue;
+      const key = serverOf(object);
+      if (!this.#isAsWritten(object, changes.get(object)?.after, seen.get(key))) different.add(key);
+    }
+    if (different.size === 0) return undefined;
+    const owners = [...different].flatMap((key) => this.layout.server(key)?.owner ?? []);
+    return new Set(owners.slice(0, Math.max(1, complaints)));
+  }
+
+  /** Unreadable parts count as written. */
+  #isAsWritten(
+    { kind, name }: ObjectName,
+    after: string | undefined,
+    seen: SeenServer | undefined,
+  ): boolean {
+    if (kind === "server") {
+      if (after === undefined || seen === undefined) return after === undefined && !seen;
+      const { server } = this.layout.server(seen.key) ?? {};
+      return server?.scheduler === seen.scheduler &&
+        mayBeSeconds(seen.persistenceTicks, server.persistenceSeconds);
+    }
+    const [, key] = readRealName(name);
+    const real = seen?.reals.find((each) => each.key === key);
+    if (after === undefined) return real === undefined || real.weight === 0;
+    return real !== undefined && weightOf(real) === after;
+  }
+
+  /** Notes servers that already existed; the next write reads and changes them. */
+  #noteTaken(
+    lines: readonly string[],
+    objects: IpvsStep["objects"],
+    seen: ReadonlyMap<ServerKey, SeenServer>,
+  ): void {
+    for (const [index, object] of objects.entries()) {
+      if (object?.kind !== "server" || !lines[index]?.startsWith("-A ")) continue;
+      const found = seen.get(object.name as ServerKey);
+      const wanted = this.layout.server(object.name as ServerKey);
+      if (found && wanted && looksForeign(found, wanted)) {
+        this.#dependencies.taken?.note(found.key, wanted);
+      }
+    }
+  }
+
+  async #ownersOfLine(
+    { line = 0 }: StepRefusal,
+    { lines, objects }: IpvsStep,
+    changes: IpvsChanges,
+  ): Promise<Iterable<ServicePortKey>> {
+    // iptables-legacy names no line that the kernel refuses, so rules added to accepted ones are
+    // blamed. None if the chain was written as a whole.
+    const isUnclear = lines[line - 1] === "COMMIT" &&
+      changes.get({ kind: "chain", name: `nat ${FROM_CLUSTER}` }) === undefined;
+    const blamed = isUnclear
+      ? objects.slice(lines.lastIndexOf("*nat", line - 1), line)
+      : objects.slice(line - 1, line);
+    const wanted = blamed.filter((each) => each !== undefined)
+      .filter((each) => changes.get(each)?.after !== undefined);
+    return new Set([...(await this.ownersOf(wanted)).values()].flat());
+  }
+
+  #ownAddresses({ device = new Set() }: KernelReading): readonly IpAddress[] {
+    const { family } = this.layout.options;
+    return [...device].filter((address) =>
+      // The kernel adds a link-local address to each device that is up.
+      ipFamilyOf(address) === family && !address.startsWith("fe80:")
+    );
+  }
+
+  *#readSets(
+    { sets }: KernelReading,
+  ): Generator<readonly [string, ReadonlyMap<string, string>]> {
+    const { family } = this.layout.options;
+    const found = new Map<string, string>();
+    for (const id of SET_IDS) {
+      const name = setName(id, family);
+      const [set, scratch] = [sets.get(name), sets.get(scratchName(name))];
+      if (scratch) found.set(scratchName(name), scratch.options);
+      if (set === undefined) continue;
+      found.set(name, set.options);
+      // A set with other options is replaced, with all entries.
+      if (set.options !== normalOptions(setOptions(id, family))) continue;
+      yield [name, new Map([...set.entries].map((entry) => [entry, ""]))];
+    }
+    yield ["set", found];
+  }
+
+  /** The order of rules of Services is ignored. */
+  async #readRules(
+    { tables }: KernelReading,
+  ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
+    const chains = new Map<string, string>();
+    const own = new Map<string, string>();
+    this.#foundRules = tables.nat.chains.get(FROM_CLUSTER);
+    for (const { table, name, rules } of baseChains(this.layout.ruleContext)) {
+      const found = tables[table].chains.get(name);
+      if (found === undefined) continue;
+      const wanted = rules.map(ruleText);
+      const isOfServices = name === FROM_CLUSTER;
+      const fixed = isOfServices ? found.slice(0, wanted.length) : found;
+      const isSame = fixed.length === wanted.length &&
+        wanted.every((rule, index) => isSameRule(rule, fixed[index]!));
+      chains.set(`${table} ${name}`, (isSame ? wanted : found).join("\n"));
+      if (!isOfServices || !isSame) continue;
+      const texts = found.length > fixed.length ? await this.rulesOfServices() : new Map();
+      for (const rule of found.slice(fixed.length)) {
+        const text = texts.get(normalRule(rule)) ?? rule;
+        own.set(own.has(text) ? `${rule} ` : text, "");
+      }
+    }
+    const jumps = BASE_JUMPS.filter(({ table, from, rule }) => {
+      const wanted = normalRule(ruleText(rule));
+      return (tables[table].builtIn.get(from) ?? []).some((each) => normalRule(each) === wanted);
+    });
+    const names = jumps.map(({ table, from, rule }) => `${table} ${from} ${ruleText(rule)}`);
+    return [
+      ["chain", chains],
+      ["rule", own],
+      ["jump", new Map(names.map((name) => [name, ""]))],
+    ];
+  }
+
+  /** The rules of single Services, by their normal form. */
+  async rulesOfServices(): Promise<ReadonlyMap<string, string>> {
+    const slice = new TimeSlice(urgent(this.#dependencies.clock));
+    const rules = new Map<string, string>();
+    for (const key of this.layout.keys) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      for (const { kind, name } of serviceObjects(this.layout.plan(key)!, this.layout.inputs)) {
+        if (kind === "rule") rules.set(normalRule(name), name);
+      }
+    }
+    return rules;
+  }
+
+  async #readServers(
+    reading: KernelReading,
+  ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
+    const { clock, record, taken } = this.#dependencies;
+    const slice = new TimeSlice(urgent(clock));
+    const known = new Map(this.servers);
+    const [servers, reals] = [new Map<string, string>(), new Map<string, string>()];
+    this.servers.clear();
+    for (const seen of reading.servers) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      const { key } = seen;
+      const wanted = this.layout.server(key);
+      const setup = known.get(key);
+      const { excludeCidrs } = this.#options;
+      // Servers that this process applied are its own, even if no address or set proves it.
+      const isKnown = wanted !== undefined || setup !== undefined;
+      if (!isKnown && !this.#isOurs(seen, reading, excludeCidrs)) continue;
+      // An excluded server may belong to an earlier run.
+      const isTaken = wanted !== undefined && setup === undefined && taken !== undefined &&
+        !this.#isOurs(seen, reading, []) && looksForeign(seen, wanted);
+      if (isTaken) taken.note(key, wanted);
+      this.servers.set(key, setup ?? "");
+      servers.set(key, wanted ? this.#setupOf(seen, wanted, setup) : key);
+      for (const real of seen.reals) {
+        const text = weightOf(real);
+        reals.set(realName(key, real.key), text);
+        if (real.weight !== 0 || !isDrained(key)) this.drains.remove(key, real.key);
+        else {
+          const sinceMs = record?.beganAt(key, real.key) ?? clock.now();
+          this.drains.add(key, { real: real.key, sinceMs });
+        }
+      }
+    }
+    return [["server", servers], ["real", reals]];
+  }
+
+  /** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
+  #isOurs(
+    { key }: SeenServer,
+    { noted, device = new Set() }: KernelReading,
+    excludeCidrs: readonly Cidr[],
+  ): boolean {
+    const { family, nodeAddresses } = this.layout.options;
+    const { protocol, address, port } = addressOfServer(key) ?? {};
+    if (address === undefined || protocol === undefined || port === undefined) return false;
+    if (ipFamilyOf(address) !== family || tryParsePort(port) === undefined) return false;
+    if (excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
+    const name = protocol === "TCP" ? "tcp" : protocol === "UDP" ? "udp" : "sctp";
+    const { record } = this.#dependencies;
+    const { earlierNodePorts = record?.earlierNodePorts } = this.#options;
+    return isOwnServer({ protocol: name, address, port }, {
+      ...{ noted, deviceAddresses: device, nodeAddresses, excludeCidrs },
+      earlierNodePorts: earlierNodePorts ?? { addresses: new Set(), ports: new Set() },
+    });
+  }
+
+  /**
+   * The kernel lists neither the flags of a scheduler nor exact seconds. A server that may have other
+   * flags than this process gave it is edited in place, which affects no connection. A process that
+   * only compares takes them for the wanted ones.
+   */
+  #setupOf(seen: SeenServer, { server }: WantedServer, known: string | undefined): string {
+    const setup = setupText(server);
+    const mayMatch = seen.scheduler === server.scheduler && !seen.isOnePacket &&
+      mayBeSeconds(seen.persistenceTicks, server.persistenceSeconds);
+    if (!mayMatch) return OTHER_SETUP;
+    const mayHaveFlags = ["mh", "sh"].includes(seen.scheduler) && !this.#options.isForeign;
+    return !mayHaveFlags || known === setup ? setup : OTHER_SETUP;
+  }
+}
+
+/** Whether the chains are those of another mode or of kube-proxy. */
+function servesAnotherMode({ tables: { nat } }: KernelReading): boolean {
+  const rules = nat.chains.get("KUBE-SERVICES") ?? [];
+  return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));
+}
+
+function weightOf({ forwarding, weight }: SeenRealServer): string {
+  return forwarding === "masquerade" ? `weight ${weight}` : "another forwarding";
+}
+
+function serverOf({ kind, name }: ObjectName): ServerKey {
+  return kind === "real" ? readRealName(name)[0] : name as ServerKey;
+}
+
+function idOf({ kind, name }: ObjectName): string {
+  return `${kind} ${name}`;
+}
+
+/** The engine of this mode. */
+export type IpvsReconciler = Reconciler<Key, Item, ServicePortKey>;
+
+/** The objects of this mode, for a sync and for the watch. */
+export class IpvsWriter {
+  readonly target: IpvsTarget;
+  readonly engine: IpvsReconciler;
+  /** What the last check found that other programs had changed. */
+  drift: readonly Change<ServicePortKey>[] = [];
+
+  constructor(dependencies: TargetDependencies, options: TargetOptions) {
+    this.target = new IpvsTarget(dependencies, options);
+    this.engine = new Reconciler(dependencies, this.target);
+  }
+
+  get isKnown(): boolean {
+    return this.engine.isKnown;
+  }
+
+  get failures(): number {
+    return this.engine.failures;
+  }
+
+  /** The engine compares a new layout with the applied one. */
+  forgetRules(): void {}
+
+  /** Writes the difference; of large Services a part. */
+  async write(layout: IpvsLayout, figures: WriteFigures): Promise<void> {
+    this.#take(layout, figures, false);
+    await this.engine.sync();
+  }
+
+  /** Reads everything, and writes the difference. */
+  async verify(layout: IpvsLayout, figures: WriteFigures): Promise<void> {
+    this.#take(layout, figures, true);
+    this.drift = await this.engine.verify();
+  }
+
+  #take(layout: IpvsLayout, figures: WriteFigures, isWhole: boolean): void {
+    layout.setPostponed();
+    this.target.layout = layout;
+    this.target.figures = figures;
+    this.target.isWhole = isWhole;
+  }
+}

@@ -1,0 +1,142 @@
+import { assert, assertEquals } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+
+/** The number-th ServicePort, with two endpoints on other nodes. */
+function service(number: number, overrides: Parameters<typeof testServicePlan>[0] = {}) {
+  return testServicePlan({
+    name: `web-${number}`,
+    clusterIp: `172.30.0.${number}`,
+    to: [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`],
+    ...overrides,
+  });
+}
+
+/** The input of each program that writes, in the order of the runs. */
+async function inputsOf(
+  { machine: { commands } }: IpvsStage,
+  action: () => Promise<unknown>,
+): Promise<readonly (readonly [program: string, lines: readonly string[]])[]> {
+  const before = commands.calls.length;
+  await action();
+  return commands.calls.slice(before).filter(({ stdin }) => stdin !== "")
+    .map(({ program, stdin }) => [program, stdin.trimEnd().split("\n")]);
+}
+
+/** A machine with the rules and servers of a kube-proxy that served this plan. */
+async function machineOfKubeProxy(plan: ServicePlan): Promise<FakeIpvsMachine> {
+  const machine = new FakeIpvsMachine();
+  await using stage = await IpvsStage.started(machine);
+  await stage.sync(ipvsPlanOf(plan));
+  // kube-proxy has no such set.
+  machine.iptables.tool.restore(
+    ["*nat", ":KUBE-SERVICES - [0:0]", "-A KUBE-SERVICES -d 1.2.3.4/32 -j ACCEPT", "COMMIT", ""]
+      .join("\n"),
+  );
+  machine.kernel.sets.delete("KUBE-SERVED");
+  return machine;
+}
+
+Deno.test("IpvsTarget keeps table nat of another mode until all else is there", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.iptables.tool.restore(
+    ["*nat", ":KUBE-SERVICES - [0:0]", "-A KUBE-SERVICES -d 1.2.3.4/32 -j ACCEPT", "COMMIT", ""]
+      .join("\n"),
+  );
+  await using stage = await IpvsStage.started(machine);
+  const inputs = await inputsOf(stage, () => stage.sync(ipvsPlanOf(service(1))));
+  const words = inputs.map(([program, lines]) =>
+    program === "iptables-restore" ? lines.filter((line) => line.startsWith("*")).join() : program
+  );
+  assertEquals(words.slice(0, 5), ["ipset", "*mangle,*filter", "ipvsadm", "ip", "*nat"]);
+});
+
+Deno.test("IpvsTarget refuses nothing that a kube-proxy before it served", async () => {
+  const machine = await machineOfKubeProxy(service(1));
+  await using stage = await IpvsStage.started(machine);
+  const inputs = await inputsOf(stage, () => stage.sync(ipvsPlanOf(service(1))));
+  const served = inputs.findIndex(([program, lines]) =>
+    program === "ipset" && lines.some((line) => line.startsWith("add KUBE-SERVED "))
+  );
+  assert(served >= 0);
+  assert(served < inputs.findIndex(([program]) => program === "iptables-restore"));
+});
+
+Deno.test("IpvsTarget drains a TCP endpoint, and removes one of UDP or SCTP at once", async () => {
+  for (
+    const [protocol, line] of [
+      ["TCP", "-e -t 172.30.0.1:80 -r 10.2.0.1:8080 -m -w 0"],
+      ["UDP", "-d -u 172.30.0.1:80 -r 10.2.0.1:8080"],
+      ["SCTP", "-d --sctp-service 172.30.0.1:80 -r 10.2.0.1:8080"],
+    ] as const
+  ) {
+    await using stage = await IpvsStage.started();
+    await stage.sync(ipvsPlanOf(service(1, { protocol })));
+    const fewer = service(1, { protocol, to: ["10.1.0.1:8080"] });
+    const inputs = await inputsOf(stage, () => stage.sync(ipvsPlanOf(fewer)));
+    assertEquals(inputs, [["ipvsadm", [line]]], protocol);
+  }
+});
+
+Deno.test("IpvsTarget gives an endpoint that comes back its weight again", async () => {
+  await using stage = await IpvsStage.started();
+  stage.machine.connections.set("10.2.0.1:8080", 1);
+  await stage.sync(ipvsPlanOf(service(1)));
+  await stage.sync(ipvsPlanOf(service(1, { to: ["10.1.0.1:8080"] })));
+  const inputs = await inputsOf(stage, () => stage.sync(ipvsPlanOf(service(1))));
+  assertEquals(inputs, [["ipvsadm", ["-e -t 172.30.0.1:80 -r 10.2.0.1:8080 -m -w 1"]]]);
+});
+
+Deno.test("IpvsTarget edits a server that may have other flags once after a restart, in place", async () => {
+  const plan = ipvsPlanOf(
+    service(1, { annotations: { "kube-relay.io/ipvs-scheduler": "mh" } }),
+    service(2),
+  );
+  const machine = new FakeIpvsMachine();
+  {
+    await using stage = await IpvsStage.started(machine);
+    await stage.sync(plan);
+  }
+  await using stage = await IpvsStage.started(machine);
+  const inputs = await inputsOf(stage, () => stage.sync(plan));
+  assertEquals(inputs, [["ipvsadm", ["-E -t 172.30.0.1:80 -s mh -b mh-port"]]]);
+  stage.backend.recheck();
+  assertEquals(await inputsOf(stage, () => stage.pass(60_000)), []);
+  await using other = new IpvsStage(machine);
+  assertEquals(await other.backend.compare?.(plan), [], "another process takes them as wanted");
+});
+
+Deno.test("IpvsTarget writes nothing for an address that passes from one Service to another", async () => {
+  await using stage = await IpvsStage.started();
+  const external = { externalIps: ["198.51.100.7"] };
+  const [one, other] = [service(1, external), service(2, { port: 443, ...external })];
+  await stage.sync(ipvsPlanOf(one, service(2, { port: 443 })));
+  await inputsOf(stage, () => stage.sync(ipvsPlanOf(service(1), other)));
+  const { kernel } = stage.machine;
+  assertEquals(kernel.addresses.has("198.51.100.7"), true);
+  const there = kernel.table.getServers().map(({ key }) => `${key}`).filter((key) =>
+    key.includes("198.51.100.7")
+  );
+  assertEquals(there, ["-t 198.51.100.7:443"]);
+  const same = service(2, { port: 80, clusterIp: "172.30.0.1", name: "heir" });
+  const writes = await inputsOf(
+    stage,
+    () => stage.sync(ipvsPlanOf({ ...same, internal: service(1).internal }, other)),
+  );
+  assertEquals(writes, [], "a frontend that passes with its endpoints is the same object");
+});
+
+Deno.test("IpvsTarget repairs only what it found for the ServicePorts that are meant", async () => {
+  await using stage = await IpvsStage.started();
+  const plan = testProxyPlan([service(1), service(2)]);
+  await stage.sync(plan);
+  const { kernel } = stage.machine;
+  for (const number of [1, 2]) kernel.take("ipvsadm", `-D -t 172.30.0.${number}:80`);
+  await using other = new IpvsStage(stage.machine);
+  const repair = await other.backend.repair?.(plan, { keys: new Set([service(2).key]) });
+  assertEquals(repair?.found.map(({ key }) => key), [service(2).key]);
+  assertEquals(repair?.left, []);
+  assertEquals(kernel.table.getServers().map(({ key }) => `${key}`), ["-t 172.30.0.2:80"]);
+});
