@@ -16,7 +16,6 @@ import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { IptablesBackend } from "./iptables/backend.ts";
 import { IpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/backend_options.ts";
-import { createServerRecordFile } from "./ipvs/server_record_file.ts";
 import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { NftablesBackend } from "./nftables/backend.ts";
 import { MachineAddresses } from "./userspace/addresses/addresses.ts";
@@ -86,9 +85,8 @@ export const BACKENDS: Readonly<
   ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, relay, facts }) {
     const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
     const context = { family, masqueradeBit, drainTimeoutMs };
-    const recordFile = createServerRecordFile({ directory: relay.stateDirectory, family });
     const options = { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) };
-    return new IpvsBackend({ ...edges, recordFile }, options);
+    return new IpvsBackend(edges, options);
   },
   nftables({ network: _, ...edges }, { family, nftables, facts, traffic }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;

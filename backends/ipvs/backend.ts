@@ -44,8 +44,6 @@ import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { renderText } from "./render.ts";
-import { recordedNodePorts } from "./server_record_file.ts";
-import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
 import { WriteFigures } from "./steps.ts";
 
@@ -58,7 +56,6 @@ interface Machine {
   readonly rules: IpvsRules;
   readonly writer: IpvsWriter;
   readonly drift: DriftWatch;
-  readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
   /**
@@ -99,7 +96,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   }
 
   protected async prepare(): Promise<Machine> {
-    const { clock, commands, logger, recordFile: file } = this.#dependencies;
+    const { clock, commands, logger } = this.#dependencies;
     if (this.#options.problem !== undefined) {
       throw new Error(`Cannot start mode ipvs: ${this.#options.problem}`);
     }
@@ -114,11 +111,9 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     const runner = new IpvsRunner({ clock, commands, iptables });
     const found = await runner.deviceAddresses();
     await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
-    const record = new ServerRecordWriter({ clock, logger, file });
-    await record.open();
     const taken = new TakenServers({ logger });
     const refused = new RefusedItems();
-    const tools = { clock, runner, refused, record, taken };
+    const tools = { clock, runner, refused, taken };
     const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
     const rules: IpvsRules = new WantedRules({
       ...{ clock, refused, writer },
@@ -131,7 +126,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     return {
-      ...{ summary, runner, rules, writer, drift, record, taken, features },
+      ...{ summary, runner, rules, writer, drift, taken, features },
       isFresh: found === undefined && !await hasServiceRules(iptables),
     };
   }
@@ -194,20 +189,9 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return interfaceName === IPVS_DEVICE;
   }
 
-  override async [Symbol.asyncDispose](): Promise<void> {
-    await super[Symbol.asyncDispose]();
-    await this.machine?.record.close();
-  }
-
-  protected async remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
+  protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const { family, excludeCidrs } = this.#options;
-    const { recordFile } = this.#dependencies;
-    const earlierNodePorts = await recordedNodePorts(recordFile);
-    const removal = { family, excludeCidrs, earlierNodePorts, dryRun };
-    const report = await removeOwnObjects(this.#dependencies, removal);
-    // A failed cleanup needs the file again. A file that cannot be removed does no harm.
-    if (!dryRun && report.failed.length === 0) await recordFile.remove().catch(() => {});
-    return report;
+    return removeOwnObjects(this.#dependencies, { family, excludeCidrs, dryRun });
   }
 
   protected async write(
@@ -228,7 +212,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
 
   /** A second engine, for a plan of its own. Each time the tools are chosen again. */
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
-    const { clock, commands, network, recordFile } = this.#dependencies;
+    const { clock, commands, network } = this.#dependencies;
     const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
     const { family } = this;
     const choice = await chooseIptables({ commands }, { family });
@@ -237,8 +221,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     }
     const iptables = new IptablesRunner({ commands }, choice.programs);
     const runner = new IpvsRunner({ clock, commands, iptables });
-    const earlierNodePorts = await recordedNodePorts(recordFile);
-    const own = { drainTimeoutMs, earlierNodePorts, excludeCidrs, isForeign: true };
+    const own = { drainTimeoutMs, excludeCidrs, isForeign: true };
     const target = new IpvsTarget({ clock, runner }, own);
     target.isWhole = true;
     const options = this.#renderOptions(plan);

@@ -4,16 +4,10 @@ import type { Network } from "../../lib/os/network.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
-import type { ServerRecordFile } from "./server_record_file.ts";
 
 /** The edges of the ipvs backend. */
 export interface IpvsBackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  /**
-   * The record of this family's servers, with facts that the kernel does not keep; used once
-   * started.
-   */
-  readonly recordFile: ServerRecordFile;
 }
 
 /** Settings of the ipvs backend. Times are milliseconds. */

@@ -32,6 +32,7 @@ import {
   deleteLine,
   destroyLine,
   replaceLines,
+  scratchName,
 } from "../netfilter/ipset/ipset_text.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
@@ -52,14 +53,14 @@ export interface ObjectChange {
 }
 
 /** The changes of a virtual server. */
-interface ServerChange {
+export interface ServerChange {
   self: ObjectChange | undefined;
   readonly reals: Map<RealServerKey, ObjectChange>;
   owner: ServicePortKey | undefined;
 }
 
-/** Changes of servers for which a write had no room. */
-export type UnwrittenServers = ReadonlyMap<ServerKey, ServerChange>;
+/** Changes of virtual servers. */
+export type ServerChanges = ReadonlyMap<ServerKey, ServerChange>;
 
 interface StepContext {
   readonly family: IpFamily;
@@ -74,10 +75,12 @@ interface StepContext {
   readonly isTakeover: boolean;
 }
 
-/** The input of the tools, and what remains for the next write. */
+/** The input of the tools. */
 interface IpvsSteps {
   readonly steps: readonly IpvsStep[];
-  readonly unwritten: UnwrittenServers;
+  readonly written: ServerChanges;
+  /** What there was no room for; the next write begins with it. */
+  readonly unwritten: ServerChanges;
 }
 
 /** kube-proxy has no such set. */
@@ -94,10 +97,10 @@ export class IpvsChanges {
   readonly #kinds = new Map<string, Map<string, ObjectChange>>();
   readonly #servers = new Map<ServerKey, ServerChange>();
 
-  readonly #unwritten: UnwrittenServers;
+  readonly #unwritten: ServerChanges;
 
   /** `unwritten`: what the last write left; it comes before what changed since. */
-  constructor(unwritten: UnwrittenServers = new Map()) {
+  constructor(unwritten: ServerChanges = new Map()) {
     this.#unwritten = unwritten;
     for (const [key, { self, reals, owner }] of unwritten) {
       this.#servers.set(key, { self, reals: new Map(reals), owner });
@@ -141,20 +144,20 @@ export class IpvsChanges {
     const early = new Set<IptablesTable>(isTakeover ? ["mangle", "filter"] : ALL_TABLES);
     const late = new Set<IptablesTable>(isTakeover ? ["nat"] : []);
     const sets = yield* collect("ipset", this.#setsBefore(family));
-    const rules = iptablesStep(this.#rulesBefore(early));
-    const { step: servers, unwritten } = yield* this.#serverLines(context);
+    const rules: IpvsStep = { tool: "iptables", lines: this.#rulesBefore(early) };
+    const { lines, ...servers } = yield* this.#serverLines(context);
     const isFixed = this.of("chain").size + this.of("set").size === 0;
     const steps: IpvsStep[] = [
       // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
       // Service come before the entries that drop packets by its policy.
       ...(isFixed ? [rules, sets] : [sets, rules]),
-      servers,
+      { tool: "ipvsadm", lines },
       yield* collect("ip", this.#addressLines(context)),
-      iptablesStep(this.#rulesBefore(late)),
+      { tool: "iptables", lines: this.#rulesBefore(late) },
       yield* collect("ipset", this.#setsAfter(family)),
-      iptablesStep(this.#rulesAfter()),
+      { tool: "iptables", lines: this.#rulesAfter() },
     ];
-    return { steps: steps.filter(({ lines }) => lines.length > 0), unwritten };
+    return { steps: steps.filter(({ lines }) => lines.length > 0), ...servers };
   }
 
   #server(key: ServerKey, owner: ServicePortKey | undefined): ServerChange {
@@ -167,7 +170,7 @@ export class IpvsChanges {
     return change;
   }
 
-  *#setsBefore(family: IpFamily): Generator<ObjectLine> {
+  *#setsBefore(family: IpFamily): Generator<string> {
     const sets = this.of("set");
     const isCreated = (name: string) => {
       const { before, after } = sets.get(name) ?? {};
@@ -175,44 +178,44 @@ export class IpvsChanges {
     };
     for (const [name, { before, after }] of sets) {
       if (before === undefined || (after !== undefined && canBeSwapped(before, after))) continue;
-      yield [destroyLine(name), { kind: "set", name }];
+      yield destroyLine(name);
     }
     // This set exists before the others, so that a cleanup recognizes them.
     for (const id of [PROOF, ...SET_IDS.filter((each) => each !== PROOF)]) {
       const name = setName(id, family);
       const options = setOptions(id, family);
-      if (isCreated(name)) yield [createLine(name, options), { kind: "set", name }];
+      if (isCreated(name)) yield createLine(name, options);
       else if (this.#isReplaced(name)) yield* this.#replacement(name, options);
     }
     const isOpening = this.#openingTest();
     for (const [id, name] of this.#changedSets(family)) {
       for (const [entry, { after }] of this.of(name)) {
         if (after !== undefined || !this.#isClosing(id, entry, family)) continue;
-        yield [deleteLine(name, entry), { kind: name, name: entry }];
+        yield deleteLine(name, entry);
       }
     }
     for (const [id, name] of this.#changedSets(family)) {
       for (const [entry, { after }] of this.of(name)) {
         if (after === undefined || isOpening(id, entry, family)) continue;
-        yield [addLine(name, entry), { kind: name, name: entry }];
+        yield addLine(name, entry);
       }
     }
   }
 
-  *#setsAfter(family: IpFamily): Generator<ObjectLine> {
+  *#setsAfter(family: IpFamily): Generator<string> {
     const isOpening = this.#openingTest();
     const sets = this.#changedSets(family);
     for (const [id, name] of sets) {
       for (const [entry, { after }] of this.of(name)) {
         if (after === undefined || !isOpening(id, entry, family)) continue;
-        yield [addLine(name, entry), { kind: name, name: entry }];
+        yield addLine(name, entry);
       }
     }
     // In reverse: entries that refuse are removed before those that admit.
     for (const [id, name] of sets.reverse()) {
       for (const [entry, { after }] of this.of(name)) {
         if (after !== undefined || this.#isClosing(id, entry, family)) continue;
-        yield [deleteLine(name, entry), { kind: name, name: entry }];
+        yield deleteLine(name, entry);
       }
     }
   }
@@ -228,13 +231,10 @@ export class IpvsChanges {
     return before !== undefined && after !== undefined && canBeSwapped(before, after);
   }
 
-  *#replacement(name: string, options: string): Generator<ObjectLine> {
+  *#replacement(name: string, options: string): Generator<string> {
     const wanted = [...this.of(name)].filter(([, { after }]) => after !== undefined);
     const entries = new Set(wanted.map(([entry]) => entry));
-    for (const line of replaceLines(name, { options, entries })) {
-      const entry = line.split(" ")[2] ?? "";
-      yield [line, line.startsWith("add ") ? { kind: name, name: entry } : { kind: "set", name }];
-    }
+    yield* replaceLines(name, { options, entries });
   }
 
   /** Returns whether adding an entry admits packets that were refused. */
@@ -296,16 +296,16 @@ export class IpvsChanges {
     return restoreLines([{ table: "nat", removedJumps }]);
   }
 
-  *#addressLines({ createsDevice }: StepContext): Generator<ObjectLine> {
+  *#addressLines({ createsDevice }: StepContext): Generator<string> {
     const device = { kind: "device", name: IPVS_DEVICE };
-    if (createsDevice && this.get(device)) yield [addDummyLine(IPVS_DEVICE), device];
+    if (createsDevice && this.get(device)) yield addDummyLine(IPVS_DEVICE);
     for (const isAdded of [true, false]) {
       // For an existing entry, "add" would be the last line that is read.
       const verb = isAdded ? "replace" : "del";
       for (const [name, { after }] of this.of("address")) {
         if ((after !== undefined) !== isAdded) continue;
         const address = name as IpAddress;
-        yield [addressLine(verb, { address, device: IPVS_DEVICE }), { kind: "address", name }];
+        yield addressLine(verb, { address, device: IPVS_DEVICE });
       }
     }
   }
@@ -317,9 +317,10 @@ export class IpvsChanges {
    */
   *#serverLines(
     { bounds, drains }: StepContext,
-  ): Generator<void, { readonly step: IpvsStep; readonly unwritten: UnwrittenServers }> {
+  ): Generator<void, Omit<IpvsSteps, "steps"> & { readonly lines: readonly string[] }> {
     const room = new WriteRoom(bounds);
-    const parts: (readonly [ServiceKey | undefined, readonly ObjectLine[]])[] = [];
+    const parts: (readonly [ServiceKey | undefined, readonly string[]])[] = [];
+    const written = new Map<ServerKey, ServerChange>();
     const unwritten = new Map<ServerKey, ServerChange>();
     const large = new Set<ServiceKey>();
     for (const [key, change] of this.#servers) {
@@ -328,29 +329,31 @@ export class IpvsChanges {
       const isGone = self !== undefined && self.after === undefined;
       const service = owner === undefined || isGone ? undefined : serviceKeyOfPort(owner);
       const least = self !== undefined && self.before === undefined ? FIRST_LINES : 0;
-      const lines: ObjectLine[] = [];
-      for (const line of linesOf(key, change, drains)) {
+      const lines: string[] = [];
+      const done: ServerChange = { self: undefined, reals: new Map(), owner };
+      for (const [line, real] of linesOf(key, change, drains)) {
         if (service !== undefined) {
           if (lines.length >= least && !room.hasRoomFor(service)) {
-            unwritten.set(key, withoutLines(change, lines));
             large.add(service);
             break;
           }
           room.take(service);
         }
         lines.push(line);
+        if (real === undefined) done.self = self;
+        else done.reals.set(real, change.reals.get(real)!);
       }
-      if (lines.length > 0) parts.push([service, lines]);
+      if (service !== undefined && large.has(service)) unwritten.set(key, without(change, done));
+      if (lines.length === 0) continue;
+      parts.push([service, lines]);
+      written.set(key, done);
     }
     const isLast = ([service]: (typeof parts)[number]) =>
       service !== undefined && large.has(service);
     const ordered = [...parts.filter((part) => !isLast(part)), ...parts.filter(isLast)];
-    return { step: stepOf("ipvsadm", ordered.flatMap(([, lines]) => lines)), unwritten };
+    return { lines: ordered.flatMap(([, lines]) => lines), written, unwritten };
   }
 }
-
-/** A line, and the object that it changes. */
-type ObjectLine = readonly [line: string, object: ObjectName];
 
 function put<Name>(
   changes: Map<Name, ObjectChange>,
@@ -375,31 +378,28 @@ function merged(
   return { before, after, owner: change.after === undefined ? known?.owner : change.owner };
 }
 
+/** Each line, and the real server that it changes; `undefined` = the server itself. */
 function* linesOf(
   server: ServerKey,
   { self, reals }: ServerChange,
   drains: Pick<DrainList, "has">,
-): Generator<ObjectLine> {
-  const serverName = { kind: "server", name: server };
+): Generator<readonly [line: string, real: RealServerKey | undefined]> {
   if (self !== undefined && self.after === undefined) {
-    if (self.before !== undefined) yield [`-D ${server}`, serverName];
+    yield [`-D ${server}`, undefined];
     return;
   }
   const isNew = self !== undefined && self.before === undefined;
-  if (isNew) yield [`-A ${server} ${self.after}`, serverName];
-  const nameOf = (real: string) => ({ kind: "real", name: `${server} ${real}` });
+  if (isNew) yield [`-A ${server} ${self.after}`, undefined];
   for (const [real, { before, after }] of reals) {
-    if (after === undefined || before === after) continue;
+    if (after === undefined) continue;
     const isThere = before !== undefined || (!isNew && drains.has(server, real));
-    yield [realLine(isThere ? "-e" : "-a", server, real, 1), nameOf(real)];
+    yield [realLine(isThere ? "-e" : "-a", server, real, 1), real];
   }
-  if (self !== undefined && !isNew && self.before !== self.after) {
-    yield [`-E ${server} ${self.after}`, serverName];
-  }
+  if (self !== undefined && !isNew) yield [`-E ${server} ${self.after}`, undefined];
   for (const [real, { before, after }] of reals) {
-    if (after !== undefined || before === undefined) continue;
-    if (!isDrained(server)) yield [deletionLine(server, real), nameOf(real)];
-    else if (before !== WEIGHT_0) yield [realLine("-e", server, real, 0), nameOf(real)];
+    if (after !== undefined) continue;
+    if (!isDrained(server)) yield [deletionLine(server, real), real];
+    else if (before !== WEIGHT_0) yield [realLine("-e", server, real, 0), real];
   }
 }
 
@@ -408,18 +408,10 @@ export function deletionLine(server: ServerKey, real: RealServerKey): string {
   return `-d ${server} -r ${real}`;
 }
 
-/** The rest of a change after some of its lines. */
-function withoutLines(
-  { self, reals, owner }: ServerChange,
-  lines: readonly ObjectLine[],
-): ServerChange {
-  const rest = new Map(reals);
-  let isSelfWritten = false;
-  for (const [, { kind, name }] of lines) {
-    if (kind === "server") isSelfWritten = true;
-    else rest.delete(readRealName(name)[1]);
-  }
-  return { self: isSelfWritten ? undefined : self, reals: rest, owner };
+/** The rest of a change after a part of it. */
+function without({ self, reals, owner }: ServerChange, done: ServerChange): ServerChange {
+  const rest = [...reals].filter(([real]) => !done.reals.has(real));
+  return { self: done.self ? undefined : self, reals: new Map(rest), owner };
 }
 
 function isSourceSet(id: SetId): boolean {
@@ -442,29 +434,36 @@ function serverOfEntry(entry: string): ServerKey {
 }
 
 /** Collects lines in short steps. */
-function* collect(
-  tool: IpvsStep["tool"],
-  lines: Iterable<ObjectLine>,
-): Generator<void, IpvsStep> {
-  const all: ObjectLine[] = [];
-  for (const line of lines) {
-    if (all.push(line) % LINES_PER_STEP === 0) yield;
+function* collect(tool: IpvsStep["tool"], each: Iterable<string>): Generator<void, IpvsStep> {
+  const lines: string[] = [];
+  for (const line of each) {
+    if (lines.push(line) % LINES_PER_STEP === 0) yield;
   }
-  return stepOf(tool, all);
+  return { tool, lines };
 }
 
-function stepOf(tool: IpvsStep["tool"], lines: readonly ObjectLine[]): IpvsStep {
-  return {
-    tool,
-    lines: lines.map(([line]) => line),
-    objects: lines.map(([, object]) => object),
-  };
-}
-
-function iptablesStep(lines: readonly string[]): IpvsStep {
-  const prefix = `-A ${FROM_CLUSTER} `;
-  const objects = lines.map((line) =>
-    line.startsWith(prefix) ? { kind: "rule", name: line.slice(prefix.length) } : undefined
-  );
-  return { tool: "iptables", lines, objects };
+/** Returns the objects that a line of a tool other than `ipvsadm` may add. */
+export function addedObjects(
+  { tool }: IpvsStep,
+  line: string,
+  family: IpFamily,
+): readonly ObjectName[] {
+  const [verb, name = "", ...words] = line.split(" ");
+  switch (tool) {
+    case "ipset": {
+      if (verb !== "add") return [];
+      // The names of scratch sets are cut, so two sets of IPv6 have the same one.
+      const sets = SET_IDS.map((id) => setName(id, family))
+        .filter((each) => name === each || name === scratchName(each));
+      return sets.map((kind) => ({ kind, name: words[0] ?? "" }));
+    }
+    case "ip": {
+      const address = words[0]?.replace(/\/\d+$/, "") ?? "";
+      return name === "replace" ? [{ kind: "address", name: address }] : [];
+    }
+    default: {
+      const isRule = verb === "-A" && name === FROM_CLUSTER;
+      return isRule ? [{ kind: "rule", name: words.join(" ") }] : [];
+    }
+  }
 }

@@ -102,7 +102,7 @@ Deno.test("IpvsBackend: a change of what masquerades, or of a node port address,
   await stage.sync(plan);
   const nodePortAddresses = [parseIpAddress("192.168.0.2")];
   const more = { ...plan, shared: { ...plan.shared, nodePortAddresses } };
-  assertEquals(await writesOf(stage, () => stage.sync(more)), ["ipset 1", "ipvsadm 3"]);
+  assertEquals(await writesOf(stage, () => stage.sync(more)), ["ipset 2", "ipvsadm 3"]);
   const localTraffic = { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } as const;
   const detects = { ...more, shared: { ...more.shared, localTraffic } };
   assertEquals(await writesOf(stage, () => stage.sync(detects)), ["iptables-restore 26"]);

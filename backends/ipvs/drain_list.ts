@@ -2,8 +2,7 @@
  * Real servers of weight 0 whose connections may still end. Pure except for its own state; the caller
  * passes the time.
  *
- * After a restart, the real servers of weight 0 in the kernel are the list. The record of virtual
- * servers adds when each began to drain.
+ * After a restart, the real servers of weight 0 in the kernel are the list, with a time of its own.
  *
  * @module
  */
@@ -21,8 +20,6 @@ export interface DrainingServer {
 interface DrainOptions {
   /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
   readonly timeoutMs: number;
-  /** Called when an entry is added or removed. */
-  readonly onChange?: () => void;
 }
 
 /** Whether connections of a virtual server have an end worth waiting for. */
@@ -67,7 +64,6 @@ export class DrainList {
     const reals = this.#entries.get(server) ?? new Map<RealServerKey, number>();
     this.#entries.set(server, reals.set(real, sinceMs));
     this.#size++;
-    this.#options.onChange?.();
   }
 
   /** A real server is wanted again, or gone. Without one: the whole virtual server is. */
@@ -79,7 +75,6 @@ export class DrainList {
     else reals.delete(real);
     this.#size -= before - reals.size;
     if (reals.size === 0) this.#entries.delete(server);
-    if (reals.size < before) this.#options.onChange?.();
   }
 
   /**

@@ -103,6 +103,15 @@ export const IP_SETS = {
     comment: "Kubernetes service external ip + port without local endpoints",
     isOurs: true,
   },
+  /**
+   * Addresses of the node that serve node ports. No rule refers to it: it proves that the virtual
+   * servers of an address that the node has lost are kube-relay's.
+   */
+  "NODE-PORT-IPS": {
+    type: "hash:ip",
+    comment: "Kubernetes addresses of node ports",
+    isOurs: true,
+  },
 } as const satisfies Readonly<Record<string, SetSpec>>;
 
 /** One of {@linkcode IP_SETS}. */
@@ -116,10 +125,18 @@ export const SET_IDS: readonly SetId[] = Object.keys(IP_SETS).filter((id): id is
 /** A bound against mistakes. kube-proxy has 65,536, which 22,000 Services with three addresses exceed. */
 const MAX_ENTRIES = 1_048_576;
 
+const NAMES = {
+  IPv4: namesWith("KUBE-"),
+  IPv6: namesWith("KUBE-6-"),
+} as const satisfies Readonly<Record<IpFamily, ReadonlyMap<SetId, string>>>;
+
+function namesWith(prefix: string): ReadonlyMap<SetId, string> {
+  return new Map(SET_IDS.map((id) => [id, `${prefix}${id}`.slice(0, MAX_SET_NAME_LENGTH)]));
+}
+
 /** The name of a set of an IP family, as kube-proxy cuts it. */
 export function setName(id: SetId, family: IpFamily): string {
-  const prefix = family === "IPv4" ? "KUBE-" : "KUBE-6-";
-  return `${prefix}${id}`.slice(0, MAX_SET_NAME_LENGTH);
+  return NAMES[family].get(id)!;
 }
 
 /** Type and options of a set, as `ipset create` takes them. */

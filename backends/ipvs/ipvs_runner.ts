@@ -81,7 +81,7 @@ export class IpvsRunner {
    * Carries out a step. After a failure it is unknown how much of it was. Throws a StepRefusal where
    * it was the input that the tool did not take.
    */
-  async run(step: Pick<IpvsStep, "lines" | "tool">): Promise<void> {
+  async run(step: IpvsStep): Promise<void> {
     try {
       await this.#batch(step);
     } catch (cause) {
@@ -157,7 +157,7 @@ export class IpvsRunner {
     await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
   }
 
-  async #batch(step: Pick<IpvsStep, "lines" | "tool">): Promise<void> {
+  async #batch(step: IpvsStep): Promise<void> {
     const { commands, iptables } = this.#dependencies;
     switch (step.tool) {
       case "iptables":

@@ -14,11 +14,9 @@ import {
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
-import { nodePortServers } from "./node_port_servers.ts";
 import { PostponedServices } from "./postponed_services.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { endpointsOf, type RenderInputs, renderService } from "./render_service.ts";
-import type { NodePortServers } from "./server_record.ts";
 import type { ServiceFrontend } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
@@ -64,7 +62,6 @@ export class IpvsLayout implements RenderInputs {
   readonly #realServers = new Map<ServiceKey, number>();
   readonly #postponed = new PostponedServices();
   #isApplied = false;
-  #haveNodePortsChanged = true;
 
   constructor(shared: RenderInputs["shared"], options: IpvsRenderOptions) {
     this.shared = {
@@ -88,16 +85,6 @@ export class IpvsLayout implements RenderInputs {
   /** Whether ServicePorts wait for one of the next writes. */
   get hasPostponed(): boolean {
     return this.#postponed.size > 0;
-  }
-
-  /** Whether node ports were added or removed since the desired state was applied. */
-  get haveNodePortsChanged(): boolean {
-    return this.#haveNodePortsChanged;
-  }
-
-  /** The node ports with their addresses. */
-  get nodePorts(): NodePortServers {
-    return nodePortServers(this.#plans.values(), this.shared.nodePortAddresses);
   }
 
   /** The inputs of the fixed rules. */
@@ -197,21 +184,17 @@ export class IpvsLayout implements RenderInputs {
   /** Records that the desired state was applied. */
   settle(): void {
     this.#isApplied = true;
-    this.#haveNodePortsChanged = false;
     this.#dirty.clear();
     this.#frontends.clear();
     this.#postponed.begin();
   }
 
   #set(plan: ServicePlan): void {
-    const { key, nodePort } = plan;
-    const hadNodePort = this.#plans.get(key)?.nodePort === nodePort;
-    const haveNodePortsChanged = this.#haveNodePortsChanged;
+    const { key } = plan;
     this.delete(key);
     const { frontends, quarantined } = renderService(plan, this);
     this.#plans.set(key, plan);
     this.#count(plan, 1);
-    if (hadNodePort) this.#haveNodePortsChanged = haveNodePortsChanged;
     for (const { server } of frontends) this.#claims.add(server.key, key);
     if (quarantined.length > 0) this.#problems.set(key, quarantined);
   }
@@ -236,9 +219,8 @@ export class IpvsLayout implements RenderInputs {
   }
 
   #count(plan: ServicePlan, change: 1 | -1): void {
-    const { key, masqueradeInternal, nodePort } = plan;
+    const { key, masqueradeInternal } = plan;
     this.#dirty.add(key);
-    if (nodePort !== undefined) this.#haveNodePortsChanged = true;
     const count = this.#masquerade.get(masqueradeInternal) ?? 0;
     this.#masquerade.set(masqueradeInternal, count + change);
     const service = serviceKey(plan.name);

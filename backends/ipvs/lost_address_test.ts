@@ -6,7 +6,6 @@ import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
 import { IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { IpvsBackendOptions } from "./backend_options.ts";
-import { parseServerRecord } from "./server_record.ts";
 
 const WEB = { name: "web", clusterIp: "172.30.0.1" };
 const [KEPT, LOST] = ["192.0.2.1", "192.0.2.2"].map((each) => parseIpAddress(each));
@@ -44,8 +43,7 @@ Deno.test("IpvsBackend removes node ports of an address that was lost while no p
   await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
   assertEquals(serversOn(runs, "192.0.2.2"), ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]);
   assertEquals(serversOn(runs, "192.0.2.1"), ["-t 192.0.2.1:30080"]);
-  const { nodePorts } = parseServerRecord(runs.machine.recordFile.text ?? "");
-  assertEquals([[...nodePorts.addresses], [...nodePorts.ports]], [[KEPT], ["tcp 30080"]]);
+  assertEquals([...runs.machine.kernel.sets.get("KUBE-NODE-PORT-IPS")!], ["192.0.2.1"]);
 });
 
 Deno.test("IpvsBackend removes node ports of a lost address although the first write fails", async () => {
@@ -55,7 +53,7 @@ Deno.test("IpvsBackend removes node ports of a lost address although the first w
     await assertRejects(() => stage.sync(nodePortPlan(KEPT)));
     await stage.pass(5_000);
     runs.machine.refuses = () => undefined;
-  }, { isKilled: true });
+  });
   await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
   assertEquals(serversOn(runs, "192.0.2.2"), []);
 });
@@ -67,13 +65,11 @@ const DOUBTS: readonly (readonly [
   Partial<IpvsBackendOptions>?,
 ])[] = [
   ["the address is excluded", () => {}, { excludeCidrs: [parseCidr("192.0.2.2/32")] }],
-  ["there is no record", ({ machine }) => machine.recordFile.text = undefined],
-  ["the record cannot be read", ({ machine }) => machine.recordFile.text = "{"],
+  ["no set of the kernel has the address", ({ machine: { kernel } }) => {
+    kernel.sets.get("KUBE-NODE-PORT-IPS")?.clear();
+  }],
   ["no set of the kernel has the port", ({ machine: { kernel } }) => {
     kernel.sets.get("KUBE-NODE-PORT-TCP")?.clear();
-  }],
-  ["the record has other ports", ({ machine: { recordFile } }) => {
-    recordFile.text = recordFile.text?.replace("tcp 30080", "tcp 30081");
   }],
 ];
 
@@ -99,29 +95,14 @@ Deno.test("IpvsBackend removes a node port on a lost address that was added afte
     await stage.pass(5_000);
     await stage.sync({ ...plan, services: new Map([...plan.services, [more.key, more]]) });
     await stage.pass(5_000);
-  }, { isKilled: true });
+  });
   assertEquals(serversOn(runs, "192.0.2.2").length, 2);
   runs.machine.interfaceAddresses = [{ interfaceName: "eth0", address: KEPT! }];
   await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
   assertEquals(serversOn(runs, "192.0.2.2"), []);
 });
 
-Deno.test("IpvsBackend writes no record for changes of endpoints", async () => {
-  const runs = await runsWithLostAddress();
-  const { recordFile } = runs.machine;
-  await runs.run(async (stage) => {
-    await stage.sync(nodePortPlan(KEPT));
-    await stage.pass(5_000);
-    const before = recordFile.saves;
-    const [plan] = nodePortPlan(KEPT).services.values();
-    const changed = { ...plan!, affinityTimeoutSeconds: 60 };
-    await stage.sync({ ...nodePortPlan(KEPT), services: new Map([[changed.key, changed]]) });
-    await stage.pass(5_000);
-    assertEquals(recordFile.saves, before);
-  });
-});
-
-Deno.test("IpvsBackend.cleanup() removes a lost address's node ports, and the record", async () => {
+Deno.test("IpvsBackend.cleanup() removes a lost address's node ports", async () => {
   const runs = await runsWithLostAddress();
   const stage = new IpvsStage(runs.machine);
   const preview = await stage.backend.previewCleanup!();
@@ -129,10 +110,9 @@ Deno.test("IpvsBackend.cleanup() removes a lost address's node ports, and the re
     preview.removed.includes("virtual server 192.0.2.2:30080/TCP"),
     preview.removed.join("\n"),
   );
-  assert(runs.machine.recordFile.text !== undefined, "a preview changes nothing");
+  assertEquals(serversOn(runs, "192.0.2.2").length, 1, "a preview changes nothing");
   assertEquals((await stage.backend.cleanup()).failed, []);
   assertEquals(runs.machine.kernel.table.getServers(), []);
-  assertEquals(runs.machine.recordFile.text, undefined);
 });
 
 Deno.test("IpvsBackend.compare() recognizes the node port of a lost address, and repair() removes it", async () => {

@@ -9,6 +9,7 @@
  * @module
  */
 import type { KernelObject, ObjectName } from "../../lib/engine/reconciler.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
@@ -16,7 +17,6 @@ import { normalOptions } from "../netfilter/ipset/ipset_text.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
 import { type RenderInputs, renderService } from "./render_service.ts";
-import type { ServiceFrontend } from "./service_frontend.ts";
 import { type RealServerKey, type ServerKey, setupText } from "./virtual_server.ts";
 
 /** The text of a real server that gets connections. */
@@ -35,6 +35,7 @@ const SHARED_SETS: ReadonlySet<SetId> = new Set(
     "HEALTH-CHECK-NODE-PORT",
     "LOAD-BALANCER-SOURCE-CIDR",
     "IPVS-IPS",
+    "NODE-PORT-IPS",
   ] as const,
 );
 
@@ -55,36 +56,26 @@ export function* fixedObjects(context: BaseRuleContext): Generator<KernelObject>
 
 /** The objects of a ServicePort. */
 export function* serviceObjects(plan: ServicePlan, inputs: RenderInputs): Generator<KernelObject> {
+  const { family } = inputs.options;
   const { frontends, entries } = renderService(plan, inputs);
-  for (const frontend of frontends) yield* frontendObjects(frontend, inputs.options);
-  for (const [id, entry] of entries) yield entryObject(id, entry, inputs.options);
+  for (const { bound, endpoints, entries, rule, server } of frontends) {
+    for (const [id, entry] of entries) yield entryObject(id, entry, family);
+    if (bound !== undefined) {
+      yield entryObject("IPVS-IPS", bound, family);
+      yield { kind: "address", name: bound, text: "", isShared: true };
+    }
+    if (rule !== undefined) yield { kind: "rule", name: rule, text: "" };
+    yield { kind: "server", name: server.key, text: setupText(server) };
+    for (const { key } of endpoints) {
+      yield { kind: "real", name: realName(server.key, key), text: WEIGHT_1 };
+    }
+  }
+  for (const [id, entry] of entries) yield entryObject(id, entry, family);
 }
 
-/** The objects of a frontend. */
-export function* frontendObjects(
-  { bound, endpoints, entries, rule, server }: ServiceFrontend,
-  options: RenderInputs["options"],
-): Generator<KernelObject> {
-  for (const [id, entry] of entries) yield entryObject(id, entry, options);
-  if (bound !== undefined) {
-    yield entryObject("IPVS-IPS", bound, options);
-    yield { kind: "address", name: bound, text: "", isShared: true };
-  }
-  if (rule !== undefined) yield { kind: "rule", name: rule, text: "" };
-  yield { kind: "server", name: server.key, text: setupText(server) };
-  for (const { key } of endpoints) {
-    yield { kind: "real", name: realName(server.key, key), text: WEIGHT_1 };
-  }
-}
-
-/** An entry of a set. */
-export function entryObject(
-  id: SetId,
-  entry: string,
-  { family }: Pick<RenderInputs["options"], "family">,
-): KernelObject {
-  const object = { kind: setName(id, family), name: entry, text: "" };
-  return SHARED_SETS.has(id) ? { ...object, isShared: true } : object;
+function entryObject(id: SetId, name: string, family: IpFamily): KernelObject {
+  const kind = setName(id, family);
+  return SHARED_SETS.has(id) ? { kind, name, text: "", isShared: true } : { kind, name, text: "" };
 }
 
 /** The name of a real server as an object. */

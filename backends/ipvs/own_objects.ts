@@ -1,5 +1,5 @@
 import type { Cidr } from "../../lib/net/cidr.ts";
-import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
@@ -27,7 +27,6 @@ import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { isOwnServer } from "./own_server.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
-import type { NodePortServers } from "./server_record.ts";
 
 interface RemovalEdges {
   readonly clock: Clock;
@@ -38,8 +37,6 @@ interface RemovalEdges {
 interface OwnObjectsRemoval {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
-  /** Node ports and addresses that an earlier run served. */
-  readonly earlierNodePorts: NodePortServers;
   /** Only reports what would be removed. */
   readonly dryRun: boolean;
 }
@@ -153,7 +150,7 @@ async function ownSets(
 /** `undefined` = their owner is unknown. */
 async function serverDeletion(
   { clock, commands, network }: RemovalEdges,
-  { run, removal: { family, excludeCidrs, earlierNodePorts } }: {
+  { run, removal: { family, excludeCidrs } }: {
     readonly run: RemovalRun;
     readonly removal: OwnObjectsRemoval;
   },
@@ -161,7 +158,9 @@ async function serverDeletion(
   const table = await readProcFile(commands, IP_VS_FILE, run.signal);
   if (table.state === "refused") run.unseen("virtual servers", table.reason);
   if (table.state !== "seen") return [];
-  const saved = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
+  const addressSet = setName("NODE-PORT-IPS", family);
+  const isWanted = (name: string) => isKubeProxySet(name) || name === addressSet;
+  const saved = await readSets({ clock, commands }, { isWanted, ...run.signal });
   if (saved.state !== "seen") {
     // Without the sets the owner of the virtual servers would be unknown.
     run.unseen("entries of ipsets", saved.reason);
@@ -173,7 +172,11 @@ async function serverDeletion(
     all.filter(({ interfaceName }) => interfaceName === IPVS_DEVICE).map(({ address }) => address),
   );
   const nodeAddresses = new Set(all.map(({ address }) => address));
-  const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs, earlierNodePorts };
+  const nodePortAddresses = saved.value.get(addressSet)?.entries ?? new Set();
+  const ownership = {
+    ...{ noted, deviceAddresses, nodeAddresses, excludeCidrs },
+    nodePortAddresses: nodePortAddresses as ReadonlySet<IpAddress>,
+  };
   const servers = await inSteps({ clock }, readVirtualServers(table.value));
   return servers.filter((server) =>
     ipFamilyOf(server.address) === family && isOwnServer(server, ownership)

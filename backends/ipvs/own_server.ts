@@ -4,27 +4,25 @@ import {
   type ServerOwnership,
   type VirtualServer,
 } from "../netfilter/foreign/virtual_servers.ts";
-import type { NodePortServers } from "./server_record.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 
 /** The facts that identify virtual servers of this mode. */
 export interface OwnServerOwnership extends ServerOwnership {
-  /** Node ports and addresses that an earlier run served. */
-  readonly earlierNodePorts: NodePortServers;
+  /** Addresses of node ports by the set of this mode. */
+  readonly nodePortAddresses: ReadonlySet<IpAddress>;
 }
 
 /**
  * Whether this mode, or a kube-proxy before it, created a virtual server. A server of a node port
- * is identified by an address of the node, or by the record if the node has lost the address. A
- * record alone is not enough, as it may be outdated: the sets must contain the port as well.
+ * is identified by an address of the node, or by the set of addresses if the node has lost it.
  */
 export function isOwnServer(
   server: VirtualServer,
   ownership: OwnServerOwnership,
 ): boolean {
   if (isKubeProxyServer(server, ownership)) return true;
-  const { excludeCidrs, noted, earlierNodePorts: { addresses, ports } } = ownership;
+  const { excludeCidrs, noted, nodePortAddresses } = ownership;
   const { protocol, address, port } = server;
-  const name = `${protocol} ${port}`;
-  return addresses.has(address) && ports.has(name) && noted.nodePorts.has(name) &&
+  return nodePortAddresses.has(address) && noted.nodePorts.has(`${protocol} ${port}`) &&
     !excludeCidrs.some((cidr) => cidrContains(cidr, address));
 }

@@ -10,27 +10,19 @@ for (const [lost, other] of [["192.0.2.2", "192.0.2.3"], ["fd00:1::2", "fd00:1::
     deviceAddresses: new Set(),
     nodeAddresses: new Set(),
     excludeCidrs: [],
-    earlierNodePorts: { addresses: new Set([address]), ports: new Set(["tcp 30080"]) },
+    nodePortAddresses: new Set([address]),
   };
   const server = { protocol: "tcp", address, port: 30_080 } as const;
 
-  Deno.test(`isOwnServer() knows a node port on ${lost}, lost, by record and set together`, () => {
-    const { earlierNodePorts, noted } = all;
+  Deno.test(`isOwnServer() knows a node port on ${lost}, lost, by two sets together`, () => {
+    const { noted } = all;
     const cases = [
       [server, all, true],
       [{ ...server, protocol: "udp" }, all, false],
       [{ ...server, port: 443 }, all, false],
       [{ ...server, address: parseIpAddress(other) }, all, false],
       [server, { ...all, noted: { ...noted, nodePorts: new Set<string>() } }, false],
-      [
-        server,
-        { ...all, earlierNodePorts: { ...earlierNodePorts, ports: new Set<string>() } },
-        false,
-      ],
-      [server, {
-        ...all,
-        earlierNodePorts: { ...earlierNodePorts, addresses: new Set<IpAddress>() },
-      }, false],
+      [server, { ...all, nodePortAddresses: new Set<IpAddress>() }, false],
       [server, { ...all, excludeCidrs: [parseCidr(`${lost}/8`)] }, false],
     ] as const;
     assertEquals(

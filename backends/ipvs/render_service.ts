@@ -51,6 +51,7 @@ class ServiceDraft {
   readonly #plan: ServicePlan;
   readonly #context: RenderInputs;
   readonly #frontends: ServiceFrontend[] = [];
+  readonly #nodePortIps: SetEntry[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP serves clients from inside the cluster as required. */
   #isInternalForAll: boolean | undefined;
@@ -66,7 +67,7 @@ class ServiceDraft {
     for (const frontend of frontendsOf(this.#plan)) this.#addFrontend(frontend);
     return {
       frontends: this.#frontends,
-      entries: [...this.#hairpin(), ...this.#healthCheck()],
+      entries: [...this.#hairpin(), ...this.#healthCheck(), ...this.#nodePortIps],
       quarantined: this.#scheduling.problems.map((reason) => ({ key, reason })),
     };
   }
@@ -151,6 +152,7 @@ class ServiceDraft {
     const { nodePortAddresses } = this.#context.shared;
     for (const address of nodePortAddressesOf(this.#plan, nodePortAddresses)) {
       if (!mayHaveNodePorts(address)) continue;
+      this.#nodePortIps.push(["NODE-PORT-IPS", address]);
       const entry = this.#entryOf(address, nodePort);
       const inSet = protocol === "SCTP" ? entry : String(nodePort);
       const suffix = protocol === "SCTP" ? "SCTP-HASH" as const : protocol;

@@ -1,5 +1,3 @@
-import type { ObjectName } from "../../lib/engine/reconciler.ts";
-
 /**
  * Input for one process: `ipset restore` and `ip -batch -` stop at the first line that fails,
  * `iptables-restore --noflush` takes each table as a whole or not at all. `ipvsadm -R` continues after
@@ -8,8 +6,6 @@ import type { ObjectName } from "../../lib/engine/reconciler.ts";
 export interface IpvsStep {
   readonly tool: "ip" | "ipset" | "iptables" | "ipvsadm";
   readonly lines: readonly string[];
-  /** The object that each line changes, if it is a single one. */
-  readonly objects: readonly (ObjectName | undefined)[];
 }
 
 /** Counts, never estimates. */
@@ -17,7 +13,7 @@ export class WriteFigures {
   readonly #counts = new Map<string, number>();
 
   /** A step was carried out. */
-  add({ tool, lines }: Pick<IpvsStep, "lines" | "tool">): void {
+  add({ tool, lines }: IpvsStep): void {
     this.#count("processes", 1);
     this.#count(tool, lines.length);
   }

@@ -31,17 +31,21 @@ import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
-import { deletionLine, IpvsChanges, type UnwrittenServers } from "./changes.ts";
+import {
+  addedObjects,
+  deletionLine,
+  IpvsChanges,
+  type ServerChange,
+  type ServerChanges,
+} from "./changes.ts";
 import { DrainList, isDrained } from "./drain_list.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import { type IpvsRunner, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
 import type { IpvsLayout, WantedServer } from "./layout.ts";
-import { fixedObjects, readRealName, realName, serviceObjects } from "./objects.ts";
+import { fixedObjects, readRealName, realName, serviceObjects, WEIGHT_0 } from "./objects.ts";
 import { isOwnServer } from "./own_server.ts";
 import { mayBeSeconds, type SeenRealServer, type SeenServer } from "./proc_ip_vs.ts";
 import type { RenderInputs } from "./render_service.ts";
-import type { NodePortServers } from "./server_record.ts";
-import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { type IpvsStep, WriteFigures } from "./steps.ts";
 import { looksForeign, type TakenServers } from "./taken_servers.ts";
 import { addressOfServer, type ServerKey, setupText } from "./virtual_server.ts";
@@ -68,8 +72,6 @@ interface TargetDependencies {
   readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
   /** What the kernel refused. @default {nothing yet} */
   readonly refused?: RefusedItems;
-  /** Facts that the kernel does not keep. @default {none} */
-  readonly record?: ServerRecordWriter;
   /** Where servers of other programs are reported. @default {they are not} */
   readonly taken?: TakenServers;
 }
@@ -79,11 +81,6 @@ interface TargetOptions {
   readonly excludeCidrs: readonly Cidr[];
   /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
   readonly drainTimeoutMs: number;
-  /**
-   * Node ports and addresses that an earlier run served: the node may have lost an address since.
-   * @default {those of the record}
-   */
-  readonly earlierNodePorts?: NodePortServers;
   /** Whether another process serves: flags of schedulers, which the kernel does not list, are as wanted. */
   readonly isForeign?: boolean;
 }
@@ -108,7 +105,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   readonly #options: TargetOptions;
   readonly #refused: RefusedItems;
   #layout: IpvsLayout | undefined;
-  #unwritten: UnwrittenServers = new Map();
+  #unwritten: ServerChanges = new Map();
   /** Whether the state was read, and not written since. */
   #wasRead = false;
   #isTakeover = false;
@@ -116,13 +113,10 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   #failedRestores = 0;
 
   constructor(dependencies: TargetDependencies, options: TargetOptions) {
-    const { record, refused = new RefusedItems() } = dependencies;
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#refused = refused;
-    const { drainTimeoutMs: timeoutMs } = options;
-    this.drains = new DrainList({ timeoutMs, onChange: () => record?.touch() });
-    record?.follow(() => this.drains.entries);
+    this.#refused = dependencies.refused ?? new RefusedItems();
+    this.drains = new DrainList({ timeoutMs: options.drainTimeoutMs });
   }
 
   /** The wanted state; set before anything is asked. */
@@ -163,16 +157,9 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   }
 
   settle(): void {
-    const { layout } = this;
-    const { record } = this.#dependencies;
     this.#wasRead = false;
     this.#isTakeover = false;
-    if (record && layout.haveNodePortsChanged) {
-      const { nodePorts } = layout;
-      record.setNodePorts(() => nodePorts);
-    }
-    record?.settled();
-    layout.settle();
+    this.layout.settle();
   }
 
   arrange(key: Key, applied: Item | undefined): Item | undefined {
@@ -263,8 +250,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
 
   /** Removes drained real servers, according to those seen in the kernel, and returns their number. */
   async removeDrained(seen: readonly SeenServer[]): Promise<number> {
-    const { clock, record, runner } = this.#dependencies;
-    record?.checkClock();
+    const { clock, runner } = this.#dependencies;
     const due = this.drains.due(seen, clock.now());
     if (due.length === 0) return 0;
     const lines = due.map(({ server, real }) => deletionLine(server, real));
@@ -285,7 +271,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   async #write(changes: IpvsChanges): Promise<void> {
     const { clock, runner } = this.#dependencies;
     const isTakeover = this.#isTakeover;
-    const { steps, unwritten } = await inSteps(
+    const { steps, unwritten, written } = await inSteps(
       { clock },
       changes.steps({
         family: this.layout.options.family,
@@ -300,22 +286,25 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
       await runner.makeDevice();
     }
     for (const step of steps) {
-      if (step.tool === "ipvsadm") this.#prepareServers(step);
-      await this.#run(step, changes);
+      await this.#run(step, changes, written);
       this.figures.add(step);
     }
     this.#unwritten = unwritten;
-    for (const step of steps) this.#note(step, changes);
+    this.#note(changes, written);
   }
 
-  async #run(step: IpvsStep, changes: IpvsChanges): Promise<void> {
+  async #run(step: IpvsStep, changes: IpvsChanges, written: ServerChanges): Promise<void> {
+    if (step.tool === "ipvsadm") {
+      // Even a failed write may make a server, or give it other flags.
+      for (const [key, { self }] of written) if (self) this.servers.set(key, "");
+    }
     try {
       await this.#dependencies.runner.run(step);
     } catch (error) {
       if (step.tool === "iptables") this.#failedRestores++;
       if (!(error instanceof StepRefusal)) throw error;
       const owners = step.tool === "ipvsadm"
-        ? await this.#ownersOfServers(error, step, changes)
+        ? await this.#ownersOfServers(error, written)
         : await this.#ownersOfLine(error, step, changes);
       if (owners === undefined) return;
       const reasons = new Map([...owners].map((owner) => [owner, error.message]));
@@ -323,36 +312,21 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     }
   }
 
-  /** Even a failed write may make a server, or give it other flags. */
-  #prepareServers({ objects }: IpvsStep): void {
-    for (const object of objects) {
-      if (object?.kind === "server") this.servers.set(object.name as ServerKey, "");
+  /** All of it was written. */
+  #note(changes: IpvsChanges, written: ServerChanges): void {
+    const now = this.#dependencies.clock.now();
+    for (const [name, { after }] of changes.of("address")) {
+      if (after === undefined) this.addresses.delete(name as IpAddress);
+      else this.addresses.add(name as IpAddress);
     }
-  }
-
-  #note({ tool, objects }: IpvsStep, changes: IpvsChanges): void {
-    const { clock, record } = this.#dependencies;
-    if (tool !== "ip" && tool !== "ipvsadm") return;
-    for (const object of objects) {
-      if (object === undefined) continue;
-      const { kind, name } = object;
-      const { after } = changes.get(object) ?? {};
-      if (kind === "address") {
-        if (after === undefined) this.addresses.delete(name as IpAddress);
-        else this.addresses.add(name as IpAddress);
-      } else if (kind === "server") {
-        const key = name as ServerKey;
-        if (after === undefined) {
-          this.servers.delete(key);
-          this.drains.remove(key);
-        } else if (after.includes(" -b ")) this.servers.set(key, after);
-      } else if (kind === "real") {
-        const [server, real] = readRealName(name);
-        if (after !== undefined || !isDrained(server)) this.drains.remove(server, real);
-        else {
-          const sinceMs = record?.beganAt(server, real) ?? clock.now();
-          this.drains.add(server, { real, sinceMs });
-        }
+    for (const [key, { self, reals }] of written) {
+      if (self && self.after === undefined) {
+        this.servers.delete(key);
+        this.drains.remove(key);
+      } else if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
+      for (const [real, { after }] of reals) {
+        if (after !== undefined || !isDrained(key)) this.drains.remove(key, real);
+        else this.drains.add(key, { real, sinceMs: now });
       }
     }
   }
@@ -365,79 +339,39 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
    */
   async #ownersOfServers(
     { complaints }: StepRefusal,
-    { objects, lines }: IpvsStep,
-    changes: IpvsChanges,
+    written: ServerChanges,
   ): Promise<Iterable<ServicePortKey> | undefined> {
-    const { runner } = this.#dependencies;
-    const expected = new Set(
-      objects.flatMap((each) =>
-        each && changes.get(each)?.after !== undefined ? serverOf(each) : []
-      ),
-    );
-    const seen = new Map(
-      (await runner.servers(expected)).map((server) => [server.key, server]),
-    );
-    this.#noteTaken(lines, objects, seen);
-    const different = new Set<ServerKey>();
-    for (const object of objects) {
-      if (object === undefined) continue;
-      const key = serverOf(object);
-      if (!this.#isAsWritten(object, changes.get(object)?.after, seen.get(key))) different.add(key);
+    const { runner, taken } = this.#dependencies;
+    const made = [...written].flatMap(([key, { self }]) => self && !self.after ? [] : key);
+    const seen = new Map((await runner.servers(made)).map((server) => [server.key, server]));
+    const different: ServerKey[] = [];
+    for (const [key, change] of written) {
+      const [found, wanted] = [seen.get(key), this.layout.server(key)];
+      const isNew = change.self !== undefined && change.self.before === undefined;
+      // The next write reads and changes a server that already existed.
+      if (isNew && found && wanted && looksForeign(found, wanted)) taken?.note(key, wanted);
+      if (!isAsWritten(change, found, wanted)) different.push(key);
     }
-    if (different.size === 0) return undefined;
-    const owners = [...different].flatMap((key) => this.layout.server(key)?.owner ?? []);
+    if (different.length === 0) return undefined;
+    const owners = different.flatMap((key) => this.layout.server(key)?.owner ?? []);
     return new Set(owners.slice(0, Math.max(1, complaints)));
-  }
-
-  /** Unreadable parts count as written. */
-  #isAsWritten(
-    { kind, name }: ObjectName,
-    after: string | undefined,
-    seen: SeenServer | undefined,
-  ): boolean {
-    if (kind === "server") {
-      if (after === undefined || seen === undefined) return after === undefined && !seen;
-      const { server } = this.layout.server(seen.key) ?? {};
-      return server?.scheduler === seen.scheduler &&
-        mayBeSeconds(seen.persistenceTicks, server.persistenceSeconds);
-    }
-    const [, key] = readRealName(name);
-    const real = seen?.reals.find((each) => each.key === key);
-    if (after === undefined) return real === undefined || real.weight === 0;
-    return real !== undefined && weightOf(real) === after;
-  }
-
-  /** Notes servers that already existed; the next write reads and changes them. */
-  #noteTaken(
-    lines: readonly string[],
-    objects: IpvsStep["objects"],
-    seen: ReadonlyMap<ServerKey, SeenServer>,
-  ): void {
-    for (const [index, object] of objects.entries()) {
-      if (object?.kind !== "server" || !lines[index]?.startsWith("-A ")) continue;
-      const found = seen.get(object.name as ServerKey);
-      const wanted = this.layout.server(object.name as ServerKey);
-      if (found && wanted && looksForeign(found, wanted)) {
-        this.#dependencies.taken?.note(found.key, wanted);
-      }
-    }
   }
 
   async #ownersOfLine(
     { line = 0 }: StepRefusal,
-    { lines, objects }: IpvsStep,
+    step: IpvsStep,
     changes: IpvsChanges,
   ): Promise<Iterable<ServicePortKey>> {
+    const { lines } = step;
     // iptables-legacy names no line that the kernel refuses, so rules added to accepted ones are
     // blamed. None if the chain was written as a whole.
     const isUnclear = lines[line - 1] === "COMMIT" &&
       changes.get({ kind: "chain", name: `nat ${FROM_CLUSTER}` }) === undefined;
-    const blamed = isUnclear
-      ? objects.slice(lines.lastIndexOf("*nat", line - 1), line)
-      : objects.slice(line - 1, line);
-    const wanted = blamed.filter((each) => each !== undefined)
-      .filter((each) => changes.get(each)?.after !== undefined);
-    return new Set([...(await this.ownersOf(wanted)).values()].flat());
+    const start = isUnclear ? lines.lastIndexOf("*nat", line - 1) : line - 1;
+    const blamed = lines.slice(Math.max(0, start), line).flatMap((each) =>
+      addedObjects(step, each, this.layout.options.family)
+    );
+    return new Set([...(await this.ownersOf(blamed)).values()].flat());
   }
 
   #ownAddresses({ device = new Set() }: KernelReading): readonly IpAddress[] {
@@ -518,7 +452,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   async #readServers(
     reading: KernelReading,
   ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
-    const { clock, record, taken } = this.#dependencies;
+    const { clock, taken } = this.#dependencies;
     const slice = new TimeSlice(urgent(clock));
     const known = new Map(this.servers);
     const [servers, reals] = [new Map<string, string>(), new Map<string, string>()];
@@ -543,10 +477,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
         const text = weightOf(real);
         reals.set(realName(key, real.key), text);
         if (real.weight !== 0 || !isDrained(key)) this.drains.remove(key, real.key);
-        else {
-          const sinceMs = record?.beganAt(key, real.key) ?? clock.now();
-          this.drains.add(key, { real: real.key, sinceMs });
-        }
+        else this.drains.add(key, { real: real.key, sinceMs: clock.now() });
       }
     }
     return [["server", servers], ["real", reals]];
@@ -555,7 +486,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   /** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
   #isOurs(
     { key }: SeenServer,
-    { noted, device = new Set() }: KernelReading,
+    { noted, device = new Set(), sets }: KernelReading,
     excludeCidrs: readonly Cidr[],
   ): boolean {
     const { family, nodeAddresses } = this.layout.options;
@@ -564,11 +495,10 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     if (ipFamilyOf(address) !== family || tryParsePort(port) === undefined) return false;
     if (excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
     const name = protocol === "TCP" ? "tcp" : protocol === "UDP" ? "udp" : "sctp";
-    const { record } = this.#dependencies;
-    const { earlierNodePorts = record?.earlierNodePorts } = this.#options;
+    const nodePortAddresses = sets.get(setName("NODE-PORT-IPS", family))?.entries ?? new Set();
     return isOwnServer({ protocol: name, address, port }, {
       ...{ noted, deviceAddresses: device, nodeAddresses, excludeCidrs },
-      earlierNodePorts: earlierNodePorts ?? { addresses: new Set(), ports: new Set() },
+      nodePortAddresses: nodePortAddresses as ReadonlySet<IpAddress>,
     });
   }
 
@@ -597,8 +527,22 @@ function weightOf({ forwarding, weight }: SeenRealServer): string {
   return forwarding === "masquerade" ? `weight ${weight}` : "another forwarding";
 }
 
-function serverOf({ kind, name }: ObjectName): ServerKey {
-  return kind === "real" ? readRealName(name)[0] : name as ServerKey;
+/** Whether a server is as it was written, as far as it can be read. */
+function isAsWritten(
+  { self, reals }: ServerChange,
+  found: SeenServer | undefined,
+  wanted: WantedServer | undefined,
+): boolean {
+  if (self && self.after === undefined) return found === undefined;
+  if (found === undefined) return false;
+  const { scheduler, persistenceSeconds } = wanted?.server ?? {};
+  if (self && scheduler !== found.scheduler) return false;
+  if (self && !mayBeSeconds(found.persistenceTicks, persistenceSeconds)) return false;
+  const texts = new Map(found.reals.map((real) => [real.key, weightOf(real)]));
+  return [...reals].every(([real, { after }]) => {
+    const text = texts.get(real);
+    return after === undefined ? text === undefined || text === WEIGHT_0 : text === after;
+  });
 }
 
 function idOf({ kind, name }: ObjectName): string {

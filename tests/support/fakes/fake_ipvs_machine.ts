@@ -9,14 +9,11 @@ import { SET_IDS, setName, setOptions } from "../../../backends/ipvs/ipset_table
 import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeIptablesMachine } from "./fake_iptables_machine.ts";
 import { FakeIpvsKernel } from "./fake_ipvs_kernel.ts";
-import { MemoryRecordFile } from "./memory_record_file.ts";
 
 /** The machine. */
 export class FakeIpvsMachine {
   readonly kernel = new FakeIpvsKernel();
   readonly iptables = new FakeIptablesMachine();
-  /** In the state directory. */
-  readonly recordFile = new MemoryRecordFile();
   /** Of its own interfaces. */
   interfaceAddresses: readonly InterfaceAddress[] = [];
   /** So many readings to come leave out the first virtual server. */

@@ -28,7 +28,6 @@ import { eventually } from "../eventually.ts";
 import { ipvsState, virtualServers } from "./ipvs_state.ts";
 import { IPVS_SETTINGS } from "./ipvs_settings.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
-import { MemoryRecordFile } from "../fakes/memory_record_file.ts";
 import { testPlanChanges } from "../builders/service_plans.ts";
 
 /** The objects that both backends serve. */
@@ -123,7 +122,6 @@ export class IpvsKernelStage implements AsyncDisposable {
         commands: runner,
         logger: new MemoryLogger(),
         network: new NodeNetwork(),
-        recordFile: new MemoryRecordFile(),
         random: Math.random,
         onDrift: (figures) => void this.drift.push(figures),
       }, { ...IPVS_SETTINGS, family })

@@ -40,7 +40,6 @@ export class IpvsStage implements AsyncDisposable {
       network: Object.assign(new FakeNetwork(), {
         interfaceAddresses: () => machine.interfaceAddresses,
       }),
-      recordFile: machine.recordFile,
       random: () => 0,
       onDrift: (figures) => void this.drift.push(figures),
     }, { ...IPVS_SETTINGS, family: "IPv4", ...options });

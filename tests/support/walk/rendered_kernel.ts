@@ -18,7 +18,7 @@ const BUILT_IN = ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"];
 
 /** Reads the steps of a first sync. Throws an Error that quotes a line which it cannot read. */
 export function readRenderedKernel(
-  steps: Iterable<Pick<IpvsStep, "lines" | "tool">>,
+  steps: Iterable<IpvsStep>,
 ): RenderedKernel {
   const draft = new Draft();
   for (const step of steps) {
