@@ -19,7 +19,8 @@ export interface Layer2Scene extends AsyncDisposable {
 
 /** Puts the nodes on the bridge of the router. */
 async function connect(router: Namespace, nodes: readonly Namespace[]): Promise<void> {
-  await router.ip("link add br0 type bridge");
+  // A bridge that takes the address of a new port forgets its neighbours.
+  await router.ip("link add br0 address 02:00:00:00:00:01 type bridge");
   await router.ipBatch([
     "addr add 192.168.9.1/24 dev br0",
     "addr add fd09::1/64 dev br0",
