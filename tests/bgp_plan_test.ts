@@ -4,7 +4,7 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { birdConfig } from "../backends/bird/bird_config.ts";
+import { birdConfig } from "../backends/announce/bird/bird_config.ts";
 import { defaultConfiguration } from "../lib/config/configuration.ts";
 import { routingSettingsOf } from "../lib/config/parse_routing.ts";
 import { parseCidr } from "../lib/net/cidr.ts";

@@ -23,7 +23,7 @@ const BELOW_APP = ["lib/kube", "lib/config", "lib/health", "lib/metrics", ...BEL
 /** The kernel's tools, which the data planes share; each uses the other. */
 const TOOLKITS = ["backends/iproute", "backends/netfilter"];
 const PLANES = [
-  ...["bird", "iptables", "ipvs", "layer2", "nftables", "pod_network", "policy", "userspace"],
+  ...["announce", "iptables", "ipvs", "nftables", "policy", "userspace"],
 ].map((plane) => `backends/${plane}`);
 
 /** The layers that a file of a layer may import, besides its own folder. */
@@ -337,7 +337,11 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
     'import { b } from "../nftables/b.ts";',
     "must not know backends/nftables",
   ],
-  ["backends/iproute/a.ts", 'import { b } from "../bird/b.ts";', "must not know backends/bird"],
+  [
+    "backends/iproute/a.ts",
+    'import { b } from "../announce/b.ts";',
+    "must not know backends/announce",
+  ],
   ["backends/ipvs/a.ts", 'import { b } from "../../lib/kube/b.ts";', "must not know lib/kube"],
   [
     "lib/controller/a.ts",

@@ -1,8 +1,8 @@
 /** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
 import { assert, assertEquals } from "@std/assert";
-import { birdConfig } from "../../backends/bird/bird_config.ts";
-import { DEFAULT_BIRD_PATHS } from "../../backends/bird/target.ts";
-import { passwordOf } from "../../backends/bird/bird_text.ts";
+import { birdConfig } from "../../backends/announce/bird/bird_config.ts";
+import { DEFAULT_BIRD_PATHS } from "../../backends/announce/bird/target.ts";
+import { passwordOf } from "../../backends/announce/bird/bird_text.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
 import { isMissing, program } from "../support/requirement.ts";

@@ -1,6 +1,6 @@
 /** Tests routes between pods by the whole program, with real packets. Tunnels are tested in UML. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { PodNetworkDataPlane } from "../../backends/pod_network/data_plane.ts";
+import { PodNetworkDataPlane } from "../../backends/announce/pod_network/data_plane.ts";
 import type { RoutedNode } from "../../lib/api/kinds/routed_node.ts";
 import {
   CommandError,

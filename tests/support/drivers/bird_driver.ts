@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { BirdDataPlane } from "../../../backends/bird/data_plane.ts";
+import { BirdDataPlane } from "../../../backends/announce/bird/data_plane.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";

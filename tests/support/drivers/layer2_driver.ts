@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { Layer2DataPlane } from "../../../backends/layer2/data_plane.ts";
+import { Layer2DataPlane } from "../../../backends/announce/layer2/data_plane.ts";
 import { IP_FAMILIES, type IpAddress } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";

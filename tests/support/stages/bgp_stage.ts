@@ -3,9 +3,12 @@
  *
  * @module
  */
-import { BirdDataPlane, type DescribedSession } from "../../../backends/bird/data_plane.ts";
+import {
+  BirdDataPlane,
+  type DescribedSession,
+} from "../../../backends/announce/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";
-import type { BirdPaths } from "../../../backends/bird/target.ts";
+import type { BirdPaths } from "../../../backends/announce/bird/target.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import { BGP_PORT, type BgpPeer, type BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { type IpAddress, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import { BGP_PORT, type BgpPeer, type BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import { exportFilterOf, importFilterOf } from "./bird_filters.ts";
 import { FAMILY_DIGIT, passwordOf, protocolOf } from "./bird_text.ts";
 

@@ -12,15 +12,15 @@ import type {
   DataPlaneEdges,
   Quarantined,
   SyncReport,
-} from "../../lib/controller/data_plane.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import type { Timer } from "../../lib/os/clock.ts";
-import type { NodeLink } from "../../lib/routing/layer2_member.ts";
-import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
-import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
+} from "../../../lib/controller/data_plane.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import type { Timer } from "../../../lib/os/clock.ts";
+import type { NodeLink } from "../../../lib/routing/layer2_member.ts";
+import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
+import { addressLine, type DeviceAddress } from "../../iproute/ip_text.ts";
 import { Announcer, type HeldAddress } from "./announcer.ts";
 import { chooseDevice, isOwn, LIFETIME_SECONDS, nodeLinks } from "./choose_device.ts";
 

@@ -7,7 +7,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../../lib/controller/data_plane.ts";
 import type {
   Batch,
   Change,
@@ -15,21 +15,21 @@ import type {
   ObjectName,
   Objects,
   Target,
-} from "../../lib/engine/reconciler.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { rangeOf } from "../../lib/net/address_range.ts";
-import { type Cidr, cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { addressAt, IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
-import { TUNNEL_PREFIX } from "../../lib/routing/plan_pod_network.ts";
+} from "../../../lib/engine/reconciler.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { rangeOf } from "../../../lib/net/address_range.ts";
+import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { addressAt, IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
+import { TUNNEL_PREFIX } from "../../../lib/routing/plan_pod_network.ts";
 import {
   POD_ROUTE_METRIC,
   type PodNetworkPlan,
   type PodRoute,
   type PodTunnel,
-} from "../../lib/routing/pod_network_plan.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
+} from "../../../lib/routing/pod_network_plan.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
 import {
   addressLine,
   addTunnelLine,
@@ -39,7 +39,7 @@ import {
   type Route,
   routeLine,
   setLinkLine,
-} from "../iproute/ip_text.ts";
+} from "../../iproute/ip_text.ts";
 import { cniText, readCniFile, writeCniFile } from "./cni_file.ts";
 import { hasNft, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
 import { IptablesMasquerade } from "./masquerade_iptables.ts";

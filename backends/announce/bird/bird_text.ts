@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { BgpPeer } from "../../lib/routing/bgp_plan.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { BgpPeer } from "../../../lib/routing/bgp_plan.ts";
 
 /** The constant that identifies the configuration in force. A BIRD without it is a foreign one. */
 export const CONFIGURATION_ID = "kube_relay_configuration";

@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
+import type { DataPlaneEdges } from "../../../lib/controller/data_plane.ts";
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
 import { nodeLinks } from "./choose_device.ts";
-import { tryTool } from "../netfilter/probe/try_tool.ts";
+import { tryTool } from "../../netfilter/probe/try_tool.ts";
 
 /** An address and the device that answers for it. */
 export interface HeldAddress {

@@ -1,11 +1,11 @@
 import { assertEquals } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { systemClock } from "../../lib/os/clock.ts";
-import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { withFolder } from "../../tests/support/with_folder.ts";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { PodNetworkDataPlane } from "./data_plane.ts";
 
 const DEVICE = "kr-pod-abcdefgh";

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { writeFile } from "../../lib/os/write_file.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { readTextUpTo } from "../../../lib/os/read_text_up_to.ts";
+import { writeFile } from "../../../lib/os/write_file.ts";
 
 /** CNI ignores unknown fields; JSON has no comments. A file without the field is foreign. */
 const OWNER_FIELD = "kubeRelay";

@@ -1,13 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { AnnouncedPrefix, BgpPeer } from "../../lib/routing/bgp_plan.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { AnnouncedPrefix, BgpPeer } from "../../../lib/routing/bgp_plan.ts";
 import {
   announced,
   bgpPeer,
   bgpPlan,
   cidrs,
   NO_IMPORTS,
-} from "../../tests/support/builders/bgp_plans.ts";
+} from "../../../tests/support/builders/bgp_plans.ts";
 import { birdConfig, OWNER_LINE } from "./bird_config.ts";
 
 const OPTIONS = { secretsFile: "/run/secrets.conf" };

@@ -6,10 +6,10 @@
  *
  * @module
  */
-import { messageOf } from "../../lib/log/message_of.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { UnixConnection } from "../../lib/os/network.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { UnixConnection } from "../../../lib/os/network.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { CONFIGURATION_ID, SECRETS_ID } from "./bird_text.ts";
 
 /** A line of a reply. */

@@ -4,21 +4,25 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../lib/controller/data_plane.ts";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
-import type { LogFields, Logger } from "../../lib/log/logger.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { connectUnix } from "../../lib/os/network.ts";
-import { removeFile } from "../../lib/os/write_file.ts";
-import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
-import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
-import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
+import type {
+  CleanupReport,
+  DataPlaneEdges,
+  SyncReport,
+} from "../../../lib/controller/data_plane.ts";
+import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
+import type { LogFields, Logger } from "../../../lib/log/logger.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { connectUnix } from "../../../lib/os/network.ts";
+import { removeFile } from "../../../lib/os/write_file.ts";
+import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
+import { type DriftFound, type DriftSubject, DriftWatch } from "../../netfilter/drift_watch.ts";
+import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
+import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import { type BgpItem, birdConfig } from "./bird_config.ts";
 import { BirdControl, type BirdControlDependencies } from "./bird_control.ts";
 import { readOwnFile } from "./bird_files.ts";

@@ -5,15 +5,15 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
-import type { LogFields } from "../../lib/log/logger.ts";
-import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import { fileState } from "../../lib/os/file_state.ts";
-import { removeFile, writeFile } from "../../lib/os/write_file.ts";
-import { type BgpPlan, carriesFamily } from "../../lib/routing/bgp_plan.ts";
-import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
-import { inSteps } from "../netfilter/in_steps.ts";
+import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { LogFields } from "../../../lib/log/logger.ts";
+import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import { fileState } from "../../../lib/os/file_state.ts";
+import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
+import { type BgpPlan, carriesFamily } from "../../../lib/routing/bgp_plan.ts";
+import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
+import { inSteps } from "../../netfilter/in_steps.ts";
 import { type BgpItem, type BirdConfig, birdConfigSteps } from "./bird_config.ts";
 import { type BirdControl, BirdError, type ConfigurationInForce } from "./bird_control.ts";
 import { readOwnFile, readSecrets, type Secrets, writeOwnFile } from "./bird_files.ts";

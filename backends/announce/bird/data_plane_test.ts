@@ -1,11 +1,11 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { type Clock, systemClock } from "../../lib/os/clock.ts";
-import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import { announced, bgpPeer, bgpPlan } from "../../tests/support/builders/bgp_plans.ts";
-import { type BirdFailure, FakeBird } from "../../tests/support/fakes/fake_bird.ts";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
+import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import { announced, bgpPeer, bgpPlan } from "../../../tests/support/builders/bgp_plans.ts";
+import { type BirdFailure, FakeBird } from "../../../tests/support/fakes/fake_bird.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { namesIn, withFolder } from "../../../tests/support/with_folder.ts";
 import { DEFAULT_BIRD_PATHS } from "./target.ts";
 import { BirdDataPlane } from "./data_plane.ts";
 
@@ -197,7 +197,7 @@ Deno.test("sessions() is asked for once by all reports, which wait two seconds f
 Deno.test("the unit starts BIRD with the default paths", async () => {
   const { file, secretsFile, socket } = DEFAULT_BIRD_PATHS;
   const unit = await Deno.readTextFile(
-    new URL("../../deploy/kube-relay-bird.service", import.meta.url),
+    new URL("../../../deploy/kube-relay-bird.service", import.meta.url),
   );
   assert(unit.includes(`\nExecStart=/usr/sbin/bird -f -R -c ${file} -s ${socket}\n`), unit);
   assert(unit.includes(`until test -e ${file};`), unit);

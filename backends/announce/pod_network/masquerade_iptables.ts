@@ -4,13 +4,13 @@
  *
  * @module
  */
-import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { contentId } from "../../lib/policy/content_id.ts";
-import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
+import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { contentId } from "../../../lib/policy/content_id.ts";
+import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
+import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
+import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
 import { type Masquerade, type MasqueradeTool, MULTICAST } from "./masquerade.ts";
 
 /** The chain, in table `nat` of both families. */

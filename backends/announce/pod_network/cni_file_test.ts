@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { withFolder } from "../../tests/support/with_folder.ts";
-import { parseCidr } from "../../lib/net/cidr.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
+import { parseCidr } from "../../../lib/net/cidr.ts";
 import { cniText, writeCniFile } from "./cni_file.ts";
 
 const OPTIONS = {

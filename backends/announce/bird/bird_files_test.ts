@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { bgpPeer } from "../../tests/support/builders/bgp_plans.ts";
-import { withFolder } from "../../tests/support/with_folder.ts";
+import { bgpPeer } from "../../../tests/support/builders/bgp_plans.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { OWNER_LINE } from "./bird_config.ts";
 import { readOwnFile, readSecrets, writeOwnFile } from "./bird_files.ts";
 

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
-import type { BgpPeer, BgpSessionFigures } from "../../lib/routing/bgp_plan.ts";
+import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
+import type { BgpPeer, BgpSessionFigures } from "../../../lib/routing/bgp_plan.ts";
 import type { BirdLine } from "./bird_control.ts";
 import { peerOf } from "./bird_text.ts";
 

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type Cidr, cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { BgpPeer, BgpPlan, ImportedPrefix } from "../../lib/routing/bgp_plan.ts";
+import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import type { BgpPeer, BgpPlan, ImportedPrefix } from "../../../lib/routing/bgp_plan.ts";
 import { announcesTo, FAMILY_DIGIT, LEARNED_FROM_MESH, symbolOf } from "./bird_text.ts";
 
 /** The filters that some peers need, each once. */

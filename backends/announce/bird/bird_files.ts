@@ -4,10 +4,10 @@
  *
  * @module
  */
-import type { BgpPeer } from "../../lib/routing/bgp_plan.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { removeFile, writeFile } from "../../lib/os/write_file.ts";
+import type { BgpPeer } from "../../../lib/routing/bgp_plan.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { readTextUpTo } from "../../../lib/os/read_text_up_to.ts";
+import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
 import { OWNER_LINE } from "./bird_config.ts";
 import { passwordOf, quoted, SECRETS_ID } from "./bird_text.ts";
 

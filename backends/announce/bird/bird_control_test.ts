@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import type { Clock } from "../../lib/os/clock.ts";
-import { connectUnix, type UnixConnection } from "../../lib/os/network.ts";
-import { withFolder } from "../../tests/support/with_folder.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import { connectUnix, type UnixConnection } from "../../../lib/os/network.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { BirdControl, BirdError, type BirdErrorKind } from "./bird_control.ts";
 
 /** A clock whose timers a test fires. */

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { bgpPeer } from "../../tests/support/builders/bgp_plans.ts";
+import { bgpPeer } from "../../../tests/support/builders/bgp_plans.ts";
 import type { BirdLine } from "./bird_control.ts";
 import { describeSession, parsePrefixes, parseSessions } from "./bird_status.ts";
 

@@ -1,9 +1,9 @@
-import { cidrContains, hostCidr, parseCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import { linkText, type NodeLink } from "../../lib/routing/layer2_member.ts";
-import type { Layer2Address } from "../../lib/routing/layer2_plan.ts";
-import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import type { DeviceAddress } from "../iproute/ip_text.ts";
+import { cidrContains, hostCidr, parseCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import { linkText, type NodeLink } from "../../../lib/routing/layer2_member.ts";
+import type { Layer2Address } from "../../../lib/routing/layer2_plan.ts";
+import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
+import type { DeviceAddress } from "../../iproute/ip_text.ts";
 
 /**
  * The kernel removes an address of kube-relay after this time unless it is renewed: a process that

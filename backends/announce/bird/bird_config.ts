@@ -8,12 +8,12 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
-import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import { contentId } from "../../lib/policy/content_id.ts";
-import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import { atOnce } from "../netfilter/in_steps.ts";
+import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import { contentId } from "../../../lib/policy/content_id.ts";
+import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import { atOnce } from "../../netfilter/in_steps.ts";
 import { peerLines } from "./bird_peer.ts";
 import { filterLines } from "./bird_filters.ts";
 import {

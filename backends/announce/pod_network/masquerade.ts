@@ -4,13 +4,13 @@
  *
  * @module
  */
-import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { CommandError, type CommandRunner } from "../../lib/os/command_runner.ts";
-import { contentId } from "../../lib/policy/content_id.ts";
-import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
-import { deletionText, nftFamily } from "../netfilter/nft/nft_objects.ts";
-import { reasonOfExit } from "../netfilter/probe/try_tool.ts";
+import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { contentId } from "../../../lib/policy/content_id.ts";
+import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
+import { deletionText, nftFamily } from "../../netfilter/nft/nft_objects.ts";
+import { reasonOfExit } from "../../netfilter/probe/try_tool.ts";
 
 /** The table. */
 export const MASQUERADE_TABLE = { family: "inet", name: "kube-relay-pods" } as const;

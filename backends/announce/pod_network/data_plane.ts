@@ -4,15 +4,19 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../lib/controller/data_plane.ts";
-import { Reconciler } from "../../lib/engine/reconciler.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
-import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
-import { watchLinks } from "../iproute/link_watch.ts";
-import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import type {
+  CleanupReport,
+  DataPlaneEdges,
+  SyncReport,
+} from "../../../lib/controller/data_plane.ts";
+import { Reconciler } from "../../../lib/engine/reconciler.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
+import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
+import { watchLinks } from "../../iproute/link_watch.ts";
+import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { readCniFile } from "./cni_file.ts";
 import { IptablesMasquerade } from "./masquerade_iptables.ts";
 import { hasNft, MASQUERADE_TABLE, masqueradeText, NftMasquerade } from "./masquerade.ts";
