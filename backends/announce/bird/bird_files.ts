@@ -7,41 +7,20 @@
 import type { BgpPeer } from "../../../lib/routing/bgp_plan.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { readTextUpTo } from "../../../lib/os/read_text_up_to.ts";
-import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
+import type { OwnFileKind } from "../own_file.ts";
 import { OWNER_LINE } from "./bird_config.ts";
 import { passwordOf, quoted, SECRETS_ID } from "./bird_text.ts";
 
-/** 100,000 announced prefixes take 10 MB. */
-const LONGEST_CONFIGURATION = 256 * 1024 * 1024;
 const LONGEST_PASSWORD_FILE = 4_096;
 /** The kernel's limit for a key of TCP-MD5. */
 const LONGEST_PASSWORD = 80;
 
-/**
- * Returns the text of a file, or `undefined` if there is none. Throws an Error if another program or
- * the administrator wrote it.
- */
-export async function readOwnFile(path: string): Promise<string | undefined> {
-  let text: string;
-  try {
-    text = await readTextUpTo(path, LONGEST_CONFIGURATION, { onlyFiles: true });
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw new Error(`Cannot read ${path}: ${messageOf(error)}`, { cause: error });
-  }
-  if (text.startsWith(`${OWNER_LINE}\n`)) return text;
-  throw new Error(
-    `Cannot use ${path} for BIRD: kube-relay did not write it. ` +
-      "Remove it, or choose another path.",
-  );
-}
-
-/** Replaces a text at once, mode 0600; `undefined` removes the file. */
-export async function writeOwnFile(path: string, text: string | undefined): Promise<void> {
-  if (text === undefined) return await removeFile(path);
-  await Deno.mkdir(path.slice(0, path.lastIndexOf("/")) || "/", { recursive: true, mode: 0o700 });
-  await writeFile(path, "private", text);
-}
+/** The files of a configuration. */
+export const BIRD_FILE: OwnFileKind = {
+  name: "BIRD configuration",
+  folderMode: 0o700,
+  isOwn: (text) => text.startsWith(`${OWNER_LINE}\n`),
+};
 
 /** The passwords of a plan's peers, as the text of the file that BIRD includes. */
 export interface Secrets {

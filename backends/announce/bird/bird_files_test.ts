@@ -1,23 +1,7 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { bgpPeer } from "../../../tests/support/builders/bgp_plans.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
-import { OWNER_LINE } from "./bird_config.ts";
-import { readOwnFile, readSecrets, writeOwnFile } from "./bird_files.ts";
-
-Deno.test("readOwnFile() refuses a file that kube-relay did not write", () =>
-  withFolder(async (folder) => {
-    const file = `${folder}/new/bird.conf`;
-    assertEquals(await readOwnFile(file), undefined);
-    await writeOwnFile(file, `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
-    assertEquals(await readOwnFile(file), `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
-    assertEquals((await Deno.stat(file)).mode! & 0o777, 0o600);
-    for (const text of ["", "router id 192.0.2.1;\n", ` ${OWNER_LINE}\n`, OWNER_LINE]) {
-      await Deno.writeTextFile(file, text);
-      await assertRejects(() => readOwnFile(file), Error, "kube-relay did not write it");
-    }
-    await writeOwnFile(file, undefined);
-    assertEquals(await readOwnFile(file), undefined);
-  }));
+import { readSecrets } from "./bird_files.ts";
 
 /** Password files that cannot be used, and why. */
 const WRONG: readonly (readonly [content: string | undefined, reason: string])[] = [

@@ -25,7 +25,8 @@ import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import { type BgpItem, birdConfig } from "./bird_config.ts";
 import { BirdControl, type BirdControlDependencies } from "./bird_control.ts";
-import { readOwnFile } from "./bird_files.ts";
+import { readOwnFile } from "../own_file.ts";
+import { BIRD_FILE } from "./bird_files.ts";
 import { type BgpSession, describeSession } from "./bird_status.ts";
 import { type BirdPaths, BirdTarget, candidateOf, ForeignBirdError } from "./target.ts";
 
@@ -178,7 +179,7 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
   /** Works without a plan, from the files of an earlier run. */
   async #cleanUp(run: RemovalRun): Promise<void> {
     const { file, secretsFile, socket } = this.#paths;
-    const text = await readOwnFile(file);
+    const text = await readOwnFile(file, BIRD_FILE);
     if (text === undefined) return;
     const value = (pattern: RegExp) => pattern.exec(text)?.[1] ?? "";
     const table = Number(value(/^ {2}kernel table (\d+);$/m));

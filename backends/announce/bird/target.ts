@@ -16,7 +16,8 @@ import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
 import { inSteps } from "../../netfilter/in_steps.ts";
 import { type BgpItem, type BirdConfig, birdConfigSteps } from "./bird_config.ts";
 import { type BirdControl, BirdError, type ConfigurationInForce } from "./bird_control.ts";
-import { readOwnFile, readSecrets, type Secrets, writeOwnFile } from "./bird_files.ts";
+import { readOwnFile, writeOwnFile } from "../own_file.ts";
+import { BIRD_FILE, readSecrets, type Secrets } from "./bird_files.ts";
 import { peerLines } from "./bird_peer.ts";
 import { type BgpSession, parsePrefixes, parseSessions } from "./bird_status.ts";
 import { protocolOf, quoted } from "./bird_text.ts";
@@ -181,7 +182,10 @@ export class BirdTarget {
 
   async #look(plan: BgpPlan): Promise<BirdState> {
     const { file, secretsFile, socket } = this.#paths;
-    const former = { text: await readOwnFile(file), secrets: await readOwnFile(secretsFile) };
+    const former = {
+      text: await readOwnFile(file, BIRD_FILE),
+      secrets: await readOwnFile(secretsFile, BIRD_FILE),
+    };
     const inForce = await this.#inForce();
     const sessions = inForce === undefined ? [] : await this.sessions();
     const shutDown = stillShutDown(plan, former.text ?? "", sessions);
@@ -224,7 +228,7 @@ export class BirdTarget {
     const { file, secretsFile, socket } = this.#paths;
     const candidate = candidateOf(this.#paths);
     try {
-      if (secrets.text !== former.secrets) await writeOwnFile(secretsFile, secrets.text);
+      if (secrets.text !== former.secrets) await writeOwnFile(secretsFile, BIRD_FILE, secrets.text);
       await writeFile(candidate, "private", config.text);
       await this.#control.run(`configure check ${quoted(candidate)}`);
       const files = await this.#write(state);
@@ -239,8 +243,8 @@ export class BirdTarget {
     } catch (error) {
       // A time-out says nothing about the outcome: the next sync compares.
       if (error instanceof BirdError && error.kind === "timeout") throw error;
-      await writeOwnFile(file, former.text);
-      await writeOwnFile(secretsFile, former.secrets);
+      await writeOwnFile(file, BIRD_FILE, former.text);
+      await writeOwnFile(secretsFile, BIRD_FILE, former.secrets);
       throw error instanceof BirdError && error.kind === "configuration"
         ? refusal(error, candidate, config.text)
         : error;
@@ -252,8 +256,8 @@ export class BirdTarget {
   /** Returns the number of files that differed. */
   async #write({ config, former, secrets }: BirdState): Promise<number> {
     const differ = [secrets.text !== former.secrets, config.text !== former.text];
-    if (differ[0]) await writeOwnFile(this.#paths.secretsFile, secrets.text);
-    if (differ[1]) await writeOwnFile(this.#paths.file, config.text);
+    if (differ[0]) await writeOwnFile(this.#paths.secretsFile, BIRD_FILE, secrets.text);
+    if (differ[1]) await writeOwnFile(this.#paths.file, BIRD_FILE, config.text);
     return differ.filter(Boolean).length;
   }
 

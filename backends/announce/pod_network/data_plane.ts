@@ -12,14 +12,14 @@ import type {
 import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
 import { watchLinks } from "../../iproute/link_watch.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { readCniFile } from "./cni_file.ts";
+import { readOwnFile } from "../own_file.ts";
+import { CNI_FILE } from "./cni_file.ts";
 import { IptablesMasquerade } from "./masquerade_iptables.ts";
-import { hasNft, MASQUERADE_TABLE, masqueradeText, NftMasquerade } from "./masquerade.ts";
+import { hasNft, masqueradeText, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
 import { podObjects, PodTarget } from "./target.ts";
 
 /** The options of {@linkcode PodNetworkDataPlane}. */
@@ -137,43 +137,23 @@ export class PodNetworkDataPlane implements AsyncDisposable {
     }
     // A tool that fails today may have written the table: the look at the table then has the reason.
     const isNft = await hasNft(commands).catch(() => true);
-    if (isNft) await removeTable(commands, run);
-    if (!isNft || isThorough) await removeChains(commands, run);
+    const tools: MasqueradeTool[] = isNft ? [new NftMasquerade(commands)] : [];
+    if (!isNft || isThorough) tools.push(new IptablesMasquerade(commands));
+    for (const tool of tools) {
+      try {
+        for await (const step of tool.removals()) await run.do(tool.place, step);
+      } catch (error) {
+        run.unseen(tool.place, messageOf(error));
+      }
+    }
     for (const path of new Set(cniFiles)) await removeCniFile(path, run);
     return run.report();
   }
 }
 
-async function removeTable(commands: CommandRunner, run: RemovalRun): Promise<void> {
-  const { family, name } = MASQUERADE_TABLE;
-  try {
-    if (await new NftMasquerade(commands).read() === undefined) return;
-  } catch (error) {
-    return run.unseen(`table ${name} of nftables`, messageOf(error));
-  }
-  await run.do(`table ${name}`, {
-    command: ["nft", "delete", "table", family, name],
-    removes: [`table ${family} ${name} of nftables`],
-  });
-}
-
-async function removeChains(commands: CommandRunner, run: RemovalRun): Promise<void> {
-  try {
-    for await (const { family, restore, lines } of new IptablesMasquerade(commands).removals()) {
-      await run.do(`masquerade of pods, ${family}`, {
-        command: [restore, "--noflush"],
-        input: () => lines.map((line) => `${line}\n`),
-        removes: [`chain KUBE-RELAY-PODS of iptables, ${family}`],
-      });
-    }
-  } catch (error) {
-    run.unseen("chain KUBE-RELAY-PODS of iptables", messageOf(error));
-  }
-}
-
 async function removeCniFile(path: string, run: RemovalRun): Promise<void> {
   try {
-    if (await readCniFile(path) !== undefined) await run.removeFile(path);
+    if (await readOwnFile(path, CNI_FILE) !== undefined) await run.removeFile(path);
   } catch (error) {
     run.keep(messageOf(error));
   }

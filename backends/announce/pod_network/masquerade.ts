@@ -10,10 +10,11 @@ import { CommandError, type CommandRunner } from "../../../lib/os/command_runner
 import { contentId } from "../../../lib/policy/content_id.ts";
 import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
 import { deletionText, nftFamily } from "../../netfilter/nft/nft_objects.ts";
+import type { RemovalStep } from "../../netfilter/foreign/removal_run.ts";
 import { reasonOfExit } from "../../netfilter/probe/try_tool.ts";
 
 /** The table. */
-export const MASQUERADE_TABLE = { family: "inet", name: "kube-relay-pods" } as const;
+const MASQUERADE_TABLE = { family: "inet", name: "kube-relay-pods" } as const;
 
 /** Groups of receivers, which no reply comes back from. */
 export const MULTICAST = { IPv4: ["224.0.0.0/4", "255.255.255.255"], IPv6: ["ff00::/8"] } as const;
@@ -74,6 +75,10 @@ export interface MasqueradeTool {
   read(): Promise<string | undefined>;
   /** Replaces the rules; `undefined` removes them. */
   write(masquerade: Masquerade | undefined): Promise<void>;
+  /** What removes the rules of any run. */
+  removals(): AsyncIterable<RemovalStep>;
+  /** Where the rules are, for users. */
+  readonly place: string;
 }
 
 /** By nftables, in one transaction. */
@@ -88,6 +93,15 @@ export class NftMasquerade implements MasqueradeTool {
     return markOf(bodyOf(masquerade));
   }
 
+  readonly place = `table ${MASQUERADE_TABLE.name} of nftables`;
+
+  async *removals(): AsyncGenerator<RemovalStep> {
+    if (await this.read() === undefined) return;
+    const { family, name } = MASQUERADE_TABLE;
+    const removes = [`table ${family} ${name} of nftables`];
+    yield { command: ["nft", "delete", "table", family, name], removes };
+  }
+
   async read(): Promise<string | undefined> {
     const { family, name } = MASQUERADE_TABLE;
     const result = await this.#commands.run("nft", ["list", "table", family, name]);
@@ -98,7 +112,7 @@ export class NftMasquerade implements MasqueradeTool {
       return isWhole && mark !== undefined ? mark : "other rules";
     }
     if (result.stderr.includes("No such file or directory")) return undefined;
-    throw new Error(`Cannot read table ${name} of nftables: ${reasonOfExit("nft", result)}`);
+    throw new Error(`Cannot read ${this.place}: ${reasonOfExit("nft", result)}`);
   }
 
   async write(masquerade: Masquerade | undefined): Promise<void> {
@@ -106,7 +120,6 @@ export class NftMasquerade implements MasqueradeTool {
     const stdin = [deletionText(MASQUERADE_TABLE) + rules];
     const result = await this.#commands.run("nft", ["-f", "-"], { stdin });
     if (result.code === 0) return;
-    const { name } = MASQUERADE_TABLE;
-    throw new Error(`Cannot write table ${name} of nftables: ${reasonOfExit("nft", result)}`);
+    throw new Error(`Cannot write ${this.place}: ${reasonOfExit("nft", result)}`);
   }
 }

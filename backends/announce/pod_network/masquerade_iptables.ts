@@ -11,6 +11,7 @@ import { contentId } from "../../../lib/policy/content_id.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
 import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
+import type { RemovalStep } from "../../netfilter/foreign/removal_run.ts";
 import { type Masquerade, type MasqueradeTool, MULTICAST } from "./masquerade.ts";
 
 /** The chain, in table `nat` of both families. */
@@ -60,10 +61,16 @@ export class IptablesMasquerade implements MasqueradeTool {
     }
   }
 
-  /** The inputs of programs that remove the rules, by family. Changes nothing. */
-  async *removals(): AsyncGenerator<FoundRules & { readonly lines: readonly string[] }> {
+  readonly place = `chain ${CHAIN} of iptables`;
+
+  async *removals(): AsyncGenerator<RemovalStep> {
     for await (const found of this.#found()) {
-      if (found.rules) yield { ...found, lines: removalLines(found) };
+      if (!found.rules) continue;
+      yield {
+        command: [found.restore, "--noflush"],
+        input: () => removalLines(found).map((line) => `${line}\n`),
+        removes: [`${this.place}, ${found.family}`],
+      };
     }
   }
 

@@ -40,7 +40,8 @@ import {
   routeLine,
   setLinkLine,
 } from "../../iproute/ip_text.ts";
-import { cniText, readCniFile, writeCniFile } from "./cni_file.ts";
+import { readOwnFile, writeOwnFile } from "../own_file.ts";
+import { CNI_FILE, cniText } from "./cni_file.ts";
 import { hasNft, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
 import { IptablesMasquerade } from "./masquerade_iptables.ts";
 
@@ -117,7 +118,9 @@ export class PodTarget implements Target<string, PodObject, string> {
     await attempt(MASQUERADE, () => this.#readRules());
     for (const each of await this.readDevices()) found.set(...each);
     const path = cniPath(this.plan);
-    if (path !== undefined) await attempt({ kind: "file", name: path }, () => readCniFile(path));
+    if (path !== undefined) {
+      await attempt({ kind: "file", name: path }, () => readOwnFile(path, CNI_FILE));
+    }
     return found;
   }
 
@@ -227,7 +230,11 @@ export class PodTarget implements Target<string, PodObject, string> {
     }
     for (const change of moves) this.#done(change, reasons.get(change));
     for (const change of of("file")) {
-      await this.#attempt(change, () => writeCniFile(change.name, change.after!));
+      await this.#attempt(change, async () => {
+        // Another program may have written it meanwhile.
+        await readOwnFile(change.name, CNI_FILE);
+        await writeOwnFile(change.name, CNI_FILE, change.after);
+      });
     }
   }
 
@@ -361,14 +368,13 @@ function sampleOf(destination: Cidr) {
   return addressAt(first === last ? first : first + 1n, cidrFamilyOf(destination));
 }
 
-function chosenText({ destination, protocol, table, metric = 0, ...path }: ChosenRoute): string {
+function chosenText({ type, destination, protocol, table, metric = 0, ...path }: ChosenRoute) {
   const properties = [
     ...protocol === undefined ? [] : [`protocol ${protocol}`],
     `metric ${metric}`,
     `table ${table ?? "main"}`,
   ];
-  const { type, ...rest } = path;
-  const words = [...type === undefined ? [] : [type], destination ?? "default", pathText(rest)];
+  const words = [...type === undefined ? [] : [type], destination ?? "default", pathText(path)];
   return `${words.filter((word) => word !== "").join(" ")} (${properties.join(", ")})`;
 }
 
