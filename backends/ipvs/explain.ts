@@ -70,11 +70,14 @@ function* objectsOf(
   { bound, endpoints, entries, rule, server }: ServiceFrontend,
   family: IpFamily,
 ): Generator<ModeCarrier> {
-  for (const entry of entries) yield entryCarrier(entry, family);
+  // Table filter comes after routing.
+  const isLate = ([set]: SetEntry) => set === "NO-LOCAL-EXTERNAL";
+  for (const entry of entries) if (!isLate(entry)) yield entryCarrier(entry, family);
   if (rule !== undefined) {
     yield { object: "rule", name: `nat ${FROM_CLUSTER}`, text: `-A ${FROM_CLUSTER} ${rule}` };
   }
   if (bound !== undefined) yield addressCarrier(bound);
+  for (const entry of entries) if (isLate(entry)) yield entryCarrier(entry, family);
   const name = describeServer(server.key);
   yield { object: "virtual server", name, text: `-A ${server.key} ${setupText(server)}` };
   for (const { key } of endpoints) {

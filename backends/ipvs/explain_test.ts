@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import { findHit } from "../../lib/proxy/packet_hit.ts";
@@ -18,7 +18,8 @@ const OTHER = testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 
 
 function explain(
   services: readonly ServicePlan[],
-  { to = "10.96.0.1", port = 80, from = "outside", isRefused = false }: {
+  { to = "10.96.0.1", port = 80, from = "outside", isRefused = false, nodeAddresses = new Set() }: {
+    readonly nodeAddresses?: ReadonlySet<IpAddress>;
     readonly to?: string;
     readonly port?: number;
     readonly from?: Packet["from"]["kind"];
@@ -38,7 +39,7 @@ function explain(
     plan,
     explainPacket(plan, packet, { quarantined }),
     findHit(plan, packet),
-    defaultIpvsOptions("IPv4"),
+    { ...defaultIpvsOptions("IPv4"), nodeAddresses },
   );
 }
 
@@ -65,6 +66,11 @@ Deno.test("explainIpvs() knows that Service addresses are closed for all else", 
     }
   }
   assertEquals(explain([WEB], { to: "10.96.0.2" }), { carriers: [] });
+  // Its own address, and the port of the health check, which is open on every address.
+  const nodeAddresses = new Set([parseIpAddress("192.0.2.80")]);
+  assertEquals(explain([WEB], { to: "192.0.2.80", port: 22, nodeAddresses }), { carriers: [] });
+  const checked = { ...WEB, healthCheckNodePort: parsePort(30_022) };
+  assertEquals(explain([checked], { port: 30_022 }), { carriers: [] });
 });
 
 Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
@@ -76,4 +82,11 @@ Deno.test("explainIpvs() knows that the node uses the Service address itself as 
   const plan = { ...WEB, masqueradeInternal: "none" } as const;
   assertEquals(explain([plan], { from: "node" }).deviations?.source?.rewritten, "always");
   assertEquals(explain([plan]).deviations, {});
+  assertEquals(explain([{ ...WEB, masqueradeInternal: "all" }], { from: "node" }).deviations, {});
+  const own = testServicePlan({
+    clusterIp: "10.96.0.1",
+    to: ["203.0.113.1:80"],
+    masqueradeInternal: "none",
+  });
+  assertEquals(explain([own], { from: "node" }).deviations, {});
 });

@@ -85,8 +85,8 @@ class ServiceDraft {
           entry,
           entries: [
             ...this.#sourceRanges(frontend.admitted, { address, entry }),
-            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
             ["LOAD-BALANCER", entry],
+            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
           ],
         });
       default: {

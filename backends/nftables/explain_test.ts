@@ -5,6 +5,7 @@ import { findHit } from "../../lib/proxy/packet_hit.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import {
@@ -27,7 +28,19 @@ const OPTIONS = defaultRenderOptions("IPv4");
 
 function explain(
   service: ServicePlan,
-  { options = OPTIONS, appliedPlan = service, others = [], quarantined = [], port = 80 }: {
+  {
+    options = OPTIONS,
+    appliedPlan = service,
+    others = [],
+    quarantined = [],
+    port = 80,
+    to = "10.96.0.1",
+    from = "outside",
+    shared = {},
+  }: {
+    readonly to?: string;
+    readonly from?: Packet["from"]["kind"];
+    readonly shared?: Partial<SharedPlan>;
     readonly options?: NftablesRenderOptions;
     readonly appliedPlan?: ServicePlan;
     readonly others?: readonly ServicePlan[];
@@ -35,10 +48,10 @@ function explain(
     readonly port?: number;
   } = {},
 ) {
-  const plan = testProxyPlan([service, ...others]);
+  const plan = testProxyPlan([service, ...others], { shared });
   const packet: Packet = {
-    from: { kind: "outside", address: parseIpAddress("203.0.113.1") },
-    to: parseIpAddress("10.96.0.1"),
+    from: { kind: from, address: parseIpAddress("203.0.113.1") },
+    to: parseIpAddress(to),
     port: parsePort(port),
     protocol: "TCP",
   };
@@ -110,4 +123,22 @@ Deno.test("explainNftables() has no carriers for a ServicePort in quarantine", (
   assertEquals(explain(WEB, { quarantined }), { deviations: {}, carriers: [] });
   const others = [testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 })];
   assertEquals(explain(WEB, { quarantined, others }).deviations?.outcome?.kind, "reject");
+});
+
+Deno.test("explainNftables() refuses nothing at addresses of the node, or of a Service without elements", () => {
+  const shared = { interfaceAddresses: [parseIpAddress("10.96.0.1")] };
+  assertEquals(explain(WEB, { port: 81, shared }), { deviations: {}, carriers: [] });
+  const options = { ...OPTIONS, features: { affinity: false, reject: true } };
+  const sticky = { ...WEB, affinityTimeoutSeconds: 60 };
+  assertEquals(explain(sticky, { port: 81, options }), { deviations: {}, carriers: [] });
+});
+
+Deno.test("explainNftables() knows that other hosts may not reach loopback addresses", () => {
+  const options = { ...OPTIONS, localhostNodePorts: true };
+  const to = "127.0.0.1";
+  const { deviations, carriers } = explain(WEB, { options, to });
+  assertEquals(deviations?.outcome?.kind, "drop");
+  assertEquals(carriers.map(({ name }) => name), ["loopback-guard"]);
+  assertEquals(explain(WEB, { options, to, from: "node" }).carriers, []);
+  assertEquals(explain(WEB, { to }).carriers, []);
 });

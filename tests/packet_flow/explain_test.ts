@@ -16,7 +16,8 @@ import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
 import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";
 import { MODE_ADAPTATIONS } from "./mode_exceptions.ts";
 import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";
-import type { PacketFlowCase, PacketVerdict } from "./packet_flow_case.ts";
+import { executeOnIpvs, ipvsScenarioKernel } from "./ipvs_executor.ts";
+import type { PacketFlowCase, PacketOutcome, PacketVerdict } from "./packet_flow_case.ts";
 import { type PacketFlowSkip, runPacketFlowSuite } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
 
@@ -73,6 +74,58 @@ for (const mode of BACKEND_MODES) {
         }
         const isKept = verdict.kind === "unclaimed" && verdict.outcome !== "passes";
         if (mode === "nftables" && isKept) assert(carriers.length > 0, `${where}: no carrier`);
+      }
+    }
+  });
+}
+
+/** The rules and elements that packets to every Service meet, as a walk names them. */
+const FIXED: Readonly<Record<Exclude<BackendMode, "userspace">, RegExp>> = {
+  nftables: /^(?:rule (?:nat-|services:|unclaimed)|set element node-port-ips:)/,
+  iptables: /: -I |-A KUBE-(?:MARK-MASQ|POSTROUTING|FORWARD) |-j KUBE-(?:EXTERNAL-)?NODEPORTS$/,
+  ipvs: /: -[AI] (?!KUBE-FROM-CLUSTER -d |-)/,
+};
+
+function traced(mode: Exclude<BackendMode, "userspace">, packet: PacketFlowCase): PacketOutcome {
+  const { scenario, family } = packet;
+  switch (mode) {
+    case "nftables":
+      return executeOnNft(nftScenarioTable(scenario, family), packet);
+    case "iptables":
+      return executeOnIptables(scenarioRules(scenario, family), packet);
+    case "ipvs":
+      return executeOnIpvs(ipvsScenarioKernel(scenario, family), packet);
+  }
+}
+
+for (const mode of ["iptables", "ipvs", "nftables"] as const) {
+  Deno.test(`explain in mode ${mode} names what a walk through all rules meets, in the same order`, () => {
+    for (const [table, cases] of TABLES) {
+      for (const packet of cases) {
+        const stage = explainStage(mode, packet.scenario, packet.family);
+        const { carriers, verdict } = explainCase(stage, packet);
+        if (verdict.kind === "unclaimed") continue;
+        const where = `${table}: ${packet.name}`;
+        const named = carriers.map(({ object, name, text }) =>
+          mode === "nftables" ? `${object} ${name}: ${text}` : `${name}: ${text}`
+        );
+        assertEquals(new Set(named).size, named.length, where);
+        const isRefusal = (each: string) => /NO-LOCAL-|-j (?:DROP|REJECT)$/.test(each);
+        if (verdict.kind === "forward") assertEquals(named.filter(isRefusal), [], where);
+        if (verdict.kind === "drop" && verdict.why === "source-ranges") {
+          assert(!named.some((each) => /endpoints|virtual server|SERVED/.test(each)), where);
+        }
+        const paths = traced(mode, packet).trace?.join("\n").split(/^= .*\n?/m) ?? [];
+        for (const path of paths) {
+          const met = [...new Set(path.split("\n"))].filter((each) => each !== "");
+          const places = met.filter((each) => !FIXED[mode].test(each))
+            .map((each) => named.indexOf(each));
+          assert(!places.includes(-1), `${where}\n${path}\nnamed:\n${named.join("\n")}`);
+          // The rules of a chain stand together, and a choice is looked up between two of them. Ipvs
+          // looks into one set twice.
+          const inOrder = places.filter((place) => !/choices: |-SERVED: /.test(named[place]!));
+          assertEquals(inOrder, inOrder.toSorted((one, other) => one - other), `${where}\n${path}`);
+        }
       }
     }
   });
