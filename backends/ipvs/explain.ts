@@ -53,9 +53,8 @@ export function explainIpvs(
       ...objectsOf(next, family),
     ]
     : objectsOf(direct, family);
-  const own = entries.filter(([set, entry]) =>
-    set === "LOOP-BACK" && entry.endsWith(`,${from.address}`)
-  );
+  // The entry for an endpoint that is sent its own packet.
+  const own = entries.filter(([, entry]) => entry.endsWith(`,${from.address}`));
   const deviations = deviationsOf(explanation, next ?? frontend, options);
   const isForwarded = verdict.kind === "forward" && deviations.asOutsider === undefined;
   const isMet = verdict.kind === "drop" && verdict.why === "source-ranges"

@@ -116,6 +116,8 @@ for (const mode of ["iptables", "ipvs", "nftables"] as const) {
           assert(!named.some((each) => /endpoints|virtual server|SERVED/.test(each)), where);
         }
         const paths = traced(mode, packet).trace?.join("\n").split(/^= .*\n?/m) ?? [];
+        const rule = named.find((each) => each.includes("KUBE-FROM-CLUSTER"));
+        assert(rule === undefined || paths.some((path) => path.includes(rule)), where);
         for (const path of paths) {
           const met = [...new Set(path.split("\n"))].filter((each) => each !== "");
           const places = met.filter((each) => !FIXED[mode].test(each))
