@@ -21,21 +21,6 @@ export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as c
 
 type SocketUse = typeof SOCKET_USES[number];
 
-/** The number of files that each use may take. */
-interface OpenFileShares {
-  /** Listening sockets of Services, health check node ports included. */
-  readonly listeners: number;
-  readonly listenersOfService: number;
-  /** Sockets of connections and flows: two of a TCP connection, one of a UDP flow. */
-  readonly traffic: number;
-  /** Listeners and traffic together. */
-  readonly together: number;
-  /** Connections of one HTTP server. */
-  readonly http: number;
-  /** Health checks of endpoints in progress; they are traffic, too. */
-  readonly checks: number;
-}
-
 /** What the traffic of Services lacks. */
 export type Shortage = "files" | "ports";
 
@@ -72,23 +57,32 @@ const MOST_CHECKS = 128;
 /** HTTP servers, and room for connections that are accepted only to be refused. */
 const HTTP_SHARES = HTTP_USES.length + 2;
 
-/** Divides a limit. All shares together leave the reserve. */
-export function shareOpenFiles(limit: number): OpenFileShares {
+/**
+ * Divides a limit; all shares together leave the reserve. `listeners` are listening sockets of Services,
+ * health check node ports included; `traffic` are sockets of connections, two each, of UDP flows and of
+ * health checks of endpoints; `together` is the most of both. `http` are connections of one HTTP server.
+ */
+export function shareOpenFiles(limit: number): Readonly<
+  Record<"listeners" | "listenersOfService" | "traffic" | "together" | "http" | "checks", number>
+> {
   const all = Math.min(limit, USEFUL_LIMIT);
-  const reserve = Math.min(Math.max(Math.floor(all / 8), LEAST_RESERVE), MOST_RESERVE);
-  const usable = Math.max(0, all - reserve);
-  const http = Math.min(Math.max(Math.floor(usable / 32), LEAST_HTTP), MOST_HTTP);
+  const usable = Math.max(0, all - within(all / 8, LEAST_RESERVE, MOST_RESERVE));
+  const http = within(usable / 32, LEAST_HTTP, MOST_HTTP);
   const together = Math.max(0, usable - HTTP_SHARES * http);
   // Neither may take everything from the other.
   const most = Math.floor(together * 3 / 4);
   return {
     listeners: most,
-    listenersOfService: Math.max(1, Math.floor(most / 8)),
+    listenersOfService: within(most / 8, 1, Infinity),
     traffic: most,
     together,
     http,
-    checks: Math.min(Math.max(Math.floor(most / 16), 1), MOST_CHECKS),
+    checks: within(most / 16, 1, MOST_CHECKS),
   };
+}
+
+function within(value: number, least: number, most: number): number {
+  return Math.min(Math.max(Math.floor(value), least), most);
 }
 
 /** Of the ports that the kernel gives to sockets, UDP flows may use this part; the node keeps the rest. */
@@ -105,23 +99,17 @@ export interface SharedOpenFiles {
 
 /** Counts what the traffic of Services has taken of something, in all threads. */
 class TrafficShare {
-  readonly #most: () => number;
   readonly #services = new Map<string, number>();
-  /** By thread. */
-  readonly #counts: Int32Array;
-  /** The place of this thread in the counts. */
-  readonly #own: number;
 
-  constructor(counts: Int32Array, own: number, most: () => number) {
-    this.#counts = counts;
-    this.#own = own;
-    this.#most = most;
-  }
+  /** `counts` are by thread, and `own` is the place of this one. */
+  constructor(
+    readonly counts: Int32Array,
+    readonly own: number,
+    readonly most: () => number,
+  ) {}
 
   get taken(): number {
-    let sum = 0;
-    for (let place = 0; place < this.#counts.length; place++) sum += this.#at(place);
-    return sum;
+    return this.#sum((count) => count);
   }
 
   of(service: string): number {
@@ -135,41 +123,35 @@ class TrafficShare {
    */
   take(service: string, count: number): boolean {
     const own = this.of(service);
-    const threads = Math.max(1, this.#counts.length - 1);
+    const threads = Math.max(1, this.counts.length - 1);
     // Counted before it is compared, as another thread may do the same at this moment.
-    Atomics.add(this.#counts, this.#own, count);
-    const left = this.#left + count;
-    if (left < count || own * threads + count > 2 * left) {
-      Atomics.sub(this.#counts, this.#own, count);
-      return false;
-    }
-    this.#services.set(service, own + count);
-    return true;
+    this.exchange(service, count);
+    const most = this.most();
+    // The other threads may have a part that this one leaves to them, so each has something to exchange.
+    const part = Math.floor(most / (4 * this.counts.length));
+    const left = most + count -
+      this.#sum((each, place) => place === this.own ? each : Math.max(each, part));
+    if (left >= count && own * threads + count <= 2 * left) return true;
+    this.give(service, count);
+    return false;
   }
 
   /** Counts what takes the place of as much. */
   exchange(service: string, count: number): void {
-    Atomics.add(this.#counts, this.#own, count);
+    Atomics.add(this.counts, this.own, count);
     this.#services.set(service, this.of(service) + count);
   }
 
   give(service: string, count: number): void {
-    Atomics.sub(this.#counts, this.#own, give(this.#services, service, count));
+    Atomics.sub(this.counts, this.own, give(this.#services, service, count));
   }
 
-  /** The other threads may have a part that this one leaves to them, so each has something to exchange. */
-  get #left(): number {
-    const most = this.#most();
-    const part = Math.floor(most / (4 * this.#counts.length));
-    let left = most - this.#at(this.#own);
-    for (let place = 0; place < this.#counts.length; place++) {
-      if (place !== this.#own) left -= Math.max(this.#at(place), part);
+  #sum(part: (count: number, place: number) => number): number {
+    let sum = 0;
+    for (let place = 0; place < this.counts.length; place++) {
+      sum += part(Atomics.load(this.counts, place), place);
     }
-    return left;
-  }
-
-  #at(place: number): number {
-    return Atomics.load(this.#counts, place);
+    return sum;
   }
 }
 
@@ -178,7 +160,7 @@ export class OpenFiles {
   readonly limit: number;
   /** Ports that the kernel gives to sockets. */
   readonly ports: number;
-  readonly #shares: OpenFileShares;
+  readonly #shares: ReturnType<typeof shareOpenFiles>;
   readonly #listeners = new Map<string, number>();
   readonly #refused = new Map<SocketUse, number>();
   /** Listening sockets, then the files of each thread's traffic, then its ports. */
@@ -387,11 +369,8 @@ export async function readLocalPorts(
   let ports = Number(last) - Number(first) + 1;
   // Such as "8080,30000-32767".
   for (const [, from, to = from] of reserved.matchAll(/(\d+)(?:-(\d+))?/g)) {
-    const [least, most] = [
-      Math.max(Number(from), Number(first)),
-      Math.min(Number(to), Number(last)),
-    ];
-    ports -= Math.max(0, most - least + 1);
+    const most = Math.min(Number(to), Number(last));
+    ports -= Math.max(0, most - Math.max(Number(from), Number(first)) + 1);
   }
   return ports;
 }
