@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import { unknownFields } from "./manifest_fields.ts";
+import { unknownFields } from "./manifest_objects.ts";
 
 Deno.test("unknownFields() looks into lists and leaves unused fields alone", () => {
   const raw = {

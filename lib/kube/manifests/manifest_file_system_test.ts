@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 import { systemClock } from "../../os/clock.ts";
-import { hostFileSystem } from "./manifest_file_system.ts";
+import { hostFileSystem } from "./manifest_files.ts";
 
 /** A way in which a program may replace a text. `folder` is watched. */
 interface SaveStyle {

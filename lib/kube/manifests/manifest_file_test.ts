@@ -13,9 +13,9 @@ import { TimeSlice } from "../../os/time_slice.ts";
 import { serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 
 function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {
-  const dependencies = { slice: new TimeSlice(clock), strings: new StringTable() };
   const { set: informers } = new RecordingInformers();
-  return readManifestFile(text, dependencies, { file: "a.yaml", fileTimeMs: 0, informers });
+  const options = { file: "a.yaml", fileTimeMs: 0, informers, strings: new StringTable() };
+  return readManifestFile(text, options, new TimeSlice(clock));
 }
 
 function problemsOf({ problems }: ManifestFileContent): readonly string[] {

@@ -3,15 +3,16 @@
  *
  * @module
  */
+import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { FileState } from "../../os/file_state.ts";
+import { type FileState, fileState, isGone } from "../../os/file_state.ts";
+import { readTextUpTo } from "../../os/read_text_up_to.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { InformerSet } from "../informer_set.ts";
 import { StringTable } from "../string_table.ts";
 import { type ManifestFileContent, type PlacedObject, readManifestFile } from "./manifest_file.ts";
-import type { ManifestFileSystem } from "./manifest_file_system.ts";
-import type { ManifestObjectId } from "./manifest_object.ts";
+import type { ManifestObjectId } from "./manifest_objects.ts";
 import { ManifestProblems } from "./manifest_problem.ts";
 import type { FileObjects } from "./manifest_store.ts";
 
@@ -56,22 +57,6 @@ type FileLook =
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
-/** The options for checking a file. */
-interface LookOptions {
-  /** The previous result. */
-  readonly previous: FileObjects;
-  /** Whether it still belongs to the paths. */
-  readonly isListed: boolean;
-  /** Whether to wait until a changed file stays unchanged. */
-  readonly waitsForQuiet: boolean;
-}
-
-/** Edges of {@linkcode ManifestFiles}. */
-interface ManifestFilesDependencies {
-  readonly clock: Clock;
-  readonly fileSystem: ManifestFileSystem;
-}
-
 const UNCHANGED: FileLook = { look: "unchanged" };
 const CHANGING: FileLook = { look: "later", ms: QUIET_MS };
 const SUSPECT: FileLook = { look: "later", ms: CONFIRM_MS };
@@ -82,9 +67,6 @@ const NO_RECORD: Partial<ManifestFileRecord> & Pick<ManifestFileRecord, "ignored
 
 /** Reads manifest files after changes, and remembers their problems. */
 export class ManifestFiles {
-  readonly #clock: Clock;
-  readonly #fileSystem: ManifestFileSystem;
-  readonly #informers: InformerSet;
   readonly #strings = new StringTable();
   readonly #records = new Map<string, ManifestFileRecord>();
   /** New versions that may still change, and since when. */
@@ -95,10 +77,11 @@ export class ManifestFiles {
   /** Shared, so that no two files are parsed in one turn of the event loop. */
   readonly #slice: TimeSlice;
 
-  constructor({ clock, fileSystem }: ManifestFilesDependencies, informers: InformerSet) {
-    this.#clock = clock;
-    this.#fileSystem = fileSystem;
-    this.#informers = informers;
+  constructor(
+    private readonly clock: Clock,
+    private readonly fileSystem: ManifestFileSystem,
+    private readonly informers: InformerSet,
+  ) {
     this.#slice = new TimeSlice(clock);
   }
 
@@ -108,46 +91,46 @@ export class ManifestFiles {
   }
 
   /** Checks a file and reads it if necessary. Never rejects because of the file or its content. */
-  async look(path: string, { previous, isListed, waitsForQuiet }: LookOptions): Promise<FileLook> {
+  async look(
+    path: string,
+    { previous, isListed, waitsForQuiet }: {
+      /** The previous result. */
+      readonly previous: FileObjects;
+      /** Whether it still belongs to the paths. */
+      readonly isListed: boolean;
+      /** Whether to wait until a changed file stays unchanged. */
+      readonly waitsForQuiet: boolean;
+    },
+  ): Promise<FileLook> {
     const record = this.#records.get(path);
     try {
-      const state = isListed ? await this.#fileSystem.stat(path) : undefined;
+      const state = isListed ? await this.fileSystem.stat(path) : undefined;
       if (!state) return this.#gone(path, previous);
       if (state.version === record?.version && record.suspectSince === undefined) return UNCHANGED;
       if (waitsForQuiet && this.#isChanging(path, state)) return CHANGING;
       this.#changing.delete(path);
       checkReadable(state);
-      const version = isFresh(this.#clock, state) ? undefined : state.version;
+      const version = isFresh(this.clock, state) ? undefined : state.version;
       await this.#takeRoom(state.size);
       try {
-        const text = await this.#fileSystem.readText(path, LARGEST_FILE);
-        const fileTimeMs = state.modifiedAtMs ?? 0;
-        return await this.#read(path, { text, previous, version, record, fileTimeMs });
+        const text = await this.fileSystem.readText(path, LARGEST_FILE);
+        if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
+        const reading = {
+          file: path,
+          fileTimeMs: state.modifiedAtMs ?? 0,
+          informers: this.informers,
+          strings: this.#strings,
+        };
+        const content = await readManifestFile(text, reading, this.#slice);
+        const objects = await keepLastGood(previous, content, this.#slice);
+        this.#records.set(path, this.#recordOf(content, version, record));
+        return { look: "changed", objects };
       } finally {
         this.#giveRoom(state.size);
       }
     } catch (error) {
-      return this.#unreadable(path, { error, previous });
+      return this.#unreadable(path, error, previous);
     }
-  }
-
-  async #read(
-    path: string,
-    { text, previous, version, record, fileTimeMs }: {
-      readonly text: string;
-      readonly fileTimeMs: number;
-      readonly previous: FileObjects;
-      readonly version: string | undefined;
-      readonly record: ManifestFileRecord | undefined;
-    },
-  ): Promise<FileLook> {
-    if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
-    const dependencies = { slice: this.#slice, strings: this.#strings };
-    const reading = { file: path, fileTimeMs, informers: this.#informers };
-    const content = await readManifestFile(text, dependencies, reading);
-    const objects = await keepLastGood(previous, content, this.#slice);
-    this.#records.set(path, this.#recordOf(content, { version, record }));
-    return { look: "changed", objects };
   }
 
   /** Waits until the files that are being read leave room for another one. */
@@ -164,13 +147,11 @@ export class ManifestFiles {
 
   #recordOf(
     content: ManifestFileContent,
-    { version, record }: {
-      readonly version: string | undefined;
-      readonly record: ManifestFileRecord | undefined;
-    },
+    version: string | undefined,
+    record: ManifestFileRecord | undefined,
   ): ManifestFileRecord {
     const isStale = content.isIncomplete || content.refused.size > 0;
-    const lastGoodAtMs = isStale ? record?.lastGoodAtMs : this.#clock.wallNow();
+    const lastGoodAtMs = isStale ? record?.lastGoodAtMs : this.clock.wallNow();
     return {
       ...(version !== undefined && { version }),
       problems: content.problems,
@@ -183,9 +164,9 @@ export class ManifestFiles {
   /** Returns whether a file has changed since the last check, but not for too long. */
   #isChanging(path: string, { version }: FileState): boolean {
     const before = this.#changing.get(path);
-    const since = before?.since ?? this.#clock.now();
+    const since = before?.since ?? this.clock.now();
     this.#changing.set(path, { version, since });
-    return version !== before?.version && this.#clock.now() - since < LONGEST_WAIT_MS;
+    return version !== before?.version && this.clock.now() - since < LONGEST_WAIT_MS;
   }
 
   #gone(path: string, previous: FileObjects): FileLook {
@@ -200,16 +181,13 @@ export class ManifestFiles {
   #isSuspect(path: string): boolean {
     const record = this.#records.get(path);
     if (!record) return false;
-    const since = record.suspectSince ?? this.#clock.now();
+    const since = record.suspectSince ?? this.clock.now();
     this.#records.set(path, { ...record, suspectSince: since });
-    return this.#clock.now() - since < CONFIRM_MS;
+    return this.clock.now() - since < CONFIRM_MS;
   }
 
   /** Keeps the former content in use. Without a version, each check tries again. */
-  #unreadable(
-    path: string,
-    { error, previous }: { readonly error: unknown; readonly previous: FileObjects },
-  ): FileLook {
+  #unreadable(path: string, error: unknown, previous: FileObjects): FileLook {
     const { suspectSince: _, version: __, ...record } = this.#records.get(path) ?? NO_RECORD;
     const problems = new ManifestProblems(path);
     const message = `Cannot read manifest: ${error instanceof Error ? error.message : error}`;
@@ -272,3 +250,115 @@ function reuse(previous: PlacedObject | undefined, current: PlacedObject): Place
   if (!previous || !deepEqual(previous.entry.object, current.entry.object)) return current;
   return previous.line === current.line ? previous : { ...previous, line: current.line };
 }
+
+/** The files that the paths refer to now. */
+export interface ManifestListing {
+  /** Files to read: if two contain the same object, the first by path wins. */
+  readonly files: ReadonlySet<string>;
+  /** The state of each path; `undefined` = it does not exist, or could not be read. */
+  readonly states: ReadonlyMap<string, FileState | undefined>;
+  /** Paths without a file, and why. */
+  readonly missing: ReadonlyMap<string, string>;
+  /** False if something could not be read: a file that is not listed may still exist. */
+  readonly isCertain: boolean;
+}
+
+/** The state before the first listing. */
+export const NOT_LISTED: ManifestListing = {
+  files: new Set(),
+  states: new Map(),
+  missing: new Map(),
+  isCertain: false,
+};
+
+/**
+ * Returns whether a file of this name in a folder is read: `.yaml`, `.yml` or `.json`, not hidden.
+ * This excludes files that editors leave: `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`,
+ * `4913`.
+ */
+export function isManifestName(name: string): boolean {
+  return /^[^.#].*\.(?:ya?ml|json)$/is.test(name);
+}
+
+/**
+ * Lists the files that the paths refer to. As `kubectl apply -f`, reads the files of a folder but
+ * not of its subfolders: a ConfigMap volume contains each file again in a subfolder.
+ */
+export async function listManifests(
+  fileSystem: ManifestFileSystem,
+  paths: readonly string[],
+): Promise<ManifestListing> {
+  const files = new Set<string>();
+  const states = new Map<string, FileState | undefined>();
+  const missing = new Map<string, string>();
+  let isCertain = true;
+  for (const path of paths) {
+    try {
+      // Read before the names: a name that is added later changes the version.
+      const state = await fileSystem.stat(path);
+      states.set(path, state);
+      if (state === undefined) {
+        missing.set(path, "there is no such file or folder");
+      } else if (state.kind === "folder") {
+        const names = (await fileSystem.list(path) ?? []).filter(isManifestName);
+        for (const name of names) files.add(childOf(path, name));
+        const lost = await findLostName(fileSystem, names.map((name) => childOf(path, name)));
+        if (lost !== undefined) missing.set(lost, LOST_NAME);
+      } else {
+        files.add(path);
+      }
+    } catch (error) {
+      isCertain = false;
+      states.set(path, undefined);
+      missing.set(path, messageOf(error));
+    }
+  }
+  return { files, states, missing, isCertain };
+}
+
+const LOST_NAME = "its name is not valid UTF-8; rename the file";
+
+/** Returns the first path of a folder whose name has bytes that the listing had to replace. */
+async function findLostName(
+  fileSystem: ManifestFileSystem,
+  paths: readonly string[],
+): Promise<string | undefined> {
+  for (const path of paths) {
+    if (!path.includes("\uFFFD")) continue;
+    const isThere = await fileSystem.stat(path).then((state) => state !== undefined, () => true);
+    if (!isThere) return path;
+  }
+  return undefined;
+}
+
+function childOf(folder: string, name: string): string {
+  return folder === "/" ? `/${name}` : `${folder}/${name}`;
+}
+
+/** The file operations that the manifest source needs. */
+export interface ManifestFileSystem {
+  /** Follows symlinks. `undefined` if nothing has this name. */
+  stat(path: string): Promise<FileState | undefined>;
+  /** Names in a folder; `undefined` if it does not exist. */
+  list(folder: string): Promise<readonly string[] | undefined>;
+  /** Rejects for anything but a regular file, without waiting, and for more than `maxBytes`. */
+  readText(path: string, maxBytes: number): Promise<string>;
+}
+
+/** The machine's files. */
+export const hostFileSystem: ManifestFileSystem = {
+  stat: fileState,
+
+  async list(folder) {
+    const names: string[] = [];
+    try {
+      for await (const { name } of Deno.readDir(folder)) names.push(name);
+    } catch (error) {
+      if (isGone(error)) return undefined;
+      throw error;
+    }
+    return names;
+  },
+
+  readText: (path, maxBytes) => readTextUpTo(path, maxBytes, { onlyFiles: true }),
+};

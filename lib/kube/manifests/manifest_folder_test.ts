@@ -2,8 +2,7 @@ import { assertEquals } from "@std/assert";
 import { runTool } from "../../../tests/support/drivers/run_tool.ts";
 import { FakeManifestFiles } from "../../../tests/support/fakes/fake_manifest_files.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
-import { hostFileSystem } from "./manifest_file_system.ts";
-import { isManifestName, listManifests } from "./manifest_folder.ts";
+import { hostFileSystem, isManifestName, listManifests } from "./manifest_files.ts";
 
 const NAMES: readonly { name: string; isRead: boolean }[] = [
   { name: "web.yaml", isRead: true },

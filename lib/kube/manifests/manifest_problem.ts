@@ -1,4 +1,5 @@
-import type { TextPosition } from "../../config/yaml_source.ts";
+import type { ManifestFieldProblem, ManifestReport } from "../../api/kind.ts";
+import type { TextPosition, YamlDocument } from "../../config/yaml_source.ts";
 import { printableText } from "../../log/printable_text.ts";
 
 /** One problem of a manifest: file, line, field, value, and the valid values. */
@@ -93,4 +94,43 @@ export function formatProblem(problem: ManifestProblem): string {
   const place = `${file}:${line}:${column}: ${object === undefined ? "" : `${object}: `}`;
   if (path === "") return place + message;
   return `${place}${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
+}
+
+/** Collects the problems of one object. */
+export class ObjectReport implements ManifestReport {
+  #failed = false;
+
+  /** `root` is the path of the object inside the document; not empty for items of a list. */
+  constructor(
+    private readonly document: YamlDocument,
+    private readonly root: FieldPath,
+    private readonly problems: ManifestProblems,
+    private readonly object: string | undefined,
+  ) {}
+
+  /** Whether there was an error. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  /** Reports that the object cannot be used. */
+  error(finding: ManifestFieldProblem): void {
+    this.#failed = true;
+    this.#add("error", finding);
+  }
+
+  /** Reports a possible mistake; the object is used. */
+  warn(finding: ManifestFieldProblem): void {
+    this.#add("warning", finding);
+  }
+
+  #add(severity: "error" | "warning", { path, value, message }: ManifestFieldProblem): void {
+    this.problems.add({
+      severity,
+      ...(this.object !== undefined && { object: this.object }),
+      path: formatPath(path),
+      value: formatValue(value),
+      message,
+    }, () => this.document.positionOf([...this.root, ...path]));
+  }
 }

@@ -1,7 +1,50 @@
-import { cureOf, kindsText, unservedKinds } from "./ignored_kinds.ts";
-import type { ManifestFiles } from "./manifest_files.ts";
+/**
+ * What `status` and the log say of manifests.
+ *
+ * @module
+ */
+import { LEASE } from "../../api/kinds/lease.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
+import type { Logger } from "../../log/logger.ts";
+import { printableText } from "../../log/printable_text.ts";
+import { RecentTexts } from "../../log/recent_texts.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { ManifestFileRecord } from "./manifest_files.ts";
 import { type ManifestProblem, ManifestProblems } from "./manifest_problem.ts";
-import type { ManifestStore, ShadowedObject } from "./manifest_store.ts";
+import type { ManifestStore, ShadowedObject, StoreChanges } from "./manifest_store.ts";
+
+/** Kinds that other parts of a run may read, and that ask for nothing by themselves. */
+const SILENT: readonly string[] = [NAMESPACE.kind, LEASE.kind];
+/** Maximum number of kinds that a text names. */
+const MAX_NAMED_KINDS = 5;
+/** Longest name of a kind in a text; the API accepts no longer one. */
+const LONGEST_KIND = 63;
+
+/** Returns the kinds that a user may expect to have an effect. */
+export function unservedKinds(ignored: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
+  return new Map([...ignored].filter(([kind]) => !SILENT.includes(kind)));
+}
+
+/** Names kinds with the number of their objects, such as `NetworkPolicy x2, Deployment x1`. */
+export function kindsText(kinds: ReadonlyMap<string, number>): string {
+  const named = [...kinds]
+    .sort(([one], [other]) => rankOf(one) < rankOf(other) ? -1 : 1)
+    .slice(0, MAX_NAMED_KINDS)
+    .map(([kind, count]) => `${printableText(kind.slice(0, LONGEST_KIND))} x${count}`);
+  const more = kinds.size - named.length;
+  return more > 0 ? `${named.join(", ")} and ${more} more kinds` : named.join(", ");
+}
+
+/** Returns what serves some of the kinds; `undefined` = nothing does. */
+export function cureOf(kinds: ReadonlyMap<string, number>): string | undefined {
+  if (!kinds.has(NETWORK_POLICY.kind)) return undefined;
+  return "NetworkPolicies are enforced with --network-policy only";
+}
+
+function rankOf(kind: string): string {
+  return `${kind === NETWORK_POLICY.kind ? 0 : 1} ${kind}`;
+}
 
 /** One manifest file, or a path without a file. */
 export interface ManifestFileStatus {
@@ -22,26 +65,25 @@ export interface ManifestFileStatus {
   readonly missing?: string;
 }
 
-/** Inputs of {@linkcode manifestStatus}. */
-interface ManifestState {
-  readonly files: ManifestFiles;
-  readonly store: ManifestStore;
-  /** Paths without a file, and why. */
-  readonly missing: ReadonlyMap<string, string>;
-}
-
 /** Maximum number of files in a status: 100,000 would block the event loop for half a second. */
-const MOST_FILES = 1_000;
+const MAX_FILES = 1_000;
 
 /** Returns how many files a status leaves out. */
-export function filesNotShown({ files, missing }: Omit<ManifestState, "store">): number {
-  return Math.max(0, files.records.size + missing.size - MOST_FILES);
+export function filesNotShown(
+  records: ReadonlyMap<string, ManifestFileRecord>,
+  missing: ReadonlyMap<string, string>,
+): number {
+  return Math.max(0, records.size + missing.size - MAX_FILES);
 }
 
-/** The state of each file, sorted by path. If there are too many, those with problems precede. */
-export function manifestStatus({ files, store, missing }: ManifestState): ManifestFileStatus[] {
+/** The state of each file and of each path without a file, with the reason; sorted by path. If there are too many, those with problems precede. */
+export function manifestStatus(
+  records: ReadonlyMap<string, ManifestFileRecord>,
+  store: ManifestStore,
+  missing: ReadonlyMap<string, string>,
+): ManifestFileStatus[] {
   const shadowed = store.shadowed();
-  const found = [...missing].slice(0, MOST_FILES).map(([path, reason]): ManifestFileStatus => ({
+  const found = [...missing].slice(0, MAX_FILES).map(([path, reason]): ManifestFileStatus => ({
     path,
     objects: 0,
     problems: [missingProblem(path, reason)],
@@ -50,12 +92,12 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
     missing: reason,
   }));
   const [bad, good]: [string[], string[]] = [[], []];
-  for (const [path, { problems }] of files.records) {
+  for (const [path, { problems }] of records) {
     (problems.list.length > 0 || shadowed.has(path) ? bad : good).push(path);
   }
-  const room = MOST_FILES - found.length;
+  const room = MAX_FILES - found.length;
   for (const path of [...bad.slice(0, room), ...good.slice(0, Math.max(0, room - bad.length))]) {
-    const record = files.records.get(path)!;
+    const record = records.get(path)!;
     const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
     found.push({
       path,
@@ -107,4 +149,121 @@ export function mergeProblems(
     merged.add(problem, () => ({ line, column: 1 }));
   }
   return merged;
+}
+
+/** Maximum number of problem lines within {@linkcode LINES_MS}; `status` shows the others. */
+const MOST_LINES = 20;
+const LINES_MS = 60_000;
+/** After this time, the log reports that the first reading is slow. */
+const LONG_MS = 10_000;
+/** Maximum number of file names in one line. */
+const MAX_NAMED_FILES = 5;
+/** Maximum number of kinds that are reported as not served. */
+const MAX_KINDS = 100;
+
+/** The result of a reading. */
+interface ManifestReadingSummary {
+  readonly changes: StoreChanges;
+  readonly ms: number;
+  readonly records: ReadonlyMap<string, ManifestFileRecord>;
+  readonly shadowed: ReadonlyMap<string, readonly ShadowedObject[]>;
+}
+
+/** Writes the log lines of a manifest source. */
+export class ManifestLog {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #recent: RecentTexts;
+  #lines = 0;
+  /** The time at which the first of these lines was written. */
+  #linesSince = -Infinity;
+  #isIncompleteLogged = false;
+  /** Kinds that were reported as not served. */
+  readonly #unserved = new Set<string>();
+  #missing: ReadonlyMap<string, string> = new Map();
+
+  constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
+    this.#logger = logger.with({ component: "manifests" });
+    this.#clock = clock;
+    this.#recent = new RecentTexts({ clock });
+  }
+
+  /** Reports paths without a file, once while that lasts. */
+  missing(missing: ReadonlyMap<string, string>): void {
+    for (const [path, reason] of missing) {
+      if (this.#missing.get(path) === reason) continue;
+      this.#logger.warn("Cannot read manifests; they are read once they appear", { path, reason });
+    }
+    this.#missing = missing;
+  }
+
+  /** Reports once that the first reading of the files is slow, and why. */
+  incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
+    if (this.#isIncompleteLogged || this.#clock.now() - startedAt < LONG_MS) return;
+    this.#isIncompleteLogged = true;
+    const message = "Manifests are still being read; Services of those read so far are served";
+    const files = [...underWay].slice(0, MAX_NAMED_FILES);
+    this.#logger.warn(message, { files, more: underWay.size - files.length });
+  }
+
+  /** Reports the result of reading files. */
+  read(paths: readonly string[], summary: ManifestReadingSummary): void {
+    const { changes, ms, records, shadowed } = summary;
+    let [problems, logged] = [0, 0];
+    const unserved = new Map<string, number>();
+    const inFiles = new Set<string>();
+    for (const path of paths) {
+      const record = records.get(path);
+      if (!record) continue;
+      for (const [kind, count] of unservedKinds(record.ignored)) {
+        if (this.#unserved.has(kind) || this.#unserved.size >= MAX_KINDS) continue;
+        unserved.set(kind, (unserved.get(kind) ?? 0) + count);
+        inFiles.add(path);
+      }
+      const found = mergeProblems(record.problems, shadowed.get(path) ?? []);
+      problems += found.list.length + found.notShown + record.problems.notShown;
+      for (const problem of found.list) {
+        if (this.#isLogged(problem)) logged++;
+      }
+    }
+    this.#warnUnserved(unserved, [...inFiles]);
+    this.#logger.info("Read manifests", {
+      files: paths.length <= MAX_NAMED_FILES ? paths : paths.length,
+      ...changes,
+      ms: Math.round(ms),
+      // Nothing else reminds the user of problems that were already logged.
+      ...(problems > logged && { problems, moreIn: "status" }),
+    });
+  }
+
+  /**
+   * Logs a problem unless it was logged within the last hour: a program may write a bad file many
+   * times a second. Ignores the line number, which changes when earlier text is edited.
+   */
+  #isLogged({ severity, path, message, ...place }: ManifestProblem): boolean {
+    const now = this.#clock.now();
+    if (now - this.#linesSince >= LINES_MS) [this.#lines, this.#linesSince] = [0, now];
+    if (this.#lines >= MOST_LINES) return false;
+    if (!this.#recent.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
+      return false;
+    }
+    this.#lines++;
+    const fields = { ...place, field: path, reason: message };
+    if (severity === "error") this.#logger.error("Cannot use parts of the manifests", fields);
+    else this.#logger.warn("Manifest may have another effect than intended", fields);
+    return true;
+  }
+
+  /** Warns once of each kind: other programs may read it from the same files. */
+  #warnUnserved(kinds: ReadonlyMap<string, number>, files: readonly string[]): void {
+    if (kinds.size === 0) return;
+    for (const kind of kinds.keys()) this.#unserved.add(kind);
+    const cure = cureOf(kinds);
+    this.#logger.warn("The manifests have objects of kinds that are not served; they are ignored", {
+      kinds: kindsText(kinds),
+      files: files.toSorted().slice(0, MAX_NAMED_FILES),
+      ...(files.length > MAX_NAMED_FILES && { more: files.length - MAX_NAMED_FILES }),
+      ...(cure !== undefined && { cure }),
+    });
+  }
 }

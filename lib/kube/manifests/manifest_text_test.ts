@@ -5,7 +5,7 @@ import {
   type ManifestPart,
   splitDocuments,
   splitList,
-} from "./manifest_text.ts";
+} from "./manifest_file.ts";
 
 function listOf(text: string, origin = { line: 1, column: 1 }): ManifestList | undefined {
   const splitting = splitList({ text, origin });

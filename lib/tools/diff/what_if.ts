@@ -7,7 +7,7 @@ import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
-import { AGED, ObjectAges } from "../../kube/manifests/object_ages.ts";
+import { AGED, ObjectAges } from "../../kube/manifests/manifest_store.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { comparePolicies, type PolicyComparison } from "../../policy/compare_policies.ts";
 import type { Backend } from "../../proxy/backend.ts";

@@ -1,6 +1,6 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import type { ManifestFileSystem } from "../../kube/manifests/manifest_file_system.ts";
+import type { ManifestFileSystem } from "../../kube/manifests/manifest_files.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";

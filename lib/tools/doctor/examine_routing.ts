@@ -3,7 +3,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import { rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
-import { hostFileSystem } from "../../kube/manifests/manifest_file_system.ts";
+import { hostFileSystem } from "../../kube/manifests/manifest_files.ts";
 import { CommandError } from "../../os/command_runner.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_file_system.ts";
+import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_files.ts";
 import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
 import { FileManifestSource, type ManifestSource } from "../../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
