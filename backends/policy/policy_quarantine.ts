@@ -60,14 +60,10 @@ export class PolicyQuarantine {
     return this.#parts;
   }
 
-  /**
-   * Records a successful sync: the parts that it tried again were accepted or no longer exist. `now` is
-   * the start of the sync, because it left out parts that became due later.
-   */
-  settle(now: number): void {
-    const waiting = this.waitingAt(now);
+  /** Records a successful sync: the parts that it did not leave out were accepted or no longer exist. */
+  settle(leftOut: RefusedParts): void {
     for (const key of this.#parts.keys()) {
-      if (waiting.has(key)) continue;
+      if (leftOut.has(key)) continue;
       this.#parts.delete(key);
       this.#refused.forget(key);
     }

@@ -43,10 +43,10 @@ Deno.test("PolicyQuarantine waits longer after each refusal, and not after one t
   quarantine.refuse("part", "no");
   clock.stall(1_000);
   assertEquals(quarantine.waitingAt(clock.now()).has("part"), true);
-  quarantine.settle(clock.now());
+  quarantine.settle(quarantine.waitingAt(clock.now()));
   assertEquals(quarantine.waitingAt(clock.now()).has("part"), true);
   clock.stall(1_000);
-  quarantine.settle(clock.now());
+  quarantine.settle(quarantine.waitingAt(clock.now()));
   assertEquals(quarantine.held.has("part"), false);
   quarantine.refuse("part", "no");
   clock.stall(1_000);
@@ -62,7 +62,7 @@ Deno.test("PolicyQuarantine keeps a part that becomes due during the sync that l
   const refused = quarantine.waitingAt(begin);
   const { leftOut } = acceptableRules({ rules: RULES }, { refused, partsOf });
   clock.stall(1);
-  quarantine.settle(begin);
+  quarantine.settle(refused);
   assertEquals(quarantine.report([leftOut]).map(({ reason }) => reason), ["no"]);
 });
 

@@ -31,13 +31,17 @@ export interface PolicyRuleWriter {
   readonly quarantined: PolicySyncReport["quarantined"];
   /** Another program may have changed the rules. */
   forget(): void;
-  /** Writes the differences. Without changes, compares everything. Returns whether it did. */
+  /** Writes the changes. Returns whether everything was compared. */
   write(
     plan: PolicyPlan,
-    options: { readonly changes: PolicyPlanChanges | undefined; readonly counts: WriteCounts },
+    options: { readonly changes: PolicyPlanChanges; readonly counts: WriteCounts },
   ): Promise<boolean>;
+  /** Compares everything, and writes the differences. Returns what other programs changed. */
+  verify(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
   /** Compares the kernel with a plan, except for refused parts. */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
+  /** Writes what {@linkcode compare} finds. */
+  repair(plan: PolicyPlan): Promise<PolicyRepair>;
 }
 
 /** The common part of data planes whose rules the kernel applies. */
@@ -130,17 +134,19 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   }
 
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
-    return this.turns.run(async () => await compareTwice(await this.#readyWriter(), plan));
+    return this.turns.run(async () => (await this.#readyWriter()).compare(plan));
   }
 
   repair(plan: PolicyPlan): Promise<PolicyRepair> {
     return this.turns.run(async () => {
       const writer = await this.#readyWriter();
-      const operations: WriteCounts = {};
-      const found = await compareTwice(writer, plan);
-      if (found.length > 0) await writer.write(plan, { changes: undefined, counts: operations });
-      const left = found.length > 0 ? await compareTwice(writer, plan) : [];
-      return { found, left, operations };
+      try {
+        return await writer.repair(plan);
+      } finally {
+        // The plan may be another one than that of the last sync.
+        writer.forget();
+        if (this.#plan) this.recheck();
+      }
     });
   }
 
@@ -157,19 +163,15 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     return counts;
   }
 
-  /** For the watch. Changes of a pending sync are not drift; a full comparison handles both. */
+  /** For the watch. Changes of a pending sync are not drift. */
   async verify(): Promise<DriftFound> {
     const [plan, writer] = [this.#plan, this.writer];
     if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
-    const found = await compareTwice(writer, plan);
+    const found = await writer.verify(plan);
     if (this.#pendingSyncs > 0) {
+      // The plan may have changed meanwhile, and the pending sync knows only the changed keys.
       writer.forget();
       return { counts: {}, fields: {} };
-    }
-    if (found.length > 0 || !writer.isKnown) {
-      await writer.write(plan, { changes: undefined, counts: {} });
-      // The plan may have changed meanwhile, and the pending sync knows only the changed keys.
-      if (this.#pendingSyncs > 0) writer.forget();
     }
     const counts = { chain: 0, rule: 0, set: 0 };
     for (const { object } of found) counts[kindOf(object)]++;
@@ -206,21 +208,6 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     if (!options.dryRun) this.writer?.forget();
     return run.report();
   }
-}
-
-/** Returns the differences that two readings have: the kernel may cut a listing off. */
-async function compareTwice(
-  writer: Pick<PolicyRuleWriter, "compare">,
-  plan: PolicyPlan,
-): Promise<readonly PolicyDifference[]> {
-  const first = await writer.compare(plan);
-  if (first.length === 0) return first;
-  const known = new Set(first.map(textOf));
-  return (await writer.compare(plan)).filter((each) => known.has(textOf(each)));
-}
-
-function textOf({ object, name, kind }: PolicyDifference): string {
-  return `${kind} ${object} ${name}`;
 }
 
 /** The kinds of objects of the metric of drift. */

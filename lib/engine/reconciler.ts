@@ -29,11 +29,15 @@ export interface KernelObject extends ObjectName {
 export type Objects = ReadonlyMap<string, ReadonlyMap<string, string>>;
 
 /** An object that is not as it should be. */
-export interface Change<Owner> extends ObjectName {
+export interface ObjectChange extends ObjectName {
   /** As it is; `undefined` = it is missing. */
   readonly before: string | undefined;
   /** As it should be; `undefined` = it is not wanted. */
   readonly after: string | undefined;
+}
+
+/** As {@linkcode ObjectChange}, with its owner. */
+export interface Change<Owner> extends ObjectChange {
   /** The item of the plan that it belongs to; `undefined` = none or several. */
   readonly owner: Owner | undefined;
 }
@@ -76,6 +80,15 @@ export interface Target<Key extends string, Item, Owner extends string> {
    */
   arrange(key: Key, applied: Item | undefined): Item | undefined;
   objectsOf(item: Item): Iterable<KernelObject>;
+  /**
+   * What differs between a group as it was applied and the wanted one, for groups so large that only
+   * their changes are known; `undefined` = their objects are compared.
+   */
+  changesOf?(
+    key: Key,
+    applied: Item | undefined,
+    item: Item | undefined,
+  ): Iterable<ObjectChange> | undefined;
   /** @default {none} */
   ownerOf?(item: Item): Owner | undefined;
   /**
@@ -83,10 +96,11 @@ export interface Target<Key extends string, Item, Owner extends string> {
    */
   isSame?(object: ObjectName, found: string, wanted: string): boolean;
   /** Whether an object that is not wanted does no harm: it is removed when it suits, and no difference. */
-  isUnused?(object: ObjectName): boolean;
+  isUnused?(object: ObjectChange): boolean;
   /** Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged. */
   read(): Promise<Objects | undefined>;
-  begin(): Batch<Owner>;
+  /** `found`: what was read, of which the batch says the differences; `undefined` = the state is known. */
+  begin(found?: Objects): Batch<Owner>;
   /**
    * Removes unused objects, if there are many or `all` are to go. Returns whether the state is still
    * known. @default {there are none}
@@ -205,11 +219,11 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
    * if the state was not known.
    */
   async verify(): Promise<readonly Change<Owner>[]> {
-    // Otherwise the reading would find the unused objects.
-    if (this.#isKnown) await this.#tidy(true);
     const wasKnown = this.#isKnown;
+    // Otherwise the reading would find the unused objects.
+    if (wasKnown) await this.#tidy(true);
     const { found, changes } = await this.#differences();
-    if (changes.length > 0 || !wasKnown) {
+    if (changes.length > 0 || !this.#isKnown) {
       this.forget();
       await this.#sync(found);
     }
@@ -228,13 +242,17 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   ): Promise<
     { readonly found: readonly Change<Owner>[]; readonly left: readonly Change<Owner>[] }
   > {
-    const found = (await this.compare()).filter(isMeant);
-    let left = found;
+    const compare = async () => {
+      const { found: { objects }, changes } = await this.#differences();
+      return { objects, meant: changes.filter(isMeant) };
+    };
+    let { objects, meant: left } = await compare();
+    const found = left;
     for (let pass = 0; pass < MAX_PASSES && left.length > 0; pass++) {
       this.forget();
       if (left.some(({ kind }) => kind === this.#target.root?.kind)) await this.#sync(undefined);
       else {
-        const batch = this.#target.begin();
+        const batch = this.#target.begin(objects);
         for (const change of left) batch.add(change, change.before, change.after, change.owner);
         await this.#commit(batch).catch((error) => {
           if (!(error instanceof Refusal)) throw error;
@@ -242,7 +260,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         });
       }
       await this.#target.tidy?.({ all: true });
-      left = (await this.compare()).filter(isMeant);
+      ({ objects, meant: left } = await compare());
     }
     return { found, left };
   }
@@ -262,7 +280,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
           found = await this.#read();
           replaces ||= found.isDamaged;
         }
-        const batch = this.#target.begin();
+        const batch = this.#target.begin(wasKnown ? undefined : found?.objects);
         const outcome = await this.#compare(wasKnown ? undefined : found, batch, replaces);
         await this.#commit(batch);
         this.#confirm(outcome);
@@ -337,6 +355,8 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     const slice = new TimeSlice(urgent(this.#clock));
     const items = new Map<Key, Item | undefined>();
     const shared = new Map<string, SharedObject>();
+    let looks = 0;
+    const pause = () => ++looks % OBJECTS_PER_LOOK === 0 ? slice.pause() : undefined;
     const use = (object: KernelObject, step: 1 | -1) => {
       const id = idOf(object);
       const known = shared.get(id);
@@ -355,13 +375,20 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         const item = target.arrange(key, previous);
         if (item === previous) continue;
         items.set(key, item);
+        const owner = target.ownerOf?.((item ?? previous)!);
+        const changes = target.changesOf?.(key, previous, item);
+        if (changes) {
+          for (const change of changes) batch.add(change, change.before, change.after, owner);
+          continue;
+        }
         const left = new Map<string, KernelObject>();
         for (const object of previous === undefined ? [] : target.objectsOf(previous)) {
           if (object.isShared) use(object, -1);
           else left.set(idOf(object), object);
         }
-        const owner = target.ownerOf?.((item ?? previous)!);
         for (const object of item === undefined ? [] : target.objectsOf(item)) {
+          const turn = pause();
+          if (turn) await turn;
           if (object.isShared) {
             use(object, 1);
             continue;
@@ -399,6 +426,8 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       items.set(key, item);
       const owner = target.ownerOf?.(item);
       for (const object of target.objectsOf(item)) {
+        const turn = pause();
+        if (turn) await turn;
         if (object.isShared && !use(object, 1)) continue;
         const texts = rest.get(object.kind);
         const text = texts?.get(object.name);
@@ -408,11 +437,10 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         batch.add(object, text, object.text, owner);
       }
     }
-    let looks = 0;
     for (const [kind, texts] of rest) {
       for (const [name, text] of texts) {
         batch.add({ kind, name }, text, undefined, undefined);
-        const turn = ++looks % OBJECTS_PER_LOOK === 0 ? slice.pause() : undefined;
+        const turn = pause();
         if (turn) await turn;
       }
     }

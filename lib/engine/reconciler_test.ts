@@ -37,6 +37,8 @@ class Plane implements Target<string, Group, string> {
   refuses = new Set<string>();
   refusesAnew = true;
   failNext: { readonly carriedOut: boolean } | undefined;
+  /** @default {objects are compared} */
+  changesOf?: NonNullable<Target<string, Group, string>["changesOf"]>;
   /** Listings to come that lack an object. */
   cut = 0;
   isUnreadable = false;
@@ -238,6 +240,21 @@ Deno.test("a change costs as much among 10 groups as among 1,000", async () => {
     assertEquals([plane.reads, plane.writes, plane.rendered], [reads, writes + 1, 4]);
     assertEquals(plane.there.get("value group-7 1"), "3");
   }
+});
+
+Deno.test("a group that says what changed in it costs that, however large it is", async () => {
+  const plane = new Plane();
+  const engine = engineOf(plane);
+  const values = Array.from({ length: 10_000 }, (_, index) => index);
+  plane.set({ name: "large", values });
+  await engine.sync();
+  plane.set({ name: "large", values: [...values, 7] });
+  const rendered = plane.rendered;
+  plane.changesOf = () => [{ kind: "value", name: "large 10000", before: undefined, after: "7" }];
+  await engine.sync();
+  assertEquals(plane.rendered, rendered);
+  assertEquals(plane.found, plane.expected);
+  assertEquals(await engine.compare(), []);
 });
 
 Deno.test("an object that several groups have goes with the last of them", async () => {

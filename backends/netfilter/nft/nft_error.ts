@@ -18,6 +18,8 @@ interface RefusedLine {
   /** From 1. */
   readonly number: number;
   readonly reason: string;
+  readonly text?: string | undefined;
+  readonly owner?: string | undefined;
 }
 
 /** A failure of nft. */
@@ -78,12 +80,14 @@ export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
   }
   // The parser gives line 0 to errors that it finds after the end.
   const texts = input.toLines();
-  const lines = refusedLines(stderr).filter(({ number }) => texts[number - 1] !== undefined);
+  const lines = refusedLines(stderr).flatMap(({ number, reason }) => {
+    const text = texts[number - 1]?.trim();
+    return text === undefined ? [] : [{ number, reason, text, owner: input.ownerOf(number) }];
+  });
   const [first] = lines;
   // nft exits with 1 if it refuses the input. A signal or a failed assertion gives another status.
   if (code !== 1 || first === undefined) return errorOfRead(failure);
-  const owner = input.ownerOf(first.number);
-  const text = texts[first.number - 1]?.trim();
+  const { owner, text } = first;
   const message = `Cannot ${action}: line ${first.number} "${text}"` +
     `${owner === undefined ? "" : ` of ${owner}`}: ${first.reason}`;
   return new NftError(message, { kind: "refused", lines });

@@ -20,6 +20,8 @@ Deno.test("errorOfWrite() names the refused element, its owner and the reason", 
   assertEquals(error.lines, [{
     number: 2,
     reason: "Could not process rule: No such file or directory",
+    text: "1.2.3.4 . tcp . 80 : goto none",
+    owner: "ns/web/TCP",
   }]);
   assertEquals(
     error.message,

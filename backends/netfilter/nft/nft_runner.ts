@@ -12,9 +12,9 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
-import type { NftChain, NftTable, NftTableSpec } from "./nft_objects.ts";
-import { NftTransaction } from "./nft_transaction.ts";
-import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
+import type { NftTable, NftTableSpec } from "./nft_objects.ts";
+import { type ChainChange, NftTransaction } from "./nft_transaction.ts";
+import { type RuleCode, RuleCodeListing, trialTransaction } from "./rule_code.ts";
 import { readObjectHead, readTableHead, TableListing, type TableReading } from "./table_listing.ts";
 
 /** Text for `nft -f -`, and the owners of its lines; such as a {@linkcode NftTransaction}. */
@@ -89,15 +89,16 @@ export class NftRunner {
    */
   async ruleCode(
     { containers }: Pick<NftTableSpec, "containers">,
-    chains: Iterable<NftChain>,
+    chains: Iterable<ChainChange<string>>,
   ): Promise<RuleCode> {
     const listing = new RuleCodeListing(this.#table, { isTrial: true });
+    const trial = trialTransaction({ ...this.#table, containers }, chains);
     const result = await this.#run("have rules of nftables judged", JUDGE, {
       timeoutMs: READ_TIMEOUT_MS,
-      stdin: trialText({ ...this.#table, containers }, chains),
+      stdin: trial.text(),
       onLine: (line) => listing.take(line),
     });
-    if (result.code !== 0) throw errorOfRead(result);
+    if (result.code !== 0) throw errorOfWrite(result, trial);
     return listing.code;
   }
 

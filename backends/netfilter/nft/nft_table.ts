@@ -20,7 +20,7 @@ import {
 import type { Clock } from "../../../lib/os/clock.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
-import { inSteps } from "../in_steps.ts";
+import { atOnce, inSteps } from "../in_steps.ts";
 import { ChainHandles } from "./chain_handles.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
@@ -55,6 +55,11 @@ export class NftFigures {
 /** Beyond this number, unused chains are removed at once. */
 const MAX_IDLE_CHAINS = 256;
 
+const NO_OTHERS: ReadonlyMap<string, NftContainer> = new Map();
+
+/** The item of a plan that an element belongs to, or a rule of a chain. */
+type OwnerOfLine = (object: ObjectName, rule?: string) => string | undefined;
+
 /** The table of one user and family. */
 export class NftTable {
   readonly spec: NftTableSpec;
@@ -64,7 +69,10 @@ export class NftTable {
   figures = new NftFigures();
   readonly #clock: Clock;
   readonly #runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
-  readonly #mark: string;
+  readonly #mark: string | undefined;
+  readonly #others: ReadonlyMap<string, NftContainer>;
+  readonly #emptiesUnused: boolean;
+  readonly #ownerOf: OwnerOfLine | undefined;
   readonly #handles = new ChainHandles();
   /** The instructions of rules, by the text of their chain. */
   #code = new Map<string, readonly string[]>();
@@ -76,20 +84,34 @@ export class NftTable {
   #strange: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
   #failedRemovals = 0;
 
-  /** `mark`: the empty chain whose name is the version of the layout. */
   constructor(
-    { clock, runner, spec, mark }: {
+    { clock, runner, spec, mark, others = NO_OTHERS, emptiesUnused = false, ownerOf }: {
       readonly clock: Clock;
       readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
+      /** With the sets and maps that are always there. */
       readonly spec: NftTableSpec;
-      readonly mark: string;
+      /** The empty chain whose name is the version of the layout. @default {there is none} */
+      readonly mark?: string;
+      /** The wanted sets and maps that come and go. */
+      readonly others?: ReadonlyMap<string, NftContainer>;
+      /**
+       * Whether a chain that is not wanted loses its rules at once, because they name sets that go with
+       * it. The next transaction removes it. @default {it stays as it is, and may be used again}
+       */
+      readonly emptiesUnused?: boolean;
+      /** The owners of lines. @default {those of their objects} */
+      readonly ownerOf?: OwnerOfLine;
     },
   ) {
     this.#clock = clock;
     this.#runner = runner;
     this.spec = spec;
     this.#mark = mark;
-    this.root = { kind: "table", name: `${spec.family} ${spec.name}`, text: mark };
+    this.#others = others;
+    this.#emptiesUnused = emptiesUnused;
+    this.#ownerOf = ownerOf;
+    const name = `${spec.family} ${spec.name}`;
+    this.root = { kind: "table", name, text: mark ?? name };
   }
 
   /** Removals of unused chains that failed. */
@@ -143,75 +165,47 @@ export class NftTable {
       const declared = [...table.declarations].filter(([, print]) => print.startsWith(`${kind}\n`));
       objects.set(kind, new Map(declared.map(([name]) => [name, this.#declarationOf(name)])));
     }
-    for (const name of this.spec.containers.keys()) {
+    for (const name of this.#containers.keys()) {
       const elements = table.elements.get(name);
       if (elements) objects.set(name, elements);
     }
     return { objects, table };
   }
 
-  begin<Owner extends string>(): Batch<Owner> {
-    const draft: NftDraft<Owner> = {
-      replacesTable: false,
-      declared: [],
-      recreated: [],
-      chains: [],
-      removed: new Map(),
-      added: new Map(),
-    };
-    const unused: (ObjectName & { readonly text: string })[] = [];
-    const used: string[] = [];
-    const linesOf = (verb: "add" | "delete", container: string) => {
-      const lists = verb === "add" ? draft.added : draft.removed;
-      const known = lists.get(container);
-      if (known) return known;
-      const lines = new ElementLines<Owner>(verb);
-      lists.set(container, lines);
-      return lines;
-    };
-    const add: Batch<Owner>["add"] = ({ kind, name }, before, after, owner) => {
-      switch (kind) {
-        case "table":
-          draft.replacesTable = before !== undefined;
-          return;
-        case "set":
-        case "map":
-          if (after === undefined) unused.push({ kind, name, text: "" });
-          else draft.declared.push(name);
-          return;
-        case "chain": {
-          if (after === undefined) {
-            unused.push({ kind, name, text: before ?? "" });
-            return;
-          }
-          // It is still as it was written.
-          if (before === undefined && this.#idle.get(name) === after && !draft.replacesTable) {
-            used.push(name);
-            return;
-          }
-          const chain = readChainText(after);
-          if (before !== undefined && readChainText(before).hook !== chain.hook) {
-            draft.recreated.push(name);
-          }
-          draft.chains.push({ name, ...chain });
-          return;
-        }
-        default:
-          if (before !== undefined) linesOf("delete", kind).add(name, undefined, owner);
-          if (after !== undefined) linesOf("add", kind).add(name, after || undefined, owner);
-      }
-    };
+  /** `found`: a reading that is compared with what is wanted. */
+  begin<Owner extends string>(found?: Objects): Batch<Owner> {
+    const intervals = new Map(
+      found &&
+        [...found].filter(([name]) =>
+          this.#others.get(name)?.declaration.includes("interval") === true
+        ),
+    );
+    const draft = new NftDraft({ ownerOf: this.#ownerOf, idle: this.#idle, intervals });
     return {
-      add,
+      add: (object, before, after, owner) => draft.add(object, before, after, owner),
       commit: async () => {
+        if (this.#emptiesUnused) this.#empty(draft);
         await this.#write(draft);
-        for (const name of used) this.#idle.delete(name);
-        for (const { kind, name, text } of unused) {
-          if (kind === "chain") this.#idle.set(name, text);
-          else this.#strange.push({ kind: kind === "map" ? "map" : "set", name });
+        for (const name of [...draft.used, ...draft.removedChains]) this.#idle.delete(name);
+        for (const { kind, name, text } of draft.unused) {
+          if (kind === "chain") this.#idle.set(name, this.#emptiesUnused ? "" : text);
+          else this.#strange.push({ kind, name });
         }
       },
     };
+  }
+
+  /** Takes what is not wanted out of use, and removes what was taken out of use before. */
+  #empty(draft: NftDraft): void {
+    const written = new Set([...draft.used, ...draft.chains.map(({ name }) => name)]);
+    draft.removedChains.push(...this.#idle.keys().filter((name) => !written.has(name)));
+    for (const { kind, name, text } of draft.unused) {
+      if (kind !== "chain") {
+        draft.removedContainers.push({ kind, name });
+        draft.removed.delete(name);
+      } else if (text !== "") draft.chains.push({ name, rules: [] });
+    }
+    draft.unused = draft.unused.filter(({ kind }) => kind === "chain");
   }
 
   /**
@@ -240,28 +234,25 @@ export class NftTable {
     return true;
   }
 
-  async #write<Owner extends string>(draft: NftDraft<Owner>): Promise<void> {
-    const { declared, replacesTable } = draft;
-    const steps = NftTransaction.steps<Owner, string>(this.spec, {
-      ...draft,
-      // The table as well.
-      declared: declared.length > 0 || replacesTable ? declared : undefined,
-    });
+  async #write(draft: NftDraft): Promise<void> {
+    const { replacesTable } = draft;
+    draft.emptyIntervals();
+    const containers = new Map(this.spec.containers);
+    for (const names of [draft.declared, draft.emptied, draft.removed.keys(), draft.added.keys()]) {
+      for (const name of names) {
+        const container = this.#others.get(name);
+        if (container) containers.set(name, container);
+      }
+    }
+    const steps = draft.steps({ ...this.spec, containers });
     const transaction = await inSteps({ clock: this.#clock }, steps);
     if (transaction.isEmpty) return;
-    try {
-      await this.#run(transaction);
-    } catch (error) {
-      if (!(error instanceof NftError && error.kind === "refused")) throw error;
-      const lines = transaction.toLines();
-      const reasons = error.lines.flatMap(({ number, reason }) => {
-        const owner = transaction.ownerOf(number);
-        const text = `The kernel refused "${lines[number - 1]?.trim()}": ${reason}`;
-        return owner === undefined ? [] : [[owner, text] as const];
-      });
-      throw new Refusal(new Map(reasons), error);
-    }
+    await this.#run(transaction).catch((error) => {
+      throw refusalOf(error);
+    });
     const names = draft.chains.map(({ name }) => name);
+    this.#handles.forget(draft.removedChains);
+    for (const name of draft.removedChains) this.#present.delete(name);
     if (replacesTable) {
       this.#present.clear();
       this.#idle.clear();
@@ -289,7 +280,12 @@ export class NftTable {
     const known = this.#code;
     if (all.every((chain) => known.has(chainText(chain)))) return;
     // Rules may name chains of any kind, so all of them are tried together.
-    const code = await this.#runner.ruleCode(this.spec, all);
+    const containers = this.#containers;
+    const ownerOf = this.#ownerOf;
+    const owned = ownerOf ? all.map((chain) => ({ ...chain, ...ruleOwners(chain, ownerOf) })) : all;
+    const code = await this.#runner.ruleCode({ containers }, owned).catch((error) => {
+      throw refusalOf(error);
+    });
     this.#code = new Map(all.map((chain) => [chainText(chain), code.get(chain.name) ?? []]));
   }
 
@@ -309,23 +305,49 @@ export class NftTable {
 
   /** That of the wanted root, or what is wrong with the table. */
   #rootText({ declarations, isDormant, rules }: CodedTable): string {
-    if (!rules.has(this.#mark)) {
-      const [prefix = ""] = this.#mark.split("-");
-      return [...rules.keys()].find((name) => name.startsWith(`${prefix}-`)) ?? `no ${this.#mark}`;
+    const mark = this.#mark;
+    if (mark !== undefined && !rules.has(mark)) {
+      const [prefix = ""] = mark.split("-");
+      return [...rules.keys()].find((name) => name.startsWith(`${prefix}-`)) ?? `no ${mark}`;
     }
     if (isDormant) return "flags dormant";
-    for (const [name, container] of this.spec.containers) {
+    for (const [name, container] of this.#containers) {
       const print = declarations.get(name);
       // No set can be declared again while a rule looks things up in it.
       if (print === undefined || isDeclaredAs(container, print)) continue;
       return `${container.kind} ${name}: ${print.trim().split("\n").slice(1).join(" ; ")}`;
     }
-    return this.#mark;
+    return this.root.text;
+  }
+
+  get #containers(): ReadonlyMap<string, NftContainer> {
+    return this.#others.size === 0
+      ? this.spec.containers
+      : new Map([...this.spec.containers, ...this.#others]);
+  }
+
+  #containerOf(name: string): NftContainer | undefined {
+    return this.spec.containers.get(name) ?? this.#others.get(name);
   }
 
   #declarationOf(name: string): string {
-    return this.spec.containers.get(name)?.declaration ?? "";
+    return this.#containerOf(name)?.declaration ?? "";
   }
+}
+
+/** Returns the text that makes a table of these objects. */
+export function nftText(
+  table: NftTableSpec,
+  objects: Iterable<KernelObject>,
+): readonly string[] {
+  const draft = new NftDraft();
+  const containers = new Map<string, NftContainer>();
+  for (const object of objects) {
+    const { kind, name, text } = object;
+    if (kind === "set" || kind === "map") containers.set(name, { kind, declaration: text });
+    draft.add(object, undefined, text);
+  }
+  return atOnce(draft.steps({ ...table, containers })).text();
 }
 
 /** The text of a chain. */
@@ -344,13 +366,142 @@ function readChainText(text: string): Pick<NftChain, "hook" | "rules"> {
 }
 
 /** The changes of a transaction. */
-interface NftDraft<Owner extends string> {
-  replacesTable: boolean;
-  readonly declared: string[];
-  readonly recreated: string[];
-  readonly chains: ChainChange<Owner>[];
-  readonly removed: Map<string, ElementLines<Owner>>;
-  readonly added: Map<string, ElementLines<Owner>>;
+class NftDraft {
+  replacesTable = false;
+  readonly declared: string[] = [];
+  readonly emptied: string[] = [];
+  readonly recreated: string[] = [];
+  readonly chains: ChainChange<string>[] = [];
+  readonly removed = new Map<string, ElementLines<string>>();
+  readonly added = new Map<string, ElementLines<string>>();
+  readonly removedChains: string[] = [];
+  readonly removedContainers: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
+  /** Chains, sets and maps that are not wanted. */
+  unused: {
+    readonly kind: "chain" | "map" | "set";
+    readonly name: string;
+    readonly text: string;
+  }[] = [];
+  /** Chains that were out of use. */
+  readonly used: string[] = [];
+  readonly #ownerOf: OwnerOfLine | undefined;
+  readonly #idle: ReadonlyMap<string, string>;
+  readonly #intervals: Objects;
+  /** Intervals that go, by set. */
+  readonly #gone = new Map<string, Set<string>>();
+
+  /** `idle`: chains out of use, that are still there. `intervals`: those that were found, by set. */
+  constructor(
+    { ownerOf, idle = new Map(), intervals = new Map() }: {
+      readonly ownerOf?: OwnerOfLine | undefined;
+      readonly idle?: ReadonlyMap<string, string>;
+      readonly intervals?: Objects;
+    } = {},
+  ) {
+    this.#ownerOf = ownerOf;
+    this.#idle = idle;
+    this.#intervals = intervals;
+  }
+
+  add(
+    object: ObjectName,
+    before: string | undefined,
+    after: string | undefined,
+    owner?: string,
+  ): void {
+    const { kind, name } = object;
+    switch (kind) {
+      case "table":
+        this.replacesTable = before !== undefined;
+        return;
+      case "set":
+      case "map":
+        if (after === undefined) this.unused.push({ kind, name, text: "" });
+        else if (before === undefined) this.declared.push(name);
+        // All its elements are added.
+        else this.emptied.push(name);
+        return;
+      case "chain": {
+        if (after === undefined) {
+          this.unused.push({ kind, name, text: before ?? "" });
+          return;
+        }
+        // It is still as it was written.
+        if (before === undefined && this.#idle.get(name) === after && !this.replacesTable) {
+          this.used.push(name);
+          return;
+        }
+        const chain = readChainText(after);
+        if (before !== undefined && readChainText(before).hook !== chain.hook) {
+          this.recreated.push(name);
+        }
+        this.chains.push({
+          name,
+          ...chain,
+          ...(this.#ownerOf && ruleOwners({ name, ...chain }, this.#ownerOf)),
+        });
+        return;
+      }
+      default: {
+        const lineOwner = this.#ownerOf ? this.#ownerOf(object) : owner;
+        if (before !== undefined) {
+          if (this.#intervals.has(kind)) {
+            this.#gone.getOrInsertComputed(kind, () => new Set()).add(name);
+          } else linesOf(this.removed, "delete", kind).add(name, undefined, lineOwner);
+        }
+        if (after !== undefined) {
+          linesOf(this.added, "add", kind).add(name, after || undefined, lineOwner);
+        }
+      }
+    }
+  }
+
+  /**
+   * Has sets that lose intervals written anew: intervals that take the place of others must not meet
+   * them, not even in one transaction.
+   */
+  emptyIntervals(): void {
+    for (const [name, gone] of this.#gone) {
+      this.emptied.push(name);
+      for (const key of this.#intervals.get(name)?.keys() ?? []) {
+        if (!gone.has(key)) linesOf(this.added, "add", name).add(key, undefined, undefined);
+      }
+    }
+  }
+
+  steps(spec: NftTableSpec): Generator<void, NftTransaction> {
+    const { declared, replacesTable } = this;
+    return NftTransaction.steps<string, string>(spec, {
+      ...this,
+      // The table as well.
+      declared: declared.length > 0 || replacesTable ? declared : undefined,
+    });
+  }
+}
+
+function linesOf(
+  lists: Map<string, ElementLines<string>>,
+  verb: "add" | "delete",
+  container: string,
+): ElementLines<string> {
+  const known = lists.get(container);
+  if (known) return known;
+  const lines = new ElementLines<string>(verb);
+  lists.set(container, lines);
+  return lines;
+}
+
+function ruleOwners({ name, rules }: NftChain, ownerOf: OwnerOfLine) {
+  return { ruleOwners: rules.map((rule) => ownerOf({ kind: "chain", name }, rule)) };
+}
+
+/** A refusal by the owners of the lines, or the error itself. */
+function refusalOf(error: unknown): unknown {
+  if (!(error instanceof NftError && error.kind === "refused")) return error;
+  const reasons = error.lines.flatMap(({ owner, text, reason }) =>
+    owner === undefined ? [] : [[owner, `The kernel refused "${text}": ${reason}`] as const]
+  );
+  return new Refusal(new Map(reasons), error);
 }
 
 /** A difference in words. */

@@ -6,8 +6,8 @@
  * @module
  */
 import { atOnce } from "../in_steps.ts";
-import type { NftChain, NftTable, NftTableSpec } from "./nft_objects.ts";
-import { NftTransaction } from "./nft_transaction.ts";
+import type { NftTable, NftTableSpec } from "./nft_objects.ts";
+import { type ChainChange, NftTransaction } from "./nft_transaction.ts";
 
 /** The instructions of each rule, by chain; a chain without rules may be left out. */
 export type RuleCode = ReadonlyMap<string, readonly string[]>;
@@ -25,7 +25,7 @@ export class RuleCodeListing {
   readonly #code = new Map<string, string[]>();
   #rules: string[] | undefined;
 
-  /** `isTrial`: of the table that {@linkcode trialText} names. @default {false} */
+  /** `isTrial`: of the table that {@linkcode trialTransaction} names. @default {false} */
   constructor(table: NftTable, { isTrial = false }: { readonly isTrial?: boolean } = {}) {
     const { family, name } = isTrial ? trialTable(table) : table;
     this.#head = `${family} ${name} `;
@@ -68,15 +68,15 @@ export class RuleCodeListing {
  * Chains for `nft --check --debug=netlink -f -`, in a table that the kernel discards. They have no
  * hooks, because the kernel must not use them during the check.
  */
-export function trialText(
+export function trialTransaction(
   table: NftTableSpec,
-  chains: Iterable<NftChain>,
-): readonly string[] {
+  chains: Iterable<ChainChange<string>>,
+): NftTransaction {
   const trial = { ...trialTable(table), containers: table.containers };
   return atOnce(NftTransaction.steps(trial, {
     declared: table.containers.keys(),
-    chains: [...chains].map(({ name, rules }) => ({ name, rules })),
-  })).text();
+    chains: [...chains].map((chain) => ({ ...chain, hook: undefined })),
+  }));
 }
 
 function trialTable({ family, name }: NftTable): NftTable {

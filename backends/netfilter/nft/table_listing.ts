@@ -33,15 +33,6 @@ export interface TableReading {
   readonly isDormant: boolean;
 }
 
-/** A table without anything in it. */
-export const EMPTY_TABLE: TableReading = {
-  declarations: new Map(),
-  elements: new Map(),
-  counters: new Map(),
-  rules: new Map(),
-  isDormant: false,
-};
-
 /** The head of a chain, set, map or another object in a table. */
 interface ObjectHead {
   /** `chain`, `set`, `map` … */

@@ -21,7 +21,7 @@ import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
 import { entryKey, normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
-import type { PolicyDifference } from "../policy_data_plane.ts";
+import type { PolicyDifference, PolicyRepair } from "../policy_data_plane.ts";
 import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
 import type { PolicyRuleWriter } from "../policy_rule_plane.ts";
 import { addCounts, type WriteCounts } from "../write_counts.ts";
@@ -116,8 +116,40 @@ export class PolicyWriter implements PolicyRuleWriter {
     return { builtIn, chains: own, sets: sets.value };
   }
 
-  /** Writes the changes of a plan. A refusal of some policies does not delay others. */
   async write(
+    plan: PolicyPlan,
+    options: { readonly changes: PolicyPlanChanges; readonly counts: WriteCounts },
+  ): Promise<boolean> {
+    return await this.#write(plan, options);
+  }
+
+  async verify(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+    const found = await this.compare(plan);
+    if (found.length > 0 || !this.isKnown) {
+      await this.#write(plan, { changes: undefined, counts: {} });
+    }
+    return found;
+  }
+
+  async repair(plan: PolicyPlan): Promise<PolicyRepair> {
+    const operations: WriteCounts = {};
+    const found = await this.compare(plan);
+    if (found.length > 0) await this.#write(plan, { changes: undefined, counts: operations });
+    const left = found.length > 0 ? await this.compare(plan) : [];
+    return { found, left, operations };
+  }
+
+  /** Returns the differences that two readings have: the kernel may cut a listing off. */
+  async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+    const textOf = ({ object, name, kind }: PolicyDifference) => `${kind} ${object} ${name}`;
+    const first = await this.#compare(plan);
+    if (first.length === 0) return first;
+    const known = new Set(first.map(textOf));
+    return (await this.#compare(plan)).filter((each) => known.has(textOf(each)));
+  }
+
+  /** Writes the changes of a plan. A refusal of some policies does not delay others. */
+  async #write(
     plan: PolicyPlan,
     { changes, counts }: {
       readonly changes: PolicyPlanChanges | undefined;
@@ -136,7 +168,7 @@ export class PolicyWriter implements PolicyRuleWriter {
         this.#isKnown = false;
         await this.#carryOut(steps, counts);
         this.#confirm(steps, { plan, partial, found });
-        this.#quarantine.settle(now);
+        this.#quarantine.settle(refused);
         return partial === undefined;
       } catch (error) {
         // The kernel may differ from the known state and refuse a line for that reason, so it is read.
@@ -148,7 +180,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     }
   }
 
-  async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+  async #compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
     const reading = { found: await this.read(), refused: this.#quarantine.held };
     const { differences } = await inSteps(this.#dependencies, this.#difference(plan, reading));
     return differences.filter(({ name, kind }) => kind !== "extra" || !this.#doomed.has(name));

@@ -1,6 +1,6 @@
 /**
  * Enforces NetworkPolicies by one table of nftables in each family. The table stays when the process
- * ends. The first sync of the next process adopts it in one transaction.
+ * ends. The first sync of the next process reads it and writes what differs.
  *
  * @module
  */
@@ -14,10 +14,10 @@ import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
-import { renderPolicies } from "./diff_reading.ts";
 import { denyChain } from "./base_chains.ts";
 import { policyTable } from "./layout.ts";
-import { PolicyTableWriter } from "./table_writer.ts";
+import { PolicyRules } from "../policy_rules.ts";
+import { NftPolicyTarget, renderPolicies } from "./target.ts";
 
 /** Maximum interval of checks: a flush has to be repaired within seconds. */
 const LONGEST_PAUSE_MS = 5_000;
@@ -33,7 +33,7 @@ export function createNftablesPolicyDataPlane(
 class NftablesPolicyDataPlane extends PolicyRulePlane {
   readonly tool = "nftables";
   readonly pauseMs: number;
-  protected readonly writer: PolicyTableWriter;
+  protected readonly writer: PolicyRules<unknown, NftPolicyTarget>;
   readonly #runner: NftRunner;
 
   constructor(
@@ -44,8 +44,12 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
     const schedule = new VerificationSchedule(dependencies.random, { shortestMs: 2 * pauseMs });
     super(dependencies, { family, schedule });
     this.pauseMs = pauseMs;
-    this.#runner = new NftRunner(dependencies, policyTable(family));
-    this.writer = new PolicyTableWriter({ clock: dependencies.clock, runner: this.#runner });
+    const runner = this.#runner = new NftRunner(dependencies, policyTable(family));
+    const edges = { clock: dependencies.clock, runner };
+    this.writer = new PolicyRules(
+      dependencies,
+      (quarantine) => new NftPolicyTarget(edges, family, quarantine),
+    );
   }
 
   protected get summary(): string {
@@ -67,7 +71,7 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
   }
 
   async look() {
-    const missing = await this.turns.run(() => this.writer.missingChains());
+    const missing = await this.turns.run(() => this.writer.target.table.missingChains());
     return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
   }
 

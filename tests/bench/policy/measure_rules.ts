@@ -5,10 +5,9 @@
  *
  * @module
  */
+import { renderedPolicyTable } from "../../support/stages/policy_nft_stage.ts";
 import { walkPolicies as walkIptables } from "../../support/walk/iptables_policies.ts";
-import { walkPolicies as walkNft } from "../../support/walk/nft_policies.ts";
-import { wantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
-import { atOnce } from "../../../backends/netfilter/in_steps.ts";
+import { walkConnection } from "../../support/walk/nft_policies.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
@@ -145,7 +144,7 @@ function eventOf(kind: EventKind, nth: number): (state: PolicyState) => void {
 function visitedRules(tool: PolicyTool, plan: PolicyPlan): number {
   let [visited, counted] = [0, 0];
   const onRule = () => void visited++;
-  const table = tool === "nftables" ? atOnce(wantedTable(plan)) : undefined;
+  const table = tool === "nftables" ? renderedPolicyTable(plan) : undefined;
   const pods = [...plan.pods.values()].filter(({ ingress }) => ingress).length / 2;
   for (let nth = 0; nth < pods; nth++) {
     const pod = benchLocalPod(nth);
@@ -159,7 +158,7 @@ function visitedRules(tool: PolicyTool, plan: PolicyPlan): number {
       transport: { protocol: "TCP", port: parsePort(8_000 + nth) },
     } as const;
     const { verdict } = table
-      ? walkNft(table, connection, { onRule })
+      ? walkConnection(table, connection, { onRule })
       : walkIptables(plan, connection, { onRule });
     if (verdict !== "ACCEPT") throw new Error(`The packet to ${pod.address} is ${verdict}`);
   }

@@ -147,5 +147,5 @@ function printed(element: string): string {
     /0x([0-9a-f]{4})([0-9a-f]{4})/g,
     (_, major: string, minor: string) =>
       [major, minor].map((half) => half.replace(/^0+/, "")).join(":"),
-  ).replaceAll("ffff:ffff", "root");
+  ).replaceAll(/(?<![:\w])ffff:ffff(?![:\w])/g, "root");
 }

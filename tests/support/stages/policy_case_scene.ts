@@ -5,8 +5,6 @@
  * @module
  */
 import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
-import { atOnce } from "../../../backends/netfilter/in_steps.ts";
-import { wantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
 import { objectKey } from "../../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
@@ -289,7 +287,7 @@ export class PolicyCaseScene implements AsyncDisposable {
 /** Whether the rules that each tool is given let a connection through. */
 const isAccepted = {
   nftables: (plan: PolicyPlan, connection: Connection) =>
-    walkNft(atOnce(wantedTable(plan)), connection).verdict === "ACCEPT",
+    walkNft(plan, connection).verdict === "ACCEPT",
   iptables: (plan: PolicyPlan, connection: Connection) =>
     walkIptables(plan, connection).verdict === "ACCEPT",
 } as const;

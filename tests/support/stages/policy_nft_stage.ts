@@ -5,7 +5,7 @@
  * @module
  */
 import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
-import { renderPolicies } from "../../../backends/policy/nftables/diff_reading.ts";
+import { renderPolicies } from "../../../backends/policy/nftables/target.ts";
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import type {
   PolicyDataPlane,
@@ -96,6 +96,15 @@ export class PolicyNftStage implements AsyncDisposable {
     this.dataPlane = this.#create();
     await this.dataPlane.start();
     this.planner.setOptions(this.planner.plan);
+  }
+
+  /** Has everything compared now. */
+  async recheck(): Promise<void> {
+    this.dataPlane.recheck();
+    for (let turn = 0; turn < 10; turn++) await settle();
+    // It has its turn after the check.
+    await this.dataPlane.compare(this.planner.plan);
+    for (let turn = 0; turn < 10; turn++) await settle();
   }
 
   /** Lets time pass, and lets work that begins meanwhile finish. */

@@ -4,19 +4,20 @@
  * @module
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
+import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import { renderedPolicyTable } from "../stages/policy_nft_stage.ts";
 import { type WalkedNftHost, type WalkedNftTable, walkNft } from "./nft_walk.ts";
 import type { PolicyWalk } from "./walked_packet.ts";
-import type { WantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 
 type WalkOptions = Pick<WalkedNftHost, "onRule">;
 
 /** Walks the first packet of a connection through the hook of forwarded packets. */
 export function walkPolicies(
-  table: WantedTable,
+  plan: PolicyPlan,
   connection: Connection,
   options: WalkOptions = {},
 ): PolicyWalk {
-  return walkConnection(walkedTable(table), connection, options);
+  return walkConnection(renderedPolicyTable(plan), connection, options);
 }
 
 /** As {@linkcode walkPolicies}, through rules from anywhere. */
@@ -34,19 +35,4 @@ export function walkConnection(
   const [outcome] = walkNft(table, packet, { ...options, isLocal, affinity: new Map() });
   if (outcome === undefined) throw new Error(`Cannot walk from ${from} to ${to}: no outcome`);
   return { verdict: outcome.verdict, path: outcome.path };
-}
-
-function walkedTable({ containers, chains, elements }: WantedTable): WalkedNftTable {
-  const hooks = new Map<string, string>();
-  for (const { name, hook } of chains.values()) if (hook !== undefined) hooks.set(name, hook);
-  return {
-    chains: new Map([...chains].map(([name, { rules }]) => [name, rules])),
-    hooks,
-    elements: new Map(
-      [...containers.keys()].map((name) => {
-        const keys = [...elements.get(name) ?? []];
-        return [name, new Map(keys.map(([key, { value = "" }]) => [key, value]))];
-      }),
-    ),
-  };
 }
