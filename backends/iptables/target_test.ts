@@ -10,6 +10,7 @@ import {
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { ruleDifferences } from "./differences.ts";
 import { renderIptables } from "./render.ts";
 import { WriteFigures } from "./target.ts";
 
@@ -168,19 +169,22 @@ Deno.test("RuleWriter adopts the rules of kube-proxy, and removes stale ones", a
 const STALE = "KUBE-SVC-AAAAAAAAAAAAAAAA";
 const REFERENCE = `-s 192.0.2.1 -j ${STALE}`;
 
-Deno.test("RuleWriter empties a chain with foreign references instead of deleting it", async () => {
+for (const from of ["OUTPUT", "OTHER-CHAIN"]) {
   for (const tellsCommitOnly of [false, true]) {
-    const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly });
-    const stage = new IptablesWriterStage({ machine });
-    const chain = `:${STALE} - [0:0]\n-A ${STALE} -j RETURN\n`;
-    machine.tool.restore(`*nat\n${chain}-A OUTPUT ${REFERENCE}\nCOMMIT\n`);
-    await stage.write();
-    assertEquals(machine.tool.table("nat").get(STALE), []);
-    assertEquals(machine.tool.table("nat").get("OUTPUT")?.at(-1), REFERENCE);
-    assertEquals(stage.writer.failures, 0);
-    assertEquals(await stage.writer.engine.compare(), [], "there is nothing to be done");
+    const tool = tellsCommitOnly ? "iptables-legacy" : "iptables-nft";
+    Deno.test(`RuleWriter empties a chain that a rule in ${from} leads to, with ${tool}`, async () => {
+      const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly });
+      const stage = new IptablesWriterStage({ machine });
+      const chains = `:OTHER-CHAIN - [0:0]\n:${STALE} - [0:0]\n-A ${STALE} -j RETURN\n`;
+      machine.tool.restore(`*nat\n${chains}-A ${from} ${REFERENCE}\nCOMMIT\n`);
+      await stage.write();
+      assertEquals(machine.tool.table("nat").get(STALE), []);
+      assertEquals(machine.tool.table("nat").get(from)?.at(-1), REFERENCE);
+      assertEquals(stage.writer.failures, 0);
+      assertEquals(await stage.writer.engine.compare(), [], "there is nothing to be done");
+    });
   }
-});
+}
 
 Deno.test("RuleWriter notices a foreign reference that is newer than its reading", async () => {
   const stage = new IptablesWriterStage();
@@ -328,6 +332,39 @@ Deno.test("RuleWriter adds one rule of kube-relay to a chain that the kubelet ha
   stage.machine.tool.restore(`${kubelets.join("\n")}\n`);
   await stage.write();
   assertEquals(stage.machine.tool.table("filter").get("KUBE-FIREWALL"), [drop]);
+});
+
+Deno.test("ruleDifferences() names jumps that are missing, extra, altered or reordered", async () => {
+  const [external, health, firewall] = [
+    ...["KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"],
+  ].map((target) =>
+    renderIptables(testProxyPlan([]), OPTIONS).batch.lines
+      .find((line) => line.startsWith("-I INPUT ") && line.endsWith(target))!.slice(9)
+  );
+  const older = firewall!.replace("-m conntrack --ctstate NEW ", "");
+  const cases: readonly (readonly [lines: readonly string[], differences: readonly string[]])[] = [
+    [[], []],
+    [[`-D INPUT ${health}`], ["missing KUBE-NODEPORTS"]],
+    [[`-A INPUT ${health}`], ["extra KUBE-NODEPORTS"]],
+    [[`-D INPUT ${external}`, `-I INPUT ${external}`], ["reordered KUBE-EXTERNAL-SERVICES"]],
+    [[`-D INPUT ${firewall}`, `-A INPUT ${older}`], ["altered KUBE-PROXY-FIREWALL"]],
+    [[`-A INPUT ${older}`], ["extra KUBE-PROXY-FIREWALL"]],
+    [["-D INPUT -j KUBE-FIREWALL"], ["missing KUBE-FIREWALL"]],
+  ];
+  for (const [lines, expected] of cases) {
+    const stage = new IptablesWriterStage();
+    await stage.write();
+    stage.machine.tool.restore(["*filter", ...lines, "COMMIT", ""].join("\n"));
+    const differences = ruleDifferences(await stage.writer.engine.compare(), stage.layout);
+    assertEquals(
+      differences.map(({ object, name, kind, wanted, found }) => {
+        assertEquals([object, name], ["jump", "filter INPUT"]);
+        return `${kind} ${(wanted ?? found)?.split(" ").at(-1)}`;
+      }),
+      expected,
+      lines.join(),
+    );
+  }
 });
 
 /** A writer of ServicePorts to a machine whose kernel refuses some. */
