@@ -294,7 +294,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
     error: IptablesError,
     lines: readonly string[],
   ): Promise<ReadonlyMap<ServicePortKey, string>> {
-    const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
+    const { number, text } = error.line ?? { number: 0, text: "" };
     this.#isCorrected = false;
     if (this.#mayLackCounters && mayLackCounter(error)) {
       this.#mayLackCounters = false;
@@ -303,8 +303,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
     }
     const owner = this.#ownerOf(lines, number);
     if (owner !== undefined) return new Map([[owner, error.message]]);
-    if (text.startsWith("-X ")) this.#kept.add(`${table} ${text.slice(3)}`);
-    // Another program may have removed the jump; the next reading notices.
+    // Another program removed the jump, or has added one to the chain; the next reading notices.
     this.#isCorrected = text.startsWith("-X ") || text.startsWith("-D ");
     return new Map();
   }

@@ -202,6 +202,26 @@ Deno.test("RuleWriter notices a foreign reference that is newer than its reading
   assertEquals(tool.table("nat").get(chain!)?.length, 4);
 });
 
+Deno.test("RuleWriter reads again if a jump vanished between its reading and its write", async () => {
+  const stage = new IptablesWriterStage();
+  stage.layout.set(PLAN);
+  await stage.write();
+  const { commands, tool } = stage.machine;
+  const jump = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
+  tool.restore(`*nat\n-A POSTROUTING ${jump}\nCOMMIT\n`);
+  stage.writer.forgetRules();
+  stage.layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
+  let reads = 0;
+  commands.on("iptables-save", () => {
+    const stdout = tool.save();
+    if (++reads === 1) tool.restore(`*nat\n-D POSTROUTING ${jump}\nCOMMIT\n`);
+    return { stdout };
+  });
+  await stage.write();
+  assertEquals([reads, stage.writer.failures, stage.layout.quarantined], [2, 1, []]);
+  assertEquals(await stage.writer.engine.compare(), []);
+});
+
 Deno.test("RuleWriter counts the rules that it found and those that it wrote", async () => {
   const stage = new IptablesWriterStage();
   await stage.write();
