@@ -14,8 +14,7 @@ import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
 import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import { atOnce } from "../../netfilter/in_steps.ts";
-import { peerLines } from "./bird_peer.ts";
-import { filterLines } from "./bird_filters.ts";
+import { filterLines, peerLines } from "./bird_peer.ts";
 import {
   announcesTo,
   CONFIGURATION_ID,
@@ -57,13 +56,24 @@ export function birdConfig(plan: BgpPlan, options: BirdConfigOptions): BirdConfi
   return atOnce(birdConfigSteps(plan, options));
 }
 
+const PREFIXES_PER_PIECE = 64;
+
 /** As {@linkcode birdConfig}, in steps: 10,000 prefixes take a tenth of a second. */
 export function* birdConfigSteps(
   plan: BgpPlan,
   options: BirdConfigOptions,
 ): Generator<void, BirdConfig> {
   const quarantined: Quarantined<BgpItem>[] = [];
-  const attempt = quarantiningIn(quarantined);
+  /** Renders an item, or notes why BIRD would refuse it. */
+  const attempt = <T>(key: BgpItem, render: () => T): T[] => {
+    try {
+      return [render()];
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      quarantined.push({ key, reason: error.message });
+      return [];
+    }
+  };
   const sections = plan.peers.flatMap((peer) =>
     attempt(`peer ${peer.name}`, () => {
       const reason = options.leftOut?.get(peer.name);
@@ -75,10 +85,18 @@ export function* birdConfigSteps(
   const rendered = sections.map(({ peer }) => peer);
   const pieces = [textOf(globalLines(plan, rendered, options))];
   for (const family of IP_FAMILIES) {
-    for (const lines of staticPieces({ plan, attempt }, family)) {
-      pieces.push(textOf(lines));
+    const digit = FAMILY_DIGIT[family];
+    // The table of a family is BIRD's default one: `master4` or `master6`.
+    pieces.push(textOf([`protocol static announced${digit} {`, `  ipv${digit};`]));
+    const announced = plan.announced.filter(({ prefix }) => cidrFamilyOf(prefix) === family);
+    for (let at = 0; at < announced.length; at += PREFIXES_PER_PIECE) {
+      const lines = announced.slice(at, at + PREFIXES_PER_PIECE).flatMap((one) =>
+        attempt(`prefix ${one.prefix}`, () => routeLines(one)).flat()
+      );
+      pieces.push(textOf(lines.map((line) => `  ${line}`)));
       yield;
     }
+    pieces.push("}\n");
   }
   pieces.push(textOf([
     ...IP_FAMILIES.flatMap((family) => kernelLines(plan, family)),
@@ -94,21 +112,6 @@ export function* birdConfigSteps(
   const id = contentId(ids.join());
   const head = `${OWNER_LINE}\ndefine ${CONFIGURATION_ID} = ${quoted(id)};\n`;
   return { id, text: head + pieces.join(""), quarantined };
-}
-
-/** Renders an item, or reports why BIRD would refuse it. */
-type Attempt = <T>(key: BgpItem, render: () => T) => T[];
-
-function quarantiningIn(quarantined: Quarantined<BgpItem>[]): Attempt {
-  return (key, render) => {
-    try {
-      return [render()];
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      quarantined.push({ key, reason: error.message });
-      return [];
-    }
-  };
 }
 
 function textOf(lines: readonly string[]): string {
@@ -147,25 +150,6 @@ const LONGEST_WAIT_SECONDS = 15;
 
 function restartWait(restartSeconds: readonly number[]): number {
   return Math.max(2, Math.floor(Math.min(...restartSeconds) / 4));
-}
-
-/** Prefixes of one piece. */
-const PIECE = 64;
-
-/** The table of a family is BIRD's default one: `master4` or `master6`. */
-function* staticPieces(
-  { plan, attempt }: { readonly plan: BgpPlan; readonly attempt: Attempt },
-  family: IpFamily,
-): Generator<readonly string[]> {
-  const digit = FAMILY_DIGIT[family];
-  yield [`protocol static announced${digit} {`, `  ipv${digit};`];
-  const announced = plan.announced.filter(({ prefix }) => cidrFamilyOf(prefix) === family);
-  for (let at = 0; at < announced.length; at += PIECE) {
-    yield announced.slice(at, at + PIECE).flatMap((one) =>
-      attempt(`prefix ${one.prefix}`, () => routeLines(one)).flat().map((line) => `  ${line}`)
-    );
-  }
-  yield ["}"];
 }
 
 function routeLines(announced: AnnouncedPrefix): string[] {

@@ -69,6 +69,8 @@ export async function hasNft(commands: CommandRunner): Promise<boolean> {
 
 /** A tool that can masquerade. */
 export interface MasqueradeTool {
+  /** Where the rules are, for users. */
+  readonly place: string;
   /** Identifies the rules that it writes. */
   textOf(masquerade: Masquerade): string;
   /** As {@linkcode textOf}, or what is wrong with the rules; `undefined` if there are none. */
@@ -77,12 +79,11 @@ export interface MasqueradeTool {
   write(masquerade: Masquerade | undefined): Promise<void>;
   /** What removes the rules of any run. */
   removals(): AsyncIterable<RemovalStep>;
-  /** Where the rules are, for users. */
-  readonly place: string;
 }
 
 /** By nftables, in one transaction. */
 export class NftMasquerade implements MasqueradeTool {
+  readonly place = `table ${MASQUERADE_TABLE.name} of nftables`;
   readonly #commands: CommandRunner;
 
   constructor(commands: CommandRunner) {
@@ -91,15 +92,6 @@ export class NftMasquerade implements MasqueradeTool {
 
   textOf(masquerade: Masquerade): string {
     return markOf(bodyOf(masquerade));
-  }
-
-  readonly place = `table ${MASQUERADE_TABLE.name} of nftables`;
-
-  async *removals(): AsyncGenerator<RemovalStep> {
-    if (await this.read() === undefined) return;
-    const { family, name } = MASQUERADE_TABLE;
-    const removes = [`table ${family} ${name} of nftables`];
-    yield { command: ["nft", "delete", "table", family, name], removes };
   }
 
   async read(): Promise<string | undefined> {
@@ -121,5 +113,12 @@ export class NftMasquerade implements MasqueradeTool {
     const result = await this.#commands.run("nft", ["-f", "-"], { stdin });
     if (result.code === 0) return;
     throw new Error(`Cannot write ${this.place}: ${reasonOfExit("nft", result)}`);
+  }
+
+  async *removals(): AsyncGenerator<RemovalStep> {
+    if (await this.read() === undefined) return;
+    const { family, name } = MASQUERADE_TABLE;
+    const removes = [`table ${family} ${name} of nftables`];
+    yield { command: ["nft", "delete", "table", family, name], removes };
   }
 }

@@ -31,6 +31,7 @@ interface FoundRules {
 
 /** By chains of iptables. */
 export class IptablesMasquerade implements MasqueradeTool {
+  readonly place = `chain ${CHAIN} of iptables`;
   readonly #commands: CommandRunner;
 
   constructor(commands: CommandRunner) {
@@ -61,8 +62,6 @@ export class IptablesMasquerade implements MasqueradeTool {
     }
   }
 
-  readonly place = `chain ${CHAIN} of iptables`;
-
   async *removals(): AsyncGenerator<RemovalStep> {
     for await (const found of this.#found()) {
       if (!found.rules) continue;
@@ -77,19 +76,18 @@ export class IptablesMasquerade implements MasqueradeTool {
   /** Throws for a family that is wanted, if there are no programs for it. */
   async *#found(wanted?: Masquerade): AsyncGenerator<FoundRules> {
     for (const family of IP_FAMILIES) {
-      const { programs, ...choice } = await chooseIptables({ commands: this.#commands }, {
-        family,
-      });
-      if (!programs) {
+      const choice = await chooseIptables({ commands: this.#commands }, { family });
+      if (!choice.programs) {
         if (!wanted || !rulesOf(wanted, family)) continue;
-        throw new Error(`Cannot masquerade by iptables: ${"problem" in choice && choice.problem}`);
+        throw new Error(`Cannot masquerade by iptables: ${choice.problem}`);
       }
-      const runner = new IptablesRunner({ commands: this.#commands }, programs);
+      const { restore } = choice.programs;
+      const runner = new IptablesRunner({ commands: this.#commands }, choice.programs);
       const rules = await runner.rulesOf("nat", CHAIN);
       // Reads the chain, because `-C` of iptables-legacy-restore does not say why it fails.
       const isEntered = rules !== undefined &&
         (await runner.rulesOf("nat", JUMP.from))?.includes(JUMP.rule) === true;
-      yield { family, runner, restore: programs.restore, rules, isEntered };
+      yield { family, runner, restore, rules, isEntered };
     }
   }
 }
