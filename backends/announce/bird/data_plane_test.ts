@@ -173,6 +173,15 @@ Deno.test("a new password whose reconfiguration had no answer is brought by the 
     assertEquals((await dataPlane.sync(plan)).operations, {});
   }));
 
+Deno.test("a file of passwords that was removed is written again, which a restart of BIRD needs", () =>
+  withBird(async ({ dataPlane, folder, passwordFile }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    await dataPlane.sync(plan);
+    await Deno.remove(`${folder}/bird-secrets.conf`);
+    assertEquals((await dataPlane.sync(plan)).operations, { files: 1, reconfigurations: 1 });
+    assertEquals((await dataPlane.sync(plan)).operations, {});
+  }));
+
 Deno.test("sessions() is asked for once by all reports, which wait two seconds for a BIRD that is silent", () =>
   withBird(async ({ bird, dataPlane, passwordFile, fire }) => {
     const plan = planWith(passwordFile, "203.0.113.10/32");

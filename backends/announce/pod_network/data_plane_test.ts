@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -171,3 +171,53 @@ Deno.test("the MTU of pods leaves room for the header of tunnels, unless it is g
     assertEquals(await mtuOf({ mtu: 1400 }), 1400);
     assertEquals(await mtuOf({}, { links: [] }), 1480, "no interface has the address");
   }));
+
+Deno.test("a route that is gone already is no failure of its removal", async () => {
+  const { plane } = planeOn({ routes: [ROUTE], failure: "No such process" });
+  assertEquals((await plane.sync(NOTHING)).quarantined, []);
+});
+
+Deno.test("a route that cannot be written is not reported a second time for the route that is chosen", async () => {
+  const { commands, plane } = planeOn({ links: [ETH0, TUNNEL], failure: "File exists" });
+  commands.on("ip -4 -force -j -batch -", { stdout: '[{"dst":"default","dev":"eth0"}]\n' });
+  const { quarantined } = await plane.sync(PLAN);
+  assertEquals(quarantined.map(({ reason }) => reason.split(" ")[0]), ["cannot"]);
+});
+
+Deno.test("masquerade rules of an earlier run are removed once, and are then not looked for again", async () => {
+  const { commands, plane } = planeOn({});
+  let rules: string | undefined = "table inet kube-relay-pods {\n}\n";
+  commands
+    .on(
+      "nft list table",
+      () =>
+        rules === undefined
+          ? { code: 1, stderr: "Error: No such file or directory" }
+          : { stdout: rules },
+    )
+    .on("nft -f", ({ stdin }) => {
+      rules = stdin.includes("postrouting") ? stdin : undefined;
+      return {};
+    });
+  const operations = async (plan: PodNetworkPlan) => (await plane.sync(plan)).operations;
+  const masquerade = { sources: PLAN.podCidrs, except: [] };
+  assertEquals(await operations(NOTHING), { tables: 1 });
+  assertEquals(await operations(NOTHING), {});
+  const before = commands.calls.length;
+  assertEquals(await operations(NOTHING), {});
+  assertEquals(commands.calls.slice(before).filter(({ program }) => program === "nft"), []);
+  // It is wanted again, as after a change of settings.
+  assertEquals(await operations({ ...NOTHING, masquerade }), { tables: 1 });
+  assertEquals(await operations({ ...NOTHING, masquerade }), {});
+  assertEquals(await operations(NOTHING), { tables: 1 });
+});
+
+Deno.test("masquerade rules that cannot be read are reported and not replaced", async () => {
+  const { commands, plane } = planeOn({});
+  commands.on("nft list table", { code: 1, stderr: "Error: Operation not permitted" });
+  const plan = { ...NOTHING, masquerade: { sources: PLAN.podCidrs, except: [] } };
+  const { operations, quarantined } = await plane.sync(plan);
+  assertEquals([operations, quarantined.map(({ key }) => key)], [{}, ["masquerade"]]);
+  assertEquals(commands.calls.filter(({ line }) => line === "nft -f -"), []);
+  await assertRejects(() => plane.compare(plan), Error, "Operation not permitted");
+});
