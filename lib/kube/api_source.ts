@@ -17,9 +17,8 @@ import type { HttpTransport } from "./transport.ts";
 import type { InformerSet, Subscription } from "./informer_set.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import { Reflector, type ReflectorOptions } from "./reflector.ts";
 import type { ReflectorStatus } from "./reflector_progress.ts";
-import type { ReflectorTiming } from "./reflector_timing.ts";
+import { Reflector, type ReflectorOptions, type ReflectorTiming } from "./reflector.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 

@@ -4,12 +4,11 @@
  * @module
  */
 import type { Clock } from "../os/clock.ts";
-import { isProtobuf, readExcerpt, readObject } from "./answer_body.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import { TextPieces } from "./json_text.ts";
+import { MAX_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import {
   jsonItems,
   type ListMeta,
@@ -17,7 +16,7 @@ import {
   PageTooLargeError,
   protobufItems,
 } from "./list_page.ts";
-import { PROTOBUF } from "./protobuf.ts";
+import { PROTOBUF, tryReadStatus } from "./protobuf.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import { Watchdog } from "./watchdog.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
@@ -310,3 +309,38 @@ const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
   POST: "create",
   PATCH: "patch",
 };
+
+/** Longest error body; a proxy may send a page of HTML. */
+const LONGEST_ERROR_BODY = 64 * 1024;
+
+/** Reads one object in JSON. */
+async function readObject({ body }: HttpResponse): Promise<unknown> {
+  const text = new TextPieces(MAX_OBJECT);
+  for await (const chunk of body) text.append(chunk);
+  return parseJson(text.take());
+}
+
+/** Returns the beginning of an error body, as text or as the `Status` that it is in protobuf. */
+async function readExcerpt(response: HttpResponse): Promise<unknown> {
+  const pieces = new TextPieces(LONGEST_ERROR_BODY);
+  for await (const chunk of response.body) {
+    pieces.append(chunk.subarray(0, LONGEST_ERROR_BODY - pieces.length));
+    if (pieces.length === LONGEST_ERROR_BODY) break;
+  }
+  if (isProtobuf(response)) return tryReadStatus(pieces.takeBytes());
+  const text = pieces.take();
+  return tryParseJson(text) ?? text;
+}
+
+/** Whether an answer is in protobuf. */
+function isProtobuf({ contentType = "" }: HttpResponse): boolean {
+  return contentType.split(";")[0]!.trim().toLowerCase() === PROTOBUF;
+}
+
+function tryParseJson(text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    return undefined;
+  }
+}

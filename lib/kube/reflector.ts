@@ -10,7 +10,7 @@ import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
-import { Backoff } from "../os/backoff.ts";
+import { Backoff, type BackoffOptions } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
 import { PageTooLargeError } from "./list_page.ts";
 import { TransportError } from "./transport.ts";
@@ -24,7 +24,6 @@ import {
 } from "./reflector_failure.ts";
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
 import { keyOf } from "./slim.ts";
-import type { ReflectorTiming } from "./reflector_timing.ts";
 import { isOlderVersion } from "./resource_version.ts";
 import { Watchdog } from "./watchdog.ts";
 import { WatchFeed } from "./watch_feed.ts";
@@ -63,6 +62,32 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly othersFail?: () => boolean;
 }
 
+const TIMING = {
+  /** Shortest requested watch; the longest is twice as long. */
+  minWatchSeconds: 300,
+  /** The time after its end at which a watch counts as broken. */
+  watchGraceMs: 30_000,
+  /**
+   * The version of a list that is older than this may expire; then there is a new list at once. One
+   * that expires sooner is a failure.
+   */
+  freshListMs: 10_000,
+  /** A streaming list without a new object for this time is given up. */
+  stallMs: 30_000,
+  /**
+   * An optional resource that is refused is requested again by back-off for this time: a server that
+   * has just started refuses what it will allow in seconds.
+   */
+  refusalPatienceMs: 180_000,
+  /** Time until a resource that stayed unavailable is requested again. */
+  unavailableRetryMs: 300_000,
+};
+
+/** Time limits of a reflector that differ from the usual ones. */
+export type ReflectorTiming = Partial<Readonly<typeof TIMING>> & {
+  readonly backoff?: BackoffOptions;
+};
+
 /** Items per page. Objects are larger in JSON, which only definitions of others come in. */
 const PAGE_SIZE = 500;
 const JSON_PAGE_SIZE = 100;
@@ -84,6 +109,7 @@ export class Reflector<T extends KubeObject> {
   readonly #logger: Logger;
   readonly #backoff: Backoff;
   readonly #progress: ReflectorProgress;
+  readonly #timing: typeof TIMING;
   /** The version from which to watch; `undefined` = list first. */
   #version: string | undefined;
   #doing: FailureContext["phase"] = "streaming list";
@@ -107,9 +133,11 @@ export class Reflector<T extends KubeObject> {
       resource: collectionPath(options.subscription.spec),
     });
     this.#progress = new ReflectorProgress(
-      { clock: dependencies.clock, logger: this.#logger },
+      dependencies.clock,
+      this.#logger,
       () => options.onRecovered?.(),
     );
+    this.#timing = { ...TIMING, ...options.timing };
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
     const { spec } = options.subscription;
@@ -226,14 +254,14 @@ export class Reflector<T extends KubeObject> {
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, client } = this.#dependencies;
-    const { subscription: { informer }, timing } = this.#options;
+    const { informer } = this.#options.subscription;
     const timeoutSeconds = this.#watchSeconds();
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
     using call = new LinkedAbort(signal);
     // A proxy may keep the stream open after its own connection to the server broke.
     using _deadline = new Watchdog(clock, {
-      silenceMs: timeoutSeconds * 1000 + (timing?.watchGraceMs ?? 30_000),
+      silenceMs: timeoutSeconds * 1000 + this.#timing.watchGraceMs,
       onSilence: () =>
         call.abort(new TransportError("frozen", "Cannot watch: it did not end when expected")),
     });
@@ -246,7 +274,7 @@ export class Reflector<T extends KubeObject> {
       onListed: () => this.#noteListed(),
     });
     using stall = new Watchdog(clock, {
-      silenceMs: timing?.stallMs ?? 30_000,
+      silenceMs: this.#timing.stallMs,
       onSilence: () => {
         if (!feed.listing) return;
         call.abort(
@@ -316,8 +344,7 @@ export class Reflector<T extends KubeObject> {
   /** Whether the last list is so recent that a new one would expire as soon. */
   #isFresh(): boolean {
     const { lastListAtMs = -Infinity } = this.#progress.status;
-    return this.#dependencies.clock.now() - lastListAtMs <
-      (this.#options.timing?.freshListMs ?? 10_000);
+    return this.#dependencies.clock.now() - lastListAtMs < this.#timing.freshListMs;
   }
 
   #relist(reason: string): void {
@@ -326,18 +353,18 @@ export class Reflector<T extends KubeObject> {
   }
 
   async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {
-    const { onUnavailable, othersFail, timing } = this.#options;
+    const { onUnavailable, othersFail } = this.#options;
     const { clock, random } = this.#dependencies;
     const now = clock.now();
     this.#progress.giveUp(message);
     onUnavailable?.();
     this.#refusedAtMs ??= now;
-    const mayPass = now - this.#refusedAtMs < (timing?.refusalPatienceMs ?? 180_000) ||
+    const mayPass = now - this.#refusedAtMs < this.#timing.refusalPatienceMs ||
       othersFail?.() === true;
     if (!mayPass) {
       using wait = new LinkedAbort(signal);
       this.#longWait = wait;
-      await this.#sleep((timing?.unavailableRetryMs ?? 300_000) * (1 + random()), wait.signal);
+      await this.#sleep(this.#timing.unavailableRetryMs * (1 + random()), wait.signal);
       this.#longWait = undefined;
     }
     await this.#sleep(this.#backoff.next(clock.now()), signal);
@@ -371,7 +398,6 @@ export class Reflector<T extends KubeObject> {
   }
 
   #watchSeconds(): number {
-    const shortest = this.#options.timing?.minWatchSeconds ?? 300;
-    return Math.ceil(shortest * (1 + this.#dependencies.random()));
+    return Math.ceil(this.#timing.minWatchSeconds * (1 + this.#dependencies.random()));
   }
 }

@@ -29,53 +29,33 @@ export interface ReflectorStatus {
 
 /** Keeps a {@linkcode ReflectorStatus}, and logs when the server is lost and reachable again. */
 export class ReflectorProgress {
-  readonly #clock: Clock;
-  readonly #logger: Logger;
-  readonly #onRecovered: () => void;
-  #phase: ReflectorPhase = "listing";
-  #lastEventAtMs: number | undefined;
-  #lastListAtMs: number | undefined;
-  #relists = 0;
-  #watchFailures = 0;
-  #failuresInARow = 0;
-  #lastError: string | undefined;
+  readonly #status: { -readonly [name in keyof ReflectorStatus]: ReflectorStatus[name] } = {
+    phase: "listing",
+    lastEventAtMs: undefined,
+    lastListAtMs: undefined,
+    relists: 0,
+    watchFailures: 0,
+    lastError: undefined,
+  };
+  /** Failures since the last event or list. */
+  failuresInARow = 0;
   /** Whether the last answer was unreadable: only an event or a list then ends the failure. */
   #wasUnreadable = false;
 
   /** `onRecovered` is called for the first answer after a failure. */
   constructor(
-    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
-    onRecovered: () => void,
-  ) {
-    this.#clock = clock;
-    this.#logger = logger;
-    this.#onRecovered = onRecovered;
-  }
+    private readonly clock: Clock,
+    private readonly logger: Logger,
+    private readonly onRecovered: () => void,
+  ) {}
 
   get status(): ReflectorStatus {
-    return {
-      phase: this.#phase,
-      lastEventAtMs: this.#lastEventAtMs,
-      lastListAtMs: this.#lastListAtMs,
-      relists: this.#relists,
-      watchFailures: this.#watchFailures,
-      lastError: this.#lastError,
-    };
-  }
-
-  /** Failures since the last event or list. */
-  get failuresInARow(): number {
-    return this.#failuresInARow;
-  }
-
-  /** The arrival of the last event, by `Clock.now()`. */
-  get lastEventAtMs(): number | undefined {
-    return this.#lastEventAtMs;
+    return { ...this.#status };
   }
 
   /** Records the start of a list or watch. */
   begin(phase: "listing" | "watching"): void {
-    this.#phase = phase;
+    this.#status.phase = phase;
   }
 
   /** Records an accepted request, which is not yet progress, because the answer may be an error. */
@@ -85,55 +65,55 @@ export class ReflectorProgress {
 
   #noteFollowing(): void {
     this.#wasUnreadable = false;
-    if (this.#lastError === undefined) return;
-    this.#lastError = undefined;
-    this.#logger.info("Connected to the API server again");
-    this.#onRecovered();
+    if (this.#status.lastError === undefined) return;
+    this.#status.lastError = undefined;
+    this.logger.info("Connected to the API server again");
+    this.onRecovered();
   }
 
   noteEvent(): void {
-    this.#lastEventAtMs = this.#clock.now();
-    this.#failuresInARow = 0;
+    this.#status.lastEventAtMs = this.clock.now();
+    this.failuresInARow = 0;
     this.#noteFollowing();
   }
 
   noteListed(objects: number): void {
-    if (this.#lastListAtMs !== undefined) this.#relists++;
-    this.#lastListAtMs = this.#clock.now();
-    this.#failuresInARow = 0;
+    if (this.#status.lastListAtMs !== undefined) this.#status.relists++;
+    this.#status.lastListAtMs = this.clock.now();
+    this.failuresInARow = 0;
     this.#noteFollowing();
-    this.#logger.verbose(2, "Listed objects", { objects });
+    this.logger.verbose(2, "Listed objects", { objects });
   }
 
   /** Counts a failure; one of the next two methods records the consequence. */
   noteFailure(error: unknown): void {
-    this.#failuresInARow++;
+    this.failuresInARow++;
     this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListError;
-    if (this.#phase === "watching") this.#watchFailures++;
+    if (this.#status.phase === "watching") this.#status.watchFailures++;
   }
 
   /** Records the wait after a failure. */
   backOff(error: string, retryInMs: number): void {
     const fields = { error, retryInMs: Math.round(retryInMs) };
     // A long outage is logged once, not for each attempt.
-    if (this.#lastError === error) {
-      this.#logger.verbose(2, "The API server is still not reachable", fields);
-    } else {this.#logger.warn(
+    if (this.#status.lastError === error) {
+      this.logger.verbose(2, "The API server is still not reachable", fields);
+    } else {this.logger.warn(
         "Lost the connection to the API server; known objects stay in use",
         fields,
       );}
-    this.#phase = "backoff";
-    this.#lastError = error;
+    this.#status.phase = "backoff";
+    this.#status.lastError = error;
   }
 
   /** Records that the reflector continues without these objects. */
   giveUp(error: string): void {
-    if (this.#lastError !== error) {
-      this.#logger.warn("Continuing without objects that the API server does not provide", {
+    if (this.#status.lastError !== error) {
+      this.logger.warn("Continuing without objects that the API server does not provide", {
         error,
       });
     }
-    this.#phase = "unavailable";
-    this.#lastError = error;
+    this.#status.phase = "unavailable";
+    this.#status.lastError = error;
   }
 }

@@ -10,7 +10,7 @@ import {
 } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/api_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
-import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
+import type { ReflectorTiming } from "../../lib/kube/reflector.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";

@@ -17,7 +17,7 @@ import { defaultConfiguration } from "../../lib/config/configuration.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/api_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
-import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
+import type { ReflectorTiming } from "../../lib/kube/reflector.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { FakeBackend } from "../support/fakes/fake_backend.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
