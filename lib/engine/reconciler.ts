@@ -477,12 +477,12 @@ class ChangeList<Owner> implements Pick<Batch<Owner>, "add"> {
   readonly changes: Change<Owner>[] = [];
 
   add(
-    { kind, name }: ObjectName,
+    { kind, name, isShared }: ObjectName & Pick<KernelObject, "isShared">,
     before: string | undefined,
     after: string | undefined,
     owner?: Owner,
   ): void {
-    this.changes.push({ kind, name, before, after, owner });
+    this.changes.push({ kind, name, before, after, owner: isShared ? undefined : owner });
   }
 }
 
