@@ -52,7 +52,9 @@ export class HttpConnection {
   readonly #input: HttpInput;
   readonly #finished = Promise.withResolvers<void>();
   #waitingSince: number | undefined;
+  #deadline = Infinity;
   #timer: Timer | undefined;
+  #timerAt = Infinity;
   #isQueued = false;
   #isRefusing = false;
   #isClosed = false;
@@ -130,19 +132,34 @@ export class HttpConnection {
     this.#limit(ms);
   }
 
-  /** Ends the connection after this time. An incomplete request is answered with 408. */
+  /**
+   * Ends the connection after this time. A timer that is to fire earlier stays: most requests set none.
+   */
   #limit(ms: number): void {
-    this.#timer?.cancel();
-    if (ms === Infinity || this.#isClosed) return;
+    this.#deadline = this.#context.clock.now() + ms;
+    if (this.#deadline < this.#timerAt) this.#arm();
+  }
+
+  #arm(): void {
+    if (this.#isClosed) return;
     const { clock } = this.#context;
-    const at = clock.now() + ms;
-    this.#timer = clock.setTimer(ms, () => {
-      if (clock.now() - at > STALL_MS) return this.#limit(STALL_MS);
-      if (this.#waitingSince === undefined || !this.#input.hasBegun || this.#isRefusing) {
-        return this.close();
-      }
-      void this.#refuse(408);
+    this.#timer?.cancel();
+    this.#timerAt = this.#deadline;
+    this.#timer = clock.setTimer(Math.max(1, this.#timerAt - clock.now()), () => {
+      const isLate = clock.now() - this.#timerAt > STALL_MS;
+      this.#timerAt = Infinity;
+      if (this.#deadline === Infinity) return;
+      if (this.#deadline > clock.now()) this.#arm();
+      else if (isLate) this.#limit(STALL_MS);
+      else this.#expire();
     });
+  }
+
+  /** An incomplete request is answered with 408. */
+  #expire(): void {
+    const isAsking = this.#waitingSince !== undefined && this.#input.hasBegun;
+    if (isAsking && !this.#isRefusing) void this.#refuse(408);
+    else this.close();
   }
 
   async #readHead(): Promise<HttpHead | undefined> {
