@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { Buffer } from "node:buffer";
 import type { Clock } from "../os/clock.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
@@ -167,13 +168,10 @@ export class KubeClient {
       mayBeProtobuf: options.protobufKind !== undefined,
       signal: call.signal,
     });
-    const page = new TextPieces(MAX_PAGE, (most) => {
-      return new PageTooLargeError(`Cannot read list: a page has more than ${most} bytes`);
-    });
-    for await (const chunk of response.body) page.append(chunk);
+    const page = await readPage(response);
     const items = isProtobuf(response)
-      ? protobufItems(page.takeBytes(), options.protobufKind ?? "")
-      : jsonItems(page.take());
+      ? protobufItems(page, options.protobufKind ?? "")
+      : jsonItems(new TextDecoder().decode(page));
     const slice = new TimeSlice(this.#clock);
     for (;;) {
       call.signal.throwIfAborted();
@@ -343,4 +341,20 @@ function tryParseJson(text: string): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** The least that a chunk counts: its own memory, however small it is. */
+const CHUNK_COST = 512;
+
+/** Joined once: to let a buffer grow takes a tenth of the time of reading a list. */
+async function readPage({ body }: HttpResponse): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let cost = 0;
+  for await (const chunk of body) {
+    chunks.push(chunk);
+    cost += Math.max(chunk.length, CHUNK_COST);
+    if (cost <= MAX_PAGE) continue;
+    throw new PageTooLargeError(`Cannot read list: a page has more than ${MAX_PAGE} bytes`);
+  }
+  return Buffer.concat(chunks);
 }

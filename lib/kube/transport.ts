@@ -24,7 +24,7 @@ export interface HttpResponse {
   readonly retryAfter: string | undefined;
   /**
    * The body as it arrives. It must be read to its end or left early (`break`, `return()`), or the
-   * request stays open. Use or copy a piece before requesting the next one.
+   * request stays open. Its pieces are not used again.
    */
   readonly body: AsyncIterableIterator<Uint8Array>;
 }
