@@ -96,7 +96,6 @@ const NO_CHANGES: ReadonlyMap<string, ObjectChange> = new Map();
 export class IpvsChanges {
   readonly #kinds = new Map<string, Map<string, ObjectChange>>();
   readonly #servers = new Map<ServerKey, ServerChange>();
-
   readonly #unwritten: ServerChanges;
 
   /** `unwritten`: what the last write left; it comes before what changed since. */
@@ -125,15 +124,7 @@ export class IpvsChanges {
     } else put(this.#kinds.getOrInsertComputed(kind, () => new Map()), name, change);
   }
 
-  /** A change; `undefined` = the object stays as it is. */
-  get({ kind, name }: ObjectName): ObjectChange | undefined {
-    if (kind === "server") return this.#servers.get(name as ServerKey)?.self;
-    if (kind !== "real") return this.#kinds.get(kind)?.get(name);
-    const [server, real] = readRealName(name);
-    return this.#servers.get(server)?.reals.get(real);
-  }
-
-  /** The changes of a kind, without those of servers. */
+  /** The changes of a kind by name, without those of servers. */
   of(kind: string): ReadonlyMap<string, ObjectChange> {
     return this.#kinds.get(kind) ?? NO_CHANGES;
   }
@@ -297,8 +288,7 @@ export class IpvsChanges {
   }
 
   *#addressLines({ createsDevice }: StepContext): Generator<string> {
-    const device = { kind: "device", name: IPVS_DEVICE };
-    if (createsDevice && this.get(device)) yield addDummyLine(IPVS_DEVICE);
+    if (createsDevice && this.of("device").size > 0) yield addDummyLine(IPVS_DEVICE);
     for (const isAdded of [true, false]) {
       // For an existing entry, "add" would be the last line that is read.
       const verb = isAdded ? "replace" : "del";

@@ -9,19 +9,6 @@
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_server.ts";
 
-/** A real server that is draining. */
-export interface DrainingServer {
-  readonly server: ServerKey;
-  readonly real: RealServerKey;
-  /** The time at which it began or was found, in milliseconds. */
-  readonly sinceMs: number;
-}
-
-interface DrainOptions {
-  /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
-  readonly timeoutMs: number;
-}
-
 /** Whether connections of a virtual server have an end worth waiting for. */
 export function isDrained(server: ServerKey): boolean {
   // A client of UDP has to be sent elsewhere at once, and so it is with SCTP in kube-proxy.
@@ -30,24 +17,18 @@ export function isDrained(server: ServerKey): boolean {
 
 /** The draining real servers. */
 export class DrainList {
-  readonly #options: DrainOptions;
+  readonly #timeoutMs: number;
   /** By virtual server, so that removing one takes constant time. */
   readonly #entries = new Map<ServerKey, Map<RealServerKey, number>>();
   #size = 0;
 
-  constructor(options: DrainOptions) {
-    this.#options = options;
+  /** `timeoutMs`: maximum time for connections to end; 0 = unlimited. */
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
   }
 
   get size(): number {
     return this.#size;
-  }
-
-  /** All of them. */
-  get entries(): readonly DrainingServer[] {
-    return [...this.#entries].flatMap(([server, reals]) =>
-      [...reals].map(([real, sinceMs]) => ({ server, real, sinceMs }))
-    );
   }
 
   /** Whether a real server is draining. */
@@ -56,10 +37,7 @@ export class DrainList {
   }
 
   /** Adds a real server whose weight became 0. One that is already draining keeps its start. */
-  add(
-    server: ServerKey,
-    { real, sinceMs }: { readonly real: RealServerKey; readonly sinceMs: number },
-  ): void {
+  add(server: ServerKey, real: RealServerKey, sinceMs: number): void {
     if (this.has(server, real)) return;
     const reals = this.#entries.get(server) ?? new Map<RealServerKey, number>();
     this.#entries.set(server, reals.set(real, sinceMs));
@@ -81,21 +59,23 @@ export class DrainList {
    * Returns the drained servers, based on the kernel's current state. Servers that another program
    * removed, or gave a weight, leave the list.
    */
-  due(seen: readonly SeenServer[], nowMs: number): readonly DrainingServer[] {
+  due(
+    seen: readonly SeenServer[],
+    nowMs: number,
+  ): readonly { readonly server: ServerKey; readonly real: RealServerKey }[] {
     if (this.#size === 0) return [];
     const servers = new Map(seen.map((server) => [server.key, server]));
-    return this.entries.filter(({ server, real, sinceMs }) => {
+    const entries = [...this.#entries].flatMap(([server, reals]) =>
+      [...reals].map(([real, sinceMs]) => ({ server, real, sinceMs }))
+    );
+    return entries.filter(({ server, real, sinceMs }) => {
       const found = servers.get(server)?.reals.find((each) => each.key === real);
       if (found?.weight === 0) {
-        return found.active + found.inactive === 0 || this.#isOver(sinceMs, nowMs);
+        const isOver = this.#timeoutMs > 0 && nowMs - sinceMs >= this.#timeoutMs;
+        return found.active + found.inactive === 0 || isOver;
       }
       this.remove(server, real);
       return false;
     });
-  }
-
-  #isOver(sinceMs: number, nowMs: number): boolean {
-    const { timeoutMs } = this.#options;
-    return timeoutMs > 0 && nowMs - sinceMs >= timeoutMs;
   }
 }

@@ -27,8 +27,8 @@ function lines(list: DrainList, servers: readonly SeenServer[], nowMs: number): 
 }
 
 function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainList {
-  const list = new DrainList({ timeoutMs });
-  for (const real of reals) list.add(SERVER, { real, sinceMs: 0 });
+  const list = new DrainList(timeoutMs);
+  for (const real of reals) list.add(SERVER, real, 0);
   return list;
 }
 
@@ -62,7 +62,7 @@ Deno.test("DrainList ignores a real server that another program removed, or gave
 
 Deno.test("DrainList.add() keeps the time of a real server that drains already", () => {
   const list = listWith(10 * MINUTE, REAL);
-  list.add(SERVER, { real: REAL, sinceMs: 9 * MINUTE });
+  list.add(SERVER, REAL, 9 * MINUTE);
   assertEquals(lines(list, seen({ key: REAL, active: 1 }), 10 * MINUTE), [GONE]);
 });
 

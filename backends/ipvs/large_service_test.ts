@@ -128,6 +128,27 @@ Deno.test("IpvsBackend: a large Service keeps its endpoints until the new ones a
   );
 });
 
+Deno.test("IpvsBackend: an endpoint of a large Service that goes before it was written never is", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(ipvsPlanOf(small()));
+  await stage.sync(ipvsPlanOf(small(), large()));
+  const { calls } = stage.machine.commands;
+  const last = `203.0.113.${ADDRESSES - 1}:80 -r ${endpoints(ENDPOINTS).at(-1)}`;
+  const linesWithLast = () =>
+    calls.flatMap(({ stdin }) => stdin.split("\n")).filter((line) => line.includes(` ${last} `));
+  assertEquals(linesWithLast(), []);
+  const fewer = testServicePlan({
+    name: "large",
+    clusterIp: "172.20.0.1",
+    externalIps: large().externalIps,
+    to: endpoints(ENDPOINTS - 1),
+  });
+  const plan = ipvsPlanOf(small(), fewer);
+  await finish(stage, plan);
+  assertEquals(linesWithLast(), []);
+  assertEquals(stage.machine.dump(), await dumpOf(plan));
+});
+
 Deno.test("IpvsBackend: a new large Service has an endpoint at each address from its first write", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(small()));

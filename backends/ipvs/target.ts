@@ -116,7 +116,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     this.#dependencies = dependencies;
     this.#options = options;
     this.#refused = dependencies.refused ?? new RefusedItems();
-    this.drains = new DrainList({ timeoutMs: options.drainTimeoutMs });
+    this.drains = new DrainList(options.drainTimeoutMs);
   }
 
   /** The wanted state; set before anything is asked. */
@@ -282,7 +282,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
       }),
     );
     const wasRead = this.#wasRead;
-    if (changes.get({ kind: "device", name: IPVS_DEVICE }) || (wasRead && steps.length > 0)) {
+    if (changes.of("device").size > 0 || (wasRead && steps.length > 0)) {
       await runner.makeDevice();
     }
     for (const step of steps) {
@@ -326,7 +326,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
       } else if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
       for (const [real, { after }] of reals) {
         if (after !== undefined || !isDrained(key)) this.drains.remove(key, real);
-        else this.drains.add(key, { real, sinceMs: now });
+        else this.drains.add(key, real, now);
       }
     }
   }
@@ -366,7 +366,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     // iptables-legacy names no line that the kernel refuses, so rules added to accepted ones are
     // blamed. None if the chain was written as a whole.
     const isUnclear = lines[line - 1] === "COMMIT" &&
-      changes.get({ kind: "chain", name: `nat ${FROM_CLUSTER}` }) === undefined;
+      !changes.of("chain").has(`nat ${FROM_CLUSTER}`);
     const start = isUnclear ? lines.lastIndexOf("*nat", line - 1) : line - 1;
     const blamed = lines.slice(Math.max(0, start), line).flatMap((each) =>
       addedObjects(step, each, this.layout.options.family)
@@ -477,7 +477,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
         const text = weightOf(real);
         reals.set(realName(key, real.key), text);
         if (real.weight !== 0 || !isDrained(key)) this.drains.remove(key, real.key);
-        else this.drains.add(key, { real: real.key, sinceMs: clock.now() });
+        else this.drains.add(key, real.key, clock.now());
       }
     }
     return [["server", servers], ["real", reals]];
@@ -549,13 +549,10 @@ function idOf({ kind, name }: ObjectName): string {
   return `${kind} ${name}`;
 }
 
-/** The engine of this mode. */
-export type IpvsReconciler = Reconciler<Key, Item, ServicePortKey>;
-
 /** The objects of this mode, for a sync and for the watch. */
 export class IpvsWriter {
   readonly target: IpvsTarget;
-  readonly engine: IpvsReconciler;
+  readonly engine: Reconciler<Key, Item, ServicePortKey>;
   /** What the last check found that other programs had changed. */
   drift: readonly Change<ServicePortKey>[] = [];
 

@@ -179,7 +179,7 @@ const step = fc.oneof(
       assertEquals(stateOf(world.machine), await fresh({ ...world.plan, services: left }));
       world.machine.refuses = () => undefined;
     }),
-    weight: 1,
+    weight: 2,
   },
   {
     arbitrary: fc.record({ place: fc.nat(1_000), how: fc.nat(7) }).map(
@@ -249,7 +249,7 @@ Deno.test("the engine gives the objects of a rendering from nothing, whatever ha
     { numRuns: 50 },
   );
   for (const count of [failures, damages, refusals, restarts, kills]) {
-    assert(count > 5, `${count}`);
+    assert(count > 2, `${count}`);
   }
 });
 

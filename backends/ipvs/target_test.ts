@@ -64,6 +64,28 @@ Deno.test("IpvsTarget refuses nothing that a kube-proxy before it served", async
   assert(served < inputs.findIndex(([program]) => program === "iptables-restore"));
 });
 
+Deno.test("IpvsTarget sends pods to the cluster IP before policy Local drops what comes from outside", async () => {
+  await using stage = await IpvsStage.started();
+  const external = { externalIps: ["198.51.100.7"] };
+  await stage.sync(ipvsPlanOf(service(1, external)));
+  const local = service(1, {
+    ...external,
+    externalTrafficPolicy: "Local",
+    external: { kind: "drop" },
+    externalFromCluster: service(1).internal,
+    internal: service(1).internal,
+  });
+  const inputs = await inputsOf(stage, () => stage.sync(ipvsPlanOf(local)));
+  assertEquals(inputs.map(([program]) => program).slice(0, 2), ["iptables-restore", "ipset"]);
+  assert(inputs[1]?.[1].includes("add KUBE-NO-LOCAL-EXTERNAL 198.51.100.7,tcp:80 -exist"));
+  const back = await inputsOf(stage, () => stage.sync(ipvsPlanOf(service(1, external))));
+  const [program, lines] = back.at(-1) ?? [];
+  assertEquals([program, lines?.[1]?.startsWith("-D KUBE-FROM-CLUSTER ")], [
+    "iptables-restore",
+    true,
+  ]);
+});
+
 Deno.test("IpvsTarget drains a TCP endpoint, and removes one of UDP or SCTP at once", async () => {
   for (
     const [protocol, line] of [

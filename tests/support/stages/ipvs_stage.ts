@@ -3,7 +3,11 @@ import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
-import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import {
+  mergePlanChanges,
+  type PlanChanges,
+  type ProxyPlan,
+} from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { FakeIpvsMachine } from "../fakes/fake_ipvs_machine.ts";
@@ -26,7 +30,9 @@ export class IpvsStage implements AsyncDisposable {
   readonly logger = new MemoryLogger();
   readonly backend: Backend;
   readonly drift: DriftFigures[] = [];
-  #synced: ProxyPlan | undefined;
+  #planned: ProxyPlan | undefined;
+  /** Those of syncs that failed among them. */
+  #changes: PlanChanges | undefined;
 
   constructor(
     machine = new FakeIpvsMachine(),
@@ -57,10 +63,13 @@ export class IpvsStage implements AsyncDisposable {
     plan: ProxyPlan,
     { retried = [] }: { readonly retried?: readonly ServicePlan[] } = {},
   ): Promise<SyncReport> {
-    const changes = testPlanChanges(plan, this.#synced);
+    const more = testPlanChanges(plan, this.#planned);
+    const changes = this.#changes ? mergePlanChanges(this.#changes, more) : more;
+    this.#planned = plan;
+    this.#changes = changes;
     const keys = [...changes.upserted, ...retried.map(({ key }) => key)];
     const report = await this.backend.sync(plan, { ...changes, upserted: new Set(keys) });
-    this.#synced = plan;
+    this.#changes = undefined;
     return report;
   }
 
