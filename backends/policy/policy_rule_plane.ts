@@ -22,27 +22,9 @@ import {
   type PolicyRepair,
   type PolicySyncReport,
 } from "./policy_data_plane.ts";
+import type { PolicyRules } from "./policy_rules.ts";
+import type { PolicyTarget } from "./policy_target.ts";
 import type { WriteCounts } from "./write_counts.ts";
-
-/** Brings the kernel to a plan, and keeps track of its content. One call is in flight at most. */
-export interface PolicyRuleWriter {
-  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
-  readonly isKnown: boolean;
-  readonly quarantined: PolicySyncReport["quarantined"];
-  /** Another program may have changed the rules. */
-  forget(): void;
-  /** Writes the changes. Returns whether everything was compared. */
-  write(
-    plan: PolicyPlan,
-    options: { readonly changes: PolicyPlanChanges; readonly counts: WriteCounts },
-  ): Promise<boolean>;
-  /** Compares everything, and writes the differences. Returns what other programs changed. */
-  verify(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
-  /** Compares the kernel with a plan, except for refused parts. */
-  compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
-  /** Writes what {@linkcode compare} finds. */
-  repair(plan: PolicyPlan): Promise<PolicyRepair>;
-}
 
 /** The common part of data planes whose rules the kernel applies. */
 export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
@@ -76,7 +58,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   /** Reads the machine. Throws if the tool cannot be used on it. */
   protected abstract prepare(): Promise<void>;
   /** The writer; `undefined` = the machine has not been read. */
-  protected abstract get writer(): PolicyRuleWriter | undefined;
+  protected abstract get writer(): PolicyRules<PolicyTarget> | undefined;
   /** The location of the rules, as text for users. */
   protected abstract get summary(): string;
   /** Removes every rule that this data plane ever wrote. */
@@ -197,7 +179,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     }
   }
 
-  async #readyWriter(): Promise<PolicyRuleWriter> {
+  async #readyWriter(): Promise<PolicyRules<PolicyTarget>> {
     if (this.writer === undefined) await this.prepare();
     return this.writer!;
   }

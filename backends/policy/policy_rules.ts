@@ -9,16 +9,17 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import type { PolicyDifference, PolicyRepair } from "./policy_data_plane.ts";
 import { PolicyQuarantine } from "./policy_quarantine.ts";
-import type { PolicyRuleWriter } from "./policy_rule_plane.ts";
-import type { Part, PolicyGroup, PolicyTarget } from "./policy_target.ts";
+import type { Part, PolicyGroup, PolicyItem, PolicyTarget } from "./policy_target.ts";
 import { addCounts, type WriteCounts } from "./write_counts.ts";
 
+type PolicyEngine = Reconciler<PolicyGroup, PolicyItem, Part>;
+
 /** Writes and compares the policies of one family. */
-export class PolicyRules<Item, Each extends PolicyTarget<Item>> implements PolicyRuleWriter {
+export class PolicyRules<Each extends PolicyTarget> {
   readonly target: Each;
   readonly #clock: Clock;
   readonly #quarantine: PolicyQuarantine;
-  readonly #engine: Reconciler<PolicyGroup, Item, Part>;
+  readonly #engine: PolicyEngine;
   readonly #create: (quarantine: PolicyQuarantine) => Each;
 
   constructor(
@@ -32,6 +33,7 @@ export class PolicyRules<Item, Each extends PolicyTarget<Item>> implements Polic
     this.#engine = new Reconciler({ clock }, this.target);
   }
 
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#engine.isKnown;
   }
@@ -40,33 +42,39 @@ export class PolicyRules<Item, Each extends PolicyTarget<Item>> implements Polic
     return this.target.quarantined;
   }
 
+  /** Another program may have changed the rules. */
   forget(): void {
     this.#engine.forget();
   }
 
+  /** Writes the changes. Returns whether everything was compared. */
   async write(
     plan: PolicyPlan,
     { changes, counts }: { readonly changes: PolicyPlanChanges; readonly counts: WriteCounts },
   ): Promise<boolean> {
     if (changes.full) this.forget();
+    const { reads } = this.target;
     this.target.takeCounts();
     this.target.want(plan, changes, this.#quarantine.waitingAt(this.#clock.now()));
     await this.#engine.sync();
     addCounts(counts, this.target.takeCounts());
-    return counts["reads"] !== undefined;
+    return this.target.reads > reads;
   }
 
+  /** Compares everything, and writes the differences. Returns what other programs changed. */
   async verify(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
     // What was left out is no drift, and the next sync tries it again.
     this.target.want(plan, undefined, this.#quarantine.held);
     return this.target.differences(await this.#engine.verify());
   }
 
+  /** Compares the kernel with a plan, except for refused parts. */
   async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
     const { engine, target } = this.#other(plan);
     return target.differences(await engine.compare());
   }
 
+  /** Writes what {@linkcode compare} finds. */
   async repair(plan: PolicyPlan): Promise<PolicyRepair> {
     const { engine, target } = this.#other(plan);
     const found = target.differences(await engine.compare());

@@ -85,7 +85,6 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * their changes are known; `undefined` = their objects are compared.
    */
   changesOf?(
-    key: Key,
     applied: Item | undefined,
     item: Item | undefined,
   ): Iterable<ObjectChange> | undefined;
@@ -376,7 +375,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         if (item === previous) continue;
         items.set(key, item);
         const owner = target.ownerOf?.((item ?? previous)!);
-        const changes = target.changesOf?.(key, previous, item);
+        const changes = target.changesOf?.(previous, item);
         if (changes) {
           for (const change of changes) batch.add(change, change.before, change.after, owner);
           continue;

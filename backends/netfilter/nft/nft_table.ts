@@ -360,6 +360,11 @@ export function chainObject(chain: NftChain): KernelObject {
   return { kind: "chain", name: chain.name, text: chainText(chain) };
 }
 
+/** The chain of an object. */
+export function readChain({ name, text }: KernelObject): NftChain {
+  return { name, ...readChainText(text) };
+}
+
 function readChainText(text: string): Pick<NftChain, "hook" | "rules"> {
   const [hook, ...rules] = text.split("\n");
   return { hook: hook === "" ? undefined : hook, rules };

@@ -37,8 +37,6 @@ import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 export interface PolicyChain {
   readonly name: string;
   readonly rules: readonly string[];
-  /** Whether the order of the rules is irrelevant, because all but the last match different packets. */
-  readonly isUnordered?: true;
 }
 
 const ENTRY = "KUBE-RELAY-POLICY";
@@ -85,6 +83,12 @@ export function isPolicyChain(name: string): boolean {
 /** Whether a chain is one of the search for lists, apart from those at which packets enter it. */
 export function isBranch(name: string): boolean {
   return DIRECTIONS.some((direction) => name.startsWith(BRANCH_PREFIX[direction]));
+}
+
+/** Whether the order of the rules is irrelevant, because all but the last match different packets. */
+export function isUnordered(name: string): boolean {
+  return isBranch(name) ||
+    [DISPATCH, DENIED].some((chains) => DIRECTIONS.some((direction) => chains[direction] === name));
 }
 
 /** The name of the chain of a list. */

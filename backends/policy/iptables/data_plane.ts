@@ -20,9 +20,10 @@ import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
+import { PolicyRules } from "../policy_rules.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
 import { isPolicySet, policyChains, policySets } from "./layout.ts";
-import { PolicyWriter } from "./policy_writer.ts";
+import { IptablesPolicyTarget } from "./target.ts";
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
 export function createIptablesPolicyDataPlane(
@@ -36,7 +37,7 @@ export function createIptablesPolicyDataPlane(
 interface Machine {
   readonly summary: string;
   readonly runner: IptablesRunner;
-  readonly writer: PolicyWriter;
+  readonly writer: PolicyRules<IptablesPolicyTarget>;
 }
 
 class IptablesPolicyDataPlane extends PolicyRulePlane {
@@ -56,7 +57,7 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
     return this.#looks.pauseMs;
   }
 
-  protected get writer(): PolicyWriter | undefined {
+  protected get writer(): PolicyRules<IptablesPolicyTarget> | undefined {
     return this.#machine?.writer;
   }
 
@@ -105,7 +106,10 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
       throw new Error(`Cannot enforce NetworkPolicy for ${family} by ipset: ${sets.reason}`);
     }
     const runner = new IptablesRunner({ commands }, programs);
-    const writer = new PolicyWriter({ clock, commands, runner, family });
+    const writer = new PolicyRules(
+      { clock },
+      (quarantine) => new IptablesPolicyTarget({ clock, commands, runner }, family, quarantine),
+    );
     const summary = `rules by ${programs.restore} ${programs.version}, sets by ipset`;
     this.#machine = { summary, runner, writer };
   }

@@ -91,7 +91,7 @@ function chainsFrom(branches: readonly Leaf[][], place: Place): readonly PolicyC
     lead(cidrOf(block, family), branch.name);
     below.push(...chainsFrom(branchesOf(leaves, block, level), branch));
   }
-  return [{ name, rules: [...rules, goTo(DENIED[direction])], isUnordered: true }, ...below];
+  return [{ name, rules: [...rules, goTo(DENIED[direction])] }, ...below];
 }
 
 /** Sorted addresses: all share the bits that the first and the last one share. */

@@ -48,8 +48,6 @@ interface ListChain extends PolicyChain {
   readonly leftOut: LeftOut;
 }
 
-const NOTHING_REFUSED: RefusedParts = new Set();
-
 /** XT_MULTI_PORTS: a range counts as two. */
 const MOST_PORTS = 15;
 /** The limit of entries. A set uses memory only for its entries. */
@@ -177,7 +175,6 @@ export function podChains(plan: PolicyPlan): readonly PolicyChain[] {
       {
         name: DENIED[direction],
         rules: [...denied.sort(), goTo(DENY_COUNTED[direction])],
-        isUnordered: true,
       },
     ];
   });
@@ -212,13 +209,12 @@ function deniedRules(
 }
 
 /** Every chain. Chains of one kind are sorted by name. */
-export function* policyChains(
-  plan: PolicyPlan,
-  refused = NOTHING_REFUSED,
-): Generator<ListChain | PolicyChain & { readonly leftOut?: undefined }> {
+export function* policyChains(plan: PolicyPlan): Generator<PolicyChain> {
   yield* baseChains(plan);
   yield* podChains(plan);
-  for (const id of [...plan.lists.keys()].sort()) yield listChain(id, { plan, refused });
+  for (const id of [...plan.lists.keys()].sort()) {
+    yield listChain(id, { plan, refused: new Set() });
+  }
 }
 
 /** The set of a peer. */
@@ -227,7 +223,8 @@ export function peersSet(id: PeerSetId, peers: PeerSet, family: IpFamily): Polic
   return { name: peersName(id, family), options, entries: peerEntries(peers) };
 }
 
-function* peerEntries({ kind, members }: PeerSet): Generator<string> {
+/** The entries of a set of peers. */
+export function* peerEntries({ kind, members }: PeerSet): Generator<string> {
   if (kind === "blocks") yield* blockEntries(members);
   else for (const member of members.values()) yield memberEntry(member);
 }
@@ -252,35 +249,31 @@ export function memberEntry(member: IpAddress | PodPort): string {
 
 /** The gates that a pod is in, by name, with its entries. */
 export function* podEntries(
-  pod: PodPlan | undefined,
+  pod: PodPlan,
   { family, closedRanges }: Pick<PolicyPlan, "closedRanges" | "family">,
 ): Generator<readonly [set: string, entry: string]> {
-  for (const address of pod?.addresses ?? []) {
+  for (const address of pod.addresses) {
     for (const direction of DIRECTIONS) {
-      if (pod?.[direction] !== undefined) yield [isolatedSet(direction, family), address];
+      if (pod[direction] !== undefined) yield [isolatedSet(direction, family), address];
     }
     if (closedRanges.length > 0) yield [knownSet(family), address];
   }
 }
 
-/** The gates by name, with their entries. */
-function gateContents(plan: PolicyPlan): ReadonlyMap<string, ReadonlySet<string>> {
-  const { family, pods } = plan;
-  const gates = [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)];
-  const sets = new Map(gates.map((name) => [name, new Set<string>()]));
-  for (const pod of pods.values()) {
-    for (const [name, entry] of podEntries(pod, plan)) sets.get(name)?.add(entry);
-  }
-  return sets;
+/** The gates, without entries. */
+export function gateSets(family: IpFamily): readonly PolicySet[] {
+  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
+  return [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)]
+    .map((name) => ({ name, options, entries: [] }));
 }
 
 /** Every set, the gates first. */
-export function* policySets(plan: PolicyPlan, refused = NOTHING_REFUSED): Generator<PolicySet> {
-  const { family, peers } = plan;
-  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
-  for (const [name, entries] of gateContents(plan)) yield { name, options, entries };
-  for (const id of [...peers.keys()].sort()) {
-    const set = peersSet(id, peers.get(id)!, family);
-    if (!refused.has(set.name)) yield set;
+export function* policySets(plan: PolicyPlan): Generator<PolicySet> {
+  const { family, peers, pods } = plan;
+  const gates = new Map(gateSets(family).map((set) => [set.name, new Set<string>()]));
+  for (const pod of pods.values()) {
+    for (const [name, entry] of podEntries(pod, plan)) gates.get(name)?.add(entry);
   }
+  for (const set of gateSets(family)) yield { ...set, entries: gates.get(set.name)! };
+  for (const id of [...peers.keys()].sort()) yield peersSet(id, peers.get(id)!, family);
 }

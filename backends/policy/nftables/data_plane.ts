@@ -33,7 +33,7 @@ export function createNftablesPolicyDataPlane(
 class NftablesPolicyDataPlane extends PolicyRulePlane {
   readonly tool = "nftables";
   readonly pauseMs: number;
-  protected readonly writer: PolicyRules<unknown, NftPolicyTarget>;
+  protected readonly writer: PolicyRules<NftPolicyTarget>;
   readonly #runner: NftRunner;
 
   constructor(

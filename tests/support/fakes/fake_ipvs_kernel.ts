@@ -108,8 +108,12 @@ export class FakeIpvsKernel {
     }
     const set = this.sets.get(name);
     if (set === undefined) throw new Error("ipset: The set with the given name does not exist");
-    if (verb === "add") set.add(entry);
-    else if (verb === "del") set.delete(entry);
+    const excepted = `${entry} nomatch`;
+    if (verb === "add" || verb === "del") {
+      for (const each of [entry, excepted]) set.delete(each);
+    }
+    if (verb === "add") set.add(rest.includes("nomatch") ? excepted : entry);
+    else if (verb === "del") return;
     else if (verb === "flush") set.clear();
     else if (verb === "destroy") {
       this.sets.delete(name);
