@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
@@ -148,6 +149,16 @@ Deno.test("IpvsTarget writes nothing for an address that passes from one Service
     () => stage.sync(ipvsPlanOf({ ...same, internal: service(1).internal }, other)),
   );
   assertEquals(writes, [], "a frontend that passes with its endpoints is the same object");
+});
+
+Deno.test("IpvsTarget removes a Service that goes together with a change of all rules", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(testProxyPlan([service(1), service(2)]));
+  const localTraffic = { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } as const;
+  await stage.sync(testProxyPlan([service(1)], { shared: { localTraffic } }));
+  const { kernel } = stage.machine;
+  assertEquals(kernel.table.getServers().map(({ key }) => `${key}`), ["-t 172.30.0.1:80"]);
+  assertEquals([...kernel.addresses], ["172.30.0.1"]);
 });
 
 Deno.test("IpvsTarget repairs only what it found for the ServicePorts that are meant", async () => {
