@@ -17,11 +17,11 @@ export interface ObjectName {
   readonly name: string;
 }
 
-/** One object as it is wanted. */
+/** One object as it is wanted. Only a shared one may belong to several groups at once. */
 export interface KernelObject extends ObjectName {
   /** Its content: objects of one name and text are the same. */
   readonly text: string;
-  /** Several groups may have it; it is there as long as one of them has. Its text is then the same in all. */
+  /** It is there as long as one group has it. All that have it agree on its text. */
   readonly isShared?: true;
 }
 
@@ -38,13 +38,16 @@ export interface ObjectChange extends ObjectName {
 
 /** As {@linkcode ObjectChange}, with its owner. */
 export interface Change<Owner> extends ObjectChange {
-  /** The item of the plan that it belongs to; `undefined` = none or several. */
+  /** Whom it belongs to, who is left out if it is refused; `undefined` = no one, or several. */
   readonly owner: Owner | undefined;
 }
 
 /** Changes that are written together: all of them, or none. */
 export interface Batch<Owner> {
-  /** `before` and `after` as in {@linkcode Change}. */
+  /**
+   * `before` and `after` as in {@linkcode Change}. An object that is not shared and passes from one
+   * group to another is added twice, as removed and as missing, in any order.
+   */
   add(
     object: ObjectName,
     before: string | undefined,
@@ -58,7 +61,11 @@ export interface Batch<Owner> {
   commit(): Promise<void>;
 }
 
-/** What a data plane has to say. An `Item` is a group of objects in its final form. */
+/**
+ * What a data plane has to say. Objects come in groups: each has a `Key`, and an `Item` with which its
+ * objects are decided. An `Owner` is what is left out where objects are refused, such as a Service;
+ * it may have several groups.
+ */
 export interface Target<Key extends string, Item, Owner extends string> {
   /**
    * The object that contains all others, such as a table. Where it differs, all others are written
@@ -75,8 +82,8 @@ export interface Target<Key extends string, Item, Owner extends string> {
   /** The dirty groups were applied. */
   settle?(): void;
   /**
-   * The wanted group. `applied` is the last known one, whose numbers and order it keeps where it
-   * can; the same object means that nothing changed.
+   * The wanted group; `undefined` = it is not wanted. `applied` is the last known one, whose numbers
+   * and order it keeps where it can; the same object means that nothing changed.
    */
   arrange(key: Key, applied: Item | undefined): Item | undefined;
   objectsOf(item: Item): Iterable<KernelObject>;
@@ -94,7 +101,10 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * Whether a text that was read means the same as another one that is wanted. @default {equal texts only}
    */
   isSame?(object: ObjectName, found: string, wanted: string): boolean;
-  /** Whether an object that is not wanted does no harm: it is removed when it suits, and no difference. */
+  /**
+   * Whether an object that is not wanted does no harm: it is no difference, and {@linkcode tidy} removes it.
+   * @default {it does harm}
+   */
   isUnused?(object: ObjectChange): boolean;
   /** Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged. */
   read(): Promise<Objects | undefined>;
@@ -147,28 +157,36 @@ const OBJECTS_PER_LOOK = 256;
 
 const NO_OBJECTS: Objects = new Map();
 
-/** The state after a batch succeeds. */
-interface Outcome<Key, Item> {
-  /** By group that was compared; `undefined` = it has no objects any more. */
-  readonly items: ReadonlyMap<Key, Item | undefined>;
-  readonly isWhole: boolean;
-  /** Shared objects and the number of groups that have them. */
-  readonly shared: ReadonlyMap<string, SharedObject>;
+/** What {@linkcode Target.read} returned: `{ objects: undefined }` is a reading that found nothing. */
+interface Reading {
+  readonly objects: Objects | undefined;
 }
 
-interface SharedObject {
-  object: KernelObject;
-  uses: number;
+/** What is known once a batch was written. */
+interface Outcome<Key, Item> {
+  /** Whether everything was compared: it takes the place of what was known before. */
+  readonly isWhole: boolean;
+  /** By group that was compared; `undefined` = it has no objects any more. */
+  readonly items: ReadonlyMap<Key, Item | undefined>;
+  /** The shared objects of these groups. */
+  readonly uses: ReadonlyMap<string, SharedUse>;
+}
+
+/** A shared object, and how many groups have it, or how many more do so than before. */
+interface SharedUse {
+  readonly object: KernelObject;
+  readonly count: number;
 }
 
 /** Brings one target to its wanted state. One call is in flight at most. */
 export class Reconciler<Key extends string, Item, Owner extends string> {
   readonly #clock: Pick<Clock, "now" | "nextTurn">;
   readonly #target: Target<Key, Item, Owner>;
-  /** While the state is unknown, that which was last known: its numbers are kept. */
-  #applied = new Map<Key, Item>();
-  #shared = new Map<string, SharedObject>();
+  /** Whether the two below are what is there. Otherwise they are what was last known: its numbers are kept. */
   #isKnown = false;
+  #applied = new Map<Key, Item>();
+  #shared = new Map<string, SharedUse>();
+  /** In a row. */
   #failedReads = 0;
   #failures = 0;
 
@@ -268,31 +286,33 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     if (await this.#target.tidy?.({ all }) === false) this.forget();
   }
 
+  /** `reading`: one that was made just now, for a state that is unknown. */
   async #sync(reading: Reading | undefined): Promise<void> {
     const { root } = this.#target;
     let found = reading;
-    let replaces = false;
+    let replacesRoot = false;
     for (let refusals = 1;; refusals++) {
       const wasKnown = this.#isKnown;
       try {
-        if (!wasKnown && found === undefined) {
-          found = await this.#read();
-          replaces ||= found.isDamaged;
-        }
-        const batch = this.#target.begin(wasKnown ? undefined : found?.objects);
-        const outcome = await this.#compare(wasKnown ? undefined : found, batch, replaces);
+        if (!wasKnown) found ??= await this.#read();
+        const batch = this.#target.begin(found?.objects);
+        const outcome = found === undefined
+          ? await this.#compareDirty(batch)
+          : await this.#compareAll(found.objects, batch, replacesRoot);
         await this.#commit(batch);
         this.#confirm(outcome);
         return;
       } catch (error) {
-        this.#isKnown = false;
+        this.forget();
         if (!(error instanceof Refusal)) throw error;
         if (refusals === MAX_REFUSALS) throw error.cause;
         if (wasKnown) continue;
-        if (root !== undefined && !replaces && found?.objects !== undefined) replaces = true;
+        const keptRoot = root && !replacesRoot && textIn(found?.objects, root) === root.text;
+        if (keptRoot) replacesRoot = true;
         // What is refused anew as well is to blame, so that the old root can stay.
-        else if (this.#target.leaveOut?.(error.reasons)) replaces = found?.isDamaged === true;
+        else if (this.#target.leaveOut?.(error.reasons)) replacesRoot = false;
         else throw error.cause;
+        // Otherwise nothing was applied, and the reading still holds.
         if (error.isPartial) found = undefined;
       }
     }
@@ -311,14 +331,16 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     try {
       const objects = await this.#target.read();
       this.#failedReads = 0;
-      return { objects, isDamaged: false };
+      return { objects };
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;
       if (++this.#failedReads < FAILED_READS || this.#target.root === undefined) throw error.cause;
-      return { objects: NO_OBJECTS, isDamaged: true };
+      // Something may be there, but not the root as it is wanted.
+      return { objects: NO_OBJECTS };
     }
   }
 
+  /** Reads until two readings in a row differ in the same from what is wanted. */
   async #differences() {
     let found = await this.#read();
     let changes = await this.#changesFrom(found);
@@ -331,87 +353,88 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     return { found, changes };
   }
 
-  async #changesFrom(found: Reading): Promise<readonly Change<Owner>[]> {
+  async #changesFrom({ objects }: Reading): Promise<readonly Change<Owner>[]> {
     const { root } = this.#target;
     const list = new ChangeList<Owner>();
     // Where the root differs, that says all.
-    if (root !== undefined && textIn(found.objects, root) !== root.text) {
-      list.add(root, textIn(found.objects, root), root.text);
-    } else await this.#compare(found, list, false);
+    if (root !== undefined && textIn(objects, root) !== root.text) {
+      list.add(root, textIn(objects, root), root.text);
+    } else await this.#compareAll(objects, list, false);
     return list.changes.filter((change) =>
       change.after !== undefined || this.#target.isUnused?.(change) !== true
     );
   }
 
-  /** Adds what differs to a batch: of the dirty groups, or from everything that was found. */
-  async #compare(
-    found: Reading | undefined,
+  /** Adds what the dirty groups change in a known state. The cost depends on these groups alone. */
+  async #compareDirty(batch: Pick<Batch<Owner>, "add">): Promise<Outcome<Key, Item>> {
+    const target = this.#target;
+    const slice = new TimeSlice(urgent(this.#clock));
+    let looks = 0;
+    const items = new Map<Key, Item | undefined>();
+    const uses = new Map<string, SharedUse>();
+    for (const key of target.dirty?.() ?? []) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      const previous = this.#applied.get(key);
+      const item = target.arrange(key, previous);
+      if (item === previous) continue;
+      items.set(key, item);
+      const owner = target.ownerOf?.((item ?? previous)!);
+      const changes = target.changesOf?.(previous, item);
+      if (changes) {
+        for (const change of changes) batch.add(change, change.before, change.after, owner);
+        continue;
+      }
+      const left = new Map<string, KernelObject>();
+      for (const object of previous === undefined ? [] : target.objectsOf(previous)) {
+        if (object.isShared) countUse(uses, object, -1);
+        else left.set(idOf(object), object);
+      }
+      for (const object of item === undefined ? [] : target.objectsOf(item)) {
+        const turn = ++looks % OBJECTS_PER_LOOK === 0 ? slice.pause() : undefined;
+        if (turn) await turn;
+        if (object.isShared) {
+          countUse(uses, object, 1);
+          continue;
+        }
+        const before = left.get(idOf(object))?.text;
+        left.delete(idOf(object));
+        if (before !== object.text) batch.add(object, before, object.text, owner);
+      }
+      for (const object of left.values()) batch.add(object, object.text, undefined, owner);
+    }
+    for (const [id, { object, count }] of uses) {
+      const known = this.#shared.get(id);
+      const before = known?.object.text;
+      const after = (known?.count ?? 0) + count > 0 ? object.text : undefined;
+      if (before !== after) batch.add(object, before, after, undefined);
+    }
+    return { isWhole: false, items, uses };
+  }
+
+  /**
+   * Adds all differences between what was found and all that is wanted. Under a root that is written
+   * anew, all objects are.
+   */
+  async #compareAll(
+    found: Objects | undefined,
     batch: Pick<Batch<Owner>, "add">,
-    replaces: boolean,
+    replacesRoot: boolean,
   ): Promise<Outcome<Key, Item>> {
     const target = this.#target;
     const { root } = target;
     const slice = new TimeSlice(urgent(this.#clock));
-    const items = new Map<Key, Item | undefined>();
-    const shared = new Map<string, SharedObject>();
     let looks = 0;
     const pause = () => ++looks % OBJECTS_PER_LOOK === 0 ? slice.pause() : undefined;
-    const use = (object: KernelObject, step: 1 | -1) => {
-      const id = idOf(object);
-      const known = shared.get(id);
-      if (known === undefined) shared.set(id, { object, uses: step });
-      else {
-        known.uses += step;
-        if (step === 1) known.object = object;
-      }
-      return known === undefined;
-    };
-    if (found === undefined) {
-      for (const key of target.dirty?.() ?? []) {
-        const turn = slice.pause();
-        if (turn) await turn;
-        const previous = this.#applied.get(key);
-        const item = target.arrange(key, previous);
-        if (item === previous) continue;
-        items.set(key, item);
-        const owner = target.ownerOf?.((item ?? previous)!);
-        const changes = target.changesOf?.(previous, item);
-        if (changes) {
-          for (const change of changes) batch.add(change, change.before, change.after, owner);
-          continue;
-        }
-        const left = new Map<string, KernelObject>();
-        for (const object of previous === undefined ? [] : target.objectsOf(previous)) {
-          if (object.isShared) use(object, -1);
-          else left.set(idOf(object), object);
-        }
-        for (const object of item === undefined ? [] : target.objectsOf(item)) {
-          const turn = pause();
-          if (turn) await turn;
-          if (object.isShared) {
-            use(object, 1);
-            continue;
-          }
-          const before = previous && left.get(idOf(object))?.text;
-          if (previous) left.delete(idOf(object));
-          if (before !== object.text) batch.add(object, before, object.text, owner);
-        }
-        for (const object of left.values()) batch.add(object, object.text, undefined, owner);
-      }
-      for (const [id, { object, uses: more }] of shared) {
-        const known = this.#shared.get(id);
-        const uses = (known?.uses ?? 0) + more;
-        const before = known?.object.text;
-        const after = uses > 0 ? object.text : undefined;
-        if (before !== after) batch.add(object, before, after, undefined);
-      }
-      return { items, shared, isWhole: false };
-    }
-    const before = root && textIn(found.objects, root);
-    const isReplaced = root !== undefined && (replaces || before !== root.text);
-    if (isReplaced) batch.add(root, found.objects && (before ?? ""), root.text, undefined);
+    const items = new Map<Key, Item | undefined>();
+    const uses = new Map<string, SharedUse>();
+    const before = root && textIn(found, root);
+    const isNew = root !== undefined && (replacesRoot || before !== root.text);
+    // Where anything was found, or cannot be read, there may be an old root, which has to go.
+    if (isNew) batch.add(root, found && (before ?? ""), root.text, undefined);
+    /** What was found and not yet met among what is wanted. */
     const rest = new Map<string, Map<string, string>>();
-    for (const [kind, texts] of isReplaced ? NO_OBJECTS : found.objects ?? NO_OBJECTS) {
+    for (const [kind, texts] of isNew || found === undefined ? NO_OBJECTS : found) {
       rest.set(kind, new Map(texts));
       const turn = slice.pause();
       if (turn) await turn;
@@ -427,10 +450,10 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       for (const object of target.objectsOf(item)) {
         const turn = pause();
         if (turn) await turn;
-        if (object.isShared && !use(object, 1)) continue;
+        if (object.isShared && countUse(uses, object, 1) > 1) continue;
         const texts = rest.get(object.kind);
         const text = texts?.get(object.name);
-        if (text !== undefined) texts!.delete(object.name);
+        texts?.delete(object.name);
         if (text === object.text) continue;
         if (text !== undefined && target.isSame?.(object, text, object.text)) continue;
         batch.add(object, text, object.text, owner);
@@ -443,10 +466,10 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         if (turn) await turn;
       }
     }
-    return { items, shared, isWhole: true };
+    return { isWhole: true, items, uses };
   }
 
-  #confirm({ items, shared, isWhole }: Outcome<Key, Item>): void {
+  #confirm({ isWhole, items, uses }: Outcome<Key, Item>): void {
     if (isWhole) {
       this.#applied = new Map();
       this.#shared = new Map();
@@ -455,21 +478,22 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       if (item === undefined) this.#applied.delete(key);
       else this.#applied.set(key, item);
     }
-    for (const [id, { object, uses }] of shared) {
-      const known = this.#shared.get(id);
-      const sum = (known?.uses ?? 0) + uses;
-      if (sum > 0) this.#shared.set(id, { object, uses: sum });
-      else this.#shared.delete(id);
+    for (const [id, { object, count }] of uses) {
+      if (countUse(this.#shared, object, count) <= 0) this.#shared.delete(id);
     }
     this.#isKnown = this.#target.dirty !== undefined;
     this.#target.settle?.();
   }
 }
 
-interface Reading {
-  readonly objects: Objects | undefined;
-  /** Whether it could not be read, so that the root is replaced. */
-  readonly isDamaged: boolean;
+/** Counts groups that have a shared object, or negative ones that have it no more. Returns their number. */
+function countUse(uses: Map<string, SharedUse>, object: KernelObject, more: number): number {
+  const id = idOf(object);
+  const known = uses.get(id);
+  const count = (known?.count ?? 0) + more;
+  // One that a group has no more says nothing about the text that others want.
+  uses.set(id, { object: known && more < 0 ? known.object : object, count });
+  return count;
 }
 
 class ChangeList<Owner> implements Pick<Batch<Owner>, "add"> {

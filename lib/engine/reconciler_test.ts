@@ -17,6 +17,7 @@ interface Group {
   readonly name: string;
   readonly values: readonly number[];
   readonly word?: string;
+  readonly wording?: string;
 }
 
 const ROOT: KernelObject = { kind: "root", name: "all", text: "version 1" };
@@ -36,6 +37,10 @@ class Plane implements Target<string, Group, string> {
   /** Names that are refused, also under a new root if `anew`. */
   refuses = new Set<string>();
   refusesAnew = true;
+  settled = 0;
+  /** What `tidy` was asked, and what it answers. */
+  readonly tidied: boolean[] = [];
+  staysKnown = true;
   failNext: { readonly carriedOut: boolean } | undefined;
   /** @default {objects are compared} */
   changesOf?: NonNullable<Target<string, Group, string>["changesOf"]>;
@@ -46,6 +51,9 @@ class Plane implements Target<string, Group, string> {
   constructor({ rooted = false } = {}) {
     this.root = rooted ? ROOT : undefined;
   }
+
+  /** Objects that were written. */
+  written = 0;
 
   set(group: Group): void {
     this.wanted.set(group.name, group);
@@ -67,6 +75,7 @@ class Plane implements Target<string, Group, string> {
   }
 
   settle(): void {
+    this.settled++;
     this.changed.clear();
   }
 
@@ -74,13 +83,13 @@ class Plane implements Target<string, Group, string> {
     return this.leftOut.has(key) ? undefined : this.wanted.get(key);
   }
 
-  *objectsOf({ name, values, word }: Group): Generator<KernelObject> {
+  *objectsOf({ name, values, word, wording = "text" }: Group): Generator<KernelObject> {
     for (const [index, value] of values.entries()) {
       this.rendered++;
       yield { kind: "value", name: `${name} ${index}`, text: `${value}` };
     }
     if (word !== undefined) {
-      yield { kind: "word", name: word, text: `text of ${word}`, isShared: true };
+      yield { kind: "word", name: word, text: `${wording} of ${word}`, isShared: true };
     }
   }
 
@@ -102,6 +111,11 @@ class Plane implements Target<string, Group, string> {
       objects.getOrInsertComputed(kind, () => new Map()).set(name.join(" "), text);
     }
     return Promise.resolve(objects);
+  }
+
+  tidy({ all }: { readonly all: boolean }): Promise<boolean> {
+    this.tidied.push(all);
+    return Promise.resolve(this.staysKnown);
   }
 
   begin(): Batch<string> {
@@ -127,6 +141,7 @@ class Plane implements Target<string, Group, string> {
         this.failNext = undefined;
         if (failure?.carriedOut !== false) {
           if (isNew) this.there.clear();
+          this.written += changes.length;
           for (const [id, before, after] of changes) {
             // What is known must be right, or a change would be lost.
             if (id !== "root all") assertEquals(this.there.get(id), before, id);
@@ -233,11 +248,12 @@ Deno.test("a change costs as much among 10 groups as among 1,000", async () => {
     const plane = fullPlane(groups);
     const engine = engineOf(plane);
     await engine.sync();
-    const { reads, writes } = plane;
+    const { reads, writes, written } = plane;
     plane.rendered = 0;
     plane.set({ name: "group-7", values: [1, 3], word: "red" });
     await engine.sync();
     assertEquals([plane.reads, plane.writes, plane.rendered], [reads, writes + 1, 4]);
+    assertEquals(plane.written, written + 1);
     assertEquals(plane.there.get("value group-7 1"), "3");
   }
 });
@@ -267,6 +283,28 @@ Deno.test("an object that several groups have goes with the last of them", async
   plane.set({ name: "group-1", values: [] });
   await engine.sync();
   assertEquals(plane.found, {});
+  plane.set({ name: "group-2", values: [], word: "red" });
+  await engine.sync();
+  assertEquals(plane.found, { "word red": "text of red" }, "it comes back when it is wanted");
+});
+
+Deno.test("a shared object passes to another group in one sync, with another text", async () => {
+  for (const names of [["group-0", "group-1"], ["group-1", "group-0"]]) {
+    const plane = new Plane();
+    const engine = engineOf(plane);
+    plane.set({ name: "group-0", values: [], word: "red" });
+    await engine.sync();
+    for (const name of names) {
+      if (name === "group-0") plane.delete(name);
+      else plane.set({ name, values: [], word: "red", wording: "new text" });
+    }
+    await engine.sync();
+    assertEquals(plane.found, { "word red": "new text of red" });
+    assertEquals(await engine.verify(), []);
+    plane.delete("group-1");
+    await engine.sync();
+    assertEquals(plane.found, {});
+  }
 });
 
 Deno.test("a refused group is left out, and delays no other", async () => {
@@ -398,5 +436,53 @@ Deno.test("repair leaves out what is refused, and writes the rest", async () => 
   plane.refuses.add("value group-1 0");
   const { found, left } = await engineOf(plane).repair(() => true);
   assertEquals([found.length, left], [2, []]);
+  assertEquals(plane.found, plane.expected);
+});
+
+Deno.test("unused objects are removed when it suits after a sync, and all before and after a check", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  assertEquals(plane.tidied.splice(0), [false]);
+  await engine.verify();
+  assertEquals(plane.tidied.splice(0), [true, true]);
+  engine.forget();
+  await engine.verify();
+  assertEquals(plane.tidied.splice(0), [true], "what is there is known only afterwards");
+  await engine.repair(() => true);
+  assertEquals(plane.tidied.splice(0), [], "nothing to repair");
+  plane.there.clear();
+  await engine.repair(() => true);
+  assertEquals(plane.tidied.splice(0), [true]);
+  plane.staysKnown = false;
+  await engine.sync();
+  assertEquals(engine.isKnown, false);
+});
+
+Deno.test("a check of an unknown state finds nothing of others, and knows the state afterwards", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  assertEquals([await engine.verify(), plane.found], [[], plane.expected]);
+  engine.forget();
+  assertEquals([await engine.verify(), engine.isKnown], [[], true]);
+});
+
+Deno.test("dirty groups are settled once they were written, and not before", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  plane.failNext = { carriedOut: false };
+  await assertRejects(() => engine.sync(), Error, "timeout");
+  assertEquals(plane.settled, 0);
+  await engine.sync();
+  assertEquals(plane.settled, 1);
+});
+
+Deno.test("a repair of the root writes everything anew", async () => {
+  const plane = fullPlane(2, { rooted: true });
+  await engineOf(plane).sync();
+  plane.there.set("root all", "version 0");
+  plane.there.set("value foreign", "1");
+  const { found, left } = await engineOf(plane).repair(() => true);
+  assertEquals([found.map(({ name }) => name), left], [["all"], []]);
   assertEquals(plane.found, plane.expected);
 });
