@@ -75,6 +75,8 @@ Deno.test("TableWriter reads an unknown table once, and then relies on its recor
   const stage = new Stage();
   assertEquals(stage.writer.isKnown, false);
   assertEquals(await stage.write(), ["read", "write"]);
+  const inputs = stage.machine.commands.calls.map(({ stdin }) => stdin ?? "");
+  assertEquals(inputs.filter((input) => input.includes("delete table")), [], "none was there");
   assertEquals([stage.writer.isKnown, await stage.write()], [true, []]);
   stage.layout.set(plan(1));
   assertEquals(await stage.write(), ["write"]);
@@ -205,6 +207,17 @@ Deno.test("TableWriter replaces a table that can't be read, at the third time", 
   }
 });
 
+Deno.test("TableWriter writes a chain that was idle again with a table that can't be read", async () => {
+  const stage = await stageWith(plan(1, 2));
+  stage.layout.set(plan(1));
+  await stage.write();
+  stage.writer.engine.forget();
+  stage.layout.set(plan(1, 2));
+  stage.machine.commands.on(LIST, { code: 139 });
+  for (let time = 1; time <= 2; time++) await assertRejects(() => stage.write(), NftError);
+  assertEquals([await stage.write(), stage.chains.has("to-2")], [["read", "write"], true]);
+});
+
 Deno.test("TableWriter counts only readings that fail one after the other", async () => {
   const stage = await stageWith(plan(1));
   for (const fails of [true, true, false, true, true]) {
@@ -231,6 +244,28 @@ Deno.test("TableWriter names missing chains, by their names alone", async () => 
   assertEquals(await stage.writer.target.table.missingChains(), ["nat-output"]);
   stage.machine.deleteTable("ip kube-relay");
   assert((await stage.writer.target.table.missingChains()).includes("to-1"));
+});
+
+Deno.test("TableWriter knows the chains that were there when a reading failed", async () => {
+  const stage = await stageWith(plan(1));
+  assertEquals(await stage.writer.target.table.missingChains(), []);
+  stage.machine.commands.failNext({ code: 139 });
+  await assertRejects(() => stage.writer.verify(stage.layout, new NftFigures()), NftError);
+  stage.machine.tool.run(
+    "flush chain ip kube-relay nat-output\ndelete chain ip kube-relay nat-output\n",
+  );
+  assertEquals(await stage.writer.target.table.missingChains(), ["nat-output"]);
+});
+
+Deno.test("TableWriter writes a wanted chain that another program removed while it was idle", async () => {
+  const stage = await stageWith(plan(1, 2));
+  stage.layout.set(plan(1));
+  await stage.write();
+  stage.machine.tool.run("flush chain ip kube-relay to-2\ndelete chain ip kube-relay to-2\n");
+  stage.writer.engine.forget();
+  stage.layout.set(plan(1, 2));
+  assertEquals(await stage.write(), ["read", "write"]);
+  assert(stage.chains.has("to-2"));
 });
 
 Deno.test("TableWriter names the chains that another program has recreated since the last look", async () => {

@@ -139,10 +139,6 @@ export class NftTable {
     wanted: (names: Iterable<string>) => Iterable<NftChain>,
   ): Promise<{ readonly objects: Objects; readonly table: CodedTable } | undefined> {
     this.figures.reads++;
-    this.#handles.forgetAll();
-    this.#present.clear();
-    this.#idle.clear();
-    this.#strange = [];
     let table: CodedTable | undefined;
     try {
       table = await this.#runner.readWithCode();
@@ -150,6 +146,8 @@ export class NftTable {
       // nft 1.0.6 crashes on some foreign maps, or takes too long for all clients of a map.
       throw error instanceof NftError && error.kind === "unclear" ? new Unreadable(error) : error;
     }
+    // Not before: after a failed reading, what was known still holds.
+    this.#forgetAll();
     if (table === undefined) return undefined;
     for (const name of table.rules.keys()) this.#present.add(name);
     const chains = new Map([...wanted(table.rules.keys())].map((chain) => [chain.name, chain]));
@@ -254,9 +252,7 @@ export class NftTable {
     this.#handles.forget(draft.removedChains);
     for (const name of draft.removedChains) this.#present.delete(name);
     if (replacesTable) {
-      this.#present.clear();
-      this.#idle.clear();
-      this.#handles.forgetAll();
+      this.#forgetAll();
     }
     this.#handles.forget(names);
     for (const name of names) {
@@ -264,6 +260,13 @@ export class NftTable {
       this.#idle.delete(name);
     }
     this.figures.chains += names.length;
+  }
+
+  #forgetAll(): void {
+    this.#handles.forgetAll();
+    this.#present.clear();
+    this.#idle.clear();
+    this.#strange = [];
   }
 
   async #run(transaction: NftTransaction): Promise<void> {
