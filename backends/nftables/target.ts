@@ -1,6 +1,8 @@
 /**
  * The table of Services for the engine: the layout says what is wanted, {@linkcode NftTable} reads
- * and writes it. Groups are the entries of the table, and what belongs to no Service.
+ * and writes it. Groups are the entries of the layout, each of which is a frontend of a ServicePort, and
+ * what belongs to no Service. Endpoints have numbers in their entry: they are kept by what was applied, or
+ * after a restart by what was read.
  *
  * @module
  */
@@ -58,7 +60,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   readonly #clock: Clock;
   readonly #refused: RefusedItems;
   #layout: NftablesLayout | undefined;
-  /** The elements that were read: the order of endpoints in them is kept. */
+  /** The elements of the last reading, until its differences are written. */
   #found: TableElements | undefined;
 
   constructor(
@@ -99,6 +101,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   arrange(key: Key, applied: Item | undefined): Item | undefined {
     const { layout } = this;
     if (key === SHARED) return this.#sharedItem(applied);
+    // Another process may have numbered the endpoints.
     if (applied === undefined && this.#found) {
       const usual = layout.entry(key, undefined);
       return usual && layout.orderedEntry(key, foundOrder(usual, this.#found));
@@ -114,16 +117,19 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
     return "objects" in item ? undefined : item.plan.key;
   }
 
-  /** The ServicePort that an element belongs to which is not wanted. */
+  /**
+   * The ServicePort whose entry an element would belong to, though it is not wanted. The key of an element is
+   * that of its frontend, in some containers followed by a number or a range.
+   */
   ownerOfExtra({ kind, name }: ObjectName): ServicePortKey | undefined {
-    const isNumbered = /(endpoints|choices|source-ranges)$/.test(kind);
-    const front = isNumbered ? name.slice(0, name.lastIndexOf(" . ")) : name;
+    const hasMore = /(endpoints|choices|source-ranges)$/.test(kind);
+    const front = hasMore ? name.slice(0, name.lastIndexOf(" . ")) : name;
     const container = kind.startsWith("node-port") ? "node-ports" : "service-ips";
     return this.layout.ownerOf(`${container} ${front}` as EntryId) ??
       this.layout.ownerOf(`${kind} ${name}` as EntryId);
   }
 
-  /** Packets never reach a chain without a number. */
+  /** A chain that chooses an endpoint: packets reach it by its number, which is removed at once. */
   isUnused({ kind, name }: ObjectName): boolean {
     return kind === "chain" && readChainName(name) !== undefined;
   }
@@ -131,6 +137,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   async read(): Promise<Objects | undefined> {
     this.#found = undefined;
     const reading = await this.table.read((names) => this.#knownChains(names));
+    // All of another table is written anew, so nothing of it is kept.
     if (reading?.objects.get("table")?.get(this.root.name) !== this.root.text) {
       return reading?.objects;
     }
@@ -172,6 +179,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
     };
   }
 
+  /** The chains that this version may have written under these names. */
   *#knownChains(names: Iterable<string>): Generator<NftChain> {
     yield* this.layout.baseChains();
     for (const name of names) {
@@ -184,7 +192,10 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
 /** The placeholder for a number without an endpoint. */
 const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
 
-/** Returns the order of endpoints in elements that were found; a number without one has no owner. */
+/**
+ * Returns the order of endpoints in elements that were found. `usual`: the entry as it would be numbered
+ * anew, by which the text of each endpoint is known.
+ */
 function foundOrder(usual: Entry, found: TableElements): EndpointOrder {
   const { id, main, local, plan } = usual;
   if (main.length + local.length < 2) return usual;

@@ -304,6 +304,17 @@ Deno.test("TableWriter removes idle chains on request, and their numbers at once
   assertEquals(state(), [true, true], "it comes back when it is wanted");
 });
 
+Deno.test("TableWriter removes no chain that is used again", async () => {
+  const stage = await stageWith(plan(1, 2));
+  for (const endpoints of [1, 2]) {
+    stage.layout.set(plan(1, endpoints));
+    await stage.write();
+  }
+  await stage.tidy(true);
+  assertEquals([stage.writer.failedCleanups, stage.chains.has("to-2")], [0, true]);
+  assertEquals(stage.chains.has("to-1"), false);
+});
+
 Deno.test("TableWriter removes idle chains at once when they are many", async () => {
   const stage = await stageWith(plan(1));
   for (let endpoints = 2; endpoints <= 257; endpoints++) {

@@ -63,7 +63,7 @@ type OwnerOfLine = (object: ObjectName, rule?: string) => string | undefined;
 /** The table of one user and family. */
 export class NftTable {
   readonly spec: NftTableSpec;
-  /** It is there if the table was written with this layout. */
+  /** The table. Its text is the mark of its layout, or what is wrong with it. */
   readonly root: KernelObject;
   /** Where the work is counted. */
   figures = new NftFigures();
@@ -74,11 +74,11 @@ export class NftTable {
   readonly #emptiesUnused: boolean;
   readonly #ownerOf: OwnerOfLine | undefined;
   readonly #handles = new ChainHandles();
-  /** The instructions of rules, by the text of their chain. */
+  /** The instructions of the rules of wanted chains, by the text of their chain. */
   #code = new Map<string, readonly string[]>();
-  /** Chains that are known to be there. */
+  /** Chains that are known to be there, idle ones too. */
   readonly #present = new Set<string>();
-  /** The texts of chains that nothing leads to: a new Service may need them again. */
+  /** The texts of idle chains: nothing leads to them until they are wanted again, or removed by `tidy()`. */
   readonly #idle = new Map<string, string>();
   /** Sets and maps of other programs in this table. */
   #strange: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
@@ -151,9 +151,9 @@ export class NftTable {
     if (table === undefined) return undefined;
     for (const name of table.rules.keys()) this.#present.add(name);
     const chains = new Map([...wanted(table.rules.keys())].map((chain) => [chain.name, chain]));
-    await this.#judge(chains.values());
+    await this.#learnCode(chains.values());
     const texts = [...table.rules].map(([name, print]) =>
-      [name, this.#textOf(print, chains.get(name), table.code.get(name))] as const
+      [name, this.#asWritten(print, chains.get(name), table.code.get(name))] as const
     );
     const objects = new Map<string, ReadonlyMap<string, string>>([
       ["table", new Map([[this.root.name, this.#rootText(table)]])],
@@ -207,7 +207,7 @@ export class NftTable {
   }
 
   /**
-   * Removes unused chains, if there are many or `all` are to go. Before kernel 6.2, an element that
+   * Removes idle chains, if there are many or `all` are to go. Before kernel 6.2, an element that
    * is deleted by the same transaction still holds its chain, so this takes one of its own. Packets
    * never reach such a chain: a failure is counted and does not fail the sync. Returns whether the
    * state is still known.
@@ -278,7 +278,7 @@ export class NftTable {
   }
 
   /** Has the kernel say what the rules of these chains do, unless it is known. */
-  async #judge(chains: Iterable<NftChain>): Promise<void> {
+  async #learnCode(chains: Iterable<NftChain>): Promise<void> {
     const all = [...chains];
     const known = this.#code;
     if (all.every((chain) => known.has(chainText(chain)))) return;
@@ -292,17 +292,18 @@ export class NftTable {
     this.#code = new Map(all.map((chain) => [chainText(chain), code.get(chain.name) ?? []]));
   }
 
-  #textOf(print: string, wanted: NftChain | undefined, code: readonly string[] = []): string {
+  /** The text of a printed chain. `code`: the instructions of its rules. */
+  #asWritten(print: string, wanted: NftChain | undefined, code: readonly string[] = []): string {
     const { hook, rules: printed } = readChainPrint(print);
     const rules = printed.map(withProtocolNames);
     if (wanted === undefined) return chainText({ hook, rules });
-    const own = new Map(
+    const wantedByCode = new Map(
       (this.#code.get(chainText(wanted)) ?? []).map((each, index) => [each, wanted.rules[index]]),
     );
     const isHooked = wanted.hook !== undefined && normalHook(wanted.hook) === hook;
     return chainText({
       hook: isHooked ? wanted.hook : hook,
-      rules: rules.map((rule, index) => own.get(code[index] ?? "") ?? rule),
+      rules: rules.map((rule, index) => wantedByCode.get(code[index] ?? "") ?? rule),
     });
   }
 
