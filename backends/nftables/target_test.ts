@@ -315,6 +315,27 @@ Deno.test("TableWriter removes no chain that is used again", async () => {
   assertEquals(stage.chains.has("to-1"), false);
 });
 
+Deno.test("TableWriter misses no chain that it removed or made again itself", async () => {
+  const stage = await stageWith(plan(1, 2));
+  const { table } = stage.writer.target;
+  assertEquals(await table.missingChains(), []);
+  stage.layout.set(plan(1));
+  await stage.write();
+  await stage.tidy(true);
+  assertEquals([stage.chains.has("to-2"), await table.missingChains()], [false, []]);
+  stage.layout.set(plan(1, 2));
+  await stage.write();
+  assertEquals([stage.chains.has("to-2"), await table.missingChains()], [true, []]);
+});
+
+Deno.test("TableWriter removes a set of another program once", async () => {
+  const stage = await stageWith(plan(1));
+  stage.machine.tool.run("add set ip kube-relay foreign { type ipv4_addr ; }\n");
+  await stage.writer.verify(stage.layout, new NftFigures());
+  assertEquals(stage.machine.tool.table("ip kube-relay").elements.has("foreign"), false);
+  assertEquals([await stage.tidy(true), stage.writer.failedCleanups], [[], 0]);
+});
+
 Deno.test("TableWriter removes idle chains at once when they are many", async () => {
   const stage = await stageWith(plan(1));
   for (let endpoints = 2; endpoints <= 257; endpoints++) {

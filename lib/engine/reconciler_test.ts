@@ -427,6 +427,28 @@ Deno.test("repair writes what is meant, and nothing else", async () => {
   assertEquals(plane.there.has("value group-0 0"), false);
 });
 
+Deno.test("what does no harm is no difference", async () => {
+  const plane = fullPlane(1);
+  const engine = engineOf(plane);
+  await engine.sync();
+  plane.there.set("word idle-1", "");
+  assertEquals([await engine.compare(), await engine.verify()], [[], []]);
+  plane.there.set("word foreign", "");
+  assertEquals((await engine.compare()).map(({ name }) => name), ["foreign"]);
+});
+
+Deno.test("a repair by an engine that knew the state has it read again", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  plane.there.delete("value group-0 0");
+  plane.there.delete("value group-1 0");
+  await engine.repair(({ owner }) => owner === "group-1");
+  assertEquals(engine.isKnown, false);
+  await engine.sync();
+  assertEquals(plane.found, plane.expected);
+});
+
 Deno.test("repair leaves out what is refused, and writes the rest", async () => {
   const plane = fullPlane(2);
   const engine = engineOf(plane);
