@@ -7,7 +7,7 @@ import type { IpFamily } from "../lib/net/ip_address.ts";
 import { BirdDataPlane } from "./announce/bird/data_plane.ts";
 import { PodNetworkDataPlane, type PodNetworkOptions } from "./announce/pod_network/data_plane.ts";
 import { Layer2DataPlane } from "./announce/layer2/data_plane.ts";
-import type { DataPlaneEdges } from "../lib/controller/data_plane.ts";
+import type { DataPlaneEdges } from "../lib/engine/data_plane.ts";
 
 /** Creates the data planes. */
 export const ROUTING_BACKENDS = {

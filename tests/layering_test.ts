@@ -18,7 +18,7 @@ interface SourceFile {
 const CORE = ["lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"];
 const EDGES = ["lib/log", "lib/os"];
 /** What a data plane stands on. */
-const BELOW_PLANES = ["lib/controller", "lib/engine", ...EDGES, ...CORE];
+const BELOW_PLANES = ["lib/engine", ...EDGES, ...CORE];
 const BELOW_APP = ["lib/kube", "lib/config", "lib/health", "lib/metrics", ...BELOW_PLANES];
 /** The kernel's tools, which the data planes share; each uses the other. */
 const TOOLKITS = ["backends/iproute", "backends/netfilter"];
@@ -41,8 +41,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     ]),
   ),
   // Health and metrics are those of a loop.
-  "lib/health": ["lib/controller", ...CORE, ...EDGES],
-  "lib/metrics": ["lib/controller", ...CORE, ...EDGES],
+  "lib/health": ["lib/engine", ...CORE, ...EDGES],
+  "lib/metrics": ["lib/engine", ...CORE, ...EDGES],
   ...Object.fromEntries(TOOLKITS.map((toolkit) => [toolkit, [...TOOLKITS, ...BELOW_PLANES]])),
   ...Object.fromEntries(PLANES.map((plane) => [plane, [...TOOLKITS, ...BELOW_PLANES]])),
   // The files next to the folders list them.
@@ -60,7 +60,7 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
   // Manifests and the configuration are read by one YAML reader, which knows positions.
   "lib/kube": "lib/config/yaml_source.ts",
   // The common interface of data planes; that of Services extends it.
-  "lib/proxy": "lib/controller/data_plane.ts",
+  "lib/proxy": "lib/engine/data_plane.ts",
 };
 
 /** Files of backends that are pure whether or not they claim it. */
@@ -155,7 +155,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     pattern: /\.wallNow\(/,
     files: new RegExp(
       "^lib/(app|tools|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
-        "controller/sync_loop|kube/event_recorder|kube/credential_plugin|" +
+        "engine/sync_loop|kube/event_recorder|kube/credential_plugin|" +
         "kube/manifests/manifest_files)\\.ts$|" +
         "^backends/netfilter/refused_items\\.ts$",
     ),
@@ -344,9 +344,9 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ],
   ["backends/ipvs/a.ts", 'import { b } from "../../lib/kube/b.ts";', "must not know lib/kube"],
   [
-    "lib/controller/a.ts",
+    "lib/engine/a.ts",
     'import { b } from "../../main.ts";',
-    "lib/controller must not know main.ts",
+    "lib/engine must not know main.ts",
   ],
   ["lib/net/a.ts", "const x = Deno.args;", "is to be pure but says 'Deno.'"],
   ["lib/proxy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
@@ -360,7 +360,7 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/app/a.ts", "Deno.serve(() => {});", "serves HTTP"],
   ["lib/app/a.ts", 'addEventListener("unhandledrejection", f);', "nothing caught"],
   ["backends/userspace/a.ts", 'await fetch("http://a");', "asks by HTTP"],
-  ["lib/controller/a.ts", "setTimeout(f, 1);", "sets a timer"],
+  ["lib/engine/a.ts", "setTimeout(f, 1);", "sets a timer"],
   ["lib/app/a.ts", "console.log(1);", "prints"],
   ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
   ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],

@@ -13,7 +13,7 @@ import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.t
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { CANARY, isServiceChain, KUBELET_FIREWALL, MARK_MASQ, TREES } from "./base_chains.ts";
 
 interface OwnChainsRemoval {

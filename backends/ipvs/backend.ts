@@ -8,7 +8,7 @@
  */
 import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,

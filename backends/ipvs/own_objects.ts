@@ -3,7 +3,7 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_addr
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { destroySets } from "../netfilter/ipset/destroy_sets.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../lib/engine/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 

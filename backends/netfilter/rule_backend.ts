@@ -1,4 +1,4 @@
-import type { CleanupReport, DataPlaneEdges } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";

@@ -1,4 +1,4 @@
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { forEachInSlices, TimeSlice, urgent } from "../../lib/os/time_slice.ts";

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import {
   testPlanChanges,
   testProxyPlan,

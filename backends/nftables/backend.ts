@@ -7,7 +7,7 @@
  * @module
  */
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";

@@ -184,8 +184,8 @@ export function slotText(slot: number): string {
 }
 
 /**
- * The number of a name, as nft writes it. Where two names have the same, in one of 2³¹, the kernel
- * refuses the second.
+ * The number of a name, as nft writes it. Two of the few dozen names have the same in one of 2³¹ pairs;
+ * nothing looks for that.
  */
 export function nameNumber(name: string): string {
   return slotText((fnv1a(name) | SLOT_BIT) >>> 0);

@@ -26,7 +26,7 @@ import {
   DIRECTIONS,
 } from "./counting_table.ts";
 import { CountedFrontends } from "./counted_frontends.ts";
-import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
+import type { DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 
 interface TrafficCountersDependencies extends Omit<DataPlaneEdges, "random"> {
   readonly traffic: FamilyTraffic;

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
+import type { DataPlane, SyncReport } from "../../lib/engine/data_plane.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { DeniedPackets, PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
 import type {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../lib/engine/data_plane.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { PolicyKey, PolicyRule, RuleList } from "../../lib/policy/policy_plan.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";

@@ -1,5 +1,5 @@
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../lib/engine/data_plane.ts";
 import { Reconciler } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";

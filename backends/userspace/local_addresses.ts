@@ -6,7 +6,7 @@
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 

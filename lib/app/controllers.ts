@@ -1,7 +1,7 @@
-import type { Controller } from "../controller/controller.ts";
-import type { CleanupReport } from "../controller/data_plane.ts";
-import type { ControllerName } from "../controller/loop_id.ts";
-import type { SyncListener } from "../controller/sync_event.ts";
+import type { Controller } from "../engine/controller.ts";
+import type { CleanupReport } from "../engine/data_plane.ts";
+import type { ControllerName } from "../engine/loop_id.ts";
+import type { SyncListener } from "../engine/sync_event.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { InformerSet } from "../kube/informer_set.ts";

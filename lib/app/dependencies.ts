@@ -28,7 +28,7 @@ import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
-import type { DataPlaneEdges } from "../controller/data_plane.ts";
+import type { DataPlaneEdges } from "../engine/data_plane.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {

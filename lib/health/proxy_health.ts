@@ -1,6 +1,6 @@
 import { TO_BE_DELETED_TAINT } from "../api/labels.ts";
-import { CONTROLLER_NAMES, loopText } from "../controller/loop_id.ts";
-import type { SyncEvent } from "../controller/sync_event.ts";
+import { CONTROLLER_NAMES, loopText } from "../engine/loop_id.ts";
+import type { SyncEvent } from "../engine/sync_event.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 

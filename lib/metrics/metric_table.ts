@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { CONTROLLER_NAMES } from "../controller/loop_id.ts";
+import { CONTROLLER_NAMES } from "../engine/loop_id.ts";
 import { SOCKET_USES } from "../os/open_files.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import type { ServiceTraffic } from "../proxy/service_traffic.ts";

@@ -8,8 +8,8 @@
  * @module
  */
 import { cpuUsage } from "node:process";
-import type { LoopId } from "../controller/loop_id.ts";
-import type { SyncEvent } from "../controller/sync_event.ts";
+import type { LoopId } from "../engine/loop_id.ts";
+import type { SyncEvent } from "../engine/sync_event.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { OpenFiles } from "../os/open_files.ts";

@@ -1,4 +1,4 @@
-import type * as controller from "../controller/data_plane.ts";
+import type * as controller from "../engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { HostSettingRequest } from "./host_setting.ts";
 import type { NodePortAddresses } from "./node_port_addresses.ts";

@@ -8,7 +8,7 @@
 import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
-import type { Quarantined } from "../controller/data_plane.ts";
+import type { Quarantined } from "../engine/data_plane.ts";
 import { reportedContests } from "./frontend.ts";
 import type { ContestedFrontend, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
 import { type AskedHost, type KnownHost, KnownHosts } from "./known_hosts.ts";

@@ -6,7 +6,7 @@
  */
 import type { Cidr } from "../net/cidr.ts";
 import type { BackendMode } from "./backend.ts";
-import type { CleanupReport } from "../controller/data_plane.ts";
+import type { CleanupReport } from "../engine/data_plane.ts";
 import type { ProbeResult } from "./service_mode.ts";
 
 /** Other software that writes rules for Services or policies. */

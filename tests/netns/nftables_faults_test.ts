@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";

@@ -8,7 +8,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../../lib/engine/data_plane.ts";
 import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";

@@ -4,12 +4,8 @@
  *
  * @module
  */
-import type {
-  CleanupReport,
-  DataPlaneEdges,
-  SyncReport,
-} from "../../../lib/controller/data_plane.ts";
-import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../../lib/engine/data_plane.ts";
+import { SyncFailure } from "../../../lib/engine/sync_failure.ts";
 import type { LogFields, Logger } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../../lib/engine/data_plane.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
 import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import type { Clock } from "../../../lib/os/clock.ts";

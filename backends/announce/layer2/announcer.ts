@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DataPlaneEdges } from "../../../lib/controller/data_plane.ts";
+import type { DataPlaneEdges } from "../../../lib/engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { IpRunner } from "../../iproute/ip_runner.ts";
 import { nodeLinks } from "./choose_device.ts";

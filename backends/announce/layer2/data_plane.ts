@@ -12,7 +12,7 @@ import type {
   DataPlaneEdges,
   Quarantined,
   SyncReport,
-} from "../../../lib/controller/data_plane.ts";
+} from "../../../lib/engine/data_plane.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";

@@ -4,11 +4,7 @@
  *
  * @module
  */
-import type {
-  CleanupReport,
-  DataPlaneEdges,
-  SyncReport,
-} from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../../lib/engine/data_plane.ts";
 import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";

@@ -7,7 +7,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../../lib/engine/data_plane.ts";
 import type {
   Batch,
   Change,

@@ -1,5 +1,5 @@
 import type { Network } from "../../../lib/os/network.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type {
   FindingOptions,
   HostFinding,

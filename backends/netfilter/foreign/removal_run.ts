@@ -6,7 +6,7 @@
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { removeFile } from "../../../lib/os/write_file.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import { reasonOfExit, saysNotPermitted } from "../probe/try_tool.ts";
 
 /** One command that removes something. */

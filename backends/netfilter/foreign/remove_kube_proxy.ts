@@ -2,7 +2,7 @@ import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
 import { isKubeProxyTable, removeNftTables } from "./nft_tables.ts";
 import { removeCounters } from "../packet_counters.ts";

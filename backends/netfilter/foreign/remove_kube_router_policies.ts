@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { PolicyRemovalOptions } from "../../../lib/proxy/host_checks.ts";
 import { destroySets } from "../ipset/destroy_sets.ts";
 import { listSets } from "../ipset/ipset_runner.ts";

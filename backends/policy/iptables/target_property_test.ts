@@ -2,7 +2,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../../lib/net/cidr.ts";
-import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../../lib/engine/sync_failure.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { clusterHistory, handleEvent } from "../../../tests/policy/random_cluster.ts";

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import fc from "fast-check";
 import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
-import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../../lib/engine/sync_failure.ts";
 import type { PolicyKey } from "../../../lib/policy/policy_plan.ts";
 import {
   type ClusterEvent,

@@ -1,6 +1,6 @@
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { AddressLedger } from "./address_ledger.ts";
 import type { AddressStore } from "./address_store.ts";
 import type { AnyIpRoutes } from "./anyip_routes.ts";

@@ -4,7 +4,7 @@ import type { Logger } from "../../../lib/log/logger.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import { cleanupAddresses, previewAddressCleanup } from "./address_cleanup.ts";
 import { AddressLedger } from "./address_ledger.ts";

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import type { CleanupReport } from "../../controller/data_plane.ts";
+import type { CleanupReport } from "../../engine/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { OtherModes } from "./other_modes.ts";
 import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";

@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import type { CleanupReport } from "../../controller/data_plane.ts";
+import type { CleanupReport } from "../../engine/data_plane.ts";
 import type { PolicyRemovalOptions } from "../../proxy/host_checks.ts";
 import { takeOverPolicies } from "./policy_takeover.ts";
 

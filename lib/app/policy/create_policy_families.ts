@@ -1,7 +1,7 @@
 import { syncPeriodsOf } from "../../config/configuration.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
-import { retryBackoff } from "../../controller/sync_runner.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
+import { retryBackoff } from "../../engine/sync_runner.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";

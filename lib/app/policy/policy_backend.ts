@@ -8,7 +8,7 @@ import type {
   DataPlane,
   DataPlaneEdges,
   SyncReport,
-} from "../../controller/data_plane.ts";
+} from "../../engine/data_plane.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";

@@ -4,9 +4,9 @@ import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_poli
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD, type Pod } from "../../api/kinds/pod.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
-import type { Controller, ControllerKind, ControllerStatus } from "../../controller/controller.ts";
-import type { RunnerActivity } from "../../controller/sync_runner.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { Controller, ControllerKind, ControllerStatus } from "../../engine/controller.ts";
+import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { changeHandler, type InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";

@@ -4,10 +4,10 @@
  * @module
  */
 import type { ObjectProblem } from "../../api/problem.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
-import type { AppliedSync, SyncEvent } from "../../controller/sync_event.ts";
-import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
-import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
+import type { AppliedSync, SyncEvent } from "../../engine/sync_event.ts";
+import { SyncLoop, type SyncLoopDependencies } from "../../engine/sync_loop.ts";
+import type { SyncRunnerOptions } from "../../engine/sync_runner.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Policy } from "../../policy/policy.ts";
 import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";

@@ -1,5 +1,5 @@
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
-import type { ControllerStatus } from "../../controller/controller.ts";
+import type { ControllerStatus } from "../../engine/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";

@@ -2,7 +2,7 @@ import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Quarantined } from "../../controller/data_plane.ts";
+import type { Quarantined } from "../../engine/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import {
   type ServiceKey,

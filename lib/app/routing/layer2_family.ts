@@ -1,7 +1,7 @@
-import type { LoopId } from "../../controller/loop_id.ts";
-import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
-import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
-import type { SyncReport } from "../../controller/data_plane.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
+import { SyncLoop, type SyncLoopDependencies } from "../../engine/sync_loop.ts";
+import type { SyncRunnerOptions } from "../../engine/sync_runner.ts";
+import type { SyncReport } from "../../engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Layer2Address, Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 import type { Layer2Backend } from "./routing_backends.ts";

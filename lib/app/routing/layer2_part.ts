@@ -1,4 +1,4 @@
-import { retryBackoff } from "../../controller/sync_runner.ts";
+import { retryBackoff } from "../../engine/sync_runner.ts";
 import { nodeRegarding } from "../../kube/event.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";

@@ -1,9 +1,9 @@
 import type { ObjectProblem } from "../../api/problem.ts";
-import type { SyncReport } from "../../controller/data_plane.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
-import type { LoopTexts } from "../../controller/sync_event.ts";
-import { SyncLoop } from "../../controller/sync_loop.ts";
-import { retryBackoff } from "../../controller/sync_runner.ts";
+import type { SyncReport } from "../../engine/data_plane.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
+import type { LoopTexts } from "../../engine/sync_event.ts";
+import { SyncLoop } from "../../engine/sync_loop.ts";
+import { retryBackoff } from "../../engine/sync_runner.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
+import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";

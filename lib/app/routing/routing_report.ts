@@ -1,4 +1,4 @@
-import type { ControllerStatus } from "../../controller/controller.ts";
+import type { ControllerStatus } from "../../engine/controller.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import { poolUse } from "../../routing/address_pool.ts";

@@ -1,5 +1,5 @@
 import type { RoutedService } from "../../api/kinds/routed_service.ts";
-import type { ControllerStatus } from "../../controller/controller.ts";
+import type { ControllerStatus } from "../../engine/controller.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";

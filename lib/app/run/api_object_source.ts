@@ -7,7 +7,7 @@ import type { Logger } from "../../log/logger.ts";
 import { ServerAddresses } from "./server_addresses.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 
 /** Reads the kubeconfig, or what stands for it. Throws a KubeAuthError. */
 export async function loadConfiguredAuth(

@@ -6,8 +6,8 @@
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { rereadConfigurationText } from "../../config/configuration_file.ts";
 import { watchConfiguration } from "../../config/configuration_watch.ts";
-import type { Controller } from "../../controller/controller.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { Controller } from "../../engine/controller.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener } from "../change_listener.ts";

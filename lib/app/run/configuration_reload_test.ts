@@ -10,7 +10,7 @@ import { systemClock } from "../../os/clock.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
-import { TaskGroup } from "../../controller/task_group.ts";
+import { TaskGroup } from "../../engine/task_group.ts";
 import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 const BASE = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

@@ -16,7 +16,7 @@ import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 
 /** The permissions that a controller needs, and the words about them. */
 export interface NeededAccess {

@@ -4,7 +4,7 @@
  * @module
  */
 import type { KindSpec } from "../../api/kind.ts";
-import type { Controller, FollowedKinds } from "../../controller/controller.ts";
+import type { Controller, FollowedKinds } from "../../engine/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";

@@ -7,7 +7,7 @@ import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
-import type { ControllerKind } from "../../controller/controller.ts";
+import type { ControllerKind } from "../../engine/controller.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { followedKinds } from "../service/service_subscriptions.ts";
 import { ControllerOpener } from "./controller_opener.ts";

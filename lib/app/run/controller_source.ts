@@ -11,7 +11,7 @@ import type { KubeClient } from "../../kube/client.ts";
 import { KubeAuthError } from "../../kube/kube_identity.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 import type { ObjectSource, ObjectSourceOptions, SourceRunOptions } from "./object_source.ts";
 import { ControllerAccess, type NeededAccess, RETRY } from "./controller_access.ts";

@@ -1,5 +1,5 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";

@@ -4,8 +4,8 @@
  * @module
  */
 import { syncPeriodsOf } from "../../config/configuration.ts";
-import type { Controller } from "../../controller/controller.ts";
-import { TaskGroup } from "../../controller/task_group.ts";
+import type { Controller } from "../../engine/controller.ts";
+import { TaskGroup } from "../../engine/task_group.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { InformerSet } from "../../kube/informer_set.ts";

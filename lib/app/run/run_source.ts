@@ -9,7 +9,7 @@ import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { countText } from "../../log/count_text.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 import type {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Controller } from "../../controller/controller.ts";
+import type { Controller } from "../../engine/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";

@@ -8,12 +8,12 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { ServiceNotifier } from "../../os/sd_notify.ts";
-import type { Controller } from "../../controller/controller.ts";
-import type { ControllerName, LoopId } from "../../controller/loop_id.ts";
-import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
-import type { RunnerActivity } from "../../controller/sync_runner.ts";
+import type { Controller } from "../../engine/controller.ts";
+import type { ControllerName, LoopId } from "../../engine/loop_id.ts";
+import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
+import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 
 /** A sync that takes longer counts as stuck: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;

@@ -3,9 +3,9 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { SyncRunner } from "../../controller/sync_runner.ts";
+import { SyncRunner } from "../../engine/sync_runner.ts";
 import { mayFeedWatchdog, ServiceManager } from "./service_manager.ts";
 
 const DEADLINES = { runDeadlineMs: 60_000, pendingDeadlineMs: 30_000 };

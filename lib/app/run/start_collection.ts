@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { loopText } from "../../controller/loop_id.ts";
-import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
+import { loopText } from "../../engine/loop_id.ts";
+import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 
 /** Enough for the loops of other families and controllers to finish, too. */

@@ -6,7 +6,7 @@
  */
 import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { type EventSink, NO_EVENTS, nodeRegarding } from "../../kube/event.ts";
 import { EventRecorder } from "../../kube/event_recorder.ts";

@@ -6,7 +6,7 @@ import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { collectionOf } from "../../../tests/support/fakes/fake_api_store.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { TaskGroup } from "../../controller/task_group.ts";
+import { TaskGroup } from "../../engine/task_group.ts";
 import { KubeClient } from "../../kube/client.ts";
 import { openTransport } from "../../kube/api_transport.ts";
 import { systemClock } from "../../os/clock.ts";

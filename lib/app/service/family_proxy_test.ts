@@ -11,7 +11,7 @@ import { defaultConfiguration } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
-import { SyncFailure } from "../../controller/sync_failure.ts";
+import { SyncFailure } from "../../engine/sync_failure.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import type { SyncMetrics } from "./family_proxy.ts";

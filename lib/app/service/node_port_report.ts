@@ -2,7 +2,7 @@ import type { Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { StatusSource } from "../../controller/controller.ts";
+import type { StatusSource } from "../../engine/controller.ts";
 import { countText } from "../../log/count_text.ts";
 
 /** The remedy if no address of the node serves node ports. */

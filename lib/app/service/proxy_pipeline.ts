@@ -6,7 +6,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TimeSlice, urgent } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { Source } from "../../controller/sync_event.ts";
+import type { Source } from "../../engine/sync_event.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import { contestedItems } from "../../proxy/frontend_owners.ts";
 import { drainInSlices } from "../../proxy/drain.ts";

@@ -1,4 +1,4 @@
-import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
+import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
 import type { Clock } from "../../os/clock.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";

@@ -5,7 +5,7 @@ import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
-import type { ControllerKind } from "../../controller/controller.ts";
+import type { ControllerKind } from "../../engine/controller.ts";
 import { type ListOptions, named } from "../../kube/informer_set.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { SyncEvent, SyncListener } from "../../controller/sync_event.ts";
+import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";

@@ -9,7 +9,7 @@ import {
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
 import { startConntrackCleaner } from "./service_controller.ts";
-import { TaskGroup } from "../../controller/task_group.ts";
+import { TaskGroup } from "../../engine/task_group.ts";
 
 async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
   const clock = new FakeClock();

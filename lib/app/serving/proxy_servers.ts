@@ -25,7 +25,7 @@ import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { type ServiceManager, SERVING } from "../run/service_manager.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import type { LocalPages } from "../run/run_tools.ts";
 
 export interface ProxyServersDependencies {

@@ -1,4 +1,4 @@
-import type { ControllerName } from "../../controller/loop_id.ts";
+import type { ControllerName } from "../../engine/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { EndpointHealth } from "../../proxy/service_mode.ts";
 

@@ -1,5 +1,5 @@
 import type { FlowCleaning } from "../../app/change_listener.ts";
-import { type LoopId, otherController } from "../../controller/loop_id.ts";
+import { type LoopId, otherController } from "../../engine/loop_id.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,7 +1,7 @@
 import type { LoopListener } from "../../app/change_listener.ts";
-import type { Quarantined, SyncReport } from "../../controller/data_plane.ts";
-import { type LoopId, otherController } from "../../controller/loop_id.ts";
-import type { AppliedSync, SyncEvent, SyncTimes } from "../../controller/sync_event.ts";
+import type { Quarantined, SyncReport } from "../../engine/data_plane.ts";
+import { type LoopId, otherController } from "../../engine/loop_id.ts";
+import type { AppliedSync, SyncEvent, SyncTimes } from "../../engine/sync_event.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangedItem, EntryLoop, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";

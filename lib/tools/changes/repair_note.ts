@@ -3,7 +3,7 @@
  * program that may open the control socket can send one, so every field is checked.
  */
 import * as v from "valibot";
-import { CONTROLLER_NAMES } from "../../controller/loop_id.ts";
+import { CONTROLLER_NAMES } from "../../engine/loop_id.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ChangeEntry, RepairedObjects, RepairEntry } from "./change_entry.ts";

@@ -5,7 +5,7 @@ import type {
   PolicyChange,
   ServiceChange,
 } from "../../app/change_listener.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
+import type { LoopId } from "../../engine/loop_id.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { ChangeLog } from "./change_log.ts";
 import { ChangeRecorder } from "./change_recorder.ts";

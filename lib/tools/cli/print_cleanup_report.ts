@@ -1,4 +1,4 @@
-import type { CleanupReport } from "../../controller/data_plane.ts";
+import type { CleanupReport } from "../../engine/data_plane.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 
 /** Prints a report; for a dry run also the shell commands. */

@@ -10,7 +10,7 @@ import type { Dependencies } from "../../app/dependencies.ts";
 import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
 import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { Controller } from "../../controller/controller.ts";
+import type { Controller } from "../../engine/controller.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { dumpedPolicies } from "../dump/dump_policies.ts";
 import { dumpedRouting } from "../dump/dump_routing.ts";

@@ -1,5 +1,5 @@
 /** Compares the rules on the machine with those of its NetworkPolicies. */
-import type { Quarantined } from "../../controller/data_plane.ts";
+import type { Quarantined } from "../../engine/data_plane.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { askedFamily } from "../control/control_server.ts";

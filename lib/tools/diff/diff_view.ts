@@ -1,7 +1,7 @@
 /** The report of `diff` as text for a terminal, by Service, and as JSON. Pure. */
 import { printableText } from "../../log/printable_text.ts";
-import type { Quarantined } from "../../controller/data_plane.ts";
-import { loopText } from "../../controller/loop_id.ts";
+import type { Quarantined } from "../../engine/data_plane.ts";
+import { loopText } from "../../engine/loop_id.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";

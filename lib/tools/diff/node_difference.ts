@@ -1,4 +1,4 @@
-import type * as controller from "../../controller/data_plane.ts";
+import type * as controller from "../../engine/data_plane.ts";
 import type { EntryLoop } from "../changes/change_entry.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";

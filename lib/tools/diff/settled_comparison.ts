@@ -1,5 +1,5 @@
 import type { Clock } from "../../os/clock.ts";
-import type { RunnerActivity } from "../../controller/sync_runner.ts";
+import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { FamilyDifference } from "./node_difference.ts";
 
 /** A loop, as far as a comparison must not meet its syncs. */

@@ -1,4 +1,4 @@
-import { loopText } from "../../controller/loop_id.ts";
+import { loopText } from "../../engine/loop_id.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { ControlError, requestStatus } from "../control/control_client.ts";
 import type { StatusReport } from "../status/status_report.ts";

@@ -3,7 +3,7 @@ import { NODE, type Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
 import type { KindSpec } from "../../api/kind.ts";
-import type { Controller, FollowedKinds } from "../../controller/controller.ts";
+import type { Controller, FollowedKinds } from "../../engine/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,7 +1,7 @@
 /** The status in a dump: the report of `kube-relay status` without annotations of the Node. */
 import { BACKEND_MODES } from "../../proxy/backend.ts";
 import * as v from "valibot";
-import { CONTROLLER_NAMES } from "../../controller/loop_id.ts";
+import { CONTROLLER_NAMES } from "../../engine/loop_id.ts";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { StatusReport } from "../status/status_report.ts";

@@ -1,6 +1,6 @@
 import type { StatusNode } from "../../app/run/start_up.ts";
 import type { StatusFamily } from "../../app/service/service_status.ts";
-import type { ControllerStatus, StatusSource } from "../../controller/controller.ts";
+import type { ControllerStatus, StatusSource } from "../../engine/controller.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 
 /** The answer to `kube-relay status`, and its JSON. */

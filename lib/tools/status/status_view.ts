@@ -2,9 +2,9 @@
  * The status report in the words, order and tones in which people see it. The terminal, the live view
  * and the status page only lay it out. Pure; every text is printable.
  */
-import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
-import type { Quarantined } from "../../controller/data_plane.ts";
-import { type ControllerName, loopText } from "../../controller/loop_id.ts";
+import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
+import type { Quarantined } from "../../engine/data_plane.ts";
+import { type ControllerName, loopText } from "../../engine/loop_id.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";

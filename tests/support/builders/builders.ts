@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { LoopId } from "../../../lib/controller/loop_id.ts";
+import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { ObjectMeta } from "../../../lib/api/kind.ts";
 import type {
   EndpointSlice,

@@ -4,8 +4,8 @@
  * @module
  */
 import type { ServiceSyncEvent } from "../../../lib/app/service/service_sync_event.ts";
-import type { LoopId } from "../../../lib/controller/loop_id.ts";
-import type { AppliedSync, SyncEvent } from "../../../lib/controller/sync_event.ts";
+import type { LoopId } from "../../../lib/engine/loop_id.ts";
+import type { AppliedSync, SyncEvent } from "../../../lib/engine/sync_event.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { PlanChanges, ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { serviceLoop } from "./builders.ts";

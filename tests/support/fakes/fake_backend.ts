@@ -5,7 +5,7 @@
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
-import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Quarantined, SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../../lib/proxy/host_setting.ts";
 import type { MachineFacts } from "../../../lib/proxy/machine_facts.ts";

@@ -8,7 +8,7 @@ import type {
   PolicyBackendDependencies,
   PolicySyncReport,
 } from "../../../lib/app/policy/policy_backend.ts";
-import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport, Quarantined } from "../../../lib/engine/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import {

@@ -10,7 +10,7 @@ import type {
   PodNetworkBackend,
   RoutingBackends,
 } from "../../../lib/app/routing/routing_backends.ts";
-import type { CleanupReport, SyncReport } from "../../../lib/controller/data_plane.ts";
+import type { CleanupReport, SyncReport } from "../../../lib/engine/data_plane.ts";
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";

@@ -12,10 +12,10 @@ import {
   type ToolsOf,
 } from "../../../lib/tools/control/controller_tools.ts";
 import { fields, ownText, table } from "../../../lib/tools/dump/dump_value.ts";
-import type { Controller } from "../../../lib/controller/controller.ts";
-import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
-import type { LoopId } from "../../../lib/controller/loop_id.ts";
-import { SyncLoop } from "../../../lib/controller/sync_loop.ts";
+import type { Controller } from "../../../lib/engine/controller.ts";
+import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/engine/data_plane.ts";
+import type { LoopId } from "../../../lib/engine/loop_id.ts";
+import { SyncLoop } from "../../../lib/engine/sync_loop.ts";
 import { changeHandler } from "../../../lib/kube/informer.ts";
 import type { InterfaceAddress } from "../../../lib/os/network.ts";
 import { LANTERN } from "../builders/lantern.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import { startProxyServers } from "../../../lib/app/serving/proxy_servers.ts";
-import { TaskGroup } from "../../../lib/controller/task_group.ts";
+import { TaskGroup } from "../../../lib/engine/task_group.ts";
 import type { KubeProxyConfiguration } from "../../../lib/config/configuration.ts";
 import { ProxyHealth } from "../../../lib/health/proxy_health.ts";
 import type { KubeEvent } from "../../../lib/kube/event.ts";

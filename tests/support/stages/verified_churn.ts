@@ -22,7 +22,7 @@ import {
 } from "../../../lib/os/command_runner.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
-import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
+import { SyncFailure } from "../../../lib/engine/sync_failure.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { seededRandom } from "./churn.ts";
 import { eventually } from "../eventually.ts";

@@ -1,5 +1,5 @@
 import type { LoadedConfiguration } from "../../../config/load.ts";
-import type { CleanupReport } from "../../../controller/data_plane.ts";
+import type { CleanupReport } from "../../../engine/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";

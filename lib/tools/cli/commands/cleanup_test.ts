@@ -5,7 +5,7 @@ import { FakeCommandRunner } from "../../../../tests/support/fakes/fake_command_
 import { FakeNetwork } from "../../../../tests/support/fakes/fake_network.ts";
 import { testStatusReport } from "../../../../tests/support/builders/status_reports.ts";
 import type { Backend } from "../../../proxy/backend.ts";
-import type { CleanupReport } from "../../../controller/data_plane.ts";
+import type { CleanupReport } from "../../../engine/data_plane.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../../proxy/host_checks.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../../control/control_server.ts";

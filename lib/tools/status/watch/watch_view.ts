@@ -2,7 +2,7 @@
  * The live view of `status --watch` as lines that fit a terminal, and the effect of keys on it. Pure: the
  * same model, time and size give the same lines.
  */
-import { loopText } from "../../../controller/loop_id.ts";
+import { loopText } from "../../../engine/loop_id.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../../os/terminal.ts";
