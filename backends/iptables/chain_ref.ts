@@ -64,8 +64,3 @@ export function treeRef(tree: TreeId, prefix: string, family: IpFamily): ChainRe
 export function serviceRef(key: ServicePortKey, name: string): ChainRef {
   return { table: "nat", name, source: { kind: "service", key } };
 }
-
-/** The rules of a chain from the text of its object. */
-export function linesOf(text: string | undefined): readonly string[] {
-  return text === undefined || text === "" ? [] : text.split("\n");
-}

@@ -6,7 +6,8 @@ import { compareChain } from "../netfilter/iptables/compare_chain.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { KUBELET_FIREWALL } from "./base_chains.ts";
-import { chainKey, linesOf } from "./chain_ref.ts";
+import { ruleLines } from "../netfilter/iptables/iptables_objects.ts";
+import { chainKey } from "./chain_ref.ts";
 import { JUMP, JUMPS } from "./jumps.ts";
 import type { IptablesLayout } from "./layout.ts";
 
@@ -21,7 +22,9 @@ export function ruleDifferences(
     changes.length === 0 ? [] : [...layout.chains()].map((ref) => [chainKey(ref), ref]),
   );
   const stale = changes.filter(({ kind, after }) => kind === JUMP && after === undefined)
-    .flatMap(({ name, before }) => linesOf(before).map((rule) => ({ chain: chainOf(name), rule })));
+    .flatMap(({ name, before }) =>
+      ruleLines(before).map((rule) => ({ chain: chainOf(name), rule }))
+    );
   const differences = changes.flatMap((change): readonly DataPlaneDifference[] => {
     const { kind, name, before, after } = change;
     if (kind === JUMPS) return jumpDifferences(change, stale);
@@ -35,12 +38,12 @@ export function ruleDifferences(
     }
     const ref = refs.get(chain);
     const content = ref && layout.content(ref);
-    if (name === KUBELET_FIREWALL && linesOf(before).length > 0) {
-      return missingRules(linesOf(after), linesOf(before))
+    if (name === KUBELET_FIREWALL && ruleLines(before).length > 0) {
+      return missingRules(ruleLines(after), ruleLines(before))
         .map((wanted) => ({ object: "rule", name: chain, kind: "missing", wanted }));
     }
-    const wanted = { table: kind, name, rules: linesOf(after), owners: content?.owners ?? [] };
-    return compareChain(wanted, before === undefined ? undefined : linesOf(before));
+    const wanted = { table: kind, name, rules: ruleLines(after), owners: content?.owners ?? [] };
+    return compareChain(wanted, before === undefined ? undefined : ruleLines(before));
   });
   for (const { chain, rule } of stale) {
     differences.push({ object: JUMP, name: chain, kind: "extra", found: rule });
@@ -61,7 +64,7 @@ function jumpDifferences(
   { name, before, after }: RuleChange,
   stale: { readonly chain: string; readonly rule: string }[],
 ): readonly DataPlaneDifference[] {
-  const [inPlace, found] = [linesOf(after), linesOf(before)];
+  const [inPlace, found] = [ruleLines(after), ruleLines(before)];
   return compareLists(inPlace.map(normalRule), found.map(normalRule)).map(({ kind, ...place }) => {
     const wanted = place.wanted === undefined ? undefined : inPlace[place.wanted];
     const at = stale.findIndex(({ chain, rule }) =>

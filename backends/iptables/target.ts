@@ -20,7 +20,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import {
   type SavedTable,
@@ -33,7 +33,7 @@ import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import type { WantedRules } from "../netfilter/wanted_rules.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
-import { chainKey, type ChainRef, linesOf } from "./chain_ref.ts";
+import { chainKey, type ChainRef } from "./chain_ref.ts";
 import { missingRules } from "./differences.ts";
 import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
 import type { ChainItem, IptablesLayout } from "./layout.ts";
@@ -181,7 +181,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
   }
 
   isSame({ name }: ObjectName, found: string, wanted: string): boolean {
-    const [there, rules] = [linesOf(found), linesOf(wanted)];
+    const [there, rules] = [ruleLines(found), ruleLines(wanted)];
     if (name === KUBELET_FIREWALL && there.length > 0) {
       return missingRules(rules, there).length === 0;
     }
@@ -344,18 +344,18 @@ function addChange(
   if (kind === JUMPS || kind === JUMP) {
     const [table = "", from = ""] = name.split(" ", 2);
     const place = (rule: string): PlacedLine => ({ table: table as IptablesTable, from, rule });
-    draft.removedJumps.push(...linesOf(before).map(place));
-    draft.jumps.push(...linesOf(after).map(place).reverse());
+    draft.removedJumps.push(...ruleLines(before).map(place));
+    draft.jumps.push(...ruleLines(after).map(place).reverse());
     return;
   }
   const table = kind as IptablesTable;
-  const present = before === undefined ? undefined : linesOf(before);
+  const present = before === undefined ? undefined : ruleLines(before);
   if (name === KUBELET_FIREWALL && present !== undefined && present.length > 0) {
     // Writing the chain would take the kubelet's rules away.
-    const rules = missingRules(linesOf(after), present);
+    const rules = missingRules(ruleLines(after), present);
     draft.jumps.push(...rules.map((rule) => ({ table, from: name, rule })));
   } else if (after !== undefined) {
-    draft.chains.push({ table, name, before: present, rules: linesOf(after) });
+    draft.chains.push({ table, name, before: present, rules: ruleLines(after) });
   } else if (!kept.has(chainKey({ table, name }))) {
     draft.chains.push({ table, name, before: present });
   } else if (before !== "") draft.chains.push({ table, name, before: present, rules: [] });
@@ -365,7 +365,7 @@ function countRules(objects: Objects): Record<IptablesTable, number> {
   const totals = { filter: 0, mangle: 0, nat: 0 };
   for (const table of TABLES) {
     for (const [name, text] of objects.get(table) ?? []) {
-      const { length } = linesOf(text);
+      const { length } = ruleLines(text);
       // The others are the kubelet's.
       totals[table] += name === KUBELET_FIREWALL ? Math.min(length, 1) : length;
     }
@@ -388,7 +388,7 @@ async function askFor(
   for (const { name, text } of wantedJumps(options)) {
     const [of, chain = ""] = name.split(" ", 2);
     if (of !== table) continue;
-    for (const rule of linesOf(text)) {
+    for (const rule of ruleLines(text)) {
       if (!await runner.hasRule(table, { chain, rule })) continue;
       builtIn.set(chain, [...(builtIn.get(chain) ?? []), rule]);
     }

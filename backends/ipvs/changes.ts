@@ -34,7 +34,7 @@ import {
   replaceLines,
   scratchName,
 } from "../netfilter/ipset/ipset_text.ts";
-import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleLines } from "../netfilter/iptables/iptables_objects.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { type DrainList, isDrained } from "./drain_list.ts";
@@ -260,7 +260,7 @@ export class IpvsChanges {
       .map(([rule]) => rule);
     const chains = [...this.of("chain")].map(([place, { after = "" }]) => {
       const [table = "", name = ""] = place.split(" ");
-      const fixed = after.split("\n");
+      const fixed = ruleLines(after);
       return { table, name, rules: name === FROM_CLUSTER ? [...fixed, ...rules] : fixed };
     });
     const isWhole = chains.some(({ name }) => name === FROM_CLUSTER);

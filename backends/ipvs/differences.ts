@@ -3,7 +3,7 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { compareChain } from "../netfilter/iptables/compare_chain.ts";
-import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
@@ -92,8 +92,8 @@ function inWords(
     }
     case "chain": {
       const [table = "", chain = ""] = name.split(" ");
-      const rules = (after ?? "").split("\n");
-      return compareChain({ table, name: chain, rules }, before?.split("\n"));
+      const found = before === undefined ? undefined : ruleLines(before);
+      return compareChain({ table, name: chain, rules: ruleLines(after) }, found);
     }
     case "server":
       return [{

@@ -122,3 +122,8 @@ function protocolText(protocol: Protocol, ports: PortRange | undefined): string 
   const { first, last } = ports;
   return ` -m ${name} -p ${name} --dport ${first === last ? first : `${first}:${last}`}`;
 }
+
+/** The rules of a chain from the text of its object. */
+export function ruleLines(text: string | undefined): readonly string[] {
+  return text === undefined || text === "" ? [] : text.split("\n");
+}
