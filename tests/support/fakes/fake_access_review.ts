@@ -28,7 +28,8 @@ export function answerAccessReview(
   body: string,
   isForbidden: (path: string, verb: string) => boolean,
 ): object | undefined {
-  const review = JSON.parse(body) as ReviewRequest;
+  const review = parsed(body);
+  if (review === undefined) return undefined;
   const { verb, group = "", resource, version = "v1" } = review.spec?.resourceAttributes ?? {};
   if (review.kind !== "SelfSubjectAccessReview" || !verb || !resource) return undefined;
   const root = group === "" ? "/api" : `/apis/${group}`;
@@ -36,4 +37,13 @@ export function answerAccessReview(
   // A real server omits `denied` unless an authorizer forbids an access that others may still
   // allow.
   return { ...review, status: { allowed, ...(!allowed && { reason: "" }) } };
+}
+
+/** A client that goes away leaves a part of its request. */
+function parsed(body: string): ReviewRequest | undefined {
+  try {
+    return JSON.parse(body) as ReviewRequest;
+  } catch {
+    return undefined;
+  }
 }
