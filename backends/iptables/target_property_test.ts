@@ -42,6 +42,8 @@ class World {
     nodePortAddresses: { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] },
   };
   stage: IptablesWriterStage;
+  /** Whether a write failed, so that the kernel may have what nobody knows of. */
+  hasFailed = false;
   readonly plans: OwnedPlans;
 
   constructor(tellsCommitOnly: boolean) {
@@ -198,6 +200,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       else machine.commands.failNext("timeout", { carriedOut: taken === "all" });
       const error = await world.sync().then(() => undefined, (error) => error);
       if (error) counts.failures++;
+      if (error) world.hasFailed = true;
       assert(error === undefined || error instanceof IptablesError, `${error}`);
       machine.killedAfter = Infinity;
       // Nothing may have been left to write.
@@ -268,6 +271,8 @@ const step: fc.Arbitrary<Step> = fc.oneof(
         world.stage.writer.forgetRules();
         await world.sync();
         world.tool.unreadable.clear();
+        // What a failed write left in such a table is seen by the next reading.
+        if (world.hasFailed) world.stage.writer.forgetRules();
       },
     ),
     weight: 1,
