@@ -73,11 +73,6 @@ export function servicesTable(family: IpFamily): NftTableSpec<ContainerName> {
   };
 }
 
-/** Whether this mode has a set or map of this name. */
-export function isContainerName(name: string): name is ContainerName {
-  return CONTAINER_NAMES.some((known) => known === name);
-}
-
 /** Filled by the packet path, so its content is not compared. */
 export const DYNAMIC_CONTAINER: ContainerName = "affinity";
 

@@ -135,7 +135,6 @@ const ENTRIES = {
 
 /** The whole configuration, with upstream's field names and the extensions. Times are milliseconds. */
 export type KubeProxyConfiguration = BlockValues<typeof ENTRIES>;
-export type LoggingConfiguration = KubeProxyConfiguration["logging"];
 export type IptablesConfiguration = KubeProxyConfiguration["iptables"];
 export type IpvsConfiguration = KubeProxyConfiguration["ipvs"];
 export type NftablesConfiguration = KubeProxyConfiguration["nftables"];

@@ -184,7 +184,6 @@ export const ROUTING_ENTRIES = {
 /** The fields of the block. */
 export type RoutingConfiguration = BlockValues<typeof ROUTING_ENTRIES>;
 export type BgpConfiguration = RoutingConfiguration["bgp"];
-export type PodNetworkConfiguration = RoutingConfiguration["podNetwork"];
 export type PoolConfiguration = BlockValues<typeof POOL>;
 export type SelectorConfiguration = NonNullable<PoolConfiguration["nodeSelector"]>;
 export type PeerConfiguration = BlockValues<typeof PEER>;

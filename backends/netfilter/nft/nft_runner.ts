@@ -76,14 +76,6 @@ export class NftRunner {
   }
 
   /**
-   * Returns the printed rules of each chain, with names for all objects; `undefined` = the table
-   * does not exist.
-   */
-  async readRules(): Promise<TableReading["rules"] | undefined> {
-    return (await this.#list(["--terse"]))?.rules;
-  }
-
-  /**
    * Returns the instructions of rules with these sets and maps. The kernel only checks them;
    * nothing is written.
    */

@@ -31,7 +31,6 @@ export class FakeNftMachine {
         "nft --debug=netlink --numeric-protocol list table",
         ({ args }) => this.#listWithCode(args.slice(4).join(" ")),
       )
-      .on("nft --terse list table", ({ args }) => this.#listTable(args.slice(3).join(" "), true))
       .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
       .on("nft --handle list chains", ({ args }) => this.#listChains(args[3] ?? ""))
       .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")))
@@ -102,7 +101,7 @@ export class FakeNftMachine {
     return { stdout };
   }
 
-  #listTable(name: string, isTerse = false): CommandAnswer {
+  #listTable(name: string): CommandAnswer {
     if (!this.tool.tables.includes(name)) {
       return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
     }
@@ -117,9 +116,7 @@ export class FakeNftMachine {
         return `${key} counter packets ${packets} bytes ${packets * 100}`;
       });
       if (isTorn && items.length > 1) items[1] = items[0]!;
-      const list = items.length === 0 || isTerse
-        ? ""
-        : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
+      const list = items.length === 0 ? "" : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
       const head = parts.map((part) => `\t\t${part}\n`).join("");
       return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${head}${list}\t}\n\n`;
     });
