@@ -23,7 +23,7 @@ const ignore = isMissing("failover of load balancer addresses", [
 
 /** The duration of a Lease: the longest time for which two nodes may answer. */
 const LEASE_MS = 3_000;
-/** Other programs may delay everything; `deno task bench:layer2` has no such slack. */
+/** Other programs may delay everything. */
 const SLACK_MS = 3_000 * DEADLINE_FACTOR;
 /** A busy machine may be later than that once. */
 const ATTEMPTS = 3;
