@@ -58,7 +58,7 @@ Deno.test("explain says first that a policy denies the packet, and at which end"
   const { out, code } = await run("explain", "shop/web-0", "shop/db", ...MANIFESTS);
   assertEquals(code, 0);
   const [, packet = ""] = out.split("\n\n");
-  const shown = packet.slice(0, packet.indexOf(" 9  Carried by"));
+  const shown = packet.slice(0, packet.indexOf("  9   Carried by"));
   await assertShown("docs/explain.md", shown.trimEnd());
 });
 

@@ -5,6 +5,7 @@ import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
+import { paintText, type Report } from "../../report.ts";
 import { planNode } from "../../offline/planned_node.ts";
 import type { PlannedNode } from "../../offline/plan_objects.ts";
 
@@ -82,6 +83,22 @@ export function printReport(
 ): void {
   if (flags.json) print(printableLines(`${JSON.stringify(json(), undefined, 2)}\n`));
   else print(text({ columns: process.columns, color: usesColor(process) }));
+}
+
+/** The version of the fields of `--json`: within it, fields are only added. */
+const API_VERSION = "kube-relay/v1";
+
+/** Prints an answer as text or, with `--json`, its data without unprintable characters. */
+export function printAnswer(
+  { print, process }: Pick<Dependencies, "print" | "process">,
+  { flags }: Pick<CommandContext, "flags">,
+  data: () => object,
+  report: () => Report,
+): void {
+  if (flags.json) {
+    const json = JSON.stringify({ apiVersion: API_VERSION, ...data() }, undefined, 2);
+    print(printableLines(`${json}\n`));
+  } else print(paintText(report(), { columns: process.columns, color: usesColor(process) }));
 }
 
 /** Whether to print colors. NO_COLOR counts if it is set and not empty (no-color.org). */

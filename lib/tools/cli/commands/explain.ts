@@ -11,8 +11,7 @@ import {
   parseRoutingQuestion,
   type RoutingQuestion,
 } from "../../explain/explain_routing.ts";
-import { renderRouting } from "../../explain/routing_view.ts";
-import { renderExplanation } from "../../explain/explanation_view.ts";
+import { explanationAnswer, routingAnswer } from "../../explain/explanation_answer.ts";
 import {
   FROM_FORMS,
   parseFrom,
@@ -29,6 +28,7 @@ import {
   type CommandContext,
   namesObjects,
   planNamedObjects,
+  printAnswer,
   printReport,
 } from "./command.ts";
 
@@ -70,10 +70,7 @@ export const explainCommand: ActiveCommand = {
     if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
     const { report, isIncomplete } = await explain(dependencies, context, { from, to });
-    printReport(dependencies, context, {
-      json: () => report,
-      text: (look) => renderExplanation(report, look),
-    });
+    printAnswer(dependencies, context, () => report, () => explanationAnswer(report));
     return isIncomplete ? 1 : 0;
   },
 };
@@ -117,10 +114,8 @@ async function printRouting(
   const explained = planned
     ? await explainPlannedRouting(planned, { question })
     : await explainRunningRouting({ ...dependencies, logger }, { question, relay });
-  printReport(dependencies, context, {
-    json: () => ({ ...explained.report, notes: explained.notes }),
-    text: (look) => renderRouting(explained, look),
-  });
+  const { report, notes } = explained;
+  printAnswer(dependencies, context, () => ({ ...report, notes }), () => routingAnswer(explained));
   return planned?.isIncomplete ? 1 : 0;
 }
 

@@ -8,7 +8,8 @@ import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { explainEnds, type ExplainReport } from "./explain_report.ts";
-import { renderExplanation } from "./explanation_view.ts";
+import { paintText } from "../report.ts";
+import { explanationAnswer } from "./explanation_answer.ts";
 
 const { IPv4 } = ADDRESSES;
 const HOSTILE = "evil\x1b[2J\u202e\nname";
@@ -78,6 +79,8 @@ function explain(
   return explainEnds({ clock: new FakeClock() }, { from, to }, world);
 }
 
+const painted = (report: ExplainReport) => paintText(explanationAnswer(report));
+
 /** The sentences that each explanation must contain, without line breaks. */
 const CASES: readonly (readonly [
   name: string,
@@ -143,15 +146,15 @@ const CASES: readonly (readonly [
 ];
 
 for (const [name, from, to, says] of CASES) {
-  Deno.test(`renderExplanation() of a packet ${name}`, async () => {
-    const text = renderExplanation(await explain(from, to));
+  Deno.test(`explanationAnswer() of a packet ${name}`, async () => {
+    const text = painted(await explain(from, to));
     const flat = text.replaceAll(/\s+/g, " ");
     for (const words of says) assertStringIncludes(flat, words);
     for (const line of text.split("\n")) assert(line.length <= 80 || !/ \S+ /.test(line), line);
   });
 }
 
-Deno.test("renderExplanation() says at the top that the kernel holds something else", async () => {
+Deno.test("explanationAnswer() says at the top that the kernel holds something else", async () => {
   const kernel: KernelState = {
     kind: "asked",
     differences: [
@@ -165,7 +168,7 @@ Deno.test("renderExplanation() says at the top that the kernel holds something e
       },
     ],
   };
-  const text = renderExplanation(await explain("node", "172.30.0.41:80", { kernel }));
+  const text = painted(await explain("node", "172.30.0.41:80", { kernel }));
   const lines = text.split("\n");
   assertStringIncludes(lines.slice(0, 5).join("\n"), "BUT the kernel holds something else");
   assertStringIncludes(text, "MISSING chain nat KUBE-SERVICES: :x");
@@ -173,17 +176,17 @@ Deno.test("renderExplanation() says at the top that the kernel holds something e
   assertStringIncludes(flat, "ALTERED map element endpoints a: wanted a : b; found a : c");
 });
 
-Deno.test("renderExplanation() says that a ServicePort is in quarantine, and why", async () => {
-  const text = renderExplanation(await explain("node", "172.30.0.41:80", { isQuarantined: true }));
+Deno.test("explanationAnswer() says that a ServicePort is in quarantine, and why", async () => {
+  const text = painted(await explain("node", "172.30.0.41:80", { isQuarantined: true }));
   const flat = text.replaceAll(/\s+/g, " ");
   assertStringIncludes(flat, "NOT HANDLED: ns1/web:http is IN QUARANTINE, so this address");
   assertStringIncludes(flat, "no room");
 });
 
-Deno.test("renderExplanation() lets no text of a manifest through that moves the cursor", async () => {
+Deno.test("explanationAnswer() lets no text of a manifest through that moves the cursor", async () => {
   for (const to of ["172.30.0.66:80", "172.30.0.66:81"]) {
     for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
-      const text = renderExplanation(await explain("node", to, { mode }));
+      const text = painted(await explain("node", to, { mode }));
       assertStringIncludes(text, "evil");
       // deno-lint-ignore no-control-regex
       assert(!/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/.test(text), JSON.stringify(text));
@@ -192,30 +195,9 @@ Deno.test("renderExplanation() lets no text of a manifest through that moves the
   }
 });
 
-Deno.test("renderExplanation() describes sockets if the kernel has no rules", async () => {
-  const text = renderExplanation(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
+Deno.test("explanationAnswer() describes sockets if the kernel has no rules", async () => {
+  const text = painted(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
   assertStringIncludes(text, "looked just now: the sockets are as they should be");
-});
-
-Deno.test("renderExplanation() is plain text unless colour is asked for", async () => {
-  const report = await explain("node", "172.30.0.41:80");
-  assert(!renderExplanation(report).includes("\x1b"));
-  assertStringIncludes(renderExplanation(report, { color: true }), "\x1b[32m");
-  const wide = renderExplanation(report, { columns: 200 });
-  assert(wide.split("\n").length < renderExplanation(report).split("\n").length);
-});
-
-Deno.test("renderExplanation() reports how many items it leaves out; JSON has all", async () => {
-  const report = await explain("node", "172.30.0.41:80");
-  const items = Array.from({ length: 1000 }, (_, index) => `map element ${index}:`);
-  const packets = report.packets.map((packet) => ({
-    ...packet,
-    steps: packet.steps.map((step) => step.topic === "carriers" ? { ...step, items } : step),
-  }));
-  const text = renderExplanation({ ...report, packets });
-  assertStringIncludes(text, "map element 39:");
-  assert(!text.includes("map element 40:"), text);
-  assertStringIncludes(text, "and 960 more; --json has all");
 });
 
 Deno.test("explainEnds() gives a report that JSON can carry", async () => {
