@@ -25,8 +25,8 @@ import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";
 import type { StartPacketWatch } from "../lib/proxy/packet_trace.ts";
 import { createIpvsTrace } from "./ipvs/trace.ts";
-import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
-import type { TraceEdges } from "./netfilter/trace/trace_event.ts";
+import { createIptablesTrace } from "./netfilter/trace/iptables_trace.ts";
+import type { TraceEdges } from "./netfilter/trace/nft_watch.ts";
 import { createNftablesTrace } from "./nftables/trace.ts";
 
 interface BackendDependencies extends RuleBackendDependencies {

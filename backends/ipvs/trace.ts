@@ -8,8 +8,8 @@ import type {
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol, tryParseProtocol } from "../../lib/net/port.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
-import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
+import { createIptablesTrace } from "../netfilter/trace/iptables_trace.ts";
+import type { TraceEdges } from "../netfilter/trace/nft_watch.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { serverKey } from "./virtual_server.ts";
 

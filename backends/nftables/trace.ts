@@ -1,9 +1,6 @@
-import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
-import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
-import { markTableName } from "../netfilter/trace/mark_table.ts";
-import { nftMonitorLines, parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
-import { listRulesets, lookUpUnknownRules } from "../netfilter/trace/rule_listing.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
+import type { StartPacketWatch, TraceStep } from "../../lib/proxy/packet_trace.ts";
+import { startNftWatch, type TraceEdges } from "../netfilter/trace/nft_watch.ts";
+import { lookUpUnknownRules } from "../netfilter/trace/rule_texts.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
@@ -11,20 +8,11 @@ import { REJECT_CHAIN } from "./chain_spec.ts";
 /** Watches packets in nftables mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
   return (packet, { signal }) =>
-    startEventWatch(edges, packet, {
-      monitor: monitorOf(edges, packet),
+    startNftWatch(edges, packet, {
       describe: describeNftablesStep,
+      lookUp: (steps) => lookUpUnknownRules(edges.commands, steps),
       signal,
     });
-}
-
-function monitorOf({ commands, id }: TraceEdges, { family }: WatchedPacket): TraceMonitor {
-  return {
-    way: "nft monitor trace",
-    lines: nftMonitorLines({ family, table: markTableName(id) }),
-    parse: parseNftTraceLines,
-    finish: (steps) => lookUpUnknownRules(steps, (chains) => listRulesets(commands, chains)),
-  };
 }
 
 /** The explanation of a rule; the first matching row counts. */

@@ -74,11 +74,6 @@ export const TOOLS: readonly Tool[] = [
   system("ipset", "ipset", "read and write the sets that rules of the ipvs mode refer to"),
   system("ipvsadm", "ipvsadm", "read and write virtual servers of IPVS"),
   system(
-    "dmesg",
-    "util-linux",
-    "watch one packet pass the rules of iptables-legacy (kube-relay trace)",
-  ),
-  system(
     "setpriv",
     "util-linux",
     "end a watching tool together with kube-relay, even if kube-relay is killed",

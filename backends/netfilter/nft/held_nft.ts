@@ -17,7 +17,7 @@ import {
 import { asOneLine, startOf } from "./held_nft_text.ts";
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
-export const NO_HISTORY: Readonly<Record<string, string>> = { HOME: "/dev/null" };
+const NO_HISTORY: Readonly<Record<string, string>> = { HOME: "/dev/null" };
 
 interface HeldNftDependencies {
   readonly clock: Pick<Clock, "now" | "setTimer">;
@@ -143,7 +143,9 @@ const POINTER = /^[ ^~]*$/;
  * One process. nft says nothing about a line that it has applied. So each line is followed by one that
  * it does not understand: its complaint about that one comes last, and is then the only one.
  */
-class NftSession {
+export class NftSession {
+  /** What the process printed as errors, once it has ended. Rejects if it could not be run. */
+  readonly ended: Promise<string>;
   readonly #clock: Pick<Clock, "setTimer">;
   readonly #killed = new AbortController();
   #nextInput = Promise.withResolvers<string | undefined>();
@@ -153,7 +155,7 @@ class NftSession {
   constructor({ clock, commands }: HeldNftDependencies) {
     this.#clock = clock;
     const over = () => this.#over();
-    commands.run("nft", ["-i"], {
+    const run = commands.run("nft", ["-i"], {
       stdin: this.#input(),
       env: NO_HISTORY,
       // GNU readline prints a prompt and what it reads.
@@ -161,7 +163,10 @@ class NftSession {
       onErrorLine: (line) => this.#take(line),
       timeoutMs: DAY_MS,
       signal: this.#killed.signal,
-    }).then(over, over);
+    });
+    this.ended = run.then(({ stderr }) => stderr);
+    this.ended.catch(() => {});
+    run.then(over, over);
   }
 
   /** Whether it takes no more lines. A process that is being ended may still answer. */

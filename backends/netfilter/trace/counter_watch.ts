@@ -12,10 +12,8 @@ import {
   type WatchedPacket,
 } from "../../../lib/proxy/packet_trace.ts";
 import { firstLine } from "../probe/try_tool.ts";
-import { asTraceError } from "./held_table.ts";
-import { type CountedRules, countedRulesReader, movedRules } from "./rule_counters.ts";
-import { targetOf } from "../iptables/iptables_save.ts";
-import { endingOf, type TraceEdges } from "./trace_event.ts";
+import { asTraceError, endingOf, type TraceEdges } from "./nft_watch.ts";
+import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
 
 interface CounterWatchOptions {
   /** E.g. `iptables-legacy-save`. */
@@ -117,7 +115,10 @@ async function readCounters(
   { commands }: TraceEdges,
   { save, signal }: Pick<CounterWatchOptions, "save" | "signal">,
 ): Promise<CountedRules> {
-  const reader = countedRulesReader({ usedOnly: true });
+  // Rules that never matched are left out: of ten thousand Services, most.
+  const reader = new SavedRules(({ rule, packets = 0 }) =>
+    packets === 0 ? undefined : { rule, packets }
+  );
   try {
     const { code, stderr } = await commands.run(save, ["-c"], {
       signal,
@@ -129,4 +130,96 @@ async function readCounters(
   } catch (error) {
     throw asTraceError(error);
   }
+}
+
+/** A rule and how many packets matched it. */
+interface CountedRule {
+  /** The rule as `iptables-save` prints it, without `-A` and the chain. */
+  readonly rule: string;
+  readonly packets: number;
+}
+
+/** Rules by `table chain`, in their order. */
+type CountedRules = ReadonlyMap<string, readonly CountedRule[]>;
+
+/** Chains in the order in which a packet comes by. */
+const WAYS = {
+  "this machine": [
+    ...["raw OUTPUT", "mangle OUTPUT", "nat OUTPUT", "filter OUTPUT"],
+    ...["mangle POSTROUTING", "nat POSTROUTING"],
+  ],
+  elsewhere: [
+    ...["raw PREROUTING", "mangle PREROUTING", "nat PREROUTING"],
+    ...["mangle INPUT", "filter INPUT", "mangle FORWARD", "filter FORWARD"],
+    ...["mangle POSTROUTING", "nat POSTROUTING"],
+  ],
+} as const;
+
+/** The rules that matched something in between, in the order in which a packet comes by. */
+function movedRules(
+  before: CountedRules,
+  after: CountedRules,
+  { comesFrom }: Pick<WatchedPacket, "comesFrom">,
+): readonly TraceStep[] {
+  const steps: TraceStep[] = [];
+  const counted = new Set<string>();
+  const walk = (key: string) => {
+    if (counted.has(key)) return;
+    counted.add(key);
+    for (const { rule, target } of movedRulesOf(key, before, after)) {
+      const chain = `${key.split(" ")[0]} ${target}`;
+      const isOurs = isServiceChainName(target);
+      // Foreign rules that let a packet continue prove nothing: they may have counted other
+      // packets.
+      if (!isBuiltIn(key) || isOurs || ENDS.has(target)) {
+        steps.push({ place: key, rule, verdict: verdictOf(target) });
+      }
+      if (isOurs) walk(chain);
+    }
+  };
+  for (const key of WAYS[comesFrom]) walk(key);
+  if (comesFrom === "elsewhere") return steps;
+  // A packet from this machine to its own address arrives again, and so do answers to it, which
+  // prove nothing.
+  const way = steps.length;
+  for (const key of ["mangle INPUT", "filter INPUT"]) walk(key);
+  const isRefused = steps.slice(way).some(({ verdict }) => /^(drop|reject)$/.test(verdict));
+  return isRefused ? steps : steps.slice(0, way);
+}
+
+/** The verdict of a rule in nft's syntax. */
+function verdictOf(target = ""): string {
+  if (target === "" || GOING_ON.has(target)) return "continue";
+  if (REWRITING.has(target)) return "accept";
+  return /^(ACCEPT|DROP|REJECT|RETURN)$/.test(target) ? target.toLowerCase() : `jump ${target}`;
+}
+
+/** Targets of the kernel after which the next rule is looked at, and those that end a nat table. */
+const GOING_ON: ReadonlySet<string> = new Set(["CT", "LOG", "MARK", "NFLOG", "TRACE"]);
+const REWRITING: ReadonlySet<string> = new Set(["DNAT", "MASQUERADE", "REDIRECT", "SNAT"]);
+const ENDS: ReadonlySet<string> = new Set(["DROP", "REJECT"]);
+
+function movedRulesOf(key: string, before: CountedRules, after: CountedRules) {
+  // Rules may have been added or removed in between, so they are matched by text, not by position.
+  const old = new Map<string, number>();
+  for (const { rule, packets } of before.get(key) ?? []) {
+    old.set(rule, (old.get(rule) ?? 0) + packets);
+  }
+  const moved: { rule: string; target: string }[] = [];
+  const now = new Map<string, number>();
+  for (const { rule, packets } of after.get(key) ?? []) {
+    now.set(rule, (now.get(rule) ?? 0) + packets);
+  }
+  for (const [rule, packets] of now) {
+    if (packets > (old.get(rule) ?? 0)) moved.push({ rule, target: targetOf(rule) ?? "" });
+  }
+  return moved;
+}
+
+function isBuiltIn(key: string): boolean {
+  return /^\S+ (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING)$/.test(key);
+}
+
+function isServiceChainName(name: string): boolean {
+  return name.startsWith("KUBE-");
 }

@@ -88,7 +88,7 @@ export class TraceStage implements AsyncDisposable {
         // One that has ended is a zombie until its new parent has noticed.
         return here.has(pid ?? "") && !stat?.startsWith("Z") &&
           // A monitor is started by its name, or by a dynamic loader.
-          /^(nft|dmesg|setpriv) |\/nft -a /.test(args ?? "");
+          /^(nft|setpriv) |\/nft -a /.test(args ?? "");
       }),
     ];
   }

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
@@ -11,8 +11,7 @@ import {
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { SilentMonitorError, startEventWatch, type TraceMonitor } from "./event_watch.ts";
-import { parseNftTraceLines } from "./nft_monitor_text.ts";
+import { markTableText, startNftWatch } from "./nft_watch.ts";
 
 const PACKET: WatchedPacket = {
   family: "IPv4",
@@ -24,12 +23,6 @@ const PACKET: WatchedPacket = {
   comesFrom: "this machine",
 };
 
-const MONITOR: TraceMonitor = {
-  way: "nft monitor trace",
-  lines: [["nft", "monitor trace; list table"], ["nft", "monitor", "trace"]],
-  parse: parseNftTraceLines,
-};
-
 /** `nft` and its parent process, while they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
@@ -39,8 +32,6 @@ class FakeNft implements CommandRunner {
   sees = true;
   /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];
-  /** The number of requests for the table before it exists. */
-  slow = 0;
   /** Whether the monitor was started before the table was there. */
   monitorsNothing = false;
   /** Whether the rule that marks the packet came before the monitor reported an event. */
@@ -48,17 +39,12 @@ class FakeNft implements CommandRunner {
   /** Lines that it has not printed yet, while it is slow. */
   late: string[] | undefined;
   #say: ((line: string) => void) | undefined;
-  #rules = "";
   #hasTold = false;
   #isThere = false;
 
   async run(program: string, args: readonly string[], options: CommandOptions = {}) {
     const line = [program, ...args].join(" ");
     if (line === "nft -c -f -") return this.trial;
-    if (line.startsWith("nft list table ip kube-relay-trace-")) {
-      this.#isThere = this.slow-- <= 0;
-      return { code: this.#isThere ? 0 : 1, stdout: this.#rules, stderr: "" };
-    }
     this.running.add(line);
     try {
       return await (line === "nft -i" ? this.#hold(options) : this.#monitor(line, options));
@@ -99,13 +85,13 @@ class FakeNft implements CommandRunner {
     },
   };
 
-  async #hold({ stdin }: CommandOptions): Promise<CommandResult> {
+  async #hold({ stdin, onErrorLine }: CommandOptions): Promise<CommandResult> {
     for await (const text of stdin as AsyncIterable<string>) {
-      this.#rules += text;
-      if (text.includes("limit rate")) {
-        this.marksUnseen ||= !this.#hasTold;
-        continue;
-      }
+      if (text.includes("limit rate")) this.marksUnseen ||= !this.#hasTold;
+      if (this.trial.code !== 0) onErrorLine?.(this.trial.stderr);
+      else this.#isThere = true;
+      onErrorLine?.("Error: syntax error, unexpected string");
+      onErrorLine?.(text.trimEnd().split("\n").at(-1)!);
     }
     return { code: 0, stdout: "", stderr: "" };
   }
@@ -135,29 +121,25 @@ function beaconLines(port: number): readonly string[] {
 
 function start(
   commands: CommandRunner,
-  { clock = systemClock, readyMs = 60_000 }: {
-    readonly clock?: Clock;
-    readonly readyMs?: number;
-  } = {},
+  { clock = systemClock }: { readonly clock?: Clock } = {},
 ) {
   const network = commands instanceof FakeNft ? commands.network : systemNetwork;
   const edges = { clock, network, commands, id: "7" };
   const { signal } = new AbortController();
-  return startEventWatch(edges, PACKET, {
-    monitor: MONITOR,
+  return startNftWatch(edges, PACKET, {
     describe: ({ place }) => place.includes("kube-relay") ? "ours" : undefined,
+    lookUp: (steps) => Promise.resolve(steps),
     signal,
-    readyMs,
   });
 }
 
-Deno.test("startEventWatch() follows the packet, and everything ends with the watch", async () => {
+Deno.test("startNftWatch() follows the packet, and everything ends with the watch", async () => {
   const nft = new FakeNft();
   {
     await using watch = await start(nft);
     assertEquals([...nft.running], [
       "nft -i",
-      "setpriv --pdeathsig KILL -- nft monitor trace; list table",
+      "setpriv --pdeathsig KILL -- nft -a monitor trace; list table ip kube-relay-trace-7",
     ]);
     const mark = "trace id aa ip kube-relay-trace-7 output";
     nft.say(
@@ -199,24 +181,17 @@ for (const isSeen of [true, false]) {
   });
 }
 
-Deno.test("startEventWatch() marks the packet only after the monitor has started: it may come at once", async () => {
+Deno.test("startNftWatch() marks the packet only after the monitor has started: it may come at once", async () => {
   const nft = new FakeNft();
   await using _watch = await start(nft);
   assertEquals(nft.marksUnseen, false);
 });
 
-Deno.test("startEventWatch() tries the next command line if a tool refuses the first", async () => {
+Deno.test("startNftWatch() tries the next command line if a tool refuses the first", async () => {
   const nft = new FakeNft();
-  nft.monitorEnds = ["table"];
+  nft.monitorEnds = ["trace-7"];
   await using _watch = await start(nft);
-  assertEquals([...nft.running], ["nft -i", "setpriv --pdeathsig KILL -- nft monitor trace"]);
-});
-
-Deno.test("startEventWatch() watches once the table is there: the monitor names it", async () => {
-  const nft = new FakeNft();
-  nft.slow = 3;
-  await using _watch = await start(nft);
-  assertEquals(nft.monitorsNothing, false);
+  assertEquals([...nft.running], ["nft -i", "setpriv --pdeathsig KILL -- nft -a monitor trace"]);
 });
 
 Deno.test("there is no wait for a packet that was not sent", async () => {
@@ -239,27 +214,29 @@ Deno.test("a packet that does not come by is not seen", async () => {
   assertEquals((await watch.path({})).ending, "not seen");
 });
 
-Deno.test("startEventWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
+Deno.test("startNftWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
-  await assertRejects(
-    () => start(nft, { readyMs: 100 }),
-    SilentMonitorError,
-    "reported no marked packet",
-  );
+  // Each beacon takes a second.
+  let now = 0;
+  const clock: Clock = {
+    ...systemClock,
+    now: () => now,
+    sleep: () => (now += 1_000, Promise.resolve()),
+  };
+  await assertRejects(() => start(nft, { clock }), TraceError, "reported no marked packet");
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
+Deno.test("startNftWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
-  nft.monitorEnds = ["trace", "table"];
+  nft.monitorEnds = ["trace", "trace-7"];
   nft.sees = false;
-  const error = await assertRejects(
+  await assertRejects(
     () => start(nft),
     TraceError,
-    "'nft monitor trace' ended: no such thing as nft monitor trace",
+    "'nft -a monitor trace' ended: no such thing as nft -a monitor trace",
   );
-  assert(!(error instanceof SilentMonitorError));
   assertEquals(nft.running.size, 0);
 });
 
@@ -287,4 +264,21 @@ Deno.test("a tool that is missing is named with its package", async () => {
       ),
   };
   await assertRejects(() => start(missing), TraceError, "Cannot run 'nft': install it");
+});
+
+Deno.test("markTableText() matches the first packet of a flow from another sender", () => {
+  const { sourcePort: _, ...rest } = PACKET;
+  const { table, rule } = markTableText({
+    ...rest,
+    family: "IPv6",
+    from: parseIpAddress("fd00::7"),
+    to: parseIpAddress("fd00::1"),
+    protocol: "UDP",
+    comesFrom: "elsewhere",
+  }, { table: "kube-relay-trace-7", beaconPort: 5555 });
+  assertStringIncludes(table, "hook prerouting priority -175; ");
+  assertStringIncludes(
+    rule,
+    "prerouting ip6 saddr fd00::7 ip6 daddr fd00::1 udp dport 80 ct state new limit ",
+  );
 });

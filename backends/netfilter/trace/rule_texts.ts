@@ -1,7 +1,15 @@
+/**
+ * Looks up the text of rules that `nft monitor trace` knows by number, or prints in another language
+ * than their owner's.
+ *
+ * @module
+ */
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { SavedRules } from "../iptables/iptables_save.ts";
 import { readObjectHead, readTableHead } from "../nft/table_listing.ts";
-import { withoutCounters } from "./nft_monitor_text.ts";
-import type { FollowedStep } from "./packet_follower.ts";
+import { tryTool } from "../probe/try_tool.ts";
+import { type FollowedStep, withoutCounters } from "./nft_trace_events.ts";
 
 /** A rule of nftables. */
 interface ListedRule {
@@ -11,7 +19,7 @@ interface ListedRule {
 }
 
 /** `family table chain` → its rules, in their order. */
-export type RuleListing = ReadonlyMap<string, readonly ListedRule[]>;
+type RuleListing = ReadonlyMap<string, readonly ListedRule[]>;
 
 const LIST_TIMEOUT_MS = 60_000;
 /** A concurrency that suits two to four cores. */
@@ -20,7 +28,7 @@ const AT_ONCE = 4;
 const CHAIN_NAME = /^[A-Za-z][\w.-]*$/;
 
 /** Takes the lines of `nft -a list chain` and `nft -a list table`. */
-export class RuleListingReader {
+class RuleListingReader {
   readonly rules = new Map<string, ListedRule[]>();
   #table = "";
   #chain: ListedRule[] | undefined;
@@ -45,7 +53,7 @@ export class RuleListingReader {
  * a packet passes a dozen chains. What nft can't read as the name of a chain, since iptables takes more,
  * is found in the listing of its table.
  */
-export async function listChains(
+async function listChains(
   commands: CommandRunner,
   chains: Iterable<string>,
 ): Promise<RuleListing> {
@@ -65,19 +73,6 @@ export async function listChains(
   return new Map([...byTable, ...byChain]);
 }
 
-/**
- * As above, for all tables in the families of these chains. For tables with large maps: for a
- * chain, nft 1.0.6 reads all elements of its table, which takes half a second at ten thousand
- * Services; this lists no elements.
- */
-export async function listRulesets(
-  commands: CommandRunner,
-  chains: Iterable<string>,
-): Promise<RuleListing> {
-  const families = new Set([...chains].map((place) => place.split(" ")[0] ?? ""));
-  return await list(commands, [...families].map((family) => ["ruleset", family]));
-}
-
 async function list(
   commands: CommandRunner,
   what: readonly (readonly string[])[],
@@ -94,7 +89,7 @@ async function list(
 }
 
 /** The step with its rule's text, where the tool knew it by number alone. */
-export function withListedText(step: FollowedStep, listing: RuleListing): FollowedStep {
+function withListedText(step: FollowedStep, listing: RuleListing): FollowedStep {
   if (!isUnknown(step)) return step;
   const found = listing.get(step.place)?.find(({ handle }) => handle === step.handle);
   return found ? { ...step, rule: found.text } : step;
@@ -102,25 +97,25 @@ export function withListedText(step: FollowedStep, listing: RuleListing): Follow
 
 /**
  * Gives rules that the tool knows by number alone their text. `nft monitor` may have read none of them,
- * or not those that changed since.
+ * or not those that changed since. Lists all tables of a family, but no elements: for a single chain, nft
+ * 1.0.6 reads all elements of its table, which takes half a second at ten thousand Services.
  */
 export async function lookUpUnknownRules(
+  commands: CommandRunner,
   steps: readonly FollowedStep[],
-  listRules: (chains: Iterable<string>) => Promise<RuleListing>,
 ): Promise<readonly FollowedStep[]> {
-  const unknown = steps.filter(isUnknown);
-  if (unknown.length === 0) return steps;
-  const listing = await listRules(chainsOf(unknown));
+  const families = new Set(steps.filter(isUnknown).map(({ place }) => place.split(" ")[0] ?? ""));
+  const listing = await list(commands, [...families].map((family) => ["ruleset", family]));
   return steps.map((step) => withListedText(step, listing));
 }
 
 /** The chains in which rules were passed, as `family table chain`. */
-export function chainsOf(steps: readonly FollowedStep[]): ReadonlySet<string> {
+function chainsOf(steps: readonly FollowedStep[]): ReadonlySet<string> {
   return new Set(steps.filter(({ handle }) => handle !== undefined).map(({ place }) => place));
 }
 
 /** Whether the tool printed only the number of the rule. */
-export function isUnknown({ rule, handle }: FollowedStep): boolean {
+function isUnknown({ rule, handle }: FollowedStep): boolean {
   return handle !== undefined && rule === `rule handle ${handle}`;
 }
 
@@ -128,7 +123,7 @@ export function isUnknown({ rule, handle }: FollowedStep): boolean {
  * Maps items with limited concurrency and returns the results in order. Rejects with the first
  * failure.
  */
-export async function mapAtOnce<Item, Result>(
+async function mapAtOnce<Item, Result>(
   items: readonly Item[],
   atOnce: number,
   of: (item: Item) => Promise<Result>,
@@ -140,4 +135,78 @@ export async function mapAtOnce<Item, Result>(
   };
   await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, work));
   return results;
+}
+
+const IPTABLES_TABLES: ReadonlySet<string> = new Set([
+  "filter",
+  "mangle",
+  "nat",
+  "raw",
+  "security",
+]);
+
+/**
+ * Returns the steps with rules of iptables-nft as `iptables` prints them, since nft prints them in its
+ * own syntax and without comments. (`xtables-monitor --trace` prints iptables' syntax, but ends at the
+ * first rule that it cannot read: those of nftables, and with 1.8.9 each one of IPv6 with a port.)
+ * `program`: e.g. `ip6tables-nft`.
+ */
+export async function inIptablesSyntax(
+  commands: CommandRunner,
+  program: string,
+  steps: readonly FollowedStep[],
+): Promise<readonly TraceStep[]> {
+  const chains = [...chainsOf(steps.filter((step) => isOfIptables(step.place) || isUnknown(step)))];
+  const [listing, texts] = await Promise.all([
+    listChains(commands, chains),
+    readIptablesTexts(commands, program, chains.filter(isOfIptables).map(placeOf)),
+  ]);
+  return steps.map((step) => inWordsOfIptables(withListedText(step, listing), { listing, texts }));
+}
+
+/** Returns the step in iptables' syntax; unchanged if the rule is not found. */
+function inWordsOfIptables(
+  { handle, ...step }: FollowedStep,
+  { listing, texts }: { readonly listing: RuleListing; readonly texts: IptablesTexts },
+): TraceStep {
+  if (!isOfIptables(step.place)) return step;
+  const place = placeOf(step.place);
+  const listed = listing.get(step.place) ?? [];
+  const rules = texts.get(place) ?? [];
+  // Rules of nftables in a table of iptables are not printed by the tool.
+  const isWhole = listed.length === rules.length;
+  const index = isWhole ? listed.findIndex((each) => each.handle === handle) : -1;
+  const rule = rules[index];
+  return { ...step, place, ...(rule !== undefined && { rule }) };
+}
+
+function isOfIptables(place: string): boolean {
+  return IPTABLES_TABLES.has(place.split(" ")[1] ?? "");
+}
+
+/** Without the family. */
+function placeOf(place: string): string {
+  return place.split(" ").slice(1).join(" ");
+}
+
+/** `table chain` → its rules without `-A` and the chain, in their order. */
+type IptablesTexts = ReadonlyMap<string, readonly string[]>;
+
+/** A chain that cannot be read, e.g. because it is gone, is left out. */
+async function readIptablesTexts(
+  commands: CommandRunner,
+  program: string,
+  chains: readonly string[],
+): Promise<IptablesTexts> {
+  const texts = await mapAtOnce(chains, AT_ONCE, async (place) => {
+    const [table = "", chain = ""] = place.split(" ");
+    const reader = new SavedRules(({ rule }) => rule, table);
+    const answer = await tryTool({ commands }, [program, "-t", table, "-S", chain], {
+      timeoutMs: LIST_TIMEOUT_MS,
+      onLine: (line) => reader.take(line),
+    });
+    const isPrinted = answer.kind === "ended" && answer.code === 0;
+    return isPrinted ? [[place, reader.rules.get(place) ?? []] as const] : [];
+  });
+  return new Map(texts.flat());
 }

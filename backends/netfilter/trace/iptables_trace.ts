@@ -1,4 +1,54 @@
-import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import {
+  type PacketWatch,
+  type StartPacketWatch,
+  TraceError,
+  type TraceStep,
+  type WatchedPacket,
+} from "../../../lib/proxy/packet_trace.ts";
+import { chooseIptables } from "../iptables/iptables_variant.ts";
+import type { IptablesPrograms } from "../iptables/iptables_programs.ts";
+import { tryTool } from "../probe/try_tool.ts";
+import { startCounterWatch } from "./counter_watch.ts";
+import type { FollowedStep } from "./nft_trace_events.ts";
+import { startNftWatch, type TraceEdges } from "./nft_watch.ts";
+import { inIptablesSyntax } from "./rule_texts.ts";
+
+/** Watches packets in a mode of iptables rules, by the best method that the machine has. */
+export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
+  return async (packet, { signal }) => {
+    const { family } = packet;
+    const choice = await chooseIptables(edges, { family, signal });
+    if (choice.programs === undefined) throw new TraceError(`Cannot trace: ${choice.problem}`);
+    return await startBest(edges, packet, { programs: choice.programs, signal });
+  };
+}
+
+async function startBest(
+  edges: TraceEdges,
+  packet: WatchedPacket,
+  { programs, signal }: { readonly programs: IptablesPrograms; readonly signal: AbortSignal },
+): Promise<PacketWatch> {
+  const { variant, save } = programs;
+  const byCounters = (reason: string) =>
+    startCounterWatch(edges, packet, { save, reason, describe, signal });
+  if (variant === "legacy") return await byCounters("Rules of iptables-legacy report no packets");
+  const tools = ["nft", "setpriv"];
+  const answers = await Promise.all(
+    tools.map((each) => tryTool(edges, [each, "--version"], { signal })),
+  );
+  const missing = tools.find((_, index) => answers[index]?.kind === "missing");
+  if (missing !== undefined) {
+    return await byCounters(`Single packets can't be watched without the program ${missing}`);
+  }
+  try {
+    const lookUp = (steps: readonly FollowedStep[]) =>
+      inIptablesSyntax(edges.commands, save.replace(/-save$/, ""), steps);
+    return await startNftWatch(edges, packet, { describe, lookUp, signal });
+  } catch (error) {
+    if (!(error instanceof TraceError) || signal.aborted) throw error;
+    return await byCounters(`Single packets can't be watched here: ${error.message}`);
+  }
+}
 
 /** The meaning of a rule at a place; the first matching row counts. */
 interface Row {
@@ -62,7 +112,7 @@ const ROWS: readonly Row[] = [
 ];
 
 /** Describes a step in a chain of a Service proxy; `undefined` for others. */
-export function describeIptablesStep(
+function describe(
   { place, rule }: TraceStep,
   service = "no Service that is known",
 ): string | undefined {
