@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds kube-relay as one file for Linux with glibc: dist/kube-relay, with THIRD-PARTY-LICENSES and
-# SHA256SUMS next to it.
+# Builds kube-relay as one file for Linux with glibc: dist/kube-relay, with its manual page, completion
+# scripts, THIRD-PARTY-LICENSES and SHA256SUMS next to it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
@@ -169,6 +169,17 @@ verify() {
   say "$output --version: $said"
 }
 
+# Writes the completion scripts and the manual page, as the program prints them.
+write_reference() {
+  local program=("${deno[@]}" run -q --no-prompt --frozen "${runtime_flags[@]}" "${permissions[@]}" main.ts)
+  local shell
+  mkdir -p dist/completion
+  for shell in bash zsh fish; do
+    "${program[@]}" completion "$shell" >"dist/completion/kube-relay.$shell"
+  done
+  "${program[@]}" man >dist/kube-relay.8
+}
+
 main() {
   parse_arguments "$@"
   find_deno
@@ -193,12 +204,13 @@ main() {
     make_self_extracting
   fi
   verify
+  write_reference
 
   "${deno[@]}" run -q --no-prompt --allow-read deploy/third_party_licenses.ts "$work"/bundle/*.map \
     >"$work/THIRD-PARTY-LICENSES"
   mv "$work/THIRD-PARTY-LICENSES" dist/
   mv "$work/kube-relay" "$output"
-  (cd dist && sha256sum kube-relay* THIRD-PARTY-LICENSES >SHA256SUMS)
+  (cd dist && sha256sum kube-relay* completion/* THIRD-PARTY-LICENSES >SHA256SUMS)
   say "made $output: $form ($(($(stat -c %s "$output") / 1000000)) MB)"
 }
 

@@ -476,6 +476,9 @@ const FLAGS = {
     changes: boolean(undefined, { verbs: ["status"] })(
       "show the last changes: the object, the effect, and the duration",
     ),
+    last: integer("N", undefined, { minimum: 1, default: "20", verbs: ["status"] })(
+      "with --changes: most changes to show, the newest ones",
+    ),
     watch: boolean(undefined, { verbs: ["status"] })(
       "show the state on the whole terminal and update it until q is pressed",
     ),

@@ -40,6 +40,10 @@ Deno.test({
     assertEquals(code, 0, stderr);
     assertMatch(stdout, /^kube-relay: OK$/m);
     assertMatch(stdout, /^THIRD-PARTY-LICENSES: OK$/m);
+    assertMatch(stdout, /^kube-relay\.8: OK$/m);
+    for (const shell of ["bash", "zsh", "fish"]) {
+      assertMatch(stdout, new RegExp(`^completion/kube-relay\\.${shell}: OK$`, "m"));
+    }
   },
 });
 

@@ -57,12 +57,12 @@ const VERBS: readonly VerbCase[] = [
     /Nothing would change/,
   ],
   [({ folder }) => ["render", `--from=${folder}/home/node.json`], /ClusterIP default\/web\/TCP/],
-  [() => ["completions", "bash"], /compgen/],
-  [() => ["completions", "zsh"], /#compdef/],
-  [() => ["completions", "fish"], /complete -c kube-relay/],
+  [() => ["completion", "bash"], /compgen/],
+  [() => ["completion", "zsh"], /#compdef/],
+  [() => ["completion", "fish"], /complete -c kube-relay/],
   [() => ["man"], /^\.TH KUBE-RELAY/],
   [() => ["doctor"], /userspace/],
-  ...["status", "explain", "diff", "trace", "dump", "render", "doctor", "completions", "man"].map(
+  ...["status", "explain", "diff", "trace", "dump", "render", "doctor", "completion", "man"].map(
     (verb): VerbCase => [() => [verb, "--help"], new RegExp(`Usage:\n +kube-relay ${verb}\\b`)],
   ),
 ];

@@ -119,7 +119,7 @@ function operandProblems(
 ): readonly string[] {
   const operands = flag !== undefined && values[flag] !== undefined ? [] : all;
   const missing = operands.slice(given.length).filter(({ optional = false }) => !optional);
-  const extra = given.slice(operands.length);
+  const extra = operands.at(-1)?.many ? [] : given.slice(operands.length);
   return [
     ...missing.map(({ name, help }: Operand) => `'${verb}' lacks ${name}: ${help}`),
     ...extra.map((text) => `Unexpected argument '${text}'; flags begin with --`),

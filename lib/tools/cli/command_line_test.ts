@@ -80,7 +80,13 @@ Deno.test("runCommandLine() reports usage, operands, flags and examples of each 
     assertEquals([help.code, help.err], [0, ""]);
     const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
     assertStringIncludes(help.out, `\n  kube-relay ${[name, ...words].join(" ")}`);
-    for (const example of examples) assertStringIncludes(help.out, `\n  ${example}\n`);
+    for (const example of examples) {
+      assertStringIncludes(help.out, `\n  ${example}\n`);
+      for (const [flag] of example.matchAll(/(?<= )--[a-z-]+/g)) {
+        const own = flag === "--mode" ? "--proxy-mode" : flag;
+        assert(new RegExp(`\n  ${own}\\b`).test(help.out), `${name} ${own}`);
+      }
+    }
     for (const line of help.out.split("\n")) assert(line.length <= 80, line);
   }
   const { out } = await run(["status", "--help"]);
@@ -88,25 +94,6 @@ Deno.test("runCommandLine() reports usage, operands, flags and examples of each 
     assertStringIncludes(out, `\n  ${flag}`);
   }
   assert(!out.includes("--proxy-mode"), out);
-});
-
-Deno.test("runCommandLine() prints names of Services for a shell, and is silent without an answer", async () => {
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/control.sock`;
-  const argv = ["complete-services", "--control-socket", path, "--", "default/w"];
-  try {
-    assertEquals(await run(argv), { code: 1, out: "", err: "" });
-    const server = await startControlServer({
-      path,
-      routes: {
-        "/services": (query) => Promise.resolve([`${query.get("prefix")}eb`, "a b", "$(id)"]),
-      },
-    });
-    assertEquals(await run(argv), { code: 0, out: "default/web\n", err: "" });
-    await server.stop();
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
 });
 
 /** Clears the screen, sets the title, begins a sequence in one byte, turns the writing round. */
@@ -201,7 +188,7 @@ Deno.test("runCommandLine() --write-config-to writes the effective configuration
     assertEquals([good.code, good.err], [0, ""]);
     assertStringIncludes(await Deno.readTextFile(path), "\noomScoreAdj: 5\n");
     const noFile =
-      "kube-relay: 'write-config' lacks --write-config-to FILE\nkube-relay: see --help\n";
+      "kube-relay: 'write-config' lacks FILE: the file to write; /dev/stdout prints it\nkube-relay: see --help\n";
     assertEquals(await run(["write-config"]), { code: 2, out: "", err: noFile });
     assertEquals((await run(["status", `--write-config-to=${path}`])).code, 2);
   } finally {

@@ -31,6 +31,8 @@ export interface Operand {
   readonly help: string;
   /** @default {false} */
   readonly optional?: boolean;
+  /** Whether it may be repeated; only the last one may. @default {false} */
+  readonly many?: true;
   /** The only valid words, for completion. */
   readonly choices?: readonly string[];
 }

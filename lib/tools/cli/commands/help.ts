@@ -11,6 +11,19 @@ const OPERANDS: readonly Operand[] = [
   { name: "VERB", help: "the verb to describe", optional: true },
 ];
 
+/** The exit codes of all verbs. */
+export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
+  [0, "success"],
+  [1, "failure"],
+  [2, "wrong command line or configuration"],
+  [3, "'diff' or 'trace' found a difference"],
+];
+const EXIT_TEXT = `${
+  wrapText(`Exit codes: ${EXIT_CODES.map((each) => each.join(" ")).join(", ")}.`, {
+    width: HELP_WIDTH,
+  })
+}\n`;
+
 /** The parts of a verb that help shows. */
 export type DescribedVerb = Pick<
   Command,
@@ -54,14 +67,13 @@ Examples:
 ${indented(examples)}
 ${flagHelp()}
 Flags are kube-proxy's where it has them; docs/flags.md has the details.
-Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
-`;
+${EXIT_TEXT}`;
 }
 
 /** The help of one verb, at most 80 columns wide. */
 function verbHelp(verb: DescribedVerb): string {
   const { name, summary, operands = [], examples = [] } = verb;
-  const own = flagsOf(name);
+  const own = flagsOf(verb);
   const usage = `  kube-relay ${verbUsage(verb)}${own.length === 0 ? "" : " [flags]"}\n`;
   return [
     `Usage:\n${usage}\n${indented([wrapText(summary, { width: HELP_WIDTH, indent: 2 }).trim()])}`,
@@ -70,9 +82,7 @@ function verbHelp(verb: DescribedVerb): string {
     ]),
     ...(examples.length === 0 ? [] : [`Examples:\n${indented(examples)}`]),
     ...(own.length === 0 ? [] : [flagHelp(own)]),
-    name === "run"
-      ? "Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.\n"
-      : "Flags of the configuration: kube-relay run --help\n",
+    name === "run" ? EXIT_TEXT : "Flags of the configuration: kube-relay run --help\n",
   ].join("\n");
 }
 
@@ -82,12 +92,15 @@ export function verbUsage({ name, operands = [] }: DescribedVerb): string {
   return [name, ...words].join(" ");
 }
 
-/** The flags of a verb; for `run` all flags without a verb. */
-function flagsOf(verb: string): readonly Flag[] {
+/** The flags of a verb and of its examples; for `run` all flags without a verb. */
+function flagsOf({ name: verb, examples = [] }: DescribedVerb): readonly Flag[] {
+  const shown = new Set(examples.flatMap((line) => line.match(/(?<= --)[a-z-]+/g) ?? []));
   const rows: readonly Flag[] = FLAG_ROWS;
-  return rows.filter(({ verbs, name, retired }) =>
-    !retired && (verbs?.includes(verb) ??
-      (verb === "run" || (name === "control-socket" && ASKS.has(verb))))
+  return rows.filter(({ verbs, name, aliases = [], retired }) =>
+    !retired && (verbs?.includes(verb) ||
+      [name, ...aliases].some((each) => shown.has(each)) ||
+      (verbs === undefined && verb === "run") ||
+      (name === "control-socket" && ASKS.has(verb)))
   );
 }
 

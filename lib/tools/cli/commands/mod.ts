@@ -1,12 +1,12 @@
 import { cleanupCommand } from "./cleanup.ts";
 import type { Command } from "./command.ts";
-import { completeServicesCommand, createCompletionsCommand } from "./completions.ts";
+import { completionCommand, createCompleteCommand } from "./completion.ts";
 import { diffCommand } from "./diff.ts";
 import { doctorCommand } from "./doctor.ts";
 import { dumpCommand } from "./dump.ts";
 import { explainCommand } from "./explain.ts";
 import { createHelpCommand } from "./help.ts";
-import { createManCommand } from "../reference/man_page.ts";
+import { createManCommand } from "./man_page.ts";
 import { renderCommand } from "./render.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
@@ -26,10 +26,10 @@ const VERBS: readonly Command[] = [
   traceCommand,
   cleanupCommand,
   writeConfigurationCommand,
-  createCompletionsCommand(() => COMMANDS),
+  completionCommand,
   createManCommand(() => COMMANDS),
   versionCommand,
-  completeServicesCommand,
+  createCompleteCommand(() => COMMANDS),
 ];
 
 /** Every verb. */

@@ -20,6 +20,9 @@ import {
 } from "../../status/watch/watch_view.ts";
 import { type ActiveCommand, type CommandContext, printReport, usesColor } from "./command.ts";
 
+/** Changes that a text has without `--last`. */
+const LAST_CHANGES = 20;
+
 /** Prints the Services, the quarantine and the last sync of the running process or of a dump. */
 export const statusCommand: ActiveCommand = {
   name: "status",
@@ -70,16 +73,17 @@ async function printChanges(
   dependencies: Dependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { flags: { filter = "", from }, configuration: { relay } } = context;
+  const { flags: { filter = "", from, json, last }, configuration: { relay } } = context;
   const report = from === undefined
     ? await requestChanges(relay.controlSocket, { rules: true })
     : await readDumpedChanges(from);
+  const entries = report.entries.filter((entry) => entryMatches(entry, filter));
+  const most = last ?? (json ? Infinity : LAST_CHANGES);
+  const earlier = Math.max(0, entries.length - most);
+  const shown = { ...report, entries: entries.slice(earlier) };
   printReport(dependencies, context, {
-    json: () => ({
-      ...report,
-      entries: report.entries.filter((entry) => entryMatches(entry, filter)),
-    }),
-    text: (look) => renderChanges(report, { ...look, filter }),
+    json: () => shown,
+    text: (look) => renderChanges(shown, { ...look, filter }),
   });
   return 0;
 }

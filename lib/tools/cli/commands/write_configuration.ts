@@ -1,7 +1,7 @@
 import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../../config/configuration.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
-import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFile } from "../../../os/write_file.ts";
 import { namedMode } from "../../../app/run/choose_mode.ts";
@@ -14,10 +14,12 @@ const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/s
 export const writeConfigurationCommand: ActiveCommand = {
   name: "write-config",
   summary: "write the effective configuration to a file (like --write-config-to FILE)",
+  operands: [{ name: "FILE", help: "the file to write; /dev/stdout prints it" }],
+  replacesOperands: "write-config-to",
+  examples: ["kube-relay write-config effective.yaml --config config.conf"],
   async run({ print }, context) {
-    const { flags, configuration } = context;
-    const path = flags["write-config-to"];
-    if (!path) throw new ConfigurationError(["'write-config' lacks --write-config-to FILE"]);
+    const { flags, operands: [file] = [], configuration } = context;
+    const path = flags["write-config-to"] ?? file!;
     logNotices(context);
     const text = configurationText(configuration);
     if (STANDARD_OUTPUT.includes(path)) {

@@ -2,8 +2,8 @@ import { type Flag, FLAG_GROUPS } from "../../../config/flag.ts";
 import { flagDefault, flagUsage } from "../../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
 import { ENVIRONMENT } from "../../../os/permissions.ts";
-import { type DescribedVerb, verbUsage } from "../commands/help.ts";
-import type { Command, TextCommand } from "../commands/command.ts";
+import { type DescribedVerb, EXIT_CODES, verbUsage } from "./help.ts";
+import type { Command, TextCommand } from "./command.ts";
 import { VERSION } from "../../../config/version.ts";
 
 /** Creates the verb that prints the page. `verbs`: all of them, itself included. */
@@ -48,15 +48,7 @@ function manPage(verbs: readonly DescribedVerb[]): string {
         text(`read to ${purpose}`),
       ]),
       section("EXIT STATUS"),
-      ".TP",
-      "0",
-      "done",
-      ".TP",
-      "1",
-      "failed",
-      ".TP",
-      "2",
-      "wrong command line or configuration",
+      ...EXIT_CODES.flatMap(([code, meaning]) => [".TP", `${code}`, text(meaning)]),
     ].join("\n")
   }\n`;
 }

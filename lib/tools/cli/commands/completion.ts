@@ -1,0 +1,219 @@
+import type { Flag } from "../../../config/flag.ts";
+import { FLAG_ROWS } from "../../../config/flags.ts";
+import { ConfigurationError } from "../../../config/load.ts";
+import { BACKEND_MODES } from "../../../proxy/backend.ts";
+import { askControl } from "../../control/control_client.ts";
+import type { ActiveCommand, Command, TextCommand } from "./command.ts";
+
+/** Longest help of a word in a list of completions. */
+const LONGEST_HELP = 60;
+
+/** What a shell completes itself, as the only line of an answer. */
+const FILE = ":file";
+const FOLDER = ":folder";
+/** Names of Services, from the running kube-relay. */
+const SERVICE = ":service";
+
+/** How a value is completed, by its name in the help. */
+const VALUES: Readonly<Record<string, string>> = {
+  FILE,
+  PATH: FILE,
+  DIR: FOLDER,
+  "NAMESPACE/NAME": SERVICE,
+  FROM: SERVICE,
+  TO: SERVICE,
+};
+
+/**
+ * The script of each shell. It passes the words of the command line, and the one under the cursor with a
+ * dot in front, because an empty word would be lost.
+ */
+const SCRIPTS: Readonly<Record<string, string>> = {
+  bash: `# bash completion for kube-relay; source it, or put it where bash-completion looks.
+_kube_relay() {
+  local cur=\${COMP_WORDS[COMP_CWORD]} line lines
+  mapfile -t lines < <(
+    "\${COMP_WORDS[0]}" complete -- "\${COMP_WORDS[@]:1:COMP_CWORD-1}" ".$cur" 2>/dev/null
+  )
+  COMPREPLY=()
+  # Most shells split words at "=", too.
+  [[ $cur != = ]] || cur=
+  case \${lines[0]-} in
+    :file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    :folder) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+    *) for line in "\${lines[@]}"; do COMPREPLY+=("\${line%%$'\\t'*}"); done ;;
+  esac
+}
+
+complete -F _kube_relay kube-relay
+`,
+  zsh: `#compdef kube-relay
+# zsh completion for kube-relay: a file named _kube-relay in a folder of $fpath, or sourced.
+_kube_relay() {
+  local -a lines described
+  lines=("\${(@f)$(kube-relay complete -- "\${(@)words[2,CURRENT-1]}" ".$PREFIX" 2>/dev/null)}")
+  case $lines[1] in
+    :file) compset -P '--*='; _files ;;
+    :folder) compset -P '--*='; _files -/ ;;
+    *)
+      described=("\${(@)lines//:/\\\\:}")
+      described=("\${(@)described//$'\\t'/:}")
+      _describe value described
+      ;;
+  esac
+}
+
+if [[ $funcstack[1] == _kube-relay ]]; then _kube_relay "$@"; else compdef _kube_relay kube-relay; fi
+`,
+  fish: `# fish completion for kube-relay; put it into ~/.config/fish/completions/kube-relay.fish.
+function __kube_relay_complete
+    set -l words (commandline -opc)
+    set -l cur (commandline -ct)
+    set -l lines (kube-relay complete -- $words[2..-1] ".$cur" 2>/dev/null)
+    set -l flag (string match -r -- '^--[^=]*=' "$cur"; or echo '')
+    set -l value (string replace -r -- '^--[^=]*=' '' "$cur")
+    switch "$lines[1]"
+        case :file
+            string replace -r -- '^' "$flag" (__fish_complete_path "$value")
+        case :folder
+            string replace -r -- '^' "$flag" (__fish_complete_directories "$value")
+        case '*'
+            printf '%s\\n' $lines
+    end
+end
+
+complete -c kube-relay -f -a '(__kube_relay_complete)'
+`,
+};
+
+const SHELLS = Object.keys(SCRIPTS);
+
+/** Prints the script of a shell. */
+export const completionCommand: TextCommand = {
+  name: "completion",
+  summary: "print a completion script for bash, zsh or fish: verbs, flags and Services",
+  operands: [{ name: "SHELL", help: SHELLS.join(", "), choices: SHELLS }],
+  examples: [
+    "source <(kube-relay completion bash)",
+    "kube-relay completion zsh >/usr/local/share/zsh/site-functions/_kube-relay",
+    "kube-relay completion fish >~/.config/fish/completions/kube-relay.fish",
+  ],
+  text(_, [shell = ""]) {
+    const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
+    if (script !== undefined) return script;
+    throw new ConfigurationError([
+      `Cannot complete for '${shell}': expected one of ${SHELLS.join(", ")}`,
+    ]);
+  },
+};
+
+/** Creates the verb that answers the scripts; it prints no errors. `verbs`: all of them, itself included. */
+export function createCompleteCommand(verbs: () => readonly Command[]): ActiveCommand {
+  return {
+    name: "complete",
+    summary: "print the completions of a command line",
+    hidden: true,
+    operands: [{ name: "WORDS", help: "the words before the cursor", optional: true, many: true }],
+    async run({ print }, { configuration, operands = [] }) {
+      const last = operands.at(-1) ?? "";
+      const current = last.startsWith(".") ? last.slice(1) : last;
+      const { prefix, value, offered } = wanted(verbs(), operands.slice(0, -1), current);
+      const [first = ""] = offered;
+      if (first === FILE || first === FOLDER) print(`${first}\n`);
+      else {
+        const names = first === SERVICE
+          ? await serviceNames(configuration.relay.controlSocket, value)
+          : offered.filter((each) => each.startsWith(value));
+        print(names.map((each) => `${prefix}${each}\n`).join(""));
+      }
+      return 0;
+    },
+  };
+}
+
+/** Returns what may stand at the cursor, each with its help behind a tab, and the part that is typed already. */
+function wanted(
+  all: readonly Command[],
+  before: readonly string[],
+  current: string,
+): { readonly prefix: string; readonly value: string; readonly offered: readonly string[] } {
+  const verbs = all.filter(({ hidden }) => !hidden);
+  // Bash has `=` as a word of its own.
+  const words = before.filter((word) => word !== "=");
+  let verb: Command | undefined;
+  let count = 0;
+  let flag: Flag | undefined;
+  for (const word of words) {
+    const isValue = flag !== undefined;
+    flag = isValue ? undefined : flagBefore(word);
+    if (isValue || word.startsWith("-")) continue;
+    if (verb === undefined) verb = verbs.find(({ name }) => name === word);
+    else count++;
+  }
+  if (flag) return { prefix: "", value: current === "=" ? "" : current, offered: valuesOf(flag) };
+  const [, prefix = "", value = ""] = /^(--?[^=]+=)(.*)$/s.exec(current) ?? [];
+  const attached = prefix === "" ? undefined : flagBefore(prefix.slice(0, -1));
+  if (attached) return { prefix, value, offered: valuesOf(attached) };
+  if (current.startsWith("-")) {
+    return { prefix: "", value: current, offered: flagNames(verb?.name ?? "run") };
+  }
+  const named = verbs.map(({ name, summary }) => described(name, summary));
+  const operand = verb?.operands?.[count];
+  const offered = verb === undefined
+    ? named
+    : operand?.name === "VERB"
+    ? named
+    : operand?.choices ?? kindOf(operand?.name);
+  return { prefix: "", value: current, offered };
+}
+
+function flagRows(): readonly Flag[] {
+  return FLAG_ROWS.filter(({ retired }: Flag) => !retired);
+}
+
+/** The flag of a word whose value is the next word. */
+function flagBefore(word: string): Flag | undefined {
+  return flagRows().find((flag) =>
+    flag.type !== "boolean" && flag.implied === undefined && typed(flag).includes(word)
+  );
+}
+
+function typed({ name, aliases = [] }: Flag): readonly string[] {
+  return [name, ...aliases].map((each) => `${each.length === 1 ? "-" : "--"}${each}`);
+}
+
+function flagNames(verb: string): readonly string[] {
+  return flagRows().filter(({ verbs }) => verbs?.includes(verb) ?? true)
+    .flatMap((flag) => typed(flag).map((name) => described(name, flag.help)));
+}
+
+function valuesOf({ name, choices, value }: Flag): readonly string[] {
+  if (choices) return choices.filter((choice) => choice !== "");
+  if (name === "proxy-mode") return [...BACKEND_MODES, "auto"];
+  // `status --filter` takes the beginning of a Service's name.
+  return name === "filter" ? [SERVICE] : kindOf(value);
+}
+
+function kindOf(name: string | undefined): readonly string[] {
+  const kind = name !== undefined && Object.hasOwn(VALUES, name) ? VALUES[name] : undefined;
+  return kind === undefined ? [] : [kind];
+}
+
+/** A word and the first clause of its help, cut at a word. */
+function described(word: string, help: string): string {
+  const [clause = ""] = help.split(/[;:.] /);
+  if (clause.length <= LONGEST_HELP) return `${word}\t${clause}`;
+  const cut = clause.slice(0, LONGEST_HELP - 1);
+  return `${word}\t${cut.slice(0, cut.lastIndexOf(" "))}\u2026`;
+}
+
+async function serviceNames(controlSocket: string, prefix: string): Promise<readonly string[]> {
+  try {
+    const query = new URLSearchParams({ prefix });
+    const names = await askControl(controlSocket, { route: `/services?${query}` });
+    // A shell could split other names into several words.
+    return Array.isArray(names) ? names.filter((name) => /^[\w.\-/]+$/.test(String(name))) : [];
+  } catch {
+    return [];
+  }
+}
