@@ -18,8 +18,8 @@ import { IpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/backend_options.ts";
 import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { NftablesBackend } from "./nftables/backend.ts";
-import { MachineAddresses } from "./userspace/addresses/addresses.ts";
-import type { AddressMode } from "./userspace/addresses/address_method.ts";
+import { type AddressMode, MachineAddresses } from "./userspace/addresses/addresses.ts";
+
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";

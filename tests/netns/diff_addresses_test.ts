@@ -6,7 +6,7 @@
  */
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
-import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/lo_device.ts";
+import { addAddressLine, localRouteLine } from "../../backends/userspace/addresses/addresses.ts";
 import { addressComparison } from "../../backends/userspace/userspace_comparison.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
@@ -60,7 +60,7 @@ for (const family of IP_FAMILIES) {
       await store.save(record);
       await node.ipBatch([
         ...vips.map((address) => addAddressLine(parseIpAddress(address))),
-        addRouteLine(parseCidr(range)),
+        localRouteLine("add", parseCidr(range)),
         `addr add ${foreign} dev lo`,
         "link add other type bridge",
         "link set other up",

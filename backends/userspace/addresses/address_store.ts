@@ -95,13 +95,15 @@ function parseAddressRecord(text: string): AddressRecord {
       `Cannot read address record: its version is '${raw?.version}', expected ${VERSION}`,
     );
   }
+  const switched = raw.previousNonlocalBind;
   const standIns = Object.entries(raw.standIns ?? {});
   return {
     addresses: new Set(listOf(raw.addresses).map(recordedAddress)),
-    routes: new Set(listOf(raw.routes).map(recordedRange)),
-    ...(raw.previousNonlocalBind === undefined
-      ? {}
-      : { previousNonlocalBind: recordedSwitch(raw.previousNonlocalBind) }),
+    routes: new Set(listOf(raw.routes).map((each) => recorded("a CIDR", each, tryParseCidr))),
+    // It becomes an argument of `sysctl`: nothing but a digit may come through.
+    ...(switched !== undefined && {
+      previousNonlocalBind: recorded("a digit", switched, (text) => /^\d$/.exec(text)?.[0]),
+    }),
     standIns: new Map(standIns.map(([key, text]) => [key as ServiceKey, recordedAddress(text)])),
   };
 }
@@ -112,19 +114,11 @@ function listOf(value: unknown): unknown[] {
 }
 
 function recordedAddress(value: unknown): IpAddress {
-  const address = tryParseIpAddress(String(value));
-  if (address !== undefined) return address;
-  throw new SyntaxError(`Cannot read address record: expected an IP address, got '${value}'`);
+  return recorded("an IP address", value, tryParseIpAddress);
 }
 
-function recordedRange(value: unknown): Cidr {
-  const range = tryParseCidr(String(value));
-  if (range !== undefined) return range;
-  throw new SyntaxError(`Cannot read address record: expected a CIDR, got '${value}'`);
-}
-
-/** It becomes an argument of `sysctl`: nothing but a digit may come through. */
-function recordedSwitch(value: unknown): string {
-  if (typeof value === "string" && /^\d$/.test(value)) return value;
-  throw new SyntaxError(`Cannot read address record: expected a digit, got '${value}'`);
+function recorded<T>(what: string, value: unknown, parse: (text: string) => T | undefined): T {
+  const parsed = parse(String(value));
+  if (parsed !== undefined) return parsed;
+  throw new SyntaxError(`Cannot read address record: expected ${what}, got '${value}'`);
 }

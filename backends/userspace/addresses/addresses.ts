@@ -1,40 +1,50 @@
-import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
-import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Logger } from "../../../lib/log/logger.ts";
-import type { Clock } from "../../../lib/os/clock.ts";
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { Network } from "../../../lib/os/network.ts";
+/**
+ * Makes Service addresses local: by `lo`, by a local route for the service ranges (AnyIP), or by
+ * loopback addresses in their place. Every addition is recorded before it is made, so that the next
+ * run and `--cleanup` remove exactly what kube-relay added, even after a `kill -9`.
+ *
+ * @module
+ */
+import ipaddr from "ipaddr.js";
+import { type Cidr, cidrContains, cidrFamilyOf, parseCidr } from "../../../lib/net/cidr.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  isLoopback,
+  parseIpAddress,
+} from "../../../lib/net/ip_address.ts";
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
+import type { Logger } from "../../../lib/log/logger.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Network } from "../../../lib/os/network.ts";
+import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
-import { cleanupAddresses, previewAddressCleanup } from "./address_cleanup.ts";
-import { AddressLedger } from "./address_ledger.ts";
-import {
-  AddressPlacer,
-  type AddressPlacerDependencies,
-  type Place,
-  SLICE,
-} from "./address_placer.ts";
-import { probeAddresses, tryOwnAddress } from "./address_probe.ts";
-import type { AddressStore } from "./address_store.ts";
-import {
-  type AddressMethod,
-  type AddressMode,
-  ANYIP_WARNING,
-  chooseAddressMethod,
-  describeAddressMethod,
-} from "./address_method.ts";
-import { AnyIpRoutes } from "./anyip_routes.ts";
+import { type Failures, IpRunner } from "../../iproute/ip_runner.ts";
+import { addressLine, type IpFailure, routeLine } from "../../iproute/ip_text.ts";
 import type {
   AcquiredAddress,
   AddressDemand,
   LocalAddresses,
   WantedAddress,
 } from "../local_addresses.ts";
-import { LocalCheck } from "./local_check.ts";
-import { LoDevice } from "./lo_device.ts";
-import { messageOf } from "../../../lib/log/message_of.ts";
-import { OwnAddresses } from "./own_addresses.ts";
-import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
+import { addressConflict, rangeConflict } from "./route_guard.ts";
+import { IPV6_STAND_IN, STAND_IN_RANGE, StandIns } from "./stand_ins.ts";
+
+/**
+ * The methods that the user permits: the best available, a single one, or no change to the machine.
+ */
+export type AddressMode = "auto" | "each" | "anyip" | "none";
+
+export interface LocalAddressesOptions {
+  readonly family: IpFamily;
+  /** @default {"auto"} */
+  readonly mode?: AddressMode;
+}
 
 /** The edges that addresses are made local with. */
 interface LocalAddressesDependencies {
@@ -45,106 +55,197 @@ interface LocalAddressesDependencies {
   readonly store: AddressStore;
 }
 
-export interface LocalAddressesOptions {
-  readonly family: IpFamily;
-  /** @default {"auto"} */
-  readonly mode?: AddressMode;
-}
+/**
+ * An {@linkcode AcquiredAddress}; if local, also the reason: the node, `lo`, or a route of this
+ * process.
+ */
+type Place =
+  | { readonly kind: "local"; readonly by: "node" | "own" | "route" }
+  | Exclude<AcquiredAddress, { readonly kind: "local" }>;
 
 interface Held {
   readonly want: WantedAddress;
   readonly place: Place;
 }
 
+/** The result of a removal. Missing objects are in neither part. */
+interface Removal<T> {
+  readonly removed: readonly T[];
+  /** The objects that remain, with the reason. */
+  readonly failures: Failures<T>;
+}
+
+/** More addresses than this are better served by a route: `ip addr` and every look at `lo` get slow. */
+const ANYIP_ABOVE = 1_000;
+/** Fewer than this go back to one each. Well below, so that a count near the bound does not flap. */
+const EACH_BELOW = 500;
+/** Addresses that are looked at before other tasks have a turn. */
+const SLICE = 256;
+
+/** The cure if addresses may not be added. */
+const RIGHTS_CURE = "install iproute2, and run as root or with CAP_NET_ADMIN " +
+  "(systemd: AmbientCapabilities=CAP_NET_ADMIN)";
+
+/** The risk of a local route for the administrator. */
+const ANYIP_WARNING =
+  "every program of this host that listens on a wildcard address (sshd on 0.0.0.0:22) answers on " +
+  "all addresses of the range; packets from a pod to a Service leave with the node's address, " +
+  "which passes NetworkPolicies that allow nodes";
+
+/** Without it an IPv6 socket cannot be bound to an address that only a route makes local. */
+const NONLOCAL_BIND = "net.ipv6.ip_nonlocal_bind";
+
+/**
+ * Added for a moment: an IPv4 address that 127.0.0.0/8 makes local anyhow, and an IPv6 one of the
+ * discard-only prefix (RFC 6666). The ranges and `nobodys` are of documentation: no machine has them.
+ */
+const SCRATCH = {
+  IPv4: {
+    address: parseIpAddress("127.111.112.113"),
+    range: parseCidr("198.51.100.113/32"),
+    nobodys: parseIpAddress("192.0.2.113"),
+    standIn: parseIpAddress("127.112.0.1"),
+  },
+  IPv6: {
+    address: parseIpAddress("100::6b72"),
+    range: parseCidr("2001:db8:6b72::/127"),
+    nobodys: parseIpAddress("2001:db8::113"),
+    standIn: IPV6_STAND_IN,
+  },
+};
+
+/** The line that adds an address, which never becomes the source of the node's own connections. */
+export function addAddressLine(address: IpAddress): string {
+  return addressLine("add", { address, device: "lo", neverSource: true });
+}
+
+/** The line that makes every address of a range local (AnyIP), or no longer does. */
+export function localRouteLine(verb: "add" | "del", destination: Cidr): string {
+  return routeLine(verb, { type: "local", destination, device: "lo" });
+}
+
 /** Service addresses local by the best available method. Has no side effect before `start()`. */
 export class MachineAddresses implements LocalAddresses {
-  readonly #dependencies: LocalAddressesDependencies;
-  readonly #options: LocalAddressesOptions;
-  readonly #parts: AddressPlacerDependencies;
+  readonly #network: Network;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #runner: CommandRunner;
+  readonly #store: AddressStore;
+  readonly #ip: IpRunner;
+  readonly #family: IpFamily;
+  readonly #mode: AddressMode;
+  /** One call at a time: the record, `lo` and the held addresses change together. */
+  readonly #turns = new OneAtATime();
+  #opening: Promise<string | undefined> | undefined;
+  /** The record: what this process and earlier runs added. Additions are recorded first. */
+  readonly #own = new Set<IpAddress>();
+  readonly #routes = new Set<Cidr>();
+  /** The value of {@linkcode NONLOCAL_BIND} to go back to; undefined when it was not touched. */
+  #previousNonlocalBind: string | undefined;
+  #standIns = new StandIns();
+  #isWriteFailureLogged = false;
   readonly #held = new Map<IpAddress, Held>();
-  #placer: AddressPlacer;
-  #way: AddressMethod = "standIn";
+  /** The address for which each Service's stand-in was last used. */
+  readonly #standInHolders = new Map<ServiceKey, IpAddress>();
+  /** Addresses whose removal failed or has an unknown outcome; retried with the next removal. */
+  readonly #stuck = new Set<IpAddress>();
+  /** The ranges that are local by a route and shall stay so. */
+  #active: ReadonlySet<Cidr> = new Set();
+  /** The ranges that were last asked for, whether or not they could be had. */
+  #rangesAsked = "";
+  /**
+   * `each` adds addresses to `lo`; `anyip` uses a local route for the service ranges, and adds only
+   * other addresses to `lo`; `standIn` uses loopback addresses instead.
+   */
+  #way: "each" | "anyip" | "standIn" = "standIn";
   /** The reason why nothing may be added to the machine. */
   #refusal: string | undefined = "not started yet";
   /** Whether the first sync is over; before it, leftovers of an earlier run stay. */
   #settled = false;
-  /** The ranges that were last asked for, whether or not they could be had. */
-  #rangesAsked = "";
-  /** One call at a time: the ledger, `lo` and the held addresses change together. */
-  readonly #turns = new OneAtATime();
 
-  constructor(dependencies: LocalAddressesDependencies, options: LocalAddressesOptions) {
-    const { runner, network, store } = dependencies;
-    const logger = dependencies.logger.with({ ipFamily: options.family });
-    const device = new LoDevice(runner, options.family);
-    const ledger = new AddressLedger({ store, logger });
-    const own = new OwnAddresses({ device, ledger });
-    const routes = new AnyIpRoutes({ device, ledger, network });
-    this.#dependencies = dependencies;
-    this.#options = options;
-    this.#parts = { device, ledger, own, routes, clock: dependencies.clock, logger };
-    this.#placer = this.#createPlacer();
+  constructor(
+    { runner, network, clock, logger, store }: LocalAddressesDependencies,
+    { family, mode = "auto" }: LocalAddressesOptions,
+  ) {
+    this.#network = network;
+    this.#clock = clock;
+    this.#logger = logger.with({ ipFamily: family });
+    this.#runner = runner;
+    this.#store = store;
+    this.#ip = new IpRunner(runner, { family });
+    this.#family = family;
+    this.#mode = mode;
   }
 
   get summary(): string {
-    return describeAddressMethod(this.#way, {
-      family: this.#options.family,
-      refusal: this.#refusal,
-      ownCount: this.#parts.ledger.addresses.size,
-      ranges: [...this.#parts.routes.active],
-    });
+    const each = `${this.#own.size} ${this.#family} addresses added to lo, one by one`;
+    if (this.#way === "each") return each;
+    if (this.#way === "anyip") {
+      const ranges = [...this.#active].join(", ") || "no range";
+      return `local route for ${ranges}; ${each}; ${ANYIP_WARNING}`;
+    }
+    const standIn = this.#family === "IPv4" ? `an address of ${STAND_IN_RANGE}` : IPV6_STAND_IN;
+    return `${standIn} in place of each cluster IP that is not local; nothing is added to this ` +
+      `host${this.#refusal === undefined ? "" : `: ${this.#refusal}`}`;
   }
 
   owns(address: IpAddress): boolean {
-    return this.#parts.own.has(address);
+    return this.#own.has(address);
   }
 
   start(): Promise<void> {
     return this.#turns.run(async () => {
-      const { family, mode = "auto" } = this.#options;
-      const { ledger, own, logger } = this.#parts;
-      this.#refusal = await ledger.open() ??
-        (mode === "none" ? "the address mode is none" : await tryOwnAddress(own, family));
-      if (this.#refusal === undefined) await own.forgetMissing();
+      this.#refusal = await this.#open() ??
+        (this.#mode === "none" ? "the address mode is none" : await this.#tryAddress());
+      if (this.#refusal === undefined) await this.#forgetMissing();
       this.#way = this.#refusal === undefined ? "each" : "standIn";
-      this.#placer = this.#createPlacer();
-      logger.info("Chose how Service addresses become local", {
+      this.#logger.info("Chose how Service addresses become local", {
         way: this.#way,
         detail: this.summary,
-        adopted: ledger.addresses.size + ledger.routes.size,
+        adopted: this.#own.size + this.#routes.size,
       });
     });
   }
 
+  /** Tries each method and leaves nothing behind. None is required: node ports work without. */
   probe(): Promise<readonly ProbeResult[]> {
     return this.#turns.run(async () => {
-      const refusal = await this.#parts.ledger.open();
-      const { network, store } = this.#dependencies;
-      const recordedIn = store.path ?? "memory only, so that a kill -9 leaves them behind";
-      const input = { ...this.#parts, network, recordedIn, refusal };
-      return await probeAddresses(input, this.#options.family);
+      const refusal = await this.#open();
+      const { range, standIn } = SCRATCH[this.#family];
+      const path = this.#store.path ?? "memory only, so that a kill -9 leaves them behind";
+      const found = `works; recorded in ${path}`;
+      return [
+        probeResult("one address each on lo", {
+          ...{ refusal: refusal ?? await this.#tryAddress(), found, cure: RIGHTS_CURE },
+        }),
+        probeResult("local route for the service ranges", {
+          ...{ refusal: refusal ?? await this.#tryRange(range), found, cure: RIGHTS_CURE },
+        }),
+        probeResult("loopback addresses in place of cluster IPs", {
+          refusal: this.#canBind(standIn) ? undefined : `a socket cannot be bound to ${standIn}`,
+          found: `works; from ${this.#family === "IPv4" ? STAND_IN_RANGE : IPV6_STAND_IN}`,
+          cure: `switch ${this.#family} on for lo`,
+        }),
+      ];
     });
   }
 
   configure({ serviceCidrs, count }: AddressDemand): Promise<boolean> {
     return this.#turns.run(async () => {
-      const { family, mode = "auto" } = this.#options;
-      const ranges = serviceCidrs.filter((range) => cidrFamilyOf(range) === family);
-      const way = chooseAddressMethod({
-        mode,
-        permitted: this.#refusal === undefined,
-        count,
-        rangesKnown: ranges.length > 0,
-        current: this.#way,
-      });
+      const ranges = serviceCidrs.filter((range) => cidrFamilyOf(range) === this.#family);
+      const way = this.#choose(count, ranges.length > 0);
       const routed = way === "anyip" ? ranges : [];
       // A range that the machine refused is asked for again only when something else is wanted.
       if (way === this.#way && routed.join() === this.#rangesAsked) return false;
       // The new method starts before the old one ends, so addresses stay local.
-      const refused = await this.#parts.routes.activate(routed);
+      await this.#activate(routed);
       this.#rangesAsked = routed.join();
       this.#way = way;
-      this.#logWay(count, refused);
+      const detail = this.summary;
+      this.#logger.info("Changed how Service addresses become local", { way, count, detail });
+      if (this.#active.size > 0) {
+        this.#logger.warn("Whole service ranges are local to this host", { effect: ANYIP_WARNING });
+      }
       const changed = await this.#rehome();
       if (this.#settled) await this.#dropUnneeded();
       return changed;
@@ -153,20 +254,23 @@ export class MachineAddresses implements LocalAddresses {
 
   acquire(wanted: readonly WantedAddress[]): Promise<ReadonlyMap<IpAddress, AcquiredAddress>> {
     return this.#turns.run(async () => {
-      const check = new LocalCheck(this.#dependencies.network);
+      const isLocal = localCheck(this.#network);
       const places = new Map<IpAddress, Place>();
       const missing = new Map<IpAddress, WantedAddress>();
       let looked = 0;
       for (const want of wanted) {
-        if (++looked % SLICE === 0) await this.#parts.clock.yieldToEventLoop();
-        const place = this.#placer.asIs(want.address, check);
+        if (++looked % SLICE === 0) await this.#clock.yieldToEventLoop();
+        const place = this.#placeAsIs(want.address, isLocal);
         if (place) places.set(want.address, place);
         else missing.set(want.address, want);
       }
       const isUsed = (address: IpAddress) => this.#held.has(address) || places.has(address);
-      const placed = await this.#placer.place([...missing.values()], isUsed);
+      const placed = await this.#place([...missing.values()], isUsed);
       for (const [address, place] of placed) places.set(address, place);
-      for (const want of wanted) this.#hold(want, places.get(want.address));
+      for (const want of wanted) {
+        const place = places.get(want.address);
+        if (place !== undefined) this.#held.set(want.address, { want, place });
+      }
       return places;
     });
   }
@@ -178,8 +282,14 @@ export class MachineAddresses implements LocalAddresses {
         const held = this.#held.get(address);
         if (held === undefined) continue;
         this.#held.delete(address);
+        const { want: { service }, place } = held;
         if (isOwn(held)) leaving.push(address);
-        else if (held.place.kind === "standIn") this.#placer.releaseStandIn(held.want);
+        else if (place.kind !== "standIn") continue;
+        // Its Service may use it for another address now.
+        else if (this.#standInHolders.get(service) === address) {
+          this.#standInHolders.delete(service);
+          this.#standIns.release(service);
+        }
       }
       return this.#removeOwn(leaving);
     });
@@ -187,43 +297,139 @@ export class MachineAddresses implements LocalAddresses {
 
   disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
     return this.#turns.run(async () => {
-      const { ledger, own } = this.#parts;
-      const foreign = [...ledger.addresses].filter((address) =>
+      const foreign = [...this.#own].filter((address) =>
         !this.#held.has(address) && isForeign(address)
       );
       // Without any, a removal that failed before is not tried again here.
       if (foreign.length === 0) return [];
-      const { removed } = await own.remove(foreign);
-      return removed;
+      return (await this.#deleteAddresses(foreign)).removed;
     });
   }
 
   releaseUnclaimed(): Promise<number> {
     return this.#turns.run(async () => {
       this.#settled = true;
-      await this.#placer.releaseUnclaimedStandIns();
+      for (const service of [...this.#standIns.entries.keys()]) {
+        if (!this.#standInHolders.has(service)) this.#standIns.release(service);
+      }
+      await this.#saveStandIns();
       return await this.#dropUnneeded();
     });
   }
 
+  /** Continues after failures; a missing object is none. The record goes last, if nothing remains. */
   cleanup(): Promise<CleanupReport> {
     return this.#turns.run(async () => {
-      const refusal = await this.#parts.ledger.open();
+      const refusal = await this.#open();
       if (refusal !== undefined) return { removed: [], failed: [refusal] };
       this.#held.clear();
-      return await cleanupAddresses({ ...this.#parts, store: this.#dependencies.store });
+      this.#active = new Set();
+      const removed: string[] = [];
+      const failed: string[] = [];
+      const step = async (what: string, run: () => Promise<void>) => {
+        await run().catch((error) => failed.push(`${what}: ${messageOf(error)}`));
+      };
+      const report = <T>(removal: Removal<T>, describe: (item: T) => string) => {
+        for (const item of removal.removed) removed.push(describe(item));
+        for (const [item, { message }] of removal.failures) {
+          failed.push(`${describe(item)}: ${message}`);
+        }
+      };
+      await step("addresses on lo", async () => {
+        report(await this.#deleteAddresses(this.#own), describeAddress);
+      });
+      await step("local routes", async () => {
+        report(await this.#deleteRoutes(this.#routes), describeRoute);
+      });
+      await step(NONLOCAL_BIND, async () => {
+        const value = await this.#restoreNonlocalBind();
+        if (value !== undefined) removed.push(`${NONLOCAL_BIND}, which is ${value} again`);
+      });
+      if (failed.length === 0) {
+        await step(`record ${this.#store.path}`, () => this.#store.remove());
+      }
+      return { removed, failed };
     });
   }
 
-  readonly previewCleanup = () => this.#turns.run(() => previewAddressCleanup(this.#parts));
-
-  #createPlacer(): AddressPlacer {
-    const { family } = this.#options;
-    return new AddressPlacer(this.#parts, { family, refusal: this.#refusal });
+  /** By the record: some of it may be gone. */
+  previewCleanup(): Promise<CleanupReport> {
+    return this.#turns.run(async () => {
+      const refusal = await this.#open();
+      if (refusal !== undefined) return { removed: [], failed: [refusal] };
+      const addresses = [...this.#own].map(describeAddress);
+      return { removed: [...addresses, ...[...this.#routes].map(describeRoute)], failed: [] };
+    });
   }
 
-  #hold(want: WantedAddress, place: Place | undefined): void {
-    if (place !== undefined) this.#held.set(want.address, { want, place });
+  /**
+   * `each` is preferred if the number of addresses allows it, since a route makes every address of
+   * the range local, even unallocated ones, on every port with a wildcard listener of the host.
+   */
+  #choose(count: number, rangesKnown: boolean): "each" | "anyip" | "standIn" {
+    if (this.#mode === "none" || this.#refusal !== undefined) return "standIn";
+    if (this.#mode === "each" || !rangesKnown) return "each";
+    if (this.#mode === "anyip") return "anyip";
+    return count > (this.#way === "anyip" ? EACH_BELOW - 1 : ANYIP_ABOVE) ? "anyip" : "each";
+  }
+
+  /** The place of an address that is local as things are; undefined for any other. */
+  #placeAsIs(address: IpAddress, isLocal: (address: IpAddress) => boolean): Place | undefined {
+    if (isLoopback(address)) return { kind: "local", by: "node" };
+    if (anyContains(this.#active, address)) return { kind: "local", by: "route" };
+    // Also checked for our additions: another program may have flushed lo.
+    if (!isLocal(address)) return undefined;
+    this.#stuck.delete(address);
+    if (this.#own.has(address)) return { kind: "local", by: "own" };
+    // Local only until the route of this process is removed.
+    return anyContains(this.#routes, address) ? undefined : { kind: "local", by: "node" };
+  }
+
+  /** Gives every one of some addresses that are not local a place. Rejects when the outcome is unknown. */
+  async #place(
+    wanted: readonly WantedAddress[],
+    isUsed: (address: IpAddress) => boolean,
+  ): Promise<Map<IpAddress, Place>> {
+    const places = new Map<IpAddress, Place>();
+    if (this.#refusal !== undefined) {
+      for (const [index, want] of wanted.entries()) {
+        if (index % SLICE === SLICE - 1) await this.#clock.yieldToEventLoop();
+        places.set(want.address, this.#placeWithoutRights(want, this.#refusal, isUsed));
+      }
+      await this.#saveStandIns();
+      return places;
+    }
+    // Read once. Cluster IPs are not checked: no other machine uses their range.
+    const routes = wanted.every(({ role }) => role === "ClusterIP")
+      ? []
+      : await this.#ip.routes("main").catch((error) => messageOf(error));
+    for (const want of wanted) {
+      if (want.role === "ClusterIP") continue;
+      const conflict = typeof routes === "string" ? routes : addressConflict(want.address, routes);
+      if (conflict !== undefined) places.set(want.address, unavailable(want, conflict));
+    }
+    const free = wanted.filter(({ address }) => !places.has(address));
+    const failures = await this.#addAddresses(free.map(({ address }) => address));
+    for (const want of free) {
+      const failure = failures.get(want.address);
+      // Another program added it in the meantime: it is local, but must not be removed.
+      const by = failure?.kind === "exists" ? "node" : "own";
+      const isRefused = failure !== undefined && failure.kind !== "exists";
+      const place = isRefused ? unavailable(want, failure.message) : { kind: "local", by } as const;
+      places.set(want.address, place);
+    }
+    return places;
+  }
+
+  #placeWithoutRights(
+    want: WantedAddress,
+    refusal: string,
+    isUsed: (address: IpAddress) => boolean,
+  ): Place {
+    if (want.role !== "ClusterIP") return unavailable(want, `${refusal}; ${RIGHTS_CURE}`);
+    if (this.#family === "IPv6") return { kind: "standIn", address: IPV6_STAND_IN };
+    this.#standInHolders.set(want.service, want.address);
+    return { kind: "standIn", address: this.#standIns.allocate(want.service, isUsed) };
   }
 
   /** Moves held addresses after a change of routes. Returns whether any of them moved. */
@@ -232,16 +438,17 @@ export class MachineAddresses implements LocalAddresses {
     let changed = false;
     let looked = 0;
     for (const { want, place } of this.#held.values()) {
-      if (++looked % SLICE === 0) await this.#parts.clock.yieldToEventLoop();
-      const covered = this.#parts.routes.covers(want.address);
-      if (place.kind !== "local") changed ||= covered;
-      else if (covered) this.#hold(want, { kind: "local", by: "route" });
-      else if (place.by === "route") homeless.push(want);
+      if (++looked % SLICE === 0) await this.#clock.yieldToEventLoop();
+      const isCovered = anyContains(this.#active, want.address);
+      if (place.kind !== "local") changed ||= isCovered;
+      else if (isCovered) {
+        this.#held.set(want.address, { want, place: { kind: "local", by: "route" } });
+      } else if (place.by === "route") homeless.push(want);
     }
-    const placed = await this.#placer.place(homeless, (address) => this.#held.has(address));
+    const placed = await this.#place(homeless, (address) => this.#held.has(address));
     for (const want of homeless) {
       const place = placed.get(want.address);
-      this.#hold(want, place);
+      if (place !== undefined) this.#held.set(want.address, { want, place });
       changed ||= place?.kind !== "local";
     }
     return changed;
@@ -249,43 +456,374 @@ export class MachineAddresses implements LocalAddresses {
 
   /** Removes recorded but unneeded objects of an earlier run or of the previous method. */
   async #dropUnneeded(): Promise<number> {
-    const unneeded = [...this.#parts.ledger.addresses].filter((address) => {
+    const unneeded = [...this.#own].filter((address) => {
       const held = this.#held.get(address);
       return held === undefined || !isOwn(held);
     });
     const removed = await this.#removeOwn(unneeded);
-    const { failures } = await this.#parts.routes.dropInactive();
+    const inactive = [...this.#routes].filter((range) => !this.#active.has(range));
+    const { failures } = await this.#deleteRoutes(inactive);
     for (const [range, { message }] of failures) {
-      this.#parts.logger.warn("Cannot remove the local route", { range, error: message });
+      this.#logger.warn("Cannot remove the local route", { range, error: message });
     }
-    await this.#parts.routes.restoreNonlocalBind().catch((error) =>
-      this.#parts.logger.warn("Cannot restore a sysctl", { error: messageOf(error) })
+    await this.#restoreNonlocalBind().catch((error) =>
+      this.#logger.warn("Cannot restore a sysctl", { error: messageOf(error) })
     );
     return removed;
   }
 
   async #removeOwn(addresses: readonly IpAddress[]): Promise<number> {
-    const { removed, failures } = await this.#parts.own.remove(addresses);
+    const { removed, failures } = await this.#deleteAddresses(addresses);
     for (const [address, { message }] of failures) {
       // Tried again with the next removal.
-      this.#parts.logger.warn("Cannot remove an address", { address, error: message });
+      this.#logger.warn("Cannot remove an address", { address, error: message });
     }
     return removed.length;
   }
 
-  #logWay(count: number, refused: ReadonlyMap<Cidr, string>): void {
-    const { logger, routes } = this.#parts;
-    for (const [range, reason] of refused) {
-      logger.warn("Cannot make a whole service range local", { range, reason });
+  // Addresses of lo.
+
+  /**
+   * Adds addresses that are not local, and returns the failed ones with the reason. An address that
+   * already exists is reported as `exists` and is not recorded.
+   */
+  async #addAddresses(addresses: readonly IpAddress[]): Promise<Failures<IpAddress>> {
+    if (addresses.length === 0) return new Map();
+    try {
+      await this.#intend(this.#own, addresses);
+    } catch (error) {
+      const message = `it cannot be recorded first: ${messageOf(error)}`;
+      const failure: IpFailure = { kind: "other", message };
+      return new Map(addresses.map((address) => [address, failure]));
     }
-    const detail = this.summary;
-    logger.info("Changed how Service addresses become local", { way: this.#way, count, detail });
-    if (routes.active.size > 0) {
-      logger.warn("Whole service ranges are local to this host", { effect: ANYIP_WARNING });
+    // Should the next line throw, then the outcome is unknown, and the addresses go unless a caller
+    // claims them.
+    for (const address of addresses) this.#stuck.add(address);
+    const failures = await this.#ip.batch(addresses, addAddressLine);
+    for (const address of addresses) this.#stuck.delete(address);
+    await this.#forget(this.#own, failures.keys());
+    return failures;
+  }
+
+  /** Removes recorded addresses, and those whose removal failed before. Others are ignored. */
+  async #deleteAddresses(addresses: Iterable<IpAddress>): Promise<Removal<IpAddress>> {
+    for (const address of addresses) if (this.#own.has(address)) this.#stuck.add(address);
+    const removal = await this.#delete(
+      this.#own,
+      [...this.#stuck],
+      (address) => addressLine("del", { address, device: "lo" }),
+    );
+    for (const address of this.#stuck) {
+      if (!removal.failures.has(address)) this.#stuck.delete(address);
+    }
+    return removal;
+  }
+
+  /**
+   * Forgets recorded addresses that are no longer on `lo`, as after a reboot. If `lo` cannot be
+   * listed, everything is kept and checked on use.
+   */
+  async #forgetMissing(): Promise<void> {
+    if (this.#own.size === 0) return;
+    const found = await this.#ip.addresses("lo").catch(() => undefined);
+    if (found === undefined) return;
+    const present = new Set(found.map(({ address }) => address));
+    await this.#forget(this.#own, [...this.#own].filter((address) => !present.has(address)));
+  }
+
+  /** Adds an address that is not needed and removes it again. Resolves to why that does not work, or to undefined. */
+  async #tryAddress(): Promise<string | undefined> {
+    const { address } = SCRATCH[this.#family];
+    try {
+      const added = (await this.#addAddresses([address])).get(address);
+      // The kernel checks the right before the address: `exists` shows that it is present.
+      if (added) return added.kind === "exists" ? undefined : added.message;
+      return (await this.#deleteAddresses([address])).failures.get(address)?.message;
+    } catch (error) {
+      return messageOf(error);
+    }
+  }
+
+  // Local routes.
+
+  /**
+   * Makes ranges local, and logs those that it cannot. Other ranges are no longer active, but their
+   * routes stay until they are dropped.
+   */
+  async #activate(ranges: readonly Cidr[]): Promise<void> {
+    const active = new Set<Cidr>();
+    for (const range of ranges) {
+      const reason = this.#active.has(range) ? undefined : await this.#addRoute(range);
+      if (reason === undefined) active.add(range);
+      else this.#logger.warn("Cannot make a whole service range local", { range, reason });
+    }
+    this.#active = active;
+  }
+
+  /** Adds a route that is not needed and removes it again. Resolves to why that does not work, or to undefined. */
+  async #tryRange(range: Cidr): Promise<string | undefined> {
+    const reason = await this.#addRoute(range);
+    if (this.#routes.has(range)) await this.#deleteRoutes([range]);
+    await this.#restoreNonlocalBind();
+    return reason;
+  }
+
+  /** Resolves to why it could not be added, or to undefined. */
+  async #addRoute(range: Cidr): Promise<string | undefined> {
+    const isKnown = this.#routes.has(range);
+    try {
+      const conflict = rangeConflict(range, {
+        routes: await this.#ip.routes("main"),
+        nodeAddresses: this.#network.interfaceAddresses().map(({ address }) => address)
+          .filter((address) => !this.#own.has(address)),
+      });
+      if (conflict !== undefined) return conflict;
+      await this.#intend(this.#routes, [range]);
+    } catch (error) {
+      return messageOf(error);
+    }
+    const added = await this.#ip.batch([range], (each) => localRouteLine("add", each));
+    const failure = added.get(range);
+    // A foreign route works as well, but must not be removed.
+    if (failure && !isKnown) await this.#forget(this.#routes, [range]);
+    if (failure && failure.kind !== "exists") return failure.message;
+    const reason = await this.#ensureBind(range);
+    if (reason !== undefined && this.#routes.has(range)) await this.#deleteRoutes([range]);
+    return reason;
+  }
+
+  #deleteRoutes(ranges: Iterable<Cidr>): Promise<Removal<Cidr>> {
+    return this.#delete(this.#routes, [...ranges], (range) => localRouteLine("del", range));
+  }
+
+  /** Deletes objects, and takes them out of the record unless they remain. */
+  async #delete<T>(
+    record: Set<T>,
+    leaving: readonly T[],
+    toLine: (item: T) => string,
+  ): Promise<Removal<T>> {
+    const refused = await this.#ip.batch(leaving, toLine);
+    const failures = new Map([...refused].filter(([, { kind }]) => kind !== "absent"));
+    await this.#forget(record, leaving.filter((item) => !failures.has(item)));
+    return { removed: leaving.filter((item) => !refused.has(item)), failures };
+  }
+
+  /** An IPv6 bind asks for an address on an interface, unless a switch of the kernel lets it do without. */
+  async #ensureBind(range: Cidr): Promise<string | undefined> {
+    const address = someAddressOf(range);
+    if (this.#canBind(address)) return undefined;
+    const refused = `its route exists, but a socket cannot be bound to ${address}`;
+    if (!range.includes(":")) return refused;
+    try {
+      await this.#allowNonlocalBind();
+    } catch (error) {
+      return `${refused}: ${messageOf(error)}`;
+    }
+    return this.#canBind(address) ? undefined : refused;
+  }
+
+  async #allowNonlocalBind(): Promise<void> {
+    const previous = (await this.#sysctl("-n", NONLOCAL_BIND)).trim();
+    if (previous === "1") return;
+    await this.#setPreviousNonlocalBind(previous);
+    try {
+      await this.#sysctl("-w", `${NONLOCAL_BIND}=1`);
+    } catch (error) {
+      await this.#setPreviousNonlocalBind(undefined);
+      throw error;
+    }
+  }
+
+  /**
+   * Puts the switch for IPv6 binds back if we set it and no route is left that needs it. Resolves to
+   * the value it has now, or to undefined when there was nothing to do. Rejects when it cannot be set.
+   */
+  async #restoreNonlocalBind(): Promise<string | undefined> {
+    const previous = this.#previousNonlocalBind;
+    if (previous === undefined || this.#active.size > 0) return undefined;
+    await this.#sysctl("-w", `${NONLOCAL_BIND}=${previous}`);
+    await this.#setPreviousNonlocalBind(undefined);
+    return previous;
+  }
+
+  async #sysctl(...args: readonly string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.#runner.run("sysctl", args);
+    if (code === 0) return stdout;
+    const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
+    const message = `Cannot run 'sysctl ${args.join(" ")}': ${reason}`;
+    throw new CommandError("sysctl", args, "failed", message);
+  }
+
+  #canBind(address: IpAddress): boolean {
+    return canBind(this.#network, address);
+  }
+
+  // The record.
+
+  /**
+   * Reads the record of an earlier run, once. Returns the reason if it cannot be read: then nothing
+   * may be added, as that would overwrite the record. An invalid record is set aside.
+   */
+  #open(): Promise<string | undefined> {
+    return this.#opening ??= this.#load().then((record) => {
+      for (const address of record.addresses) this.#own.add(address);
+      for (const route of record.routes) this.#routes.add(route);
+      this.#previousNonlocalBind = record.previousNonlocalBind;
+      this.#standIns = new StandIns(record.standIns);
+      return undefined;
+    }, (error) => `the additions of earlier runs are unknown: ${messageOf(error)}`);
+  }
+
+  async #load(): Promise<AddressRecord> {
+    try {
+      return await this.#store.load();
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      this.#logger.warn("Cannot parse the record of an earlier run; its additions stay", {
+        error: messageOf(error),
+        movedTo: await this.#store.setAside(),
+      });
+      return EMPTY_RECORD;
+    }
+  }
+
+  /** Records planned additions. If it throws, nothing is recorded, and nothing may be added. */
+  async #intend<T>(record: Set<T>, items: Iterable<T>): Promise<void> {
+    const added = [...items].filter((item) => !record.has(item));
+    if (added.length === 0) return;
+    for (const item of added) record.add(item);
+    try {
+      await this.#save();
+    } catch (error) {
+      for (const item of added) record.delete(item);
+      throw error;
+    }
+  }
+
+  /** Records that items were removed or never added. Unrecorded ones are ignored. */
+  async #forget<T>(record: Set<T>, items: Iterable<T>): Promise<void> {
+    let isChanged = false;
+    for (const item of items) isChanged = record.delete(item) || isChanged;
+    if (isChanged) await this.#save();
+  }
+
+  async #setPreviousNonlocalBind(value: string | undefined): Promise<void> {
+    this.#previousNonlocalBind = value;
+    await this.#save();
+  }
+
+  async #saveStandIns(): Promise<void> {
+    if (!this.#standIns.isChanged) return;
+    try {
+      await this.#save();
+      this.#standIns.isChanged = false;
+    } catch (error) {
+      this.#logger.warn("Cannot record stand-ins; they may differ after a restart", {
+        error: messageOf(error),
+      });
+    }
+  }
+
+  async #save(): Promise<void> {
+    const previous = this.#previousNonlocalBind;
+    try {
+      await this.#store.save({
+        addresses: this.#own,
+        routes: this.#routes,
+        ...(previous !== undefined && { previousNonlocalBind: previous }),
+        standIns: this.#standIns.entries,
+      });
+      this.#isWriteFailureLogged = false;
+    } catch (error) {
+      // Logged here, since the caller does not know the folder.
+      if (!this.#isWriteFailureLogged) {
+        this.#logger.warn(
+          "Cannot write to the state directory: no addresses or routes are added here",
+          {
+            file: this.#store.path,
+            error: messageOf(error),
+            cure: "make it writable, or give another one with --state-dir",
+          },
+        );
+      }
+      this.#isWriteFailureLogged = true;
+      throw error;
     }
   }
 }
 
+/** Whether a socket can be bound to the address. Leaves nothing behind. */
+function canBind(network: Network, address: IpAddress): boolean {
+  try {
+    network.listenUdp({ hostname: address, port: 0 }).close();
+    return true;
+  } catch {
+    // AddrNotAvailable as a rule; an address family that is switched off has other errors.
+    return false;
+  }
+}
+
+/**
+ * Checks whether packets to addresses end on this machine, within one batch. Tries a bind instead of
+ * listing the interfaces: a bind takes 20 µs for any number of addresses, while
+ * `Deno.networkInterfaces()` blocks for 100 ms and more at 10,000.
+ */
+function localCheck(network: Network): (address: IpAddress) => boolean {
+  let bindTells: boolean | undefined;
+  let ofInterfaces: ReadonlySet<IpAddress> | undefined;
+  return (address) => {
+    if (!canBind(network, address)) return false;
+    // With net.ipv4.ip_nonlocal_bind=1 (usual with keepalived) every bind succeeds.
+    bindTells ??= !canBind(network, SCRATCH[ipFamilyOf(address)].nobodys);
+    if (bindTells) return true;
+    try {
+      ofInterfaces ??= new Set(network.interfaceAddresses().map((own) => own.address));
+    } catch {
+      // No file descriptor is free. The address is added then, and the kernel reports if it exists.
+      return false;
+    }
+    return ofInterfaces.has(address);
+  };
+}
+
 function isOwn({ place }: Held): boolean {
   return place.kind === "local" && place.by === "own";
+}
+
+function unavailable({ address, role }: WantedAddress, reason: string): Place {
+  return {
+    kind: "unavailable",
+    reason: `Cannot make ${role} ${address} local to this node: ${reason}`,
+  };
+}
+
+function probeResult(
+  feature: string,
+  { refusal, found, cure }: { refusal: string | undefined; found: string; cure: string },
+): ProbeResult {
+  return refusal === undefined
+    ? { feature, available: true, required: false, detail: found }
+    : { feature, available: false, required: false, detail: refusal, cure };
+}
+
+function describeAddress(address: IpAddress): string {
+  return `address ${address} on lo`;
+}
+
+function describeRoute(range: Cidr): string {
+  return `local route for ${range}`;
+}
+
+function anyContains(ranges: Iterable<Cidr>, address: IpAddress): boolean {
+  for (const range of ranges) if (cidrContains(range, address)) return true;
+  return false;
+}
+
+/** An address of the range that is neither its first (the router anycast address of IPv6) nor beyond it. */
+function someAddressOf(range: Cidr): IpAddress {
+  const [network, length] = ipaddr.parseCIDR(range);
+  const bytes = network.toByteArray();
+  const last = bytes.length - 1;
+  if (length < bytes.length * 8) bytes[last] = (bytes[last] ?? 0) | 1;
+  return parseIpAddress(ipaddr.fromByteArray(bytes).toString());
 }

@@ -6,7 +6,7 @@ import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeHost } from "../../../tests/support/fakes/fake_host.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { type AddressStore, EMPTY_RECORD } from "./address_store.ts";
+import { type AddressStore, createFileStore, EMPTY_RECORD } from "./address_store.ts";
 import { type LocalAddressesOptions, MachineAddresses } from "./addresses.ts";
 import type { LocalAddresses, WantedAddress } from "../local_addresses.ts";
 
@@ -326,6 +326,90 @@ Deno.test("mode none adds nothing even if it may", async () => {
   assert((await acquire(addresses, clusterIp("10.96.0.1")))["10.96.0.1"]?.startsWith("127."));
   assertEquals(machine.processes, 0);
 });
+
+Deno.test("acquire() gives the stand-in of another Service to no Service, and none that is in use", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const first = await machine.start();
+  const { "10.96.0.1": home = "" } = await acquire(first, clusterIp("10.96.0.1", "web"));
+  const { standIns } = await machine.store.load();
+  // Another Service has it by the record of an earlier run.
+  await machine.store.save({
+    ...EMPTY_RECORD,
+    standIns: new Map([[clusterIp("10.96.0.2", "dns").service, standIns.values().next().value!]]),
+  });
+  const next = await machine.start();
+  const found = await acquire(next, clusterIp("10.96.0.1", "web"), clusterIp("10.96.0.2", "dns"));
+  assertEquals([found["10.96.0.1"] === home, found["10.96.0.2"]], [false, home]);
+  await machine.store.save(EMPTY_RECORD);
+  const last = await machine.start();
+  const used = await acquire(last, clusterIp(home), clusterIp("10.96.0.1", "web"));
+  assert(used["10.96.0.1"] !== home && used["10.96.0.1"]?.startsWith("127.1"));
+});
+
+Deno.test("acquire() gives each of 2,000 Services a stand-in of its own, spread over the range", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const wanted = Array.from(
+    { length: 2_000 },
+    (_, index) => clusterIp(`10.96.${index >> 8}.${index & 255}`),
+  );
+  const found = Object.values(await acquire(await machine.start(), ...wanted));
+  assertEquals(new Set(found).size, 2_000);
+  assertEquals(new Set(found.map((each) => each.split(".")[1])).size, 16);
+});
+
+Deno.test("acquire() is not fooled if every bind succeeds (ip_nonlocal_bind=1)", async () => {
+  const machine = new Machine();
+  machine.host.interfaces.set(parseIpAddress("192.168.7.1"), "eth0");
+  machine.host.nonlocalBind.IPv4 = "1";
+  const addresses = await machine.start();
+  await acquire(addresses, clusterIp("10.96.0.1"), externalIp("192.168.7.1"));
+  assertEquals(machine.lo, ["10.96.0.1"]);
+});
+
+Deno.test("acquire() names a state directory that it cannot write to, once, and adds nothing", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    // Permissions do not restrict root; a file in the folder's place does.
+    const directory = `${folder}/state`;
+    const machine = new Machine();
+    machine.store = createFileStore({ directory, family: "IPv4" });
+    const addresses = await machine.start();
+    await Deno.remove(directory, { recursive: true });
+    await Deno.writeTextFile(directory, "");
+    for (let round = 0; round < 3; round++) {
+      await acquire(addresses, clusterIp("10.96.0.1"));
+      assertEquals(machine.lo, []);
+    }
+    const warnings = machine.logger.lines.filter(({ level }) => level === "warn");
+    assertEquals(warnings.map(({ fields }) => fields.file), [`${directory}/addresses.ipv4.json`]);
+    await Deno.remove(directory);
+    await acquire(addresses, clusterIp("10.96.0.1"));
+    assertEquals(await machine.recorded(), machine.lo);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+const WAYS: readonly [string, Partial<LocalAddressesOptions>, count: number, ranges: Cidr[]][] = [
+  ["IPv4 addresses added to lo, one by one", {}, 1_000, [RANGE]],
+  ["local route for 10.96.0.0/12", {}, 1_001, [RANGE]],
+  ["IPv4 addresses added to lo, one by one", {}, 50_000, []],
+  ["IPv4 addresses added to lo, one by one", { mode: "each" }, 50_000, [RANGE]],
+  ["local route for 10.96.0.0/12", { mode: "anyip" }, 1, [RANGE]],
+  ["IPv4 addresses added to lo, one by one", { mode: "anyip" }, 1, [RANGE6]],
+  ["an address of 127.112.0.0/12 in place of each", { mode: "none" }, 5_000, [RANGE]],
+];
+
+for (const [text, options, count, serviceCidrs] of WAYS) {
+  const given = `mode ${options.mode ?? "auto"}, ${count} addresses and ranges ${serviceCidrs}`;
+  Deno.test(`configure() with ${given}: ${text}`, async () => {
+    const addresses = await new Machine().start(options);
+    await addresses.configure({ serviceCidrs, count });
+    assertStringIncludes(addresses.summary, text);
+  });
+}
 
 async function withRange(
   machine: Machine,

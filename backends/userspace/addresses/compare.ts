@@ -13,7 +13,7 @@ import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { serviceAddresses } from "../listeners.ts";
 import type { AddressRecord } from "./address_store.ts";
 import { addressLine, routeLine } from "../../iproute/ip_text.ts";
-import { addAddressLine, addRouteLine } from "./lo_device.ts";
+import { addAddressLine, localRouteLine } from "./addresses.ts";
 
 /** The addresses and routes of one IP family that were found. */
 export interface FoundAddresses {
@@ -99,7 +99,7 @@ function compareRoute(range: Cidr, { routes }: FoundAddresses): Outcome | undefi
   if (device === "lo") return undefined;
   const common = { object: "route", name: `local ${range}` };
   const wanted = `local ${range} dev lo`;
-  const lines = [addRouteLine(range)];
+  const lines = [localRouteLine("add", range)];
   if (device === undefined) return { difference: { ...common, kind: "missing", wanted }, lines };
   const there = `local ${range} dev ${device}`;
   return {

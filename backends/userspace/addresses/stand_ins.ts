@@ -25,7 +25,8 @@ const STAND_IN_ATTEMPTS = 16;
 export class StandIns {
   readonly #byService = new Map<ServiceKey, IpAddress>();
   readonly #taken = new Set<IpAddress>();
-  #changed = false;
+  /** Whether {@linkcode entries} changed since they were recorded. */
+  isChanged = false;
 
   constructor(known: Iterable<readonly [ServiceKey, IpAddress]> = []) {
     for (const [service, address] of known) {
@@ -49,7 +50,7 @@ export class StandIns {
       if (this.#taken.has(address) || isUsed(address)) continue;
       this.#byService.set(service, address);
       this.#taken.add(address);
-      this.#changed = true;
+      this.isChanged = true;
       return address;
     }
     throw new RangeError(
@@ -62,46 +63,28 @@ export class StandIns {
     if (address === undefined) return;
     this.#byService.delete(service);
     this.#taken.delete(address);
-    this.#changed = true;
+    this.isChanged = true;
   }
 
   /** Every Service and its stand-in: a view, not a copy. */
   get entries(): ReadonlyMap<ServiceKey, IpAddress> {
     return this.#byService;
   }
-
-  /** Whether {@linkcode entries} changed since the last {@linkcode markRecorded}. */
-  get changed(): boolean {
-    return this.#changed;
-  }
-
-  /** Notes that {@linkcode entries} are recorded for the next run. */
-  markRecorded(): void {
-    this.#changed = false;
-  }
 }
 
-/** Ports for a stand-in: the Service's port first, then alternatives. */
+/**
+ * Ports for a stand-in: the Service's port first, then alternatives if it is taken or not permitted.
+ * They are always the same (20000 to 32767), so that clients find them after a restart.
+ */
 export function* standInPorts(
   service: ServiceKey,
   { port, protocol }: { readonly port: Port; readonly protocol: Protocol },
 ): Iterable<Port> {
   yield port;
+  const first = hashOf(`${service}:${port}/${protocol}`);
   for (let attempt = 0; attempt < STAND_IN_ATTEMPTS; attempt++) {
-    yield standInPort(service, { port, protocol, attempt });
+    yield parsePort(PORT_START + (first + attempt) % PORT_COUNT);
   }
-}
-
-/**
- * Returns the port on `::1` for a Service's port that is taken or not permitted. It is always the
- * same one (20000 to 32767), so that clients find it after a restart. `attempt` counts up from 0
- * while it is taken.
- */
-export function standInPort(
-  service: ServiceKey,
-  { port, protocol, attempt }: { port: Port; protocol: Protocol; attempt: number },
-): Port {
-  return parsePort(PORT_START + (hashOf(`${service}:${port}/${protocol}`) + attempt) % PORT_COUNT);
 }
 
 function addressAt(index: number): IpAddress {
