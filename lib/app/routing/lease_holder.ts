@@ -10,21 +10,12 @@ import { StringTable } from "../../kube/string_table.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
-import { LeaseClaim, type LeaseStep } from "../../routing/lease_claim.ts";
 
 /** The requests that a Lease needs. */
 export type LeaseClient = Pick<KubeClient, "get" | "create" | "patch">;
 
 /** Selects the Leases that every kube-relay watches among those of a namespace. */
 export const LEASE_LABEL = "kube-relay.io/lease";
-/** Marks the Leases of which a kube-relay watches only a few. */
-export const HEARTBEAT_LABEL = "kube-relay.io/heartbeat";
-
-/** The dependencies of {@linkcode LeaseHolder}. */
-interface LeaseHolderDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-}
 
 interface LeaseHolderOptions {
   readonly namespace: string;
@@ -48,25 +39,40 @@ interface LeaseHolderOptions {
   readonly onHeld?: (isHeld: boolean) => void;
 }
 
-type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }> & { readonly sentAt: number };
-
+/** Renewals are three times as frequent as needed, so that two may fail. */
+const RENEWALS = 3;
 /** Parts of the duration after which a failed request is repeated, and after which it has failed. */
 const [RETRY_PART, TIMEOUT_PART] = [6, 3];
 /** Requests of a Lease that lasts longer are repeated as if it did not. */
 const LONGEST_MS = 15_000;
+/** A Lease that was edited by hand must not keep candidates out for longer. */
+const LONGEST_WAIT_MS = 60_000;
+/** The API has 32 bits for it. */
+const MOST_TRANSITIONS = 2 ** 31 - 1;
 /** Most attempts to give a Lease up: a renewal that was sent before may come between. */
 const RELEASE_ATTEMPTS = 3;
 /** Conflicts one after the other from which on they are a problem: candidates have one now and then. */
 const MANY_CONFLICTS = 10;
 
-/** Claims a Lease at the API server and renews it. One request is in flight at most. */
+/**
+ * Claims a Lease at the API server and renews it. One request is in flight at most. At most one candidate
+ * holds the Lease at a time: a holder counts from when it sent its renewal, the others from when they
+ * saw it. The times that are written into the Lease are for people.
+ */
 export class LeaseHolder {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #options: LeaseHolderOptions;
-  readonly #claim: LeaseClaim;
   readonly #path: string;
-  #version: string | undefined;
+  /** How long the Lease lasts from the next renewal on. */
+  #durationMs: number;
+  /** As it was last seen; `undefined` = it does not exist, or is unknown. */
+  #seen: Lease | undefined;
+  /** When its last renewal was seen. */
+  #seenAt = 0;
+  /** When the last successful renewal of this process was sent; `undefined` = it is not the holder. */
+  #renewedAt: number | undefined;
+  #releasedAt = -Infinity;
   /** What the last successful write stated, as {@linkcode #stated}. */
   #written: string | undefined;
   #wasHeld = false;
@@ -79,21 +85,20 @@ export class LeaseHolder {
   /** Fires when the Lease expires, whatever a request waits for. */
   #expiry: Timer | undefined;
 
-  constructor({ clock, logger }: LeaseHolderDependencies, options: LeaseHolderOptions) {
+  constructor(
+    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    options: LeaseHolderOptions,
+  ) {
     this.#clock = clock;
     this.#logger = logger.with({ component: "lease", lease: options.name });
     this.#options = options;
-    this.#claim = new LeaseClaim(options);
     this.#path = collectionPath(LEASE, options.namespace);
-  }
-
-  get name(): string {
-    return this.#options.name;
+    this.#durationMs = options.durationSeconds * 1000;
   }
 
   /** The holder as it was last seen, also if the Lease has expired. */
   get holder(): string | undefined {
-    return this.#claim.holder;
+    return this.#seen?.spec.holderIdentity || undefined;
   }
 
   /** Why the last request failed; `undefined` if it did not. */
@@ -102,7 +107,7 @@ export class LeaseHolder {
   }
 
   get isHeld(): boolean {
-    return this.#claim.isHeld(this.#clock.now());
+    return this.#renewedAt !== undefined && this.#clock.now() < this.#renewedAt + this.#durationMs;
   }
 
   /** For how long no request has succeeded, in milliseconds. */
@@ -123,9 +128,9 @@ export class LeaseHolder {
 
   /** Renews more or less often from now on. */
   setDuration(seconds: number): void {
-    if (seconds === this.#claim.durationSeconds) return;
-    this.#claim.durationSeconds = seconds;
-    this.#wake?.();
+    if (seconds * 1000 === this.#durationMs) return;
+    this.#durationMs = seconds * 1000;
+    this.reconsider();
   }
 
   /** `mayClaim` or `annotations` has another answer now. */
@@ -135,10 +140,10 @@ export class LeaseHolder {
 
   /** Takes the Lease as a watch has it, or that it was deleted. */
   observe(lease: Lease | undefined): void {
-    // The watch may be later than the answer to a request.
+    const known = this.#seen?.metadata.resourceVersion;
     const version = lease?.metadata.resourceVersion;
-    if (this.#version !== undefined && isOlderVersion(version, this.#version)) return;
-    if (lease && version === this.#version) return;
+    // The watch may be later than the answer to a request.
+    if (known !== undefined && isOlderVersion(version, known) || lease && version === known) return;
     this.#observe(lease);
     this.#report();
     this.#wake?.();
@@ -147,17 +152,17 @@ export class LeaseHolder {
   /** Claims and renews until the signal is aborted. Never rejects. */
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const moment = this.#now();
-      const isDue = this.isHeld && this.#stated !== this.#written;
-      const step = this.#claim.next({ ...moment, isDue });
+      const now = this.#clock.now();
+      const spec = this.#claim();
+      const dueAt = this.#dueAt();
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
-      else if (step.action === "wait") {
+      else if (now < dueAt) {
         this.#noteHolder();
-        await this.#sleep(step.until - this.#clock.now(), signal);
-      } else if (!await this.#try(client, { ...step, sentAt: moment.now }, signal)) {
+        await this.#sleep(dueAt - this.#clock.now(), signal);
+      } else if (!await this.#write(client, spec, now, signal)) {
         // The time that a request hung counts: a pause after it could let the Lease expire.
-        await this.#sleep(moment.now + this.#retryMs - this.#clock.now(), signal);
+        await this.#sleep(now + this.#retryMs - this.#clock.now(), signal);
       }
       this.#report();
     }
@@ -166,17 +171,17 @@ export class LeaseHolder {
 
   /** Gives the Lease up, so that another candidate need not wait. Never rejects. */
   async release(client: LeaseClient, signal: AbortSignal): Promise<void> {
-    const moment = this.#now();
-    let step = this.#claim.release(moment);
+    const now = this.#clock.now();
+    const spec = this.isHeld && this.#seen
+      ? { ...this.#seen.spec, holderIdentity: "", renewTime: microTime(this.#clock.wallNow()) }
+      : undefined;
+    this.#renewedAt = undefined;
+    this.#releasedAt = now;
     this.#report();
-    for (let attempt = 1; step && attempt <= RELEASE_ATTEMPTS; attempt++) {
-      if (await this.#try(client, { ...step, sentAt: moment.now }, signal) || signal.aborted) {
-        return;
-      }
+    for (let attempt = 1; spec && attempt <= RELEASE_ATTEMPTS; attempt++) {
+      if (await this.#write(client, spec, now, signal) || signal.aborted) return;
       // The version was old. Only what this process still holds is given up.
-      if (this.#claim.holder !== this.#options.holder || this.#version === undefined) return;
-      const { spec } = step;
-      step = { action: "replace", spec, resourceVersion: this.#version };
+      if (this.holder !== this.#options.holder) return;
     }
   }
 
@@ -185,22 +190,64 @@ export class LeaseHolder {
     if (!this.#isWanted) await this.#sleep(LONGEST_MS, signal);
   }
 
-  /** Returns whether the Lease is now as the step wanted it. */
-  async #try(client: LeaseClient, request: LeaseRequest, signal: AbortSignal): Promise<boolean> {
-    const { sentAt } = request;
+  /** When the Lease has to be written, if this process is a candidate. */
+  #dueAt(): number {
+    const { holder } = this;
+    if (!this.#seen || holder === undefined) return -Infinity;
+    if (holder === this.#options.holder) {
+      const isOutdated = this.isHeld && this.#stated !== this.#written;
+      if (this.#renewedAt === undefined || isOutdated) return -Infinity;
+      return this.#renewedAt + this.#durationMs / RENEWALS;
+    }
+    const statedMs = (this.#seen.spec.leaseDurationSeconds ?? 0) * 1000;
+    return this.#seenAt + Math.min(Math.max(statedMs, this.#durationMs), LONGEST_WAIT_MS);
+  }
+
+  /** The Lease as this process claims or renews it. */
+  #claim(): Lease["spec"] {
+    const renewTime = microTime(this.#clock.wallNow());
+    const { holder } = this.#options;
+    const { holderIdentity, acquireTime = renewTime, leaseTransitions = 0 } = this.#seen?.spec ??
+      { holderIdentity: holder };
+    const isOwn = holderIdentity === holder;
+    return {
+      holderIdentity: holder,
+      leaseDurationSeconds: this.#durationMs / 1000,
+      acquireTime: isOwn ? acquireTime : renewTime,
+      renewTime,
+      leaseTransitions: isOwn ? leaseTransitions : Math.min(leaseTransitions + 1, MOST_TRANSITIONS),
+    };
+  }
+
+  /**
+   * Creates or replaces the Lease, the latter only in the version that was seen: another candidate may
+   * have been faster. Returns whether it is now as wanted.
+   */
+  async #write(
+    client: LeaseClient,
+    spec: Lease["spec"],
+    sentAt: number,
+    signal: AbortSignal,
+  ): Promise<boolean> {
     this.#failingSince ??= sentAt;
     const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
     const stated = this.#stated;
+    const isNew = this.#seen === undefined;
     try {
       const answer = await answeredInTime(
         { clock: this.#clock, ms, signal },
-        (limit) => this.#send(client, request, limit),
+        (limit) => this.#send(client, spec, limit),
       );
       this.#failingSince = undefined;
-      const lease = leaseOf(answer);
-      this.#version = lease?.metadata.resourceVersion;
       this.#written = stated;
-      if (lease) this.#claim.written(lease, { sentAt });
+      this.#conflicts = 0;
+      const lease = leaseOf(answer);
+      const isOwn = lease?.spec.holderIdentity === this.#options.holder;
+      // The answer to a renewal may be later than a release.
+      if (!isOwn || sentAt > this.#releasedAt) {
+        this.#seen = lease;
+        this.#renewedAt = isOwn ? sentAt : undefined;
+      }
       this.#expiry?.cancel();
       if (this.isHeld) {
         this.#expiry = this.#clock.setTimer(
@@ -208,7 +255,6 @@ export class LeaseHolder {
           () => this.#report(),
         );
       }
-      this.#conflicts = 0;
       this.#note(undefined);
       return true;
     } catch (error) {
@@ -217,34 +263,28 @@ export class LeaseHolder {
         this.#failingSince = undefined;
         if (++this.#conflicts >= MANY_CONFLICTS) this.#note(error);
         await this.#read(client, signal);
-        return false;
-      }
-      if (error instanceof ApiError && error.isNotFound() && request.action === "replace") {
+      } else if (error instanceof ApiError && error.isNotFound() && !isNew) {
         this.#observe(undefined);
       } else this.#note(error);
       return false;
     }
   }
 
-  #send(
-    client: LeaseClient,
-    step: LeaseRequest,
-    signal: AbortSignal,
-  ): Promise<unknown> {
-    const { name, namespace } = this.#options;
-    const { spec } = step;
-    const labels = { [this.#options.label ?? LEASE_LABEL]: "true" };
+  #send(client: LeaseClient, spec: Lease["spec"], signal: AbortSignal): Promise<unknown> {
+    const { name, namespace, label = LEASE_LABEL } = this.#options;
     const annotations = this.#options.annotations?.(spec.renewTime ?? "");
-    if (step.action === "create") {
-      const metadata = { name, namespace, labels, ...(annotations && { annotations }) };
-      const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
-      return client.create(this.#path, { apiVersion, kind, metadata, spec }, signal);
+    const metadata = { labels: { [label]: "true" }, ...(annotations && { annotations }) };
+    if (this.#seen) {
+      const { resourceVersion = "" } = this.#seen.metadata;
+      const patch = { metadata: { ...metadata, resourceVersion }, spec };
+      return client.patch(`${this.#path}/${name}`, patch, signal);
     }
-    const metadata = {
-      ...{ resourceVersion: step.resourceVersion, labels },
-      ...(annotations && { annotations }),
-    };
-    return client.patch(`${this.#path}/${name}`, { metadata, spec }, signal);
+    const { group, versions, kind } = LEASE;
+    return client.create(this.#path, {
+      ...{ apiVersion: `${group}/${versions[0]}`, kind },
+      metadata: { ...metadata, name, namespace },
+      spec,
+    }, signal);
   }
 
   async #read(client: LeaseClient, signal: AbortSignal): Promise<void> {
@@ -258,8 +298,13 @@ export class LeaseHolder {
   }
 
   #observe(lease: Lease | undefined): void {
-    this.#version = lease?.metadata.resourceVersion;
-    this.#claim.observe(lease, { now: this.#clock.now() });
+    const { holderIdentity, renewTime } = lease?.spec ?? {};
+    const known = this.#seen?.spec;
+    if (known?.holderIdentity !== holderIdentity || known?.renewTime !== renewTime) {
+      this.#seenAt = this.#clock.now();
+    }
+    this.#seen = lease;
+    if (holderIdentity !== this.#options.holder) this.#renewedAt = undefined;
   }
 
   #report(): void {
@@ -303,19 +348,11 @@ export class LeaseHolder {
    * renewals as often as before would take this node for dead.
    */
   get #stated(): string {
-    return JSON.stringify([this.#options.annotations?.(""), this.#claim.durationSeconds]);
-  }
-
-  get #durationMs(): number {
-    return this.#claim.durationSeconds * 1000;
+    return JSON.stringify([this.#options.annotations?.(""), this.#durationMs]);
   }
 
   get #retryMs(): number {
     return Math.min(this.#durationMs, LONGEST_MS) / RETRY_PART;
-  }
-
-  #now() {
-    return { now: this.#clock.now(), wallTime: microTime(this.#clock.wallNow()) };
   }
 }
 

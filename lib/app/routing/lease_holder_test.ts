@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { randomFrom } from "../../../tests/support/builders/seeded_random.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeKubeClient } from "../../../tests/support/fakes/fake_kube_client.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
@@ -187,7 +188,10 @@ Deno.test("LeaseHolder repeats a request that hung as soon as its time is over",
 Deno.test("LeaseHolder reports an unknown holder of a Lease of its own, and takes it within a minute", async () => {
   const edges = createEdges();
   const { clock, client } = edges;
-  const spec = { holderIdentity: "x", leaseDurationSeconds: 2_000_000_000, renewTime: "nonsense" };
+  const spec = {
+    ...{ holderIdentity: "x", leaseDurationSeconds: 2_000_000_000, renewTime: "nonsense" },
+    leaseTransitions: 2 ** 31 - 1,
+  };
   const metadata = { name: "l", namespace: "kube-system" };
   const intruder = client.put(PATH, { metadata, spec });
   const { lease, logger, stop } = startCandidate("a", { ...edges, isOwn: true });
@@ -196,6 +200,8 @@ Deno.test("LeaseHolder reports an unknown holder of a Lease of its own, and take
   assertEquals(lease.problem, "'x' holds it: is another node named 'a', or was the Lease edited?");
   await clock.advance(65_000);
   assertEquals([lease.isHeld, lease.problem], [true, undefined]);
+  const { leaseTransitions } = client.objects.get(PATH)!.spec as Lease["spec"];
+  assertEquals(leaseTransitions, 2 ** 31 - 1, "the API takes 32 bits");
   const { length } = logger.lines.filter(({ level }) => level === "warn");
   assertEquals(length, 1);
   await stop();
@@ -221,4 +227,125 @@ Deno.test("LeaseHolder reports conflicts without an end once, and asks at a stea
   await clock.advance(3_000);
   assertEquals([lease.isHeld, lease.problem], [true, undefined]);
   await stop();
+});
+
+Deno.test("LeaseHolder: at most one process holds the Lease, whatever is late or lost", async () => {
+  for (let seed = 1; seed <= 40; seed++) {
+    const random = randomFrom(seed);
+    const edges = createEdges();
+    const { clock, client } = edges;
+    const late = () => clock.sleep(random() < 0.3 ? 900 * random() : 0);
+    /** Requests and their answers are late, and some answers are lost. */
+    const slow = async (send: () => Promise<unknown>) => {
+      await late();
+      const answer = await send();
+      await late();
+      if (random() < 0.2) throw new Error(`lost, seed ${seed}`);
+      return answer;
+    };
+    const lossy = {
+      get: (...args: Parameters<typeof client.get>) => slow(() => client.get(...args)),
+      create: (...args: Parameters<typeof client.create>) => slow(() => client.create(...args)),
+      patch: (...args: Parameters<typeof client.patch>) => slow(() => client.patch(...args)),
+    } as FakeKubeClient;
+    const candidates = ["a", "b", "c"].map((name) =>
+      startCandidate(name, { clock, client: lossy })
+    );
+    client.onChange = (_, object) => {
+      for (const { lease } of candidates) {
+        if (random() < 0.7) lease.observe(object as unknown as Lease);
+      }
+    };
+    const holders = new Set<number>();
+    for (let step = 0; step < 600; step++) {
+      const { lease } = candidates[Math.floor(3 * random())]!;
+      if (random() < 0.03) lease.isWanted = !lease.isWanted;
+      await clock.advance(100 * random());
+      const held = [0, 1, 2].filter((index) => candidates[index]!.lease.isHeld);
+      assert(held.length <= 1, `${held} hold it, seed ${seed}`);
+      held.forEach((index) => holders.add(index));
+    }
+    assert(holders.size > 0, `no one ever held it, seed ${seed}`);
+    await Promise.all([...candidates.map(({ stop }) => stop()), clock.advance(2_000)]);
+  }
+});
+
+Deno.test("LeaseHolder takes a Lease over after it saw no renewal for its duration, and not before", async () => {
+  for (const leaseDurationSeconds of [0, 1, 3]) {
+    const edges = createEdges();
+    const { clock, client, holder } = edges;
+    const spec = { holderIdentity: "x", leaseDurationSeconds, renewTime: "1", leaseTransitions: 4 };
+    client.put(PATH, { metadata: { name: "l", namespace: "kube-system" }, spec });
+    const { lease, stop } = startCandidate("a", edges);
+    const observe = () => lease.observe(client.objects.get(PATH) as unknown as Lease);
+    observe();
+    await clock.advance(2_000);
+    client.put(PATH, { ...client.objects.get(PATH), spec: { ...spec, holderIdentity: "y" } });
+    observe();
+    await clock.advance(2_999);
+    assertEquals(holder(), "y", "a new holder counts from when it was seen");
+    await clock.advance(1);
+    const { leaseTransitions } = client.objects.get(PATH)!.spec as Lease["spec"];
+    assertEquals([holder(), leaseTransitions], ["a", 5]);
+    await stop();
+  }
+});
+
+Deno.test("LeaseHolder continues after a restart of its process, as the same holder", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const spec = () => client.objects.get(PATH)!.spec as Lease["spec"];
+  await startCandidate("a", edges).stop();
+  await clock.advance(500);
+  const { acquireTime } = spec();
+  const { lease, stop } = startCandidate("a", edges);
+  lease.observe(client.objects.get(PATH) as unknown as Lease);
+  await clock.advance(600);
+  assertEquals([lease.isHeld, spec().acquireTime, spec().leaseTransitions], [true, acquireTime, 0]);
+  await stop();
+});
+
+Deno.test("LeaseHolder does not hold a Lease again by the late answer to a renewal before its release", async () => {
+  const edges = createEdges();
+  const { clock, client, holder } = edges;
+  let answered = Promise.resolve();
+  const late = {
+    create: (...args: Parameters<typeof client.create>) => client.create(...args),
+    patch: async (...args: Parameters<typeof client.patch>) => {
+      const answer = await client.patch(...args);
+      await answered;
+      return answer;
+    },
+  } as FakeKubeClient;
+  const { lease, held, stop } = startCandidate("a", { ...edges, client: late });
+  await clock.advance(500);
+  const answer = Promise.withResolvers<void>();
+  answered = answer.promise;
+  await clock.advance(500);
+  await lease.release(client, new AbortController().signal);
+  const ending = stop();
+  answer.resolve();
+  await ending;
+  assertEquals([holder(), lease.isHeld, held], ["", false, [true, false]]);
+});
+
+Deno.test("LeaseHolder follows what a watch shows of its Lease, but no older version", async () => {
+  for (const after of ["another holder", "a deletion"]) {
+    const edges = createEdges();
+    const { clock, client } = edges;
+    const { lease, held, stop } = startCandidate("a", edges);
+    await clock.advance(500);
+    const { metadata, spec } = client.objects.get(PATH) as unknown as Lease;
+    const taken = { ...spec, holderIdentity: "b" };
+    lease.observe({ metadata: { ...metadata, resourceVersion: "99" }, spec: taken });
+    assertEquals(held, [true]);
+    lease.setDuration(30);
+    await clock.advance(0);
+    const { leaseDurationSeconds } = client.objects.get(PATH)!.spec as Lease["spec"];
+    assertEquals(leaseDurationSeconds, 30, "others know it at once");
+    const later = { metadata: { ...metadata, resourceVersion: "999" }, spec: taken };
+    lease.observe(after === "a deletion" ? undefined : later);
+    assertEquals([lease.isHeld, held], [false, [true, false]], after);
+    await stop();
+  }
 });

@@ -1,18 +1,26 @@
-import { LAYER2_ANNOTATION, type Lease } from "../../api/kinds/lease.ts";
+import { LAYER2_ANNOTATION, LEASE, type Lease } from "../../api/kinds/lease.ts";
 import type { KubeClient } from "../../kube/client.ts";
+import { changeHandler, Informer } from "../../kube/informer.ts";
+import { named } from "../../kube/informer_set.ts";
+import { Reflector } from "../../kube/reflector.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
 import { type MemberReport, parseMemberReport } from "../../routing/layer2_member.ts";
-import {
-  heartbeatLeaseName,
-  heartbeatSeconds,
-  memberLeaseName,
-  nodeOfLease,
-} from "../../routing/node_liveness.ts";
-import { HEARTBEAT_LABEL, type LeaseClient, LeaseHolder } from "./lease_holder.ts";
 import type { Layer2Part } from "./layer2_part.ts";
-import { leaseFollower, NodeMonitor, type NodeMonitorOptions } from "./node_monitor.ts";
+import { type LeaseClient, LeaseHolder, leaseOf } from "./lease_holder.ts";
+import {
+  HEARTBEAT_PREFIX,
+  heartbeatSeconds,
+  type LeaseFollower,
+  NodeMonitor,
+  type NodeMonitorOptions,
+} from "./node_monitor.ts";
+
+/** Begins the name of the Lease that shows that a node takes part. It changes only when that does. */
+const MEMBER_PREFIX = "kube-relay-member-";
+/** Marks the Leases of which a kube-relay watches only a few. */
+const HEARTBEAT_LABEL = "kube-relay.io/heartbeat";
 
 /** A membership says nothing about time: it is renewed only so that its Lease is no old one. */
 const MEMBER_SECONDS = 86_400;
@@ -20,8 +28,9 @@ const MEMBER_SECONDS = 86_400;
 const CONFLICT_MS = 1_000;
 /** A request that takes longer than this part of the Lease's duration may never be answered. */
 const CUT_OFF_PART = 1 / 6;
+/** Waits of a watch that fails: shorter than usual, because a node may fail meanwhile. */
+const BACKOFF = { initialMs: 200, maxMs: 2_000 };
 
-/** The dependencies of {@linkcode NodeMembership}. */
 interface NodeMembershipDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -48,13 +57,13 @@ export class NodeMembership {
     this.#dependencies = dependencies;
     this.#options = options;
     const heartbeat = this.#heartbeat = new LeaseHolder(dependencies, {
-      ...{ namespace, holder, name: heartbeatLeaseName(holder), label: HEARTBEAT_LABEL },
+      ...{ namespace, holder, name: HEARTBEAT_PREFIX + holder, label: HEARTBEAT_LABEL },
       isOwn: true,
-      durationSeconds: heartbeatSeconds(leaseDurationSeconds, { isOwner: false }),
+      durationSeconds: heartbeatSeconds(leaseDurationSeconds, false),
       onHeld: () => this.#member.reconsider(),
     });
     this.#member = new LeaseHolder(dependencies, {
-      ...{ namespace, holder, name: memberLeaseName(holder), durationSeconds: MEMBER_SECONDS },
+      ...{ namespace, holder, name: MEMBER_PREFIX + holder, durationSeconds: MEMBER_SECONDS },
       isOwn: true,
       mayClaim: () => heartbeat.isHeld && dependencies.layer2.report !== undefined,
       annotations: (renewTime) => ({
@@ -72,8 +81,9 @@ export class NodeMembership {
 
   /** Takes a Lease as the watch has it. */
   onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    const node = nodeOfLease(lease);
-    if (node === undefined) return;
+    const { name } = lease.metadata;
+    if (!name.startsWith(MEMBER_PREFIX)) return;
+    const node = name.slice(MEMBER_PREFIX.length);
     if (node === this.#options.nodeName) this.#member.observe(isDeleted ? undefined : lease);
     const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
     if (isMember) this.#members.set(node, lease);
@@ -87,10 +97,8 @@ export class NodeMembership {
 
   /** Takes part until the signal is aborted. Never rejects. */
   async run(client: KubeClient, signal: AbortSignal): Promise<void> {
-    const { clock, logger, random } = this.#dependencies;
-    // Its failures are those of the connection, which the other watches report.
-    const edges = { clock, random, client, logger: SILENT_LOGGER };
-    const follow = leaseFollower(edges, this.#options.namespace);
+    const { clock, logger } = this.#dependencies;
+    const follow = this.#follower(client);
     this.#monitor = new NodeMonitor({ clock, logger, client, follow }, this.#options, signal);
     this.#update();
     await Promise.all([
@@ -106,13 +114,29 @@ export class NodeMembership {
     return this.#member.release(client, signal);
   }
 
+  /** Has a watch for each Lease. */
+  #follower(client: KubeClient): LeaseFollower {
+    // Its failures are those of the connection, which the other watches report.
+    const edges = { ...this.#dependencies, client, logger: SILENT_LOGGER };
+    const { namespace } = this.#options;
+    return (name, take, signal) => {
+      const informer = new Informer<Lease>(changeHandler((_, lease) => lease && take(lease)));
+      const reflector = new Reflector<Lease>(edges, {
+        subscription: { spec: LEASE, options: { namespace, ...named(name) }, informer },
+        slim: leaseOf,
+        timing: { backoff: BACKOFF },
+      });
+      return reflector.run(signal);
+    };
+  }
+
   #update(): void {
     const { layer2 } = this.#dependencies;
     const { nodeName, leaseDurationSeconds } = this.#options;
     this.#heartbeat.isWanted = this.#member.isWanted = layer2.mayAnnounce;
     // A release without reports expects the renewals of an owner from any node that it takes for one.
     const isOwner = layer2.isOwner(nodeName) || layer2.hasSilentMembers;
-    this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, { isOwner }));
+    this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, isOwner));
     this.#member.reconsider();
     this.#monitor?.update(this.#members);
   }

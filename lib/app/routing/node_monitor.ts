@@ -1,16 +1,15 @@
 import { collectionPath } from "../../api/kind.ts";
 import { LEASE, type Lease } from "../../api/kinds/lease.ts";
 import { ApiError } from "../../kube/api_error.ts";
-import type { KubeClient } from "../../kube/client.ts";
 import { microTime } from "../../kube/event_object.ts";
-import { Informer } from "../../kube/informer.ts";
-import { named } from "../../kube/informer_set.ts";
 import { answeredInTime, LinkedAbort } from "../../kube/linked_abort.ts";
-import { Reflector } from "../../kube/reflector.ts";
 import type { Logger } from "../../log/logger.ts";
+import { hashText } from "../../net/text_hash.ts";
 import type { Clock } from "../../os/clock.ts";
-import { heartbeatLeaseName, NodeLiveness, watchedBy } from "../../routing/node_liveness.ts";
 import { type LeaseClient, leaseOf } from "./lease_holder.ts";
+
+/** Begins the name of the Lease that a node renews all the time. The name of the node follows. */
+export const HEARTBEAT_PREFIX = "kube-relay-heartbeat-";
 
 /** Passes on each state of one Lease until the signal is aborted. Never rejects. */
 export type LeaseFollower = (
@@ -19,8 +18,21 @@ export type LeaseFollower = (
   signal: AbortSignal,
 ) => Promise<void>;
 
-/** Waits of a watch that fails: shorter than usual, because a node may fail meanwhile. */
-const BACKOFF = { initialMs: 200, maxMs: 2_000 };
+/** The number of nodes that watch the heartbeat of a node: one of them may fail with it. */
+const WATCHERS = 2;
+/** A node without addresses renews its heartbeat this much less often. */
+const IDLE_FACTOR = 10;
+/** A heartbeat that was edited by hand must not keep a dead node alive for longer. */
+const LONGEST_MS = 600_000;
+/**
+ * Parts of the duration of a heartbeat. After the first part without a renewal, the API server is
+ * asked. After the second part, the node is gone; the rest is for the node that takes over. For the
+ * third part, the API server must have answered without a break, so that an outage of the API server
+ * is no death of nodes.
+ */
+const [OVERDUE, GONE, ANSWERED] = [0.4, 0.85, 0.4];
+/** Time between two questions, as a part of the duration. */
+const ASK = 1 / 6;
 /** A question is answered within this part of a Lease's duration, or it failed. */
 const TIMEOUT_PART = 3;
 /** A watched node is looked at this often, because it may have to renew more often by now. */
@@ -31,7 +43,11 @@ const CALM_PART = 3;
 /** The reason of an end; no request shows it. */
 const ENDED = new Error("the node is not watched any more");
 
-/** The dependencies of {@linkcode NodeMonitor}. */
+/** Returns how long the heartbeat of a node lasts after a renewal. */
+export function heartbeatSeconds(leaseDurationSeconds: number, isOwner: boolean): number {
+  return leaseDurationSeconds * (isOwner ? 1 : IDLE_FACTOR);
+}
+
 interface NodeMonitorDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -53,7 +69,9 @@ export interface NodeMonitorOptions {
  */
 export class NodeMonitor {
   readonly #dependencies: NodeMonitorDependencies;
-  readonly #options: NodeMonitorOptions;
+  readonly #nodeName: string;
+  readonly #path: string;
+  readonly #leaseMs: number;
   readonly #signal: AbortSignal;
   readonly #watched = new Map<string, LinkedAbort>();
   readonly #running = new Set<Promise<void>>();
@@ -65,11 +83,13 @@ export class NodeMonitor {
 
   constructor(
     dependencies: NodeMonitorDependencies,
-    options: NodeMonitorOptions,
+    { nodeName, namespace, leaseDurationSeconds }: NodeMonitorOptions,
     signal: AbortSignal,
   ) {
     this.#dependencies = dependencies;
-    this.#options = options;
+    this.#nodeName = nodeName;
+    this.#path = collectionPath(LEASE, namespace);
+    this.#leaseMs = leaseDurationSeconds * 1000;
     this.#signal = signal;
   }
 
@@ -83,7 +103,7 @@ export class NodeMonitor {
     this.#members = members;
     const now = this.#dependencies.clock.now();
     if (now - this.#lastGoneAt > CALM_PART * this.#leaseMs) this.#width = 0;
-    const wanted = new Set(watchedBy(this.#options.nodeName, members.keys(), this.#width));
+    const wanted = this.#choose();
     for (const [node, end] of this.#watched) {
       if (wanted.has(node)) continue;
       end.abort(ENDED);
@@ -100,41 +120,48 @@ export class NodeMonitor {
     await Promise.all(this.#running);
   }
 
+  /**
+   * The members before this node on a ring. Neighbours on the ring have unlike names, because nodes of
+   * one rack often fail together.
+   */
+  #choose(): ReadonlySet<string> {
+    const ring = [...this.#members.keys()].map((name) => ({ name, hash: hashText(name) }))
+      .sort((a, b) => a.hash - b.hash || (a.name < b.name ? -1 : 1)).map(({ name }) => name);
+    const own = ring.indexOf(this.#nodeName);
+    if (own < 0) return new Set();
+    const length = Math.min(Math.max(this.#width, WATCHERS), ring.length - 1);
+    return new Set(Array.from({ length }, (_, index) => ring.at(own - 1 - index)!));
+  }
+
   #start(node: string): void {
-    const now = this.#dependencies.clock.now();
-    const { leaseDurationSeconds } = this.#options;
-    const liveness = new NodeLiveness({ leaseDurationSeconds, now });
     const end = new LinkedAbort(this.#signal);
     this.#watched.set(node, end);
-    const running = this.#watch(node, liveness, end.signal).finally(() => {
+    const running = this.#watch(node, end.signal).finally(() => {
       end[Symbol.dispose]();
       this.#running.delete(running);
     });
     this.#running.add(running);
   }
 
-  async #watch(node: string, liveness: NodeLiveness, signal: AbortSignal): Promise<void> {
+  async #watch(node: string, signal: AbortSignal): Promise<void> {
     const { clock, follow } = this.#dependencies;
-    const name = heartbeatLeaseName(node);
-    const following = follow(
-      name,
-      (lease) => void liveness.observe(lease, { now: clock.now() }),
-      signal,
-    );
+    const name = HEARTBEAT_PREFIX + node;
+    const heartbeat = new Heartbeat(this.#leaseMs, clock.now());
+    const following = follow(name, (lease) => void heartbeat.observe(lease, clock.now()), signal);
     while (!signal.aborted) {
-      const wait = liveness.askAt - clock.now();
+      const wait = heartbeat.askAt - clock.now();
       if (wait > 0) {
         await clock.sleep(Math.min(wait, LOOK_PART * this.#leaseMs), signal).catch(() => {});
         continue;
       }
-      await this.#ask(name, liveness, signal);
-      if (!signal.aborted && liveness.isGone(clock.now())) await this.#expel(node);
+      await this.#ask(name, heartbeat, signal);
+      if (!signal.aborted && heartbeat.isGone(clock.now())) await this.#expel(node);
     }
     await following;
   }
 
   /** The watch may be late or broken; only the API server itself knows that there is no renewal. */
-  async #ask(name: string, liveness: NodeLiveness, signal: AbortSignal): Promise<void> {
+  async #ask(name: string, heartbeat: Heartbeat, signal: AbortSignal): Promise<void> {
     const { clock, client } = this.#dependencies;
     const sentAt = clock.now();
     try {
@@ -142,11 +169,11 @@ export class NodeMonitor {
         (limit) => client.get(`${this.#path}/${name}`, limit),
         signal,
       );
-      liveness.answered(leaseOf(lease), { sentAt, now: clock.now() });
+      heartbeat.answered(leaseOf(lease), sentAt, clock.now());
     } catch (error) {
       const isAbsent = error instanceof ApiError && error.isNotFound();
-      if (isAbsent) liveness.answered(undefined, { sentAt, now: clock.now() });
-      else liveness.notAnswered({ now: clock.now() });
+      if (isAbsent) heartbeat.answered(undefined, sentAt, clock.now());
+      else heartbeat.notAnswered(clock.now());
     }
   }
 
@@ -179,38 +206,69 @@ export class NodeMonitor {
     const { clock } = this.#dependencies;
     return answeredInTime({ clock, ms: this.#leaseMs / TIMEOUT_PART, signal }, send);
   }
-
-  get #path(): string {
-    return collectionPath(LEASE, this.#options.namespace);
-  }
-
-  get #leaseMs(): number {
-    return this.#options.leaseDurationSeconds * 1000;
-  }
 }
 
-/** Returns a follower that has a watch for each Lease. */
-export function leaseFollower(
-  { client, ...dependencies }: {
-    readonly clock: Clock;
-    readonly logger: Logger;
-    readonly client: KubeClient;
-    readonly random: () => number;
-  },
-  namespace: string,
-): LeaseFollower {
-  return (name, take, signal) => {
-    const informer = new Informer<Lease>({
-      onAdd: take,
-      onUpdate: (_, lease) => take(lease),
-      onDelete() {},
-      onSynced() {},
-    });
-    const reflector = new Reflector<Lease>({ ...dependencies, client }, {
-      subscription: { spec: LEASE, options: { namespace, ...named(name) }, informer },
-      slim: leaseOf,
-      timing: { backoff: BACKOFF },
-    });
-    return reflector.run(signal);
-  };
+/**
+ * What is known about the heartbeat of a node. Renewals count from when they were seen by the clock of
+ * this node, because clocks of nodes differ. Times are monotonic milliseconds.
+ */
+class Heartbeat {
+  readonly #leaseMs: number;
+  #renewal: string | undefined;
+  /** How long the node says that it lasts: the node knows best whether it owns addresses. */
+  #durationMs: number;
+  /** When the last renewal was seen. */
+  #seenAt: number;
+  /** Since when the API server has answered questions about it without a break. */
+  #answeredSince = Infinity;
+  /** When it was asked last. */
+  #askedAt = -Infinity;
+  /** Whether a question was not answered since the last renewal. */
+  #wasAway = false;
+
+  constructor(leaseMs: number, now: number) {
+    this.#leaseMs = leaseMs;
+    this.#durationMs = leaseMs;
+    this.#seenAt = now;
+  }
+
+  /** Takes the Lease, or that there is none. Returns whether it was renewed. */
+  observe(lease: Lease | undefined, now: number): boolean {
+    const { holderIdentity = "", renewTime = "", leaseDurationSeconds } = lease?.spec ?? {};
+    const renewal = lease && `${holderIdentity} ${renewTime} ${leaseDurationSeconds}`;
+    if (renewal === undefined || renewal === this.#renewal) return false;
+    this.#renewal = renewal;
+    this.#seenAt = now;
+    const statedMs = leaseDurationSeconds ? leaseDurationSeconds * 1000 : this.#leaseMs;
+    this.#durationMs = Math.min(statedMs, LONGEST_MS);
+    [this.#answeredSince, this.#askedAt, this.#wasAway] = [Infinity, -Infinity, false];
+    return true;
+  }
+
+  /** Takes the answer to a question that was sent at a time. */
+  answered(lease: Lease | undefined, sentAt: number, now: number): void {
+    if (this.observe(lease, now)) return;
+    this.#answeredSince = Math.min(this.#answeredSince, sentAt);
+    this.#askedAt = sentAt;
+  }
+
+  /** Takes that a question was not answered. */
+  notAnswered(now: number): void {
+    [this.#answeredSince, this.#askedAt, this.#wasAway] = [Infinity, now, true];
+  }
+
+  /** When the API server has to be asked about the heartbeat, unless it is renewed. */
+  get askAt(): number {
+    const goneAt = this.#seenAt + GONE * this.#durationMs;
+    const next = this.#askedAt + ASK * this.#durationMs;
+    const overdueAt = this.#seenAt + OVERDUE * this.#durationMs;
+    return Math.max(overdueAt, this.#askedAt < goneAt ? Math.min(next, goneAt) : next);
+  }
+
+  /** Whether the node is gone, by the last answer. */
+  isGone(now: number): boolean {
+    // Other nodes may reach an API server that was away later than this one.
+    const needed = Math.max(ANSWERED * this.#durationMs, this.#wasAway ? this.#leaseMs : 0);
+    return now >= this.#seenAt + GONE * this.#durationMs && now >= this.#answeredSince + needed;
+  }
 }

@@ -3,16 +3,16 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeKubeClient } from "../../../tests/support/fakes/fake_kube_client.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Lease } from "../../api/kinds/lease.ts";
+import { LeaseHolder } from "./lease_holder.ts";
 import {
-  heartbeatLeaseName,
+  HEARTBEAT_PREFIX,
   heartbeatSeconds,
-  memberLeaseName,
-  nodeOfLease,
-} from "../../routing/node_liveness.ts";
-import { HEARTBEAT_LABEL, LeaseHolder } from "./lease_holder.ts";
-import { type LeaseFollower, NodeMonitor } from "./node_monitor.ts";
+  type LeaseFollower,
+  NodeMonitor,
+} from "./node_monitor.ts";
 
 const PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/";
+const MEMBER_PREFIX = "kube-relay-member-";
 const LEASE_SECONDS = 3;
 const READY = Promise.resolve();
 
@@ -40,11 +40,10 @@ class Cluster implements AsyncDisposable {
         this.events++;
         take(lease);
       }
-      const node = nodeOfLease(lease);
-      if (node !== undefined) this.#onMember(node, lease);
+      if (name.startsWith(MEMBER_PREFIX)) this.#onMember(name.slice(MEMBER_PREFIX.length), lease);
     };
     for (const node of this.nodes) {
-      const metadata = { name: memberLeaseName(node), namespace: "kube-system" };
+      const metadata = { name: MEMBER_PREFIX + node, namespace: "kube-system" };
       this.client.put(PATH + metadata.name, { metadata, spec: { holderIdentity: node } });
     }
     for (const node of this.nodes) this.#start(node);
@@ -81,8 +80,8 @@ class Cluster implements AsyncDisposable {
     this.#ends.set(node, end);
     const isOwner = this.#owners.has(node);
     const heartbeat = new LeaseHolder({ clock, logger }, {
-      ...{ namespace: "kube-system", name: heartbeatLeaseName(node), holder: node },
-      ...{ label: HEARTBEAT_LABEL, durationSeconds: heartbeatSeconds(LEASE_SECONDS, { isOwner }) },
+      ...{ namespace: "kube-system", name: HEARTBEAT_PREFIX + node, holder: node },
+      durationSeconds: heartbeatSeconds(LEASE_SECONDS, isOwner),
     });
     this.#running.push(heartbeat.run(client, end.signal));
     const options = {
@@ -137,7 +136,25 @@ Deno.test("NodeMonitor: nodes without addresses cost a tenth, and nothing to mos
   const more = { requests: idle * 3, events: idle * 2 * 3 };
   assert(large.requests <= small.requests + more.requests + idle, `${large.requests} requests`);
   assert(large.events <= small.events + more.events + 2 * idle, `${large.events} events`);
-  for (const monitor of many.monitors.values()) assertEquals(monitor.watched.length, 2);
+  const watched = Map.groupBy(
+    [...many.monitors.values()].flatMap((monitor) => monitor.watched),
+    (node) => node,
+  );
+  assertEquals(many.nodes.filter((node) => watched.get(node)?.length !== 2), [], "two watch each");
+});
+
+Deno.test("NodeMonitor: a dead node whose heartbeat was edited by hand is gone after ten minutes", async () => {
+  await using cluster = new Cluster({ nodes: 3 });
+  await cluster.count(5_000);
+  cluster.kill("node-1");
+  const path = `${PATH}${HEARTBEAT_PREFIX}node-1`;
+  const heartbeat = cluster.client.objects.get(path)!;
+  const spec = { ...heartbeat.spec as Lease["spec"], leaseDurationSeconds: 2 ** 31 - 1 };
+  cluster.client.put(path, { ...heartbeat, spec });
+  await cluster.count(500_000);
+  assert(cluster.members.includes("node-1"), "it says that it renews less often");
+  await cluster.count(100_000);
+  assertEquals(cluster.members, ["node-0", "node-2"]);
 });
 
 Deno.test("NodeMonitor: an owner that is killed is no member after less than a Lease", async () => {
@@ -171,7 +188,7 @@ Deno.test("NodeMonitor: no node is gone while the API server is away, nor becaus
       verb === "patch" && path.endsWith("heartbeat-node-0")
         ? Promise.reject(new Error("no route"))
         : READY;
-    await cluster.count(1_500);
+    await cluster.count(2_500);
     cluster.client.before = () => READY;
     await cluster.count(60_000);
     assertEquals(cluster.members.length, 10, `after ${ms} ms`);
