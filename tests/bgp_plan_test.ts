@@ -65,7 +65,8 @@ Deno.test("birdConfig() renders all of a plan that BgpPlanner makes", () => {
     })),
     switches: {},
   });
-  const { plan } = planner.update();
+  planner.update();
+  const { plan } = planner;
   assertEquals(planner.problems, []);
   const { text, quarantined } = birdConfig(plan!, { secretsFile: "/run/secrets.conf" });
   assertEquals(quarantined, []);

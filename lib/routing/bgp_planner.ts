@@ -1,13 +1,12 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import { type Cidr, hostCidr } from "../net/cidr.ts";
+import { type Cidr, cidrContains, hostCidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
-import { atOnce } from "../net/steps.ts";
+import { atOnce, sortInSteps } from "../net/steps.ts";
+import { matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
-import type { AddressPool } from "./address_pool.ts";
-import type { AnnouncedService } from "./announced_service.ts";
-import { announcementObstacle } from "./announcement_obstacle.ts";
-import { Announcements, type PrefixSource } from "./announcements.ts";
+import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
+import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import { importsOf } from "./bgp_imports.ts";
 import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
 import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "./bgp_plan.ts";
@@ -25,297 +24,327 @@ export interface BgpPlannerOptions {
   readonly clusterCidrs: readonly Cidr[];
 }
 
-/** The changes of an update. */
-export interface BgpPlanChanges {
-  /** Absent until the own Node is known: its addresses and its AS are needed. */
-  readonly plan?: BgpPlan;
-  readonly isChanged: boolean;
-  /** The announced prefixes that changed. */
-  readonly prefixes: ReadonlySet<Cidr>;
+/** The reasons why a prefix is or is not announced. */
+export interface PrefixSource {
+  readonly kind: AnnouncedPrefix["kind"];
+  /** Absent for a range of pods or of cluster IPs. */
+  readonly service?: ServiceKey;
+  readonly to: readonly BgpPeer["role"][];
+  /** The reason why this source does not announce it. */
+  readonly obstacle?: string;
 }
 
+/** The kinds of prefixes. A prefix of several sources has the first of their kinds. */
 const KINDS: Readonly<Record<AdvertisedKind, AnnouncedPrefix["kind"]>> = {
   loadBalancerIps: "load-balancer",
   externalIps: "external-ip",
   clusterIps: "cluster-ip",
-  podCidrs: "pod-cidr",
   serviceRanges: "service-range",
+  podCidrs: "pod-cidr",
 };
+const RANKS = Object.values(KINDS);
 
-/** Sources that are no Services; a key of a Service has a slash. */
-const [POD_CIDRS, SERVICE_RANGES] = ["pod CIDRs", "service ranges"];
+/** The source that is no Service: a key of a Service has a slash. */
+const RANGES = "ranges";
 
-/** Keeps the plan of the node's BGP daemon up to date with the cluster. */
+/**
+ * Keeps the plan of the node's BGP daemon up to date with the cluster. A change of a Service costs what
+ * it touches; after any other change, everything is planned again.
+ */
 export class BgpPlanner {
   #options: BgpPlannerOptions;
-  readonly #announcements = new Announcements();
   readonly #nodes = new Map<string, BgpNode>();
-  readonly #problems = new Map<string, readonly ObjectProblem[]>();
-  readonly #services = new Map<ServiceKey, AnnouncedService>();
-  /** The Services with an address, in case a node gets the same address. */
-  readonly #servicesAt = new SetIndex<IpAddress, ServiceKey>();
-  readonly #nodesAt = new SetIndex<IpAddress, string>();
+  /** The own node, also after its Node object is gone. */
+  #own: BgpNode | undefined;
   #serviceRanges: readonly Cidr[] = [];
   #networks: readonly Cidr[] = [];
   #isDraining = false;
-  /** The own node, also after its Node object is gone. */
-  #own: BgpNode | undefined;
-  #isOwnNodeMissing = false;
-  /** While the own node is not ready: the nodes that are. */
-  #replacements: readonly RoutingNode[] = [];
-  #areNodesChanged = false;
+  readonly #services = new Map<ServiceKey, AnnouncedService>();
+  /** The prefixes of each Service, and of {@linkcode RANGES}. */
+  readonly #sources = new Map<string, ReadonlyMap<Cidr, PrefixSource>>();
+  readonly #sourcesAt = new SetIndex<Cidr, string>();
+  readonly #announced = new Map<Cidr, AnnouncedPrefix>();
+  /** The sources that have to be planned again. */
+  readonly #dirty = new Set<string>();
+  readonly #touched = new Set<Cidr>();
+  /** Whether something else than Services changed. */
+  #isOutdated = true;
+  /** What all Services depend on, as of the last update. */
+  #context: {
+    readonly nodeAt: ReadonlyMap<IpAddress, string>;
+    /** While the own node is not ready: the nodes that are. */
+    readonly replacements: readonly RoutingNode[];
+    /** Why no address of any Service is announced. */
+    readonly exclusion: string | undefined;
+    readonly attributes: Pick<
+      AnnouncedPrefix,
+      "communities" | "largeCommunities" | "localPreference"
+    >;
+  } | undefined;
   #plan: BgpPlan | undefined;
 
   constructor(options: BgpPlannerOptions) {
     this.#options = options;
   }
 
-  /** The plan of the last update. */
+  /** The plan of the last update. Absent until the own Node is known: its addresses are needed. */
   get plan(): BgpPlan | undefined {
     return this.#plan;
   }
 
-  /** Invalid annotations of Nodes. */
+  /** Invalid annotations of the own Node. */
   get problems(): readonly ObjectProblem[] {
-    return [...this.#problems.values()].flat();
+    const own = this.#nodes.get(this.#options.nodeName);
+    return own && this.#options.settings.nodeAnnotations ? nodeBgpOf(own.node).problems : [];
   }
 
   /** Takes a Node, or that it is gone. */
   setNode(name: string, node: RoutingNode | undefined): void {
-    const before = this.#nodes.get(name);
     // Nodes change often, and mostly in other fields.
-    if (JSON.stringify(before?.node) === JSON.stringify(node)) return;
-    if (node) this.#readAnnotations(node);
-    else {
-      this.#nodes.delete(name);
-      this.#problems.delete(name);
-    }
-    this.#areNodesChanged = true;
-    this.#replaceAddresses(name, {
-      from: before?.node.addresses ?? [],
-      to: node?.addresses ?? [],
-    });
-    if (name === this.#options.nodeName) this.#setOwn();
+    if (JSON.stringify(this.#nodes.get(name)?.node) === JSON.stringify(node)) return;
+    if (node) this.#nodes.set(name, this.#withAnnotations(node));
+    else this.#nodes.delete(name);
+    this.#isOutdated = true;
   }
 
-  /** Takes other settings. The caller then sets every Service again. */
+  /** Takes other settings. */
   setSettings(settings: Omit<BgpPlannerOptions, "nodeName">): void {
     const { nodeAnnotations } = this.#options.settings;
     this.#options = { ...this.#options, ...settings };
     const areRead = nodeAnnotations === settings.settings.nodeAnnotations;
-    for (const { node } of areRead ? [] : [...this.#nodes.values()]) this.#readAnnotations(node);
-    this.#areNodesChanged = true;
-    this.#setOwn();
+    for (const [name, { node }] of areRead ? [] : this.#nodes) {
+      this.#nodes.set(name, this.#withAnnotations(node));
+    }
+    this.#isOutdated = true;
   }
 
-  #readAnnotations(node: RoutingNode): void {
-    const { settings: { nodeAnnotations }, nodeName } = this.#options;
-    const { name } = node;
-    const { bgp, problems } = nodeAnnotations
-      ? nodeBgpOf(node)
-      : { bgp: NO_NODE_BGP, problems: [] };
-    this.#nodes.set(name, { node, bgp });
-    if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
-    else this.#problems.delete(name);
-  }
-
-  /** Takes the ranges of cluster IPs. The caller then sets every Service again. */
+  /** Takes the ranges of cluster IPs. */
   setServiceRanges(ranges: readonly Cidr[]): void {
     this.#serviceRanges = ranges;
-    this.#areNodesChanged = true;
-    this.#announceRanges();
+    this.#isOutdated = true;
   }
 
   /** Takes the networks of the node's interfaces; sessions with nodes of others need more hops. */
   setNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
-    this.#areNodesChanged = true;
+    this.#isOutdated = true;
   }
 
   /** While the node drains, it announces no address of a Service. */
   setDraining(isDraining: boolean): void {
     this.#isDraining = isDraining;
-    this.#announcements.setExclusion(this.#exclusion());
+    this.#isOutdated = true;
   }
 
   /** Takes the addresses of a Service, or that it is gone. */
   setService(key: ServiceKey, service: AnnouncedService | undefined): void {
-    this.#servicesAt.move(key, {
-      from: addressesOf(this.#services.get(key)),
-      to: addressesOf(service),
-    });
     if (service) this.#services.set(key, service);
     else this.#services.delete(key);
-    this.#announceService(key);
+    this.#dirty.add(key);
   }
 
-  /** Brings the plan up to date. */
-  update(): BgpPlanChanges {
+  /** Brings the plan up to date. Returns the announced prefixes that changed. */
+  update(): ReadonlySet<Cidr> {
     return atOnce(this.updateInSteps());
   }
 
-  /** As {@linkcode update}, in steps of one prefix. Events have to wait until the last step. */
-  *updateInSteps(): Generator<void, BgpPlanChanges, void> {
-    const own = this.#own;
-    if (!own) return { isChanged: false, prefixes: new Set() };
-    if (this.#areNodesChanged) this.#setReplacements();
-    const prefixes = yield* this.#announcements.updateInSteps();
-    const before = this.#plan;
-    const announced = this.#announcements.sorted;
-    if (before && !this.#areNodesChanged && before.announced === announced) {
-      return { plan: before, isChanged: false, prefixes };
+  /** As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update. */
+  *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
+    const head = this.#isOutdated ? this.#planHead() : this.#plan;
+    if (!head) return new Set();
+    this.#isOutdated = false;
+    for (const source of this.#dirty) {
+      yield;
+      this.#dirty.delete(source);
+      const before = this.#sources.get(source) ?? new Map();
+      const after = source === RANGES ? this.#rangeSources() : this.#serviceSources(source);
+      if (after.size > 0) this.#sources.set(source, after);
+      else this.#sources.delete(source);
+      this.#sourcesAt.move(source, { from: before.keys(), to: after.keys() });
+      for (const prefix of [...before.keys(), ...after.keys()]) this.#touched.add(prefix);
     }
-    const { settings } = this.#options;
-    const plan: BgpPlan = this.#plan = before && !this.#areNodesChanged
-      ? { ...before, announced }
-      : {
-        routerId: routerIdOf(settings, own.node),
-        localAs: asOf(settings, own.bgp),
-        peers: same(
-          before?.peers,
-          peersOf(settings, {
-            own,
-            others: this.#nodes.values(),
-            networks: this.#networks,
-          }),
-        ),
-        announced,
-        imports: same(
-          before?.imports,
-          importsOf(this.#options, {
-            ...{ own, nodes: this.#nodes.values(), serviceRanges: this.#serviceRanges },
-            nodeAddresses: this.#nodesAt.keys(),
-          }),
-        ),
-      };
-    this.#areNodesChanged = false;
-    const isSame = before && before.announced === announced && before.peers === plan.peers &&
-      before.imports === plan.imports && before.routerId === plan.routerId &&
-      before.localAs === plan.localAs;
-    if (isSame) this.#plan = before;
-    return { plan: this.#plan, isChanged: !isSame, prefixes };
+    const changed = new Set<Cidr>();
+    for (const prefix of this.#touched) {
+      yield;
+      const announced = this.#announce(prefix);
+      if (isSame(this.#announced.get(prefix), announced)) continue;
+      if (announced) this.#announced.set(prefix, announced);
+      else this.#announced.delete(prefix);
+      changed.add(prefix);
+    }
+    this.#touched.clear();
+    const before = this.#plan;
+    const announced = before && changed.size === 0 ? before.announced : yield* sortInSteps(
+      [...this.#announced.values()],
+      (left, right) => left.prefix < right.prefix ? -1 : 1,
+    );
+    const isKept = before && before.announced === announced && before.peers === head.peers &&
+      before.imports === head.imports && before.routerId === head.routerId &&
+      before.localAs === head.localAs;
+    if (!isKept) this.#plan = { ...head, announced };
+    return changed;
   }
 
   /** The Services and ranges that have a prefix, as of the last update. */
   sourcesOf(prefix: Cidr): readonly PrefixSource[] {
-    return this.#announcements.sourcesOf(prefix);
+    return [...this.#sourcesAt.at(prefix)].map((source) => this.#sources.get(source)!.get(prefix)!);
   }
 
-  #setOwn(): void {
-    const before = this.#own?.node;
-    const own = this.#nodes.get(this.#options.nodeName);
-    this.#isOwnNodeMissing = own === undefined;
-    if (own) this.#own = own;
-    if (!this.#own) return;
-    this.#announcements.setExclusion(this.#exclusion());
-    const { communities, largeCommunities, localPreference } = this.#options.settings;
-    this.#announcements.setAttributes({
-      communities: [...new Set([...communities, ...this.#own.bgp.communities])].sort(),
-      largeCommunities,
-      ...(localPreference !== undefined && { localPreference }),
-    });
-    this.#announceRanges();
-    // The selectors of pools match the labels, and no Service has an address of pods.
-    const { labels, podCidrs } = this.#own.node;
-    const isSame = JSON.stringify(before?.labels) === JSON.stringify(labels) &&
-      `${before?.podCidrs}` === `${podCidrs}`;
-    if (isSame) return;
-    for (const key of this.#services.keys()) this.#announceService(key);
+  #withAnnotations(node: RoutingNode): BgpNode {
+    const { nodeAnnotations } = this.#options.settings;
+    return { node, bgp: nodeAnnotations ? nodeBgpOf(node).bgp : NO_NODE_BGP };
   }
 
-  /** A node that is not ready announces what no other node can announce. */
-  #setReplacements(): void {
-    const own = this.#own?.node;
-    const replacements = !own?.isNotReady
-      ? []
-      : [...this.#nodes.values()].flatMap(({ node }) =>
-        node.isNotReady || node.exclusion !== undefined ? [] : node
-      );
-    const isSame = (one: readonly RoutingNode[], other: readonly RoutingNode[]) =>
-      one.length === other.length && one.every((each, index) => each === other[index]);
-    if (isSame(replacements, this.#replacements)) return;
-    this.#replacements = replacements;
-    for (const key of this.#services.keys()) this.#announceService(key);
+  /** Plans all but what is announced. Every source has to be planned again. */
+  #planHead(): Omit<BgpPlan, "announced"> | undefined {
+    const { settings, nodeName } = this.#options;
+    const known = this.#nodes.get(nodeName);
+    const own = this.#own = known ?? this.#own;
+    if (!own) return undefined;
+    const nodes = [...this.#nodes.values()];
+    const { communities, largeCommunities, localPreference } = settings;
+    const nodeAt = new Map<IpAddress, string>();
+    for (const { node: { name, addresses } } of nodes) {
+      for (const address of addresses) if (!nodeAt.has(address)) nodeAt.set(address, name);
+    }
+    this.#context = {
+      nodeAt,
+      replacements: nodes.flatMap(({ node }) =>
+        !own.node.isNotReady || node.isNotReady || node.exclusion !== undefined ? [] : node
+      ),
+      exclusion: this.#isDraining
+        ? "the node drains"
+        : known
+        ? own.node.exclusion
+        : "the Node does not exist",
+      attributes: same(this.#context?.attributes, {
+        communities: [...new Set([...communities, ...own.bgp.communities])].sort(),
+        largeCommunities,
+        ...(localPreference !== undefined && { localPreference }),
+      }),
+    };
+    for (const source of [...this.#services.keys(), RANGES]) this.#dirty.add(source);
+    return {
+      routerId: routerIdOf(settings, own.node),
+      localAs: asOf(settings, own.bgp),
+      peers: same(
+        this.#plan?.peers,
+        peersOf(settings, { own, others: nodes, networks: this.#networks }),
+      ),
+      imports: same(
+        this.#plan?.imports,
+        importsOf(this.#options, {
+          ...{ own, nodes, serviceRanges: this.#serviceRanges },
+          nodeAddresses: nodeAt.keys(),
+        }),
+      ),
+    };
   }
 
-  /** Announces the addresses again that a node got or lost. */
-  #replaceAddresses(
-    name: string,
-    change: { readonly from: readonly IpAddress[]; readonly to: readonly IpAddress[] },
-  ): void {
-    this.#nodesAt.move(name, change);
-    const addresses = [...change.from, ...change.to];
-    const touched = addresses.flatMap((each) => [...this.#servicesAt.at(each)]);
-    for (const key of new Set(touched)) this.#announceService(key);
-  }
-
-  /** The reason why no address of any Service is announced. */
-  #exclusion(): string | undefined {
-    if (this.#isDraining) return "the node drains";
-    if (this.#isOwnNodeMissing) return "the Node does not exist";
-    return this.#own?.node.exclusion;
-  }
-
-  #announceService(key: ServiceKey): void {
+  #serviceSources(key: string): ReadonlyMap<Cidr, PrefixSource> {
+    const service = this.#services.get(key as ServiceKey);
     const prefixes = new Map<Cidr, PrefixSource>();
-    const service = this.#services.get(key);
-    const own = this.#own?.node;
     for (const found of service?.addresses ?? []) {
-      const [nodeAt] = this.#nodesAt.at(found.address);
-      const context = {
-        ...{ ...this.#options, nodeAt, own, serviceRanges: this.#serviceRanges },
-        replacements: this.#replacements,
-      };
-      const obstacle = announcementObstacle(found, service!, context) ?? found.obstacle;
+      const own = this.#obstacle(found, service!) ?? found.obstacle;
+      const obstacle = own ?? this.#context!.exclusion;
       const prefix = hostCidr(found.address);
       // An address may be of two kinds, of which one is announced.
-      if (obstacle !== undefined && prefixes.has(prefix)) continue;
+      if (own !== undefined && prefixes.has(prefix)) continue;
       prefixes.set(prefix, {
         kind: KINDS[found.kind],
-        service: key,
+        service: key as ServiceKey,
         to: ["external"],
         ...(obstacle !== undefined && { obstacle }),
       });
     }
-    this.#announcements.set(key, prefixes);
+    return prefixes;
   }
 
-  #announceRanges(): void {
+  /** The reason why an address of a Service is not announced; `undefined` = it may be. */
+  #obstacle(
+    { address, kind, endpointNodes }: ServiceAddress,
+    { switches }: AnnouncedService,
+  ): string | undefined {
+    const { settings, pools, clusterCidrs } = this.#options;
+    const { nodeAt, replacements } = this.#context!;
+    const own = this.#own!.node;
+    if (switches[kind] === false) return "an annotation of the Service turns it off";
+    const isOn = switches[kind] ?? settings.advertise[kind];
+    if (!isOn) return `routing.bgp.advertise.${kind} is off`;
+    const node = nodeAt.get(address);
+    if (node !== undefined) return `it is the address of node ${node}`;
+    const isExternal = kind === "externalIps";
+    if (isExternal && !settings.externalIpRanges.some((each) => cidrContains(each, address))) {
+      return "it is outside of routing.bgp.externalIpRanges";
+    }
+    const pool = kind === "clusterIps" ? undefined : poolOf(pools, address);
+    const replacement = replacements.find(({ name, labels }) =>
+      (!endpointNodes || endpointNodes.has(name)) &&
+      (!pool?.nodeSelector || matchesLabels(pool.nodeSelector, labels)) &&
+      settings.peers.some(({ nodeSelector }) =>
+        !nodeSelector || matchesLabels(nodeSelector, labels)
+      )
+    );
+    if (replacement) return `the Node is not ready, and ${replacement.name} is`;
+    if (kind === "clusterIps") return undefined;
+    const podCidrs = [...clusterCidrs, ...own.podCidrs];
+    const use = otherUseOf(address, { podCidrs, serviceRanges: this.#serviceRanges });
+    if (use !== undefined) return use;
+    if (pool && isExternal) {
+      return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
+        "they are assigned to";
+    }
+    if (pool && pool.announce !== "bgp") {
+      return `pool '${pool.name}' is announced by ${pool.announce}`;
+    }
+    if (pool?.nodeSelector && !matchesLabels(pool.nodeSelector, own.labels)) {
+      return `the nodeSelector of pool '${pool.name}' does not match the Node`;
+    }
+    return undefined;
+  }
+
+  /** Ranges of pods stay while the node announces no address of a Service. */
+  #rangeSources(): ReadonlyMap<Cidr, PrefixSource> {
     const { settings: { advertise, mesh } } = this.#options;
-    const nodes: readonly BgpPeer["role"][] = mesh ? ["mesh", "reflector-client"] : [];
-    const to = [...nodes, ...advertise.podCidrs ? ["external" as const] : []];
-    const off = to.length === 0
+    const to: readonly BgpPeer["role"][] = [
+      ...mesh ? ["mesh", "reflector-client"] as const : [],
+      ...advertise.podCidrs ? ["external"] as const : [],
+    ];
+    const podObstacle = to.length === 0
       ? "routing.bgp.advertise.podCidrs and routing.bgp.mesh are off"
       : undefined;
-    this.#announcements.set(
-      POD_CIDRS!,
-      sourcesOf(this.#own?.node.podCidrs ?? [], { kind: "pod-cidr", to, obstacle: off }),
-    );
     const obstacle = advertise.serviceRanges
-      ? undefined
+      ? this.#context!.exclusion
       : "routing.bgp.advertise.serviceRanges is off";
-    this.#announcements.set(
-      SERVICE_RANGES!,
-      sourcesOf(this.#serviceRanges, { kind: "service-range", to: ["external"], obstacle }),
-    );
+    const sources = new Map<Cidr, PrefixSource>();
+    const add = (prefix: Cidr, source: PrefixSource, obstacle: string | undefined) =>
+      sources.set(prefix, { ...source, ...(obstacle !== undefined && { obstacle }) });
+    for (const prefix of this.#serviceRanges) {
+      add(prefix, { kind: "service-range", to: ["external"] }, obstacle);
+    }
+    for (const prefix of this.#own!.node.podCidrs) {
+      add(prefix, { kind: "pod-cidr", to }, podObstacle);
+    }
+    return sources;
   }
-}
 
-function addressesOf(service: AnnouncedService | undefined): readonly IpAddress[] {
-  return service?.addresses.map(({ address }) => address) ?? [];
-}
-
-function sourcesOf(
-  prefixes: readonly Cidr[],
-  { kind, to, obstacle }: Pick<PrefixSource, "kind" | "to"> & {
-    readonly obstacle: string | undefined;
-  },
-): ReadonlyMap<Cidr, PrefixSource> {
-  const source: PrefixSource = { kind, to, ...(obstacle !== undefined && { obstacle }) };
-  return new Map(prefixes.map((prefix) => [prefix, source]));
+  #announce(prefix: Cidr): AnnouncedPrefix | undefined {
+    const sources = this.sourcesOf(prefix).filter(({ obstacle }) => obstacle === undefined);
+    const [kind] = sources.map((source) => source.kind)
+      .sort((left, right) => RANKS.indexOf(left) - RANKS.indexOf(right));
+    const to = [...new Set(sources.flatMap((source) => source.to))].sort();
+    return kind && { prefix, to, kind, ...this.#context!.attributes };
+  }
 }
 
 /** Returns the value before if the new one is equal, so that equal parts keep their identity. */
 function same<Value>(before: Value | undefined, after: Value): Value {
   return before !== undefined && JSON.stringify(before) === JSON.stringify(after) ? before : after;
+}
+
+/** Whether a prefix is announced alike. Attributes are replaced as a whole. */
+function isSame(left: AnnouncedPrefix | undefined, right: AnnouncedPrefix | undefined): boolean {
+  return left?.kind === right?.kind && left?.communities === right?.communities &&
+    left?.largeCommunities === right?.largeCommunities &&
+    left?.localPreference === right?.localPreference && left?.to.join() === right?.to.join();
 }

@@ -5,7 +5,7 @@
  */
 import { type Cidr, cidrContains, cidrFamilyOf, networkOf, prefixLengthOf } from "../net/cidr.ts";
 import { ipFamilyOf } from "../net/ip_address.ts";
-import type { PrefixSource } from "./announcements.ts";
+import type { PrefixSource } from "./bgp_planner.ts";
 import { type BgpPeer, type BgpPlan, carriesFamily } from "./bgp_plan.ts";
 import { importSentence, peerImportSentence } from "./peer_imports.ts";
 import type { PlannedRouting } from "./planned_routing.ts";

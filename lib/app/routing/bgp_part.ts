@@ -41,13 +41,10 @@ export class BgpPart {
   readonly #clock: Clock;
   readonly #services: AnnouncedServices;
   readonly #planner: BgpPlanner;
-  /** Changes that wait: a plan must not change while it is made. */
+  /** Services that changed. */
   readonly #dirty = new Set<ServiceKey>();
-  readonly #nodes = new Map<string, RoutingNode | undefined>();
-  #settings: BgpPartSettings | undefined;
-  #networks: readonly Cidr[] | undefined;
-  #areRangesChanged = true;
-  #isDraining = false;
+  /** Whether the addresses of all Services are withdrawn. */
+  isDraining = false;
   readonly #controllerOfServices: ControllerParts["controllerOfServices"];
   #peers: BgpPlan["peers"] = [];
 
@@ -73,7 +70,7 @@ export class BgpPart {
       }
       this.#part.request();
     }, () => {
-      this.#areRangesChanged = true;
+      this.#planner.setServiceRanges(services.serviceRanges);
       this.#part.request({ kind: "addresses", name: "", words: ["ranges of cluster IPs"] });
     });
   }
@@ -87,27 +84,23 @@ export class BgpPart {
     return this.#planner.plan;
   }
 
-  /** Whether the addresses of all Services are withdrawn. */
-  get isDraining(): boolean {
-    return this.#isDraining;
-  }
-
   /** Takes a Node, or that it is gone. */
   onNode(name: string, node: RoutingNode | undefined): void {
-    this.#nodes.set(name, node);
+    this.#planner.setNode(name, node);
     const words = [node ? node.exclusion ?? "is known" : "is gone"];
     this.#part.request({ kind: "Node", name, words });
   }
 
   /** Takes other settings. */
   setSettings(settings: BgpPartSettings): void {
-    this.#settings = settings;
+    this.#planner.setSettings(settings);
+    for (const key of this.#services.keys) this.#dirty.add(key);
     this.#part.request({ kind: "configuration", name: "", words: [] });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
-    this.#networks = networks;
+    this.#planner.setNetworks(networks);
     this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
@@ -117,7 +110,8 @@ export class BgpPart {
    */
   async withdraw(): Promise<void> {
     await this.loop.stop();
-    this.#isDraining = true;
+    this.isDraining = true;
+    this.#planner.setDraining(true);
     const withdrawn = await this.#plan();
     const { plan } = this.#planner;
     if (!plan) return;
@@ -138,24 +132,12 @@ export class BgpPart {
 
   /** Brings the plan up to date. Returns the prefixes that changed. */
   async #plan(): Promise<ReadonlySet<Cidr>> {
-    const planner = this.#planner;
-    if (this.#settings) planner.setSettings(this.#settings);
-    if (this.#areRangesChanged) planner.setServiceRanges(this.#services.serviceRanges);
-    if (this.#settings || this.#areRangesChanged) {
-      for (const key of this.#services.keys) this.#dirty.add(key);
-    }
-    this.#settings = undefined;
-    for (const [name, node] of this.#nodes) planner.setNode(name, node);
-    this.#nodes.clear();
-    if (this.#networks) planner.setNetworks(this.#networks);
-    this.#networks = undefined;
-    this.#areRangesChanged = false;
     await forEachInSlices(this.#clock, this.#dirty, (key) => {
       this.#dirty.delete(key);
-      planner.setService(key, this.#services.of(key));
+      this.#planner.setService(key, this.#services.of(key));
     });
-    planner.setDraining(this.#isDraining);
-    const { plan, prefixes } = await runInSlices(this.#clock, planner.updateInSteps());
+    const prefixes = await runInSlices(this.#clock, this.#planner.updateInSteps());
+    const { plan } = this.#planner;
     if (plan && plan.peers !== this.#peers) {
       this.#peers = plan.peers;
       const hosts = new Map(plan.peers.map((peer) => [peer.address, bgpHostOf(peer)]));
