@@ -6,11 +6,8 @@ import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import type { ProbeResult } from "../lib/proxy/service_mode.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
-import {
-  findingsNextToMode,
-  removeKubeProxyNextToMode,
-} from "./netfilter/foreign/find_foreign_software.ts";
-import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router_policies.ts";
+import { findForeignSoftware } from "./netfilter/foreign/find_foreign_software.ts";
+import { removeKubeProxy, removeKubeRouterPolicies } from "./netfilter/foreign/remove_foreign.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
 interface HostCheckDependencies {
@@ -43,8 +40,8 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
     // Skips tools that hung while `doctor` tested the modes.
-    findings: (options) => findingsNextToMode({ ...dependencies, commands: avoiding }, options),
-    removeKubeProxy: (options) => removeKubeProxyNextToMode(dependencies, options),
+    findings: (options) => findForeignSoftware({ ...dependencies, commands: avoiding }, options),
+    removeKubeProxy: (options) => removeKubeProxy(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),
   };
 }

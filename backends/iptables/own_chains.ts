@@ -8,8 +8,7 @@ import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
 import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
-import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
+import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
@@ -45,16 +44,13 @@ export async function removeOwnChains(
   { family, dryRun }: OwnChainsRemoval,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun });
-  for (const world of IPTABLES_RULE_SETS.filter((each) => each.family === family)) {
-    await removeChains(edges, {
-      world,
-      whose: "kube-relay's",
-      keepJump: (table, { from, to }) =>
-        (mayBeOurs(table, to) && !mayBeOurs(table, from)) || isOursAlone(table, to),
-      choose: ownChainsOf,
-      run,
-    });
-  }
+  await removeChains(edges, run, {
+    worlds: IPTABLES_RULE_SETS.filter((each) => each.family === family),
+    whose: "kube-relay's",
+    isLeftover: mayBeOurs,
+    keepJump: (table, { to }) => isOursAlone(table, to),
+    choose: ownChainsOf,
+  });
   // A preview names them after the rules of kube-proxy, which may refer to them too.
   if (!dryRun) await removeCounters(edges, run);
   return run.report();

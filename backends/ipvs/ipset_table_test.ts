@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { isKubeProxySet } from "../netfilter/foreign/ip_sets.ts";
+import { isKubeProxySet } from "../netfilter/foreign/owners.ts";
 import { IP_SETS, SET_IDS, setName } from "./ipset_table.ts";
 
 Deno.test("setName() gives every set a name of its own, kube-proxy's if it has one", () => {

@@ -5,7 +5,6 @@ import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { DummyDevice, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { type NotedServers, notedServers } from "../netfilter/foreign/ip_sets.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
@@ -13,7 +12,11 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { readSets, restoreSets } from "../netfilter/ipset/ipset_runner.ts";
 import type { SavedSet } from "../netfilter/ipset/ipset_text.ts";
 import { BatchRefusal, runBatch } from "../netfilter/tool_batch.ts";
-import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
+import {
+  IP_VS_FILE,
+  type NotedServers,
+  notedServers,
+} from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import type { IpvsStep } from "./steps.ts";
 import { type ServerKey, tryParseServer } from "./virtual_server.ts";

@@ -8,17 +8,16 @@ import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { destroySets } from "../netfilter/ipset/destroy_sets.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { isKubeProxySet, notedServers } from "../netfilter/foreign/ip_sets.ts";
 import type { IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
 import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
-import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
+import { isKubeProxyChain, isKubeProxySet } from "../netfilter/foreign/owners.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
-import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
+import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
 import { readProcFile } from "../netfilter/probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,
+  notedServers,
   readVirtualServers,
   renderServerDeletion,
 } from "../netfilter/foreign/virtual_servers.ts";
@@ -70,16 +69,13 @@ export async function removeOwnObjects(
       removes: deletion.map((server) => `virtual server ${describeServer(server)}`),
     });
   }
-  for (const world of IPTABLES_RULE_SETS.filter(({ family }) => family === removal.family)) {
-    await removeChains(edges, {
-      world,
-      whose: "kube-relay's",
-      keepJump: (table, { from, to }) =>
-        (isOfMode(table, to) && !isOfMode(table, from)) || isWay(table, { from, to }),
-      choose: ownChainsOf,
-      run,
-    });
-  }
+  await removeChains(edges, run, {
+    worlds: IPTABLES_RULE_SETS.filter(({ family }) => family === removal.family),
+    whose: "kube-relay's",
+    isLeftover: isOfMode,
+    keepJump: isWay,
+    choose: ownChainsOf,
+  });
   // Foreign rules may use a set. Until all others are removed, one set identifies them as this
   // mode's.
   const proof = setName("SERVED", removal.family);
@@ -93,17 +89,11 @@ export async function removeStaleChains(
   family: IpFamily,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun: false });
-  const isStale: ChainFilter = (table, chain) =>
-    isKubeProxyChain(table, chain) && !isOfMode(table, chain);
-  for (const world of IPTABLES_RULE_SETS.filter((each) => each.family === family)) {
-    await removeChains(edges, {
-      world,
-      whose: "kube-proxy's",
-      keepJump: (table, { from, to }) => isStale(table, to) && !isStale(table, from),
-      choose: () => isStale,
-      run,
-    });
-  }
+  await removeChains(edges, run, {
+    worlds: IPTABLES_RULE_SETS.filter((each) => each.family === family),
+    whose: "kube-proxy's",
+    isLeftover: (table, chain) => isKubeProxyChain(table, chain) && !isOfMode(table, chain),
+  });
   return run.report();
 }
 

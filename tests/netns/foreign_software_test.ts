@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
 import type { OwnState } from "../../backends/netfilter/foreign/own_state.ts";
-import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_kube_proxy.ts";
+import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import {
   foreignIptablesRules,

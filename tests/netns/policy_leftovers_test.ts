@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
-import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_kube_router_policies.ts";
+import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { kubeProxyIptablesRules } from "../support/builders/kube_proxy_rules.ts";
 import {

@@ -1,10 +1,10 @@
 import { nameOfRuleSet, type RuleSetContents } from "../iptables/iptables_rule_set.ts";
-import { type ChainOwner, knownChain } from "./known_chains.ts";
+import { knownChain, type Owner } from "./owners.ts";
 import type { OwnState } from "./own_state.ts";
 
 /** Chains of one kind in one table. */
 export interface ChainCount {
-  readonly owner: ChainOwner;
+  readonly owner: Owner;
   readonly label: string;
   readonly table: string;
   /** The rule set, as by {@linkcode nameOfRuleSet}. */
@@ -20,7 +20,7 @@ export function* countChains(
   const counts: ChainCount[] = [];
   for (const { world, dump } of worlds) {
     for (const { name: table, chains } of dump.tables) {
-      const kinds = new Map<string, { owner: ChainOwner; count: number }>();
+      const kinds = new Map<string, { owner: Owner; count: number }>();
       for (const chain of chains.keys()) {
         yield;
         const known = knownChain(table, chain);

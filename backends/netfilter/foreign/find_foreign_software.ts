@@ -1,10 +1,5 @@
 import type { Network } from "../../../lib/os/network.ts";
-import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
-import type {
-  FindingOptions,
-  HostFinding,
-  KubeProxyRemovalOptions,
-} from "../../../lib/proxy/host_checks.ts";
+import type { FindingOptions, HostFinding } from "../../../lib/proxy/host_checks.ts";
 import { LISTENING_ARGS, parseListeningPrograms } from "../../../lib/os/listening_programs.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
 import { inSteps } from "../in_steps.ts";
@@ -13,8 +8,7 @@ import { type HostEdges, readHostContents } from "./host_contents.ts";
 import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";
-import { OWN_NOTHING, type OwnState, ownStateOfMode } from "./own_state.ts";
-import { removeKubeProxy } from "./remove_kube_proxy.ts";
+import { type OwnState, ownStateOfMode } from "./own_state.ts";
 
 export interface ForeignSoftwareEdges extends HostEdges {
   readonly network: Network;
@@ -22,28 +16,25 @@ export interface ForeignSoftwareEdges extends HostEdges {
   readonly uid: number | undefined;
 }
 
-interface ForeignSoftwareOptions extends Omit<FindingOptions, "mode"> {
-  /** The objects of the running mode. @default {nothing} */
-  readonly own?: OwnState;
-}
-
 /**
  * Looks for a live kube-proxy, leftovers of kube-proxy in each mode, kube-router, parts of k3s,
  * other enforcers of NetworkPolicies, and the use of both iptables variants. Never rejects for a
  * missing tool or permission: what cannot be checked is a finding itself. The most severe come
- * first.
+ * first. `own`: the objects of the running mode.
  */
 export async function findForeignSoftware(
   edges: ForeignSoftwareEdges,
-  options: ForeignSoftwareOptions = {},
+  options: FindingOptions & { readonly own?: OwnState } = {},
 ): Promise<readonly HostFinding[]> {
-  const { scope = "everything", nodeAnnotations = {}, own = OWN_NOTHING, signal } = options;
+  const { mode, scope = "everything", nodeAnnotations = {}, signal } = options;
   const { networkPolicy = false, routing } = options;
   const looking = signal ? { signal } : {};
   const { live, impostors } = await findLiveKubeProxy(edges, looking);
   if (scope === "ports") {
     return [...(live ? [liveFinding(live)] : []), ...impostorFindings(impostors)];
   }
+  // A check of ports starts no tool, so it comes before reading the objects.
+  const own = options.own ?? await ownStateOfMode(edges, { mode, ...looking });
   const look = await readHostContents(edges, looking);
   const chains = await inSteps(edges, countChains(look.worlds, own));
   const programs = routing ? await readListeningPrograms(edges, looking) : undefined;
@@ -68,24 +59,4 @@ function readListeningPrograms(
   options: { readonly signal?: AbortSignal },
 ): Promise<Seen<string>> {
   return askTool(commands, ["ss", ...LISTENING_ARGS], options);
-}
-
-/** Like {@linkcode findForeignSoftware}, but takes the running mode and reads its objects. */
-export async function findingsNextToMode(
-  edges: ForeignSoftwareEdges,
-  { mode, ...options }: FindingOptions = {},
-): Promise<readonly HostFinding[]> {
-  // A check of ports starts no tool, so it comes before reading the objects.
-  if (options.scope === "ports") return await findForeignSoftware(edges, options);
-  const own = await ownStateOfMode(edges, { mode, ...options });
-  return await findForeignSoftware(edges, { ...options, own });
-}
-
-/** Like {@linkcode removeKubeProxy}, but takes the running mode and reads its objects. */
-export async function removeKubeProxyNextToMode(
-  edges: ForeignSoftwareEdges,
-  { mode, ...options }: KubeProxyRemovalOptions,
-): Promise<CleanupReport> {
-  const own = await ownStateOfMode(edges, { mode, ...options });
-  return await removeKubeProxy(edges, { ...options, own });
 }

@@ -4,18 +4,24 @@ import {
   KUBE_PROXY_ALIVE,
   type RoutingIntent,
 } from "../../../lib/proxy/host_checks.ts";
-import { describeCount } from "./chain_counts.ts";
-import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
-import { isKubeProxySet } from "./ip_sets.ts";
+import { type ChainCount, describeCount } from "./chain_counts.ts";
+import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
-import { policyEnforcerFindings, type SeenEnforcers } from "./judge_policy_enforcers.ts";
 import { loadBalancerFindings } from "./judge_load_balancers.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
-import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
+import { describeNftTable } from "./nft_tables.ts";
 import type { OwnState } from "./own_state.ts";
+import { isKubeProxySet, ownedBy, type Owner, OWNERS } from "./owners.ts";
+import type { HostContents } from "./host_contents.ts";
+import type { K3sNodeArgs } from "./k3s_node_args.ts";
 
 /** All observations. */
-export interface SeenOnHost extends SeenEnforcers {
+export interface SeenOnHost {
+  readonly look: HostContents;
+  readonly chains: readonly ChainCount[];
+  readonly nodeArgs?: K3sNodeArgs;
+  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
+  readonly networkPolicy?: boolean;
   readonly own: OwnState;
   readonly live?: LiveKubeProxy;
   /** Processes that pretend to be kube-proxy; see {@linkcode KubeProxyAnswers.impostors}. */
@@ -43,6 +49,7 @@ export function judgeFindings(seen: SeenOnHost): HostFinding[] {
     ...liveOrLeft(seen),
     ...impostorFindings(seen.impostors),
     ...k3sFindings(seen),
+    ...kubeRouterFindings(seen),
     ...policyEnforcerFindings(seen),
     ...loadBalancerFindings({ programs: [], ...seen }),
     ...worldFindings(seen),
@@ -102,7 +109,7 @@ interface LeftPart {
 
 function leftParts({ look, chains, own }: SeenOnHost): LeftPart[] {
   const tables = look.nftTables.filter((table) =>
-    isKubeProxyTable(table) && !own.nftTable?.(table)
+    OWNERS["kube-proxy"].nftTable(table) && !own.nftTable?.(table)
   );
   const sets = look.sets.filter((name) => isKubeProxySet(name) && !own.set?.(name));
   const device = look.devices.includes(IPVS_DEVICE) && !own.device?.(IPVS_DEVICE);
@@ -147,6 +154,105 @@ function k3sFindings({ nodeArgs }: SeenOnHost): HostFinding[] {
     });
   }
   return findings;
+}
+
+const TAKE_OVER =
+  "start kube-relay once with --network-policy --takeover, which removes these rules";
+
+/** The enforcers whose rules kube-relay never changes. `id` is that of the finding. */
+const ENFORCERS = [
+  {
+    id: "calico-policies",
+    software: "calico",
+    name: "Calico",
+    cure: "leave --network-policy off where Calico runs; if it is gone, reboot the node, which " +
+      "removes its rules",
+  },
+  {
+    id: "cilium-policies",
+    software: "cilium",
+    name: "Cilium",
+    cure: "leave --network-policy off, or run Cilium with enable-policy=never; if it is gone, " +
+      "reboot the node, which removes its rules",
+  },
+  {
+    id: "kube-network-policies",
+    software: "kube-network-policies",
+    name: "kube-network-policies",
+    cure:
+      "delete its DaemonSet, then run 'nft delete table inet kube-network-policies' on each node",
+  },
+] as const;
+
+/** The objects of one owner, one line each. */
+function evidenceOf(owner: Owner, name: string, { look, chains }: SeenOnHost): string[] {
+  const { nftTable, set } = ownedBy(owner);
+  const sets = look.sets.filter((each) => set?.(each));
+  return [
+    ...chains.filter((each) => each.owner === owner).map(describeCount),
+    ...look.nftTables.filter((table) => nftTable?.(table)).map(describeNftTable),
+    ...(sets.length > 0 ? [`${sets.length} ipsets of ${name}`] : []),
+  ];
+}
+
+/** Another enforcer hinders only a start with `--network-policy`. */
+function policyEnforcerFindings(seen: SeenOnHost): HostFinding[] {
+  const { networkPolicy = false } = seen;
+  return ENFORCERS.flatMap(({ id, software, name, cure }) => {
+    const evidence = evidenceOf(software, name, seen);
+    if (evidence.length === 0) return [];
+    return [{
+      id,
+      severity: networkPolicy ? "warning" : "info",
+      software,
+      summary: networkPolicy
+        ? `${name} filters the traffic of pods too, or left its rules: a connection has to be ` +
+          "allowed by both"
+        : `${name} filters the traffic of pods on this node, or left its rules`,
+      evidence,
+      ...(networkPolicy && { cure }),
+    }];
+  });
+}
+
+function kubeRouterFindings(seen: SeenOnHost): HostFinding[] {
+  const { look, nodeArgs, networkPolicy = false } = seen;
+  const device = look.devices.includes(KUBE_ROUTER_DEVICE);
+  const evidence = [
+    ...evidenceOf("kube-router", "kube-router", seen),
+    ...(device ? [`device ${KUBE_ROUTER_DEVICE}`] : []),
+  ];
+  if (evidence.length === 0) return [];
+  const proxies = device ||
+    look.sets.some((name) =>
+      ownedBy("kube-router").set?.(name) && name.includes("kube-router-svip")
+    );
+  if (proxies) {
+    return [{
+      id: "kube-router-service-proxy",
+      severity: "warning",
+      software: "kube-router",
+      summary: "kube-router serves, or served, Services on this node by IPVS",
+      evidence,
+      cure: "run kube-router with --run-service-proxy=false, and --cleanup-config once",
+    }];
+  }
+  const stale = nodeArgs?.disableNetworkPolicy === true;
+  const turnOff = nodeArgs === undefined
+    ? "run kube-router with --run-firewall=false, or k3s with --disable-network-policy; then "
+    : stale
+    ? ""
+    : "start k3s with --disable-network-policy on every server, and its agents again; then ";
+  return [{
+    id: "kube-router-policies",
+    severity: stale || networkPolicy ? "warning" : "info",
+    software: "kube-router",
+    summary: stale
+      ? "Rules of k3s's network policies remain, although k3s is configured not to enforce any"
+      : "kube-router, or k3s by its library, enforces network policies on this node",
+    evidence,
+    ...((stale || networkPolicy) && { cure: turnOff + TAKE_OVER }),
+  }];
 }
 
 /**

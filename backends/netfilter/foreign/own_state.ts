@@ -10,7 +10,7 @@ import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { chooseIptables } from "../iptables/iptables_variant.ts";
-import { isOfOtherModes } from "./known_chains.ts";
+import { isOfOtherModes } from "./owners.ts";
 
 /** A chain and where it is. */
 interface ChainPlace {

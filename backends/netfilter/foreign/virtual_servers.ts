@@ -2,7 +2,8 @@ import type { Cidr } from "../../../lib/net/cidr.ts";
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
-import { type NotedServers, serverKey } from "./ip_sets.ts";
+import type { SavedSet } from "../ipset/ipset_text.ts";
+import { isKubeProxySet } from "./owners.ts";
 
 /** The file that lists them: only while ip_vs is loaded, and those of one network namespace. */
 export const IP_VS_FILE = "/proc/net/ip_vs";
@@ -85,4 +86,56 @@ function serverArgument({ protocol, address, port }: VirtualServer): string {
 /** Formats a server for messages: `10.96.0.1:443/TCP`. */
 export function describeServer({ protocol, address, port }: VirtualServer): string {
   return `${formatHostPort(address, port)}/${protocol.toUpperCase()}`;
+}
+
+/** The virtual servers that kube-proxy recorded as its own. */
+export interface NotedServers {
+  /** Every port of these. */
+  readonly addresses: ReadonlySet<IpAddress>;
+  /** These, each as its protocol, address and port. */
+  readonly exact: ReadonlySet<string>;
+  /** These ports on addresses of the node, as `tcp 30080`. */
+  readonly nodePorts: ReadonlySet<string>;
+}
+
+/** Formats address, port and protocol as one key. */
+function serverKey(protocol: string, address: IpAddress, port: number): string {
+  return `${protocol} ${address} ${port}`;
+}
+
+/** Reads the sets of kube-proxy in short steps; other sets are skipped. */
+export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<void, NotedServers> {
+  const noted = {
+    addresses: new Set<IpAddress>(),
+    exact: new Set<string>(),
+    nodePorts: new Set<string>(),
+  };
+  for (const [name, { entries }] of sets) {
+    if (!isKubeProxySet(name)) continue;
+    for (const entry of entries) {
+      noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
+      yield;
+    }
+  }
+  return noted;
+}
+
+function noteEntry(
+  noted: { addresses: Set<IpAddress>; exact: Set<string>; nodePorts: Set<string> },
+  { set, entry }: { readonly set: string; readonly entry: string },
+): void {
+  const nodePort = /^NODE-PORT-(TCP|UDP)$/.exec(set)?.[1];
+  if (nodePort !== undefined) {
+    noted.nodePorts.add(`${nodePort.toLowerCase()} ${entry}`);
+    return;
+  }
+  const [addressText = "", service = ""] = entry.split(",");
+  const address = tryParseIpAddress(addressText);
+  if (address === undefined) return;
+  if (set === "IPVS-IPS") noted.addresses.add(address);
+  const [protocol, port] = service.split(":");
+  const listed =
+    ["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER"].includes(set) ||
+    set.startsWith("NODE-PORT-SCTP");
+  if (listed && port !== undefined) noted.exact.add(serverKey(protocol!, address, Number(port)));
 }

@@ -6,7 +6,7 @@
  */
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { removeChains } from "../../netfilter/foreign/remove_iptables.ts";
+import { removeChains } from "../../netfilter/foreign/remove_chains.ts";
 import { destroySets } from "../../netfilter/ipset/destroy_sets.ts";
 import { listSets } from "../../netfilter/ipset/ipset_runner.ts";
 import { addLine, createLine } from "../../netfilter/ipset/ipset_text.ts";
@@ -116,16 +116,11 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
 
   /** Removes the rules first, because sets in use cannot be removed. */
   protected async remove(run: RemovalRun): Promise<void> {
-    const isOurs = (table: string, chain: string) => table === "filter" && isPolicyChain(chain);
-    for (const world of IPTABLES_RULE_SETS.filter(({ family }) => family === this.family)) {
-      await removeChains(this.dependencies, {
-        world,
-        whose: "kube-relay's",
-        keepJump: (table, { from, to }) => isOurs(table, to) && !isOurs(table, from),
-        choose: () => isOurs,
-        run,
-      });
-    }
+    await removeChains(this.dependencies, run, {
+      worlds: IPTABLES_RULE_SETS.filter(({ family }) => family === this.family),
+      whose: "kube-relay's",
+      isLeftover: (table, chain) => table === "filter" && isPolicyChain(chain),
+    });
     const sets = await listSets(this.dependencies.commands);
     if (sets.state === "refused") run.unseen("sets of ipset", sets.reason);
     if (sets.state === "seen") {

@@ -4,7 +4,7 @@ import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
-import { removeKubeProxy, type RemoveKubeProxyOptions } from "./remove_kube_proxy.ts";
+import { removeKubeProxy } from "./remove_foreign.ts";
 
 /** As the kernel prints it: IPv4 and ports in hexadecimal, IPv6 in full. */
 const HEADER = `IP Virtual Server version 1.2.1 (size=4096)
@@ -91,7 +91,7 @@ class IpvsNode {
     this.sets = this.sets.split("\n").filter((line) => line.split(" ")[1] !== set).join("\n");
   }
 
-  remove(options: Partial<RemoveKubeProxyOptions> = {}) {
+  remove(options: Partial<Parameters<typeof removeKubeProxy>[1]> = {}) {
     return removeKubeProxy(this, { dryRun: false, ...options });
   }
 }

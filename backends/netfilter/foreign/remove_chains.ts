@@ -1,10 +1,106 @@
-import type { DumpedTable, FoundJump } from "../iptables/iptables_dump.ts";
+/**
+ * Removes chains of iptables, with the jumps to them.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { inSteps } from "../in_steps.ts";
+import type {
+  DumpedTable,
+  FoundJump,
+  IptablesDump,
+  JumpFilter,
+} from "../iptables/iptables_dump.ts";
+import {
+  type IptablesRuleSet,
+  nameOfRuleSet,
+  readRuleSet,
+  type RuleSetContents,
+} from "../iptables/iptables_rule_set.ts";
 import { partLines } from "../iptables/restore_batch.ts";
-import { knownChain } from "./known_chains.ts";
+import { knownChain } from "./owners.ts";
+import type { RemovalRun } from "./removal_run.ts";
+
+/** kubelet and CNI write to the same tables: if a table changed in between, it is read again. */
+const ATTEMPTS = 3;
+
+/**
+ * nat comes first: then no packet is sent to kube-proxy's endpoints, which need the ACCEPT rules of
+ * the filter table.
+ */
+const TABLE_ORDER = ["nat", "filter", "mangle"];
+
+interface ChainRemoval {
+  readonly worlds: readonly IptablesRuleSet[];
+  /** The owner for messages, e.g. `kube-proxy's`. */
+  readonly whose: string;
+  /** The chains that may go. */
+  readonly isLeftover: (table: string, chain: string, world: IptablesRuleSet) => boolean;
+  /** Further jumps that `choose` needs. @default {only those from other chains into these} */
+  readonly keepJump?: JumpFilter;
+  /** Selects the chains to remove. @default {all that may go} */
+  readonly choose?: (dump: IptablesDump) => ChainFilter;
+}
+
+/** Removes each table's objects in one step: rules of built-in chains first, then chains. */
+export async function removeChains(
+  edges: { readonly commands: CommandRunner; readonly clock: Clock },
+  run: RemovalRun,
+  { worlds, whose, isLeftover, keepJump, choose }: ChainRemoval,
+): Promise<void> {
+  for (const world of worlds) {
+    const mayGo: ChainFilter = (table, chain) => isLeftover(table, chain, world);
+    const isKept: JumpFilter = (table, jump) =>
+      mayGo(table, jump.to) && !mayGo(table, jump.from) || keepJump?.(table, jump) === true;
+    let failures: string[] = [];
+    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+      const seen = await readRuleSet(edges, world, { keepJump: isKept, ...run.signal });
+      if (seen.state === "refused") run.unseen(`rules of ${nameOfRuleSet(world)}`, seen.reason);
+      failures = seen.state === "seen"
+        ? await removeOnce(edges, run, whose, seen.value, choose?.(seen.value.dump) ?? mayGo)
+        : [];
+      if (failures.length === 0) break;
+    }
+    for (const failure of failures) run.fail(failure);
+  }
+}
+
+/** Returns the failures. */
+async function removeOnce(
+  { clock }: { readonly clock: Clock },
+  run: RemovalRun,
+  whose: string,
+  { world, dump, restoreProgram }: RuleSetContents,
+  isLeftover: ChainFilter,
+): Promise<string[]> {
+  const failures: string[] = [];
+  const place = nameOfRuleSet(world);
+  const tables = dump.tables.filter(({ name }) => TABLE_ORDER.includes(name))
+    .toSorted((a, b) => TABLE_ORDER.indexOf(a.name) - TABLE_ORDER.indexOf(b.name));
+  for (const table of tables) {
+    const removal = await inSteps({ clock }, planTableRemoval(table, isLeftover));
+    for (const kept of removal.kept) run.keep(`${kept} (${place})`);
+    if (removal.jumps.length + removal.chains.length + removal.emptied.length === 0) continue;
+    const reason = await run.try({
+      // Without -w, iptables-legacy waits for its lock for ever; the nft variant takes the flag too.
+      command: [restoreProgram, "-w", "5", "--noflush"],
+      input: () => renderTableRemoval(removal),
+      removes: describeTableRemoval(removal, place),
+    });
+    if (reason !== undefined) {
+      failures.push(`${whose} chains in ${table.name} (${place}): ${reason}`);
+    }
+  }
+  for (const table of dump.unreadable) {
+    run.keep(`table ${table} (${place}): it has rules that only nft can show`);
+  }
+  return failures;
+}
 
 /** The objects of one table to remove, and those that must stay. */
-export interface TableRemoval {
+interface TableRemoval {
   readonly table: string;
   /** Rules of built-in chains that jump to removed chains, one entry for each rule. */
   readonly jumps: readonly FoundJump[];
@@ -28,7 +124,7 @@ const MASQUERADE_CHAINS = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
  * Plans the removal, in short steps. A chain that a foreign chain refers to cannot be deleted
  * without changing foreign rules: it is emptied. Masquerade chains stay unchanged.
  */
-export function* planTableRemoval(
+function* planTableRemoval(
   table: DumpedTable,
   isLeftover: ChainFilter,
 ): Generator<void, TableRemoval> {
@@ -76,16 +172,12 @@ function holdersOf(
   return new Map(foreign.filter(({ to }) => owned.has(to)).map(({ from, to }) => [to, from]));
 }
 
-export function isNothing({ jumps, chains, emptied }: TableRemoval): boolean {
-  return jumps.length + chains.length + emptied.length === 0;
-}
-
 /**
  * The input of `iptables-restore --noflush`. The line of a chain empties it, so that none refers to
  * another any more when the first is deleted. The table changes in one step, or not at all.
  * 5,000 Services (20,000 chains) took iptables-nft 1.8.9 2.6 s and iptables-legacy 0.7 s.
  */
-export function renderTableRemoval(
+function renderTableRemoval(
   { table, emptied, chains, jumps }: TableRemoval,
 ): Generator<string> {
   return inPieces(
@@ -99,7 +191,7 @@ export function renderTableRemoval(
 }
 
 /** Describes a removal. `world` is e.g. `iptables-nft`. */
-export function describeTableRemoval(removal: TableRemoval, world: string): string[] {
+function describeTableRemoval(removal: TableRemoval, world: string): string[] {
   const { table, jumps, kinds, emptied } = removal;
   return [
     ...jumps.map(({ from, to }) => `rule of ${from} in ${table} that jumps to ${to} (${world})`),
