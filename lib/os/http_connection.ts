@@ -55,7 +55,6 @@ export class HttpConnection {
   #deadline = Infinity;
   #timer: Timer | undefined;
   #timerAt = Infinity;
-  #isQueued = false;
   #isRefusing = false;
   #isClosed = false;
 
@@ -88,11 +87,6 @@ export class HttpConnection {
     return this.#isClosed ? undefined : this.#waitingSince;
   }
 
-  /** Whether a request has arrived and its response has not begun. */
-  get isQueued(): boolean {
-    return this.#isQueued;
-  }
-
   /** Closes it at once. */
   close(): void {
     if (this.#isClosed) return;
@@ -112,9 +106,7 @@ export class HttpConnection {
         const body = await this.#readBody(head);
         this.#waitingSince = undefined;
         this.#limit(Infinity);
-        this.#isQueued = true;
-        await turns.take(this.peer);
-        this.#isQueued = false;
+        await turns.take();
         if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
         // A client with a hundred requests at once waits behind those with one.
         if (this.#input.hasBegun) await clock.yieldToEventLoop();

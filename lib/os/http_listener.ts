@@ -69,9 +69,8 @@ const TIMES: HttpTimes = { requestMs: 10_000, idleMs: 75_000, answerMs: 15_000, 
 
 /**
  * The connections of one server, whatever the number of its sockets. At a limit, the connection that
- * has waited longest for a request is closed, which loses no response. At that of the server it is one
- * of the client with the most connections, if the new client has fewer. If there is none, the new one is
- * refused. Clients are answered in turns.
+ * has waited longest for a request is closed, which loses no response: at that of a client, it is one of
+ * this client. If there is none, the new one is refused.
  */
 export class HttpConnections {
   readonly #clock: Clock;
@@ -156,20 +155,12 @@ export class HttpConnections {
   #hasRoom(peer: IpAddress | undefined): boolean {
     const { bounds = BOUNDS, onRefused } = this.#options;
     const open = [...this.#open].filter(({ isClosed }) => !isClosed);
-    const clients = Map.groupBy(open, (each) => each.peer);
-    const own = peer === undefined ? [] : clients.get(peer) ?? [];
+    const own = peer === undefined ? [] : open.filter((each) => each.peer === peer);
     const isOfClient = own.length >= bounds.connectionsOfClient;
     if (!isOfClient && open.length < bounds.connections) return true;
     onRefused?.();
     this.#logger.warn("Refused a connection: the limit of the server is reached", { ...bounds });
-    if (isOfClient) return closeLongestWaiting(own);
-    const most = [...clients.values()].reduce((one, other) =>
-      other.length > one.length ? other : one
-    );
-    const isSmaller = peer !== undefined && most.length > own.length + 1;
-    if (isSmaller && (closeLongestWaiting(most) || closeQueued(most))) return true;
-    // Not those of clients that have fewer: several that ask for much would take their only connection.
-    return closeLongestWaiting(open.filter((each) => clients.get(each.peer)!.length >= own.length));
+    return closeLongestWaiting(isOfClient ? own : open);
   }
 }
 
@@ -182,13 +173,6 @@ function closeLongestWaiting(candidates: Iterable<HttpConnection>): boolean {
   }
   longest?.close();
   return longest !== undefined;
-}
-
-/** Closes one whose response has not begun. */
-function closeQueued(candidates: readonly HttpConnection[]): boolean {
-  const queued = candidates.find(({ isQueued }) => isQueued);
-  queued?.close();
-  return queued !== undefined;
 }
 
 /** Refuses a connection because all others are busy. The client may have disconnected. */

@@ -7,15 +7,13 @@
 import type { Clock } from "./clock.ts";
 
 /**
- * One kind of work. Small pieces of it ask before they begin. Counted, not timed: many pieces may
- * ask in one turn before the first of them has begun. Clients get turns one after the other, so a
- * client that asks for one piece does not wait for all pieces of another.
+ * One kind of work. Small pieces of it ask before they begin, and begin in this order. Counted, not
+ * timed: many pieces may ask in one turn before the first of them has begun.
  */
 export class TurnShare {
   readonly #clock: Pick<Clock, "yieldToEventLoop">;
   readonly #most: number;
-  /** The waiting pieces of each client, in the order in which the clients get turns. */
-  readonly #waiting = new Map<unknown, (() => void)[]>();
+  readonly #waiting: (() => void)[] = [];
   #turn: Promise<void> | undefined;
   #pieces = 0;
 
@@ -33,40 +31,19 @@ export class TurnShare {
     while (this.#turn) await this.#turn;
   }
 
-  /**
-   * Resolves at once while the share of this turn lasts, otherwise in one of the next turns.
-   * `client` is compared by identity.
-   */
-  take(client?: unknown): Promise<void> {
+  /** Resolves at once while the share of this turn lasts, otherwise in one of the next turns. */
+  take(): Promise<void> {
     this.#turn ??= this.#begin();
-    if (this.#pieces < this.#most) {
-      this.#pieces++;
-      return Promise.resolve();
-    }
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const own = this.#waiting.get(client);
-    if (own) own.push(resolve);
-    else this.#waiting.set(client, [resolve]);
-    return promise;
+    if (this.#pieces >= this.#most) return new Promise((resolve) => this.#waiting.push(resolve));
+    this.#pieces++;
+    return Promise.resolve();
   }
 
   async #begin(): Promise<void> {
     await this.#clock.yieldToEventLoop();
-    this.#pieces = 0;
-    this.#turn = this.#waiting.size > 0 ? this.#begin() : undefined;
-    while (this.#pieces < this.#most && this.#waiting.size > 0) {
-      this.#pieces++;
-      this.#letNext();
-    }
-  }
-
-  /** Lets a piece of the first client begin, and puts the client behind the others. */
-  #letNext(): void {
-    for (const [client, pieces] of this.#waiting) {
-      this.#waiting.delete(client);
-      const resolve = pieces.shift();
-      if (pieces.length > 0) this.#waiting.set(client, pieces);
-      return resolve?.();
-    }
+    const next = this.#waiting.splice(0, this.#most);
+    this.#pieces = next.length;
+    this.#turn = next.length > 0 ? this.#begin() : undefined;
+    for (const begin of next) begin();
   }
 }

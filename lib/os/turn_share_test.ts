@@ -27,17 +27,3 @@ Deno.test("TurnShare.take() lets a flood of work through in turns, in its order,
   assertEquals(done, Array.from({ length: 50 }, (_, index) => index));
   assert(othersTurns >= 50 / 8 - 1, `${othersTurns} turns of others`);
 });
-
-Deno.test("TurnShare.take() lets clients begin one after the other, each in its own order", async () => {
-  const turns = new TurnShare({ clock: systemClock }, 2);
-  const begun: string[] = [];
-  const asks = (client: string, count: number) =>
-    Array.from({ length: count }, async (_, index) => {
-      await turns.take(client);
-      begun.push(`${client}${index}`);
-    });
-  await Promise.all([...asks("a", 6), ...asks("b", 3), ...asks("c", 1)]);
-  await turns.ended();
-  // The first two found the turn empty.
-  assertEquals(begun, ["a0", "a1", "a2", "b0", "c0", "a3", "b1", "a4", "b2", "a5"]);
-});

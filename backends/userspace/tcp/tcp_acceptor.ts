@@ -66,7 +66,7 @@ export class TcpAcceptor {
       }
       this.#backOff = undefined;
       // Of a burst, the rest stays in the kernel's queue meanwhile.
-      await this.#forwarding.accepts.take(this);
+      await this.#forwarding.accepts.take();
       // Its Service may be deleted: nothing would end the connection.
       if (this.#closed) {
         connection.close();
