@@ -113,17 +113,19 @@ Deno.test("diff --repair adds an entry to the change log of the running process,
     assertEquals((await diff(machine.commands, socket, "--repair")).err, "");
     const [repair, ...others] = await repairs();
     assertEquals(others, []);
-    const { family, uid, pid, objects, times, tookMs } = repair!;
-    assertEquals([family, uid, pid, times], ["IPv4", 0, Deno.pid, 1]);
-    assertEquals(objects, [{ object: "map element", found: 1, repaired: 1 }]);
-    assert(tookMs > 0);
+    const who = `REPAIR by 'kube-relay diff --repair' (user 0, process ${Deno.pid})`;
+    assertEquals([repair!.family, repair!.lines.map(({ text }) => text)], [
+      "IPv4",
+      [`${who}: 1 of 1 map element repaired`],
+    ]);
+    assert(repair!.tookMs! > 0);
     damage(machine);
     machine.judge = (line) => line.includes(". tcp . 80") ? "No space left on device" : undefined;
     const { code } = await diff(machine.commands, socket, "--repair");
     assertEquals(code, 1);
     const [again] = await repairs();
-    assertEquals(again?.times, 2);
-    assertStringIncludes(again?.error ?? "", "No space left on device");
+    assertStringIncludes(again!.lines[0]!.text, `${who}, 2 times: `);
+    assertStringIncludes(again!.lines[1]!.text, "No space left on device");
   }));
 
 Deno.test("of two simultaneous repairs, one repairs and the other finds nothing to do", () =>
@@ -155,8 +157,9 @@ Deno.test("of two simultaneous repairs, one repairs and the other finds nothing 
     assertEquals((await diff(machine.commands, socket)).code, 0);
     const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
     const repairs = entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
-    const repaired = repairs.flatMap(({ objects }) => objects.map((each) => each.repaired));
-    assertEquals([repairs.map(({ times }) => times), repaired], [[1], [1, 1]]);
+    assertEquals(repairs.length, 1);
+    const { text } = repairs[0]!.lines[0]!;
+    assert(/\): 1 of 1 [a-z ]+, 1 of 1 [a-z ]+ repaired$/.test(text), text);
   }));
 
 Deno.test("diff reports the quarantine, counts it as no difference, and never writes it", async () => {

@@ -74,17 +74,11 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
     const entries = changes.entries.filter((entry) => "controller" in entry);
     const [sync, quarantine] = entries;
     assert(sync?.kind === "sync" && quarantine?.kind === "quarantine");
-    assertEquals([sync.controller, sync.family, sync.first], ["routing", "IPv4", true]);
-    assertEquals(sync.causes.map(({ kind, name }) => `${kind} ${name}`).sort(), [
-      "Lantern park/a",
-      "Lantern park/b",
-    ]);
-    assertEquals(sync.effects[0], {
-      item: "park/a",
-      action: "added",
-      details: ["in Elm Street"],
-    });
-    assertEquals([quarantine.item, "servicePort" in quarantine], ["park/b", false]);
+    assertEquals([sync.controller, sync.family], ["routing", "IPv4"]);
+    assertEquals(sync.lines.flatMap(({ object = [] }) => object).sort(), ["park/a", "park/b"]);
+    const effect = sync.lines.find(({ item }) => item !== undefined);
+    assertEquals(effect?.text, "-> park/a added: in Elm Street");
+    assertEquals(quarantine.lines[0]?.item, "park/b");
     assert(changes.syncs.some(({ controller }) => controller === "routing"));
     const others = changes.entries.filter((entry) => !("controller" in entry));
     assert(others.some(({ kind }) => kind === "sync"), "Services have entries without a name");

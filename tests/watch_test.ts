@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { ChangesReport, SyncEntry } from "../lib/tools/changes/change_entry.ts";
+import type { ChangeEntry, ChangesReport } from "../lib/tools/changes/change_entry.ts";
 import { type ControlServer, startControlServer } from "../lib/tools/control/control_server.ts";
 import type { StatusReport } from "../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
@@ -35,7 +35,7 @@ const ignore = isMissing("the live view on a terminal", [
 /** The answers of kube-relay. */
 class Answers {
   phase = "serving";
-  changes: SyncEntry[] = [];
+  changes: ChangeEntry[] = [];
   #server: ControlServer | undefined;
   readonly socket: string;
 
@@ -63,16 +63,11 @@ class Answers {
     this.changes.push({
       ...{ kind: "sync", sequence, at: new Date().toISOString(), family: "IPv4" },
       outcome: "applied",
-      causes: [{
-        ...{ kind: "EndpointSlice", name: `${name}-1`, action: "updated", count: 1 },
-        details: ["ready 2 -> 3"],
-        seenAt: new Date().toISOString(),
-      }],
-      moreCauses: {},
-      effects: [{ servicePort: `${name}/TCP`, action: "updated", details: ["2 -> 3 endpoints"] }],
-      moreEffects: {},
-      ...{ syncs: 1, full: false, operations: { lines: 2 }, failures: 0 },
-      ...{ queuedMs: 0, planMs: 1, applyMs: 3, totalMs: 4 },
+      tookMs: 4,
+      lines: [
+        { text: `EndpointSlice ${name}-1 updated: ready 2 -> 3`, object: `${name}-1` },
+        { text: `-> ${name}/TCP: 2 -> 3 endpoints`, tone: "effect", item: `${name}/TCP` },
+      ],
     });
   }
 

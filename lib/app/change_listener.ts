@@ -78,8 +78,6 @@ export interface LoopListener<Change, Item> extends SyncListener {
 
 /** One search for stale UDP flows. */
 export interface FlowCleaning {
-  /** ServicePorts whose flows were searched. */
-  readonly suspects: Iterable<ServicePortKey>;
   /** Number of removed flows by ServicePort. */
   readonly removed: ReadonlyMap<ServicePortKey, number>;
   readonly tookMs: number;

@@ -29,13 +29,6 @@ import type { ServicePortKey } from "./service_port_name.ts";
 
 export type { StaleFlowMatcher, SuspectFrontends, TrackedFlow } from "./frontend_matcher.ts";
 
-/** Every ServicePort whose flows are checked, including deleted ones. */
-export function* suspectKeys(suspects: SuspectFrontends): Generator<ServicePortKey> {
-  yield* suspects.keys;
-  for (const { key } of suspects.goneAddresses.values()) yield key;
-  yield* suspects.goneNodePorts.values();
-}
-
 /** The protocols whose flows are looked after. */
 export type TrackedProtocol = Exclude<Protocol, "SCTP">;
 

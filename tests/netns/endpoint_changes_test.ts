@@ -92,8 +92,10 @@ class Rollout {
       const { entries } = await requestChanges(`${this.#folder}/control.sock`, { last: 1 });
       const entry = entries.at(-1);
       const isReady = entry?.kind === "sync" &&
-        entry.causes.some((cause) => cause.kind === "EndpointSlice" && cause.name.includes(name));
-      return isReady ? { waitedMs: entry.queuedMs } : undefined;
+        entry.lines.some(({ text, object }) =>
+          text.startsWith("EndpointSlice ") && object?.includes(name)
+        );
+      return isReady ? { waitedMs: entry.waitedMs ?? 0 } : undefined;
     }).then(({ waitedMs }) => waitedMs);
   }
 

@@ -15,7 +15,6 @@ import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import {
   type StaleFlowMatcher,
   type SuspectFrontends,
-  suspectKeys,
   type TrackedFlow,
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
@@ -164,7 +163,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
         clean = false;
         if (signal.aborted) continue;
         this.#complain(family, error);
-        this.#report(family, { suspects, startedAt, error: messageOf(error) });
+        this.#report(family, { startedAt, error: messageOf(error) });
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -206,7 +205,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
     const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
     // New TCP frontends hardly ever have such attempts.
     if (frontends.protocol === "UDP" || removed.size > 0) {
-      this.#report(family, { suspects, startedAt, removed });
+      this.#report(family, { startedAt, removed });
     }
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
@@ -247,11 +246,10 @@ export class ConntrackCleaner implements ServiceSyncListener {
     }
   }
 
-  /** Adds a run to the change log, next to the changes that caused it. */
+  /** Adds a run to the change log. */
   #report(
     family: IpFamily,
-    { suspects, startedAt, removed = new Map(), error }: {
-      readonly suspects: SuspectFrontends;
+    { startedAt, removed = new Map(), error }: {
       readonly startedAt: number;
       readonly removed?: ReadonlyMap<ServicePortKey, number>;
       readonly error?: string;
@@ -259,7 +257,6 @@ export class ConntrackCleaner implements ServiceSyncListener {
   ): void {
     const { clock, changes } = this.#dependencies;
     changes?.flowsCleaned(family, {
-      suspects: suspectKeys(suspects),
       removed,
       tookMs: clock.now() - startedAt,
       ...(error !== undefined && { error }),

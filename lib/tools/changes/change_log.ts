@@ -1,124 +1,74 @@
-import type { FlowCleaning } from "../../app/change_listener.ts";
+/**
+ * The change log of a run: what changed, and the effects, as the lines that every view shows. The words are
+ * made when a change happens, so nothing else of it is kept.
+ *
+ * @module
+ */
+import type {
+  ChangeListener,
+  FlowCleaning,
+  NamedChange,
+  NamedItem,
+  PolicyChange,
+  ServiceChange,
+} from "../../app/change_listener.ts";
 import { type LoopId, otherController } from "../../engine/loop_id.ts";
+import { countText, groupedText } from "../../log/count_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { EndpointHealthChange } from "../../proxy/service_mode.ts";
-import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type {
-  ChangeEntry,
-  ChangesReport,
-  CleanedFlows,
-  DriftEntry,
-  EntryLoop,
-  SyncEntry,
-  SyncTime,
+import type { EndpointHealth, EndpointHealthChange } from "../../proxy/service_mode.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { Tone } from "../report.ts";
+import {
+  type ChangeEntry,
+  type ChangeLine,
+  type ChangesReport,
+  type EntryLoop,
+  MAX_NAMED,
+  type NewEntry,
+  rounded,
+  shortReason,
+  type SyncTime,
+  timesText,
 } from "./change_entry.ts";
-import { shortened } from "./change_text.ts";
-import { healthToContinue, mergeHealth } from "./merge_bursts.ts";
-import { MOST_NAMED } from "./pending_changes.ts";
-import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
-
-/** Adds to the entries of syncs which tracked UDP flows the kernel had to forget because of them. Pure. */
-
-const LONGEST_REASON = 400;
-const NOTHING: CleanedFlows = { services: [], more: 0, tookMs: 0, failures: 0 };
-
-/** Returns the changed entries. */
-function withCleanedFlows(
-  entries: readonly ChangeEntry[],
-  family: IpFamily,
-  { suspects, removed, tookMs, error }: FlowCleaning,
-): readonly SyncEntry[] {
-  const causeOf = causesIn(entries, family);
-  const changed = new Map<SyncEntry, CleanedFlows>();
-  const flowsOf = (entry: SyncEntry) => changed.get(entry) ?? entry.flows ?? NOTHING;
-  for (const key of suspects) {
-    const entry = causeOf(key);
-    if (entry === undefined || changed.has(entry)) continue;
-    const { error: before, ...rest } = flowsOf(entry);
-    if (error !== undefined) {
-      const failures = rest.failures + 1;
-      changed.set(entry, { ...rest, failures, error: error.slice(0, LONGEST_REASON) });
-    } else if (before !== undefined) changed.set(entry, rest);
-  }
-  for (const [key, count] of removed) {
-    const entry = causeOf(key);
-    if (entry) changed.set(entry, withService(flowsOf(entry), shortened(key), count));
-  }
-  return [...changed].map(([entry, flows]) => ({
-    ...entry,
-    flows: { ...flows, tookMs: Math.round((flows.tookMs + tookMs) * 10) / 10 },
-  }));
-}
-
-/** Returns the newest sync that changed a ServicePort, or that may have, if it does not name all. */
-function causesIn(
-  entries: readonly ChangeEntry[],
-  family: IpFamily,
-): (key: ServicePortKey) => SyncEntry | undefined {
-  const named = new Map<string, SyncEntry>();
-  let rest: SyncEntry | undefined;
-  for (const entry of entries.toReversed()) {
-    if (entry.kind !== "sync" || entry.outcome !== "applied") continue;
-    if (entry.family !== family || entry.controller !== undefined) continue;
-    for (const { servicePort } of entry.effects) {
-      if (servicePort !== undefined && !named.has(servicePort)) named.set(servicePort, entry);
-    }
-    if (Object.keys(entry.moreEffects).length === 0) continue;
-    rest = entry;
-    break;
-  }
-  return (key) => named.get(shortened(key)) ?? rest;
-}
-
-function withService(
-  { services, more, ...rest }: CleanedFlows,
-  servicePort: string,
-  count: number,
-): CleanedFlows {
-  const known = services.find((each) => each.servicePort === servicePort);
-  if (known) {
-    const others = services.filter((each) => each !== known);
-    return { ...rest, services: [...others, { servicePort, flows: known.flows + count }], more };
-  }
-  if (services.length >= MOST_NAMED) return { ...rest, services, more: more + count };
-  return { ...rest, services: [...services, { servicePort, flows: count }], more };
-}
-
-interface ChangeLogBounds {
-  /** @default {500} */
-  readonly entries?: number;
-  /** Memory of the entries, estimated. @default {1 MiB} */
-  readonly bytes?: number;
-}
+import { type CauseWords, ChangeRecorder, type EffectWords } from "./change_recorder.ts";
+import { NAMED_CAUSES, NAMED_EFFECTS, POLICY_CAUSES } from "./policy_words.ts";
+import type { RepairNote } from "./repair_note.ts";
+import { SERVICE_CAUSES, SERVICE_EFFECTS } from "./service_words.ts";
 
 /** Number of syncs whose duration is kept. */
-const MOST_SYNCS = 120;
-
-/** Omits fields of each member of a union. */
-type Without<Entry, Fields extends PropertyKey> = Entry extends unknown ? Omit<Entry, Fields>
-  : never;
-
-type NewEntry = Without<ChangeEntry, "sequence">;
+const MAX_SYNCS = 120;
+/** Entries of one kind in a row that have a source of their own: users of repairs can be made up. */
+const MAX_SOURCES = 8;
+/** The longest gap between two events in one entry, in milliseconds. */
+const GAPS = { drift: Infinity, flows: 60_000, repair: 60_000, health: 5000 } as const;
 
 interface Kept {
   entry: ChangeEntry;
   bytes: number;
+  /** For {@linkcode ChangeLog.#continue}: the source of the entry, and what its lines are made of. */
+  source?: string;
+  state?: unknown;
 }
 
 /** The last changes in memory, within bounds; the oldest are forgotten first. */
-export class ChangeLog {
-  protected readonly clock: Clock;
-  readonly #bounds: Required<ChangeLogBounds>;
+export class ChangeLog implements ChangeListener {
+  readonly #clock: Clock;
+  readonly #bounds: { readonly entries: number; readonly bytes: number };
   readonly #kept: Kept[] = [];
   readonly #syncs: SyncTime[] = [];
   #bytes = 0;
   #sequence = 0;
   #forgotten = 0;
 
-  constructor({ clock }: { readonly clock: Clock }, bounds: ChangeLogBounds = {}) {
-    this.clock = clock;
+  /** `bounds`: of the number of entries, and of their estimated memory. */
+  constructor(
+    { clock }: { readonly clock: Clock },
+    bounds: { readonly entries?: number; readonly bytes?: number } = {},
+  ) {
+    this.#clock = clock;
     this.#bounds = { entries: 500, bytes: 2 ** 20, ...bounds };
   }
 
@@ -129,121 +79,236 @@ export class ChangeLog {
 
   /** Returns the newest entries, or all, oldest first. */
   recent(most = Infinity): ChangesReport {
-    const kept = most === Infinity ? this.#kept : this.#kept.slice(-most || this.#kept.length);
     return {
-      entries: kept.map(({ entry }) => entry),
+      entries: this.#kept.slice(Math.max(0, this.#kept.length - most)).map(({ entry }) => entry),
       forgotten: this.#forgotten,
       syncs: [...this.#syncs],
     };
   }
 
-  /** Adds an entry, which gets the next sequence number. */
-  add(entry: NewEntry): ChangeEntry {
-    const numbered = { ...entry, sequence: ++this.#sequence };
-    const bytes = sizeOf(numbered);
-    this.#kept.push({ entry: numbered, bytes });
-    this.#bytes += bytes;
-    this.#forget();
-    return numbered;
+  /** Adds an entry and returns its sequence number. */
+  add(entry: NewEntry): number {
+    return this.#add(entry).entry.sequence;
   }
 
-  /** Replaces an entry; adds it again if it has been forgotten. */
-  replace(sequence: number, entry: NewEntry): ChangeEntry {
+  /** Replaces an entry, or adds it again if it has been forgotten. Returns its sequence number. */
+  replace(sequence: number, entry: NewEntry): number {
     const place = this.#kept.findLast((kept) => kept.entry.sequence === sequence);
-    if (!place) return this.add(entry);
-    this.#bytes -= place.bytes;
-    const { entry: before } = place;
-    // The recorder of syncs does not know the flows removed after a sync.
-    const hasFlows = before.kind === "sync" && entry.kind === "sync" && before.flows;
-    place.entry = { ...(hasFlows ? { flows: before.flows, ...entry } : entry), sequence };
-    place.bytes = sizeOf(place.entry);
-    this.#bytes += place.bytes;
-    this.#forget();
-    return place.entry;
+    return (place ? this.#put(place, entry) : this.#add(entry)).entry.sequence;
   }
 
   /** Adds the duration of a sync. */
   timed(sync: SyncTime): void {
     this.#syncs.push(sync);
-    if (this.#syncs.length > MOST_SYNCS) this.#syncs.shift();
+    if (this.#syncs.length > MAX_SYNCS) this.#syncs.shift();
   }
 
-  /** Adds drift. Repeated drift of the same kind becomes one entry. */
+  followServices(loop: LoopId, waitMs: number): ChangeRecorder<ServiceChange, ServicePlan> {
+    return this.#record(loop, waitMs, SERVICE_CAUSES, SERVICE_EFFECTS);
+  }
+
+  followPolicies(loop: LoopId, waitMs: number): ChangeRecorder<PolicyChange, NamedItem> {
+    return this.#record(loop, waitMs, POLICY_CAUSES, NAMED_EFFECTS);
+  }
+
+  follow(loop: LoopId, waitMs: number): ChangeRecorder<NamedChange, NamedItem> {
+    return this.#record(loop, waitMs, NAMED_CAUSES, NAMED_EFFECTS);
+  }
+
   driftFound(
-    { controller, family }: LoopId,
-    { kind: object, found, repaired }: Omit<DriftFigures, "kind"> & { readonly kind: string },
+    loop: LoopId,
+    { kind, found, repaired }: Omit<DriftFigures, "kind"> & { kind: string },
   ): void {
     if (found === 0) return;
-    const last = this.#kept.at(-1)?.entry;
-    const at = this.#now();
-    const entry: Omit<DriftEntry, "sequence"> = {
-      ...{ kind: "drift", at, ...otherController({ controller }), family, object },
-      ...{ found, repaired, times: 1 },
-    };
-    const isSame = last?.kind === "drift" && last.object === object && isOfLoop(last, entry);
-    if (!isSame) {
-      this.add(entry);
-      return;
-    }
-    this.replace(last.sequence, {
-      ...entry,
-      found: last.found + found,
-      repaired: last.repaired + repaired,
-      times: last.times + 1,
+    const now = { found, repaired, times: 1 };
+    this.#continue<typeof now>("drift", entryLoop(loop), kind, (before) => {
+      const sum = before ? added(before, now) : now;
+      const often = sum.times > 1 ? `, ${sum.times} times in a row` : "";
+      const text = `DRIFT: ${
+        countText(sum.found, kind)
+      } not as written, ${sum.repaired} repaired${often}`;
+      return [sum, { lines: [{ tone: "warning", text }] }];
     });
   }
 
-  /** Adds the removal of UDP flows to the entries of the syncs that made them stale. */
-  flowsCleaned(family: IpFamily, cleaning: FlowCleaning): void {
-    const entries = this.#kept.map(({ entry }) => entry);
-    for (const { sequence, ...entry } of withCleanedFlows(entries, family, cleaning)) {
-      this.replace(sequence, entry);
+  flowsCleaned(family: IpFamily, { removed, tookMs, error }: FlowCleaning): void {
+    this.#continue<{ failures: number; error?: string }>("flows", { family }, "", (before) => {
+      if (error !== undefined) {
+        const failures = (before?.failures ?? 0) + 1;
+        const text = `FAILED ${timesText(failures)} to remove UDP flows, is tried again: ${
+          shortReason(error)
+        }`;
+        return [{ failures, error }, { lines: [{ tone: "bad", text }] }];
+      }
+      const hadFailed = before?.error !== undefined;
+      if (removed.size === 0 && !hadFailed) return undefined;
+      const counts = [...removed];
+      const rest = counts.slice(MAX_NAMED).reduce((sum, [, count]) => sum + count, 0);
+      const lines: ChangeLine[] = [];
+      for (const [item, count] of counts.slice(0, MAX_NAMED)) {
+        lines.push({
+          text: `${groupedText(count)} UDP flows of ${item} to former endpoints removed`,
+          item,
+        });
+      }
+      if (rest > 0) {
+        lines.push({ text: `${groupedText(rest)} UDP flows of other ServicePorts removed` });
+      }
+      if (hadFailed) {
+        const text = `Removing UDP flows had failed ${timesText(before.failures)}`;
+        lines.push({ tone: "warning", text });
+      }
+      // Not continued: each removal is an entry of its own.
+      return [undefined, { tookMs: rounded(tookMs), lines }];
+    });
+  }
+
+  /** Adds a run of `diff --repair`. */
+  repaired({ controller, family, uid, pid, objects, tookMs, error }: RepairNote): void {
+    const loop = { ...(controller && { controller }), family };
+    const now = new Map(objects.map(({ object, ...rest }) => [object, { ...rest, times: 1 }]));
+    interface Sum {
+      readonly times: number;
+      readonly tookMs: number;
+      readonly objects: typeof now;
     }
+    this.#continue<Sum>("repair", loop, `${uid}`, (before) => {
+      const all = new Map(before?.objects);
+      for (const [object, counts] of now) {
+        const known = all.get(object);
+        if (known || all.size < 2 * MAX_NAMED) {
+          all.set(object, known ? added(known, counts) : counts);
+        }
+      }
+      const sum = {
+        times: (before?.times ?? 0) + 1,
+        tookMs: (before?.tookMs ?? 0) + tookMs,
+        objects: all,
+      };
+      const who = uid === undefined ? `process ${pid}` : `user ${uid}, process ${pid}`;
+      const often = sum.times > 1 ? `, ${sum.times} times` : "";
+      const counts = [...all].map(([object, { found, repaired }]) =>
+        `${groupedText(repaired)} of ${countText(found, object)}`
+      );
+      const words = counts.length === 0
+        ? "no known difference was repaired"
+        : `${counts.join(", ")} repaired`;
+      const text = `REPAIR by 'kube-relay diff --repair' (${who})${often}: ${words}`;
+      const failed = error === undefined
+        ? []
+        : [{ tone: "bad", text: `FAILED, so that more may be written: ${error}` } as const];
+      return [sum, { tookMs: rounded(sum.tookMs), lines: [{ tone: "warning", text }, ...failed] }];
+    });
   }
 
-  /** Adds a run of `diff --repair`. Successive runs of one user become one entry. */
-  repaired(note: RepairNote): void {
-    const entry = { kind: "repair", at: this.#now(), ...note, times: 1 } as const;
-    const newest = this.#kept.map((kept) => kept.entry).reverse();
-    const earlier = entryToContinue(newest, entry);
-    if (earlier) this.replace(earlier.sequence, mergedRepairs(earlier, entry));
-    else this.add(entry);
-  }
-
-  /** Adds changes of the health of endpoints. Those of one burst become one entry. */
   healthChanged(family: IpFamily, changes: readonly EndpointHealthChange[]): void {
-    const at = this.#now();
-    const newest = this.#kept.map((kept) => kept.entry).reverse();
-    const earlier = healthToContinue(newest, { at, family });
-    const entry = mergeHealth(earlier, { kind: "health", at, family, changes, more: 0 });
-    if (earlier) this.replace(earlier.sequence, entry);
-    else this.add(entry);
+    this.#continue<{ lines: ChangeLine[]; more: number }>("health", { family }, "", (before) => {
+      const all = [...before?.lines ?? [], ...changes.map(healthLine)];
+      const lines = all.slice(-MAX_NAMED);
+      const more = (before?.more ?? 0) + all.length - lines.length;
+      const first = { text: `${groupedText(more)} changes of health before these` };
+      return [{ lines, more }, { lines: more > 0 ? [first, ...lines] : lines }];
+    });
   }
 
   /** Adds changed fields of the configuration, without their values, which may be secret. */
   configurationChanged(fields: readonly string[]): void {
-    this.add({ kind: "configuration", at: this.#now(), fields });
+    const more = fields.length - MAX_NAMED;
+    const text = `Configuration file: ${fields.slice(0, MAX_NAMED).join(", ")}` +
+      (more > 0 ? ` and ${more} more` : "");
+    this.add({ kind: "configuration", lines: [{ text }] });
   }
 
-  #now(): string {
-    return new Date(this.clock.wallNow()).toISOString();
+  #record<Change extends { readonly kind: string }, Item>(
+    loop: LoopId,
+    waitMs: number,
+    causeWords: CauseWords<Change>,
+    effectWords: EffectWords<Item>,
+  ): ChangeRecorder<Change, Item> {
+    const edges = { clock: this.#clock, log: this };
+    return new ChangeRecorder(edges, { loop: entryLoop(loop), waitMs, causeWords, effectWords });
   }
 
-  #forget(): void {
+  /**
+   * Adds an event, or continues the entry of the same source among the entries of its kind that are the
+   * newest. `join` returns the state for the next event and the entry; nothing if there is nothing to say.
+   */
+  #continue<State>(
+    kind: keyof typeof GAPS,
+    loop: EntryLoop,
+    name: string,
+    join: (
+      before: State | undefined,
+    ) => readonly [State | undefined, Pick<NewEntry, "lines" | "tookMs">] | undefined,
+  ): void {
+    const source = `${loop.controller} ${loop.family} ${name}`;
+    const now = this.#clock.wallNow();
+    const end = this.#kept.findLastIndex(({ entry }) => entry.kind !== kind) + 1;
+    const recent = this.#kept.slice(end).filter(({ entry, state }) =>
+      state !== undefined && now - Date.parse(entry.at) <= GAPS[kind]
+    );
+    const place = recent.findLast((kept) => kept.source === source) ??
+      (recent.length >= MAX_SOURCES ? recent.at(-1) : undefined);
+    const joined = join(place?.state as State | undefined);
+    if (joined === undefined) return;
+    const [state, rest] = joined;
+    const entry = { kind, ...loop, ...rest };
+    const kept = place ? this.#put(place, entry) : this.#add(entry);
+    kept.source = source;
+    kept.state = state;
+  }
+
+  #add(entry: NewEntry): Kept {
+    const kept = { entry: { ...entry, sequence: ++this.#sequence, at: "" }, bytes: 0 };
+    this.#kept.push(kept);
+    return this.#put(kept, entry);
+  }
+
+  #put(place: Kept, { lines, controller, ...entry }: NewEntry): Kept {
+    this.#bytes -= place.bytes;
+    place.entry = {
+      sequence: place.entry.sequence,
+      at: new Date(this.#clock.wallNow()).toISOString(),
+      ...(controller && { controller }),
+      ...entry,
+      lines: lines.map((line, index) => ({
+        ...line,
+        text: printableText(index === 0 && controller ? `${controller}: ${line.text}` : line.text),
+      })),
+    };
+    // Two bytes for each character of the text form, and as much again for the objects around it.
+    place.bytes = 4 * JSON.stringify(place.entry).length;
+    this.#bytes += place.bytes;
     const { entries, bytes } = this.#bounds;
     while (this.#kept.length > 1 && (this.#kept.length > entries || this.#bytes > bytes)) {
       this.#bytes -= this.#kept.shift()!.bytes;
       this.#forgotten++;
     }
+    return place;
   }
 }
 
-/** Whether two entries are about the same loop. */
-function isOfLoop(entry: EntryLoop, other: EntryLoop): boolean {
-  return entry.family === other.family && entry.controller === other.controller;
+function entryLoop({ controller, family }: LoopId): EntryLoop {
+  return { ...otherController({ controller }), family };
 }
 
-/** Two bytes for each character of the text form, and as much again for the objects around it. */
-function sizeOf(entry: ChangeEntry): number {
-  return 4 * JSON.stringify(entry).length;
+function added<Counts extends Readonly<Record<string, number>>>(
+  left: Counts,
+  right: Counts,
+): Counts {
+  const sums = Object.entries(left).map(([name, count]) => [name, count + (right[name] ?? 0)]);
+  return Object.fromEntries(sums);
+}
+
+const HEALTH: Readonly<Record<EndpointHealth["state"], readonly [text: string, tone: Tone]>> = {
+  unchecked: ["used again", "good"],
+  healthy: ["healthy again", "good"],
+  unhealthy: ["unhealthy", "bad"],
+  ejected: ["ejected", "bad"],
+};
+
+function healthLine({ servicePort, endpoint, state, reason }: EndpointHealthChange): ChangeLine {
+  const [word, tone] = HEALTH[state];
+  const why = reason === undefined ? "" : `: ${shortReason(reason)}`;
+  return { tone, text: `Endpoint ${endpoint} of ${servicePort} ${word}${why}`, item: servicePort };
 }

@@ -3,19 +3,19 @@ import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { EndpointKey } from "../../proxy/endpoint.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { SyncEntry } from "./change_entry.ts";
+import type { ChangeLine } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
 import { renderChanges } from "./changes_view.ts";
 
 function quarantine(reason: string) {
-  return {
-    kind: "quarantine",
-    at: "2026-01-01T00:00:00.000Z",
-    family: "IPv4",
-    direction: "in",
-    servicePort: "ns1/web/TCP",
-    reason,
-  } as const;
+  return { kind: "quarantine", family: "IPv4", lines: [{ text: reason }] } as const;
+}
+
+/** The log as a wide terminal shows it, without its first two lines. */
+function shown(log: ChangeLog): readonly string[] {
+  return renderChanges(log.recent(), { timeZone: "UTC", columns: 400 }).trimEnd().split("\n").slice(
+    2,
+  );
 }
 
 Deno.test("ChangeLog keeps a limited number of entries, and counts the dropped ones", () => {
@@ -40,12 +40,13 @@ Deno.test("ChangeLog keeps a limited number of bytes, whatever the texts are", (
 
 Deno.test("ChangeLog replaces an entry in its place, and adds one that is forgotten", () => {
   const log = new ChangeLog({ clock: new FakeClock() }, { entries: 2 });
+  const texts = () => log.recent().entries.map(({ lines }) => lines[0]?.text);
   const [first] = ["a", "b"].map((reason) => log.add(quarantine(reason)));
-  log.replace(first!.sequence, quarantine("A"));
-  assertEquals(reasons(log), ["A", "b"]);
+  log.replace(first!, quarantine("A"));
+  assertEquals(texts(), ["A", "b"]);
   log.add(quarantine("c"));
-  log.replace(first!.sequence, quarantine("again"));
-  assertEquals(reasons(log), ["c", "again"]);
+  log.replace(first!, quarantine("again"));
+  assertEquals(texts(), ["c", "again"]);
 });
 
 Deno.test("ChangeLog counts drift that is found again in a row", () => {
@@ -54,11 +55,10 @@ Deno.test("ChangeLog counts drift that is found again in a row", () => {
   log.driftFound(serviceLoop("IPv4"), { kind: "chain", found: 2, repaired: 2 });
   log.driftFound(serviceLoop("IPv4"), { kind: "chain", found: 1, repaired: 0 });
   log.driftFound(serviceLoop("IPv6"), { kind: "chain", found: 1, repaired: 1 });
-  const [first, second, ...others] = log.recent().entries;
-  assert(first?.kind === "drift" && second?.kind === "drift");
-  assertEquals([first.found, first.repaired, first.times], [3, 2, 2]);
-  assertEquals([second.family, second.found, second.times], ["IPv6", 1, 1]);
-  assertEquals(others, []);
+  assertEquals(shown(log), [
+    "00:00:00  IPv4            DRIFT: 3 chains not as written, 2 repaired, 2 times in a row",
+    "00:00:00  IPv6            DRIFT: 1 chain not as written, 1 repaired",
+  ]);
 });
 
 Deno.test("ChangeLog keeps the times of the last syncs", () => {
@@ -71,103 +71,47 @@ Deno.test("ChangeLog keeps the times of the last syncs", () => {
   assertEquals(syncs.at(-1)!.at, 499);
 });
 
-function reasons(log: ChangeLog): readonly string[] {
-  return log.recent().entries.flatMap((entry) => entry.kind === "quarantine" ? entry.reason : []);
-}
-
 const DNS = "kube-system/dns:dns/UDP" as ServicePortKey;
-const NTP = "infra/ntp/UDP" as ServicePortKey;
-
-function sync(overrides: Partial<SyncEntry> = {}): Omit<SyncEntry, "sequence"> {
-  const effects = [{ servicePort: DNS, action: "updated", details: [] }] as const;
-  return {
-    kind: "sync",
-    at: "2026-11-22T04:58:48.742Z",
-    family: "IPv4",
-    outcome: "applied",
-    ...{ causes: [], moreCauses: {}, effects, moreEffects: {}, syncs: 1, operations: {} },
-    ...{ queuedMs: 0, planMs: 0, applyMs: 0, totalMs: 0, failures: 0 },
-    ...overrides,
-  };
-}
 
 function removed(...counts: readonly (readonly [ServicePortKey, number])[]) {
-  return { suspects: counts.map(([key]) => key), removed: new Map(counts), tookMs: 20 };
+  return { removed: new Map(counts), tookMs: 20 };
 }
 
-function flowsOf(log: ChangeLog) {
-  return log.recent().entries.map((entry) => entry.kind === "sync" ? entry.flows : undefined);
-}
-
-function logOf(...entries: readonly Omit<SyncEntry, "sequence">[]): ChangeLog {
+Deno.test("flowsCleaned() names ServicePorts up to a limit, and is silent if nothing was found", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
-  for (const entry of entries) log.add(entry);
-  return log;
-}
-
-Deno.test("flowsCleaned() adds to the newest sync that changed the ServicePort", () => {
-  const log = logOf(sync(), sync(), sync({ effects: [] }), sync({ family: "IPv6" }));
-  log.flowsCleaned("IPv4", removed([DNS, 12]));
-  const flows = { services: [{ servicePort: DNS, flows: 12 }], more: 0, tookMs: 20, failures: 0 };
-  assertEquals(flowsOf(log), [undefined, flows, undefined, undefined]);
-  log.flowsCleaned("IPv4", removed([DNS, 3]));
-  assertEquals(flowsOf(log)[1], {
-    ...flows,
-    services: [{ servicePort: DNS, flows: 15 }],
-    tookMs: 40,
-  });
-  log.flowsCleaned("IPv4", removed([NTP, 1]));
-  assertEquals(flowsOf(log).filter((each) => each).length, 1, "that one was not changed");
-});
-
-Deno.test("flowsCleaned() adds to a sync that does not name all, and limits its names", () => {
-  const log = logOf(sync(), sync({ effects: [], moreEffects: { updated: 100 } }));
+  log.flowsCleaned("IPv4", removed());
+  assertEquals(log.recent().entries, []);
   const many = Array.from(
     { length: 100 },
     (_, n) => [`ns/s${n}/UDP` as ServicePortKey, 1] as const,
   );
-  log.flowsCleaned("IPv4", removed(...many, [DNS, 5]));
-  const [first, second] = flowsOf(log);
-  assertEquals([first, second?.services.length, second?.more], [undefined, 16, 89]);
+  log.flowsCleaned("IPv4", removed([DNS, 1200], ...many));
+  const lines = shown(log);
+  assertEquals(lines.length, 9);
+  assertEquals(
+    lines[0],
+    `00:00:00  IPv4     20 ms  1,200 UDP flows of ${DNS} to former endpoints removed`,
+  );
+  assertEquals(lines.at(-1)?.trim(), "93 UDP flows of other ServicePorts removed");
 });
 
 Deno.test("flowsCleaned() marks a failure until it works, and then reports that it had failed", () => {
-  const log = logOf(sync());
-  const text = () => renderChanges(log.recent(), { timeZone: "UTC", columns: 120 });
-  const failed = { suspects: [DNS], removed: new Map(), tookMs: 5, error: "no \x1b[2Jprogram" };
-  log.flowsCleaned("IPv4", failed);
+  const log = new ChangeLog({ clock: new FakeClock() });
+  const failed = { removed: new Map(), tookMs: 5, error: "no \x1b[2Jprogram" };
   log.flowsCleaned("IPv4", { ...failed, error: "x".repeat(10_000) });
-  assertEquals(flowsOf(log)[0]?.error?.length, 400);
+  assert(log.recent().entries[0]!.lines[0]!.text.length < 500);
   log.flowsCleaned("IPv4", failed);
-  assert(text().includes("FAILED 3 times to remove UDP flows, is tried again: no "), text());
-  assert(!text().includes("\x1b"));
-  log.flowsCleaned("IPv4", removed([DNS, 1_200]));
-  assert(
-    text().includes(`UDP flows to former endpoints removed: 1,200 of ${DNS} (35 ms)`),
-    text(),
-  );
-  assert(text().includes("Removing UDP flows had failed 3 times"), text());
-  assertEquals(flowsOf(log)[0]?.error, undefined);
-});
-
-Deno.test("flowsCleaned() changes nothing if nothing was found, and outlives another state", () => {
-  const log = logOf(sync());
-  log.flowsCleaned("IPv4", { suspects: [DNS], removed: new Map(), tookMs: 5 });
-  assertEquals(flowsOf(log), [undefined]);
+  const [line = "", ...others] = shown(log);
+  assertEquals(others, []);
+  assert(line.includes("FAILED 2 times to remove UDP flows, is tried again: no "), line);
+  assert(!line.includes("\x1b"));
+  log.flowsCleaned("IPv4", removed([DNS, 1]));
   log.flowsCleaned("IPv4", removed([DNS, 2]));
-  log.replace(1, sync({ syncs: 2 }));
-  assertEquals(flowsOf(log)[0]?.services, [{ servicePort: DNS, flows: 2 }]);
-});
-
-Deno.test("flowsCleaned() is quick with a full log and 20,000 suspects", () => {
-  const effects = Array.from(
-    { length: 16 },
-    (_, n) => ({ servicePort: `ns/${n}/UDP`, action: "added", details: [] }) as const,
-  );
-  const log = logOf(...Array.from({ length: 500 }, () => sync({ effects })));
-  const suspects = Array.from({ length: 20_000 }, (_, n) => `ns/${n}/UDP` as ServicePortKey);
-  log.flowsCleaned("IPv4", { suspects, removed: new Map(), tookMs: 1, error: "no" });
-  assertEquals(flowsOf(log).filter((each) => each?.error).length, 1);
+  assertEquals(shown(log).map((each) => each.slice(26)), [
+    `1 UDP flows of ${DNS} to former endpoints removed`,
+    "Removing UDP flows had failed 2 times",
+    `2 UDP flows of ${DNS} to former endpoints removed`,
+  ]);
 });
 
 Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest changes", async () => {
@@ -186,21 +130,53 @@ Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest change
   log.healthChanged("IPv4", [change(101)]);
   await clock.advance(5001);
   log.healthChanged("IPv6", [{ ...change(2), reason: "x".repeat(1000) }]);
-  const shapes = log.recent().entries.map((entry) =>
-    entry.kind === "health" &&
-    `${entry.family} ${entry.changes.length} +${entry.more} ${entry.changes.at(-1)?.endpoint}`
+  const texts = log.recent().entries.map(({ family, lines }) =>
+    `${family} ${lines.length} ${lines.at(-1)?.text}`
   );
-  assertEquals(shapes, [
-    "IPv4 8 +94 10.0.0.101:80",
-    "IPv6 1 +0 10.0.0.1:80",
-    "IPv6 1 +0 10.0.0.2:80",
+  assertEquals(texts.slice(0, 2), [
+    "IPv4 9 Endpoint 10.0.0.101:80 of ns1/web/TCP unhealthy: refused",
+    "IPv6 1 Endpoint 10.0.0.1:80 of ns1/web/TCP unhealthy: refused",
   ]);
-  const text = renderChanges(log.recent(), { timeZone: "UTC", columns: 400 });
+  assertEquals([texts.length, texts[2]!.length], [
+    3,
+    7 + 400 + "Endpoint 10.0.0.2:80 of ns1/web/TCP unhealthy: ".length,
+  ]);
+  const text = shown(log).join("\n");
   assert(text.includes("94 changes of health before these"), text);
-  assert(text.includes("Endpoint 10.0.0.99:80 of ns1/web/TCP unhealthy: refused"), text);
   assert(text.includes("Endpoint 10.0.0.100:80 of ns1/web/TCP healthy again"), text);
-  const last = log.recent().entries.at(-1);
-  assertEquals(last?.kind === "health" && last.changes[0]?.reason?.length, 400);
-  const filtered = renderChanges(log.recent(), { timeZone: "UTC", filter: "other" });
-  assertEquals(filtered, "No change matches 'other'.\n");
+});
+
+Deno.test("renderChanges() shows only entries that match a filter, and says if there are none", () => {
+  const log = new ChangeLog({ clock: new FakeClock() });
+  const text = (filter = "") => renderChanges(log.recent(), { timeZone: "UTC", filter });
+  assertEquals(text(), "No changes yet.\n");
+  const lines: readonly ChangeLine[] = [
+    { text: "Pod of it added", object: "default/web-x1" },
+    { text: "-> more endpoints", tone: "effect", item: "default/web:http/TCP" },
+  ];
+  log.add({ kind: "sync", family: "IPv4", outcome: "applied", tookMs: 12, lines });
+  log.configurationChanged(["logging.verbosity"]);
+  for (const filter of ["default/web", "web", "default"]) {
+    assert(text(filter).includes("Pod of it") && !text(filter).includes("Configuration"), filter);
+  }
+  assertEquals(text("other"), "No change matches 'other'.\n");
+  assertEquals(
+    text(),
+    `\
+TIME      FAM       TOOK  CHANGE
+2026-01-01
+00:00:00  IPv4     12 ms  Pod of it added
+                          -> more endpoints
+00:00:00                  Configuration file: logging.verbosity
+`,
+  );
+});
+
+Deno.test("renderChanges() lets no object move the cursor or widen a line", () => {
+  const log = new ChangeLog({ clock: new FakeClock() });
+  log.add(quarantine(`a\x1b[2J\n${"x".repeat(300)} \u202eb`));
+  const text = renderChanges(log.recent(), {});
+  // deno-lint-ignore no-control-regex
+  assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(text), text);
+  for (const line of text.split("\n")) assert(line.length <= 80, line);
 });

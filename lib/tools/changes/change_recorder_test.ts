@@ -12,8 +12,8 @@ import { defaultConfiguration } from "../../config/configuration.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
-import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
-import { RunChanges } from "./run_changes.ts";
+import type { ChangeEntry } from "./change_entry.ts";
+import { ChangeLog } from "./change_log.ts";
 
 /** A backend whose syncs take time on the fake clock, or fail. */
 class SlowBackend extends FakeBackend {
@@ -36,7 +36,7 @@ class SlowBackend extends FakeBackend {
 
 function createStage() {
   const clock = new FakeClock();
-  const log = new RunChanges({ clock });
+  const log = new ChangeLog({ clock });
   const backend = new SlowBackend(clock);
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy({
@@ -78,12 +78,14 @@ async function pass({ clock }: Stage, ms: number): Promise<void> {
   for (let turn = 0; turn < 200; turn++) await clock.advance(0);
 }
 
-function last({ log }: Stage): SyncEntry {
-  return onlySyncs(log.recent().entries).at(-1)!;
+/** The entries of syncs, each as its lines; the oldest first. */
+function syncs({ log }: Pick<Stage, "log">): readonly (readonly string[])[] {
+  return log.recent().entries.filter(({ kind }) => kind === "sync")
+    .map(({ lines }) => lines.map(({ text }) => text));
 }
 
-function onlySyncs(entries: readonly ChangeEntry[]): readonly SyncEntry[] {
-  return entries.filter((entry) => entry.kind === "sync");
+function last({ log }: Stage): ChangeEntry {
+  return log.recent().entries.findLast(({ kind }) => kind === "sync")!;
 }
 
 Deno.test("ChangeRecorder reports cause, effect and times of one change", async () => {
@@ -92,22 +94,27 @@ Deno.test("ChangeRecorder reports cause, effect and times of one change", async 
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(0);
   await stage.clock.advance(40);
-  const entry = last(stage);
-  assertEquals(entry.causes, [{
-    kind: "EndpointSlice",
-    name: "ns1/web-1",
-    action: "updated",
-    details: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
-    count: 1,
-    seenAt: "2026-01-01T00:00:05.000Z",
-  }]);
-  assertEquals(entry.effects, [{
-    servicePort: "ns1/web/TCP",
-    action: "updated",
-    details: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
-  }]);
-  assertEquals([entry.queuedMs, entry.planMs, entry.applyMs, entry.totalMs], [0, 0, 40, 40]);
-  assertEquals([entry.outcome, entry.slow, entry.first], ["applied", undefined, undefined]);
+  const { sequence: _, lines, ...entry } = last(stage);
+  assertEquals(entry, {
+    at: "2026-01-01T00:00:05.040Z",
+    family: "IPv4",
+    kind: "sync",
+    outcome: "applied",
+    waitedMs: 0,
+    tookMs: 40,
+  });
+  assertEquals(lines, [
+    {
+      text: "EndpointSlice ns1/web-1 updated: ready 0 -> 1, endpoint 10.0.0.1:80 new",
+      object: "ns1/web-1",
+    },
+    {
+      tone: "effect",
+      text: "-> ns1/web/TCP: refuses -> 1 endpoint, endpoint 10.0.0.1:80 new",
+      item: "ns1/web/TCP",
+    },
+    { tone: "detail", text: "1 write (waited 0 ms, planned 0 ms, applied 40 ms)" },
+  ]);
   await stage.proxy.stop();
 });
 
@@ -120,15 +127,17 @@ Deno.test("ChangeRecorder makes one cause of several changes that one sync takes
   setEndpoints(stage, ["10.0.0.1"], ["10.0.0.1", "10.0.0.2"]);
   setEndpoints(stage, ["10.0.0.1", "10.0.0.2"], ["10.0.0.2"]);
   await stage.clock.advance(5000);
-  const [first, second] = onlySyncs(stage.log.recent().entries).slice(-2);
-  assertEquals(first!.causes.map(({ count }) => count), [1]);
-  assertEquals(second!.causes.map(({ count }) => count), [2]);
-  assertEquals(second!.causes[0]!.details, [
-    "endpoint 10.0.0.1:80 gone",
-    "endpoint 10.0.0.2:80 new",
-  ]);
-  assert(second!.queuedMs >= 200, `it waited ${second!.queuedMs} ms`);
-  assertEquals(second!.totalMs, second!.queuedMs + second!.planMs + second!.applyMs);
+  const [first, second] = syncs(stage).slice(-2);
+  assertEquals(
+    first![0],
+    "EndpointSlice ns1/web-1 updated: ready 0 -> 1, endpoint 10.0.0.1:80 new",
+  );
+  assertEquals(
+    second![0],
+    "EndpointSlice ns1/web-1 updated (2 changes): endpoint 10.0.0.1:80 gone, endpoint 10.0.0.2:80 new",
+  );
+  const { waitedMs = 0, tookMs = 0 } = last(stage);
+  assert(waitedMs >= 200 && tookMs >= waitedMs + 300, `it waited ${waitedMs} of ${tookMs} ms`);
   await stage.proxy.stop();
 });
 
@@ -138,32 +147,34 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(1000);
   const failing = last(stage);
-  assertEquals([failing.outcome, failing.error], ["failed", "no such table"]);
-  assert(failing.failures > 1);
+  assertEquals(failing.outcome, "failed");
+  const text = failing.lines.at(-1)!.text;
+  assert(/^FAILED ([2-9]|\d\d) times, is tried again: no such table$/.test(text), text);
   const entries = stage.log.recent().entries.length;
   stage.backend.error = undefined;
   await stage.clock.advance(5000);
   const entry = last(stage);
   assertEquals(stage.log.recent().entries.length, entries, "no entry has come");
   assertEquals([entry.sequence, entry.outcome], [failing.sequence, "applied"]);
-  assertEquals(entry.error, "no such table");
-  assertEquals(entry.causes.map(({ name }) => name), ["ns1/web-1"]);
-  assertEquals(entry.effects.map(({ servicePort }) => servicePort), ["ns1/web/TCP"]);
+  const [cause, effect, , had] = entry.lines;
+  assertEquals([cause?.object, effect?.item], ["ns1/web-1", "ns1/web/TCP"]);
+  assert(/^Had failed \d+ times: no such table$/.test(had!.text), had!.text);
   await stage.proxy.stop();
 });
 
 Deno.test("ChangeRecorder marks entries that are slow compared with the others", async () => {
   const stage = await serving();
   stage.backend.takesMs = 30;
+  const isSlow = () => last(stage).lines.some(({ text }) => text.startsWith("SLOW: "));
   for (let round = 0; round < 5; round++) {
     setEndpoints(stage, [`10.0.0.${round}`], [`10.0.0.${round + 1}`]);
     await stage.clock.advance(5000);
-    assertEquals(last(stage).slow, undefined);
+    assert(!isSlow());
   }
   stage.backend.takesMs = 4000;
   setEndpoints(stage, ["10.0.0.5"], ["10.0.0.9"]);
   await stage.clock.advance(5000);
-  assertEquals(last(stage).slow, true);
+  assert(isSlow());
   await stage.proxy.stop();
 });
 
@@ -177,12 +188,12 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
   for (const service of services) stage.proxy.onService(undefined, service);
   stage.proxy.open();
   await pass(stage, 5000);
-  const [first, ...others] = stage.log.recent().entries;
-  assert(first?.kind === "sync" && others.length === 0);
-  assertEquals(first.first, true);
-  assertEquals([first.causes.length, first.effects.length], [16, 16]);
-  assertEquals(first.moreCauses, { Service: 9984 });
-  assertEquals(first.moreEffects, { added: 9984 });
+  const [first, ...others] = syncs(stage);
+  assertEquals(others, []);
+  assertEquals(first!.length, 2 + 2 * 8 + 2);
+  assertEquals(first![0], "First sync: everything that is known");
+  assert(first!.includes("and 9,992 Services"), first!.join("\n"));
+  assert(first!.includes("-> and 9,992 ServicePorts added"), first!.join("\n"));
 
   for (const [index, service] of services.entries()) {
     stage.proxy.onService(service, {
@@ -193,9 +204,13 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
     if (index % 4000 === 0) await pass(stage, 1000);
   }
   await pass(stage, 20_000);
-  const bursts = onlySyncs(stage.log.recent().entries).filter((entry) => !entry.first);
+  const bursts = syncs(stage).slice(1);
   // The syncs of single objects are those that ran before the others came.
-  const reported = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
+  const reported = bursts.map((lines) => {
+    const [, more = "0"] = /^and ([\d,]+) Services?$/m.exec(lines.join("\n")) ?? [];
+    return lines.filter((line) => line.startsWith("Service ")).length +
+      Number(more.replace(",", ""));
+  });
   assertEquals(reported.reduce((sum, count) => sum + count), 10_000);
   assert(bursts.length <= 3, `${reported}`);
   assert(stage.log.bytes < 100_000, `${stage.log.bytes}`);
@@ -213,10 +228,9 @@ Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added
   }
   stage.proxy.onService(undefined, { ...web, metadata: { ...web.metadata, labels: {} } });
   await pass(stage, 1000);
-  const { causes, moreCauses } = last(stage);
-  const ofWeb = causes.find(({ name }) => name === "ns1/web");
-  assertEquals([ofWeb?.action, ofWeb?.count], ["updated", 2]);
-  assertEquals(moreCauses, { Service: 85 });
+  const lines = syncs(stage).at(-1)!;
+  assert(lines.includes("Service ns1/web updated (2 changes)"), lines.join("\n"));
+  assert(lines.includes("and 93 Services"), lines.join("\n"));
   await stage.proxy.stop();
 });
 
@@ -239,9 +253,9 @@ Deno.test("ChangeRecorder reports quarantine once at its begin and once at its e
   stage.backend.quarantined = [];
   await stage.clock.advance(20_000);
   const reported = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
-  assertEquals(reported.map(({ direction, reason }) => [direction, reason]), [
-    ["in", "address in use"],
-    ["out", "address in use"],
+  assertEquals(reported.flatMap(({ lines }) => lines.map(({ text }) => text)), [
+    "QUARANTINE: ns1/web/TCP: address in use",
+    "Out of quarantine: ns1/web/TCP",
   ]);
   await stage.proxy.stop();
 });

@@ -1,10 +1,10 @@
 /** The change log as text for a terminal, the newest entry last. Pure: the same log gives the same text. */
 import { wrapText } from "../../config/wrap_text.ts";
-import { type TimeTexts, timeTexts } from "../status/number_texts.ts";
+import { printableText } from "../../log/printable_text.ts";
+import { durationText, type TimeTexts, timeTexts } from "../status/number_texts.ts";
 import { matchesFilter } from "../status/status_view.ts";
 import { type TextLook, toneColors, type TonedText } from "../cli/terminal_text.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
-import { entryDuration, entryFamily, entryLines, itemText } from "./entry_text.ts";
 
 interface ChangesViewOptions extends TextLook {
   /** Only entries that {@linkcode entryMatches} selects. */
@@ -42,16 +42,11 @@ export function renderChanges(report: ChangesReport, options: ChangesViewOptions
 }
 
 /** Whether a filter selects an entry: by an object or a ServicePort in it, as {@linkcode matchesFilter}. */
-export function entryMatches(entry: ChangeEntry, filter: string): boolean {
-  if (filter === "") return true;
-  const names = entry.kind === "sync"
-    ? [...entry.causes.map(({ name }) => name), ...entry.effects.map(itemText)]
-    : entry.kind === "quarantine"
-    ? [itemText(entry)]
-    : entry.kind === "health"
-    ? entry.changes.map(({ servicePort }) => servicePort)
-    : [];
-  return names.some((name) => matchesFilter(name, filter));
+export function entryMatches({ lines }: ChangeEntry, filter: string): boolean {
+  return filter === "" ||
+    lines.some(({ object, item }) =>
+      [object, item].some((name) => name !== undefined && matchesFilter(name, filter))
+    );
 }
 
 /** A line of an entry. The first one has time, family and duration before the text; others are indented. */
@@ -68,12 +63,15 @@ export function entryRows(
     readonly details?: boolean;
   },
 ): readonly EntryRow[] {
-  const first = `${times.time(entry.at)}  ${entryFamily(entry).padEnd(4)}  ${
-    entryDuration(entry).padStart(8)
-  }`;
-  return entryLines(entry).filter(({ tone }) => details || tone !== "detail")
+  const { at, family = "", tookMs } = entry;
+  const took = tookMs === undefined ? "" : durationText(tookMs);
+  const first = `${times.time(at)}  ${family.padEnd(4)}  ${took.padStart(8)}`;
+  return entry.lines.filter(({ tone }) => details || tone !== "detail")
     .flatMap(({ tone, text }) =>
-      brokenText(text, width - INDENT).map((piece) => ({ tone, text: piece }))
+      brokenText(printableText(text), width - INDENT).map((piece) => ({
+        tone: tone ?? "plain" as const,
+        text: piece,
+      }))
     ).map((row, index) => ({ ...row, head: (index === 0 ? first : "").padEnd(INDENT) }));
 }
 

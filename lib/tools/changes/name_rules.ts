@@ -1,3 +1,4 @@
+import { countText } from "../../log/count_text.ts";
 import { type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
@@ -7,7 +8,7 @@ import type { PacketCarrier } from "../../proxy/packet_explanation.ts";
 import { findHit } from "../../proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
-import type { ChangeEffect, ChangesReport, RuleName } from "./change_entry.ts";
+import type { ChangeEntry, ChangeLine, ChangesReport } from "./change_entry.ts";
 
 /** One IP family of the running process. */
 export interface ServedFamily {
@@ -16,12 +17,21 @@ export interface ServedFamily {
   readonly pipeline: { readonly plan: ProxyPlan };
 }
 
+/** Objects of one kind and name that serve a ServicePort. */
+interface RuleName {
+  /** As in "Carried by" of `explain`, e.g. `rule` or `map element`. */
+  readonly object: string;
+  /** The chain of a rule, the map of an element. */
+  readonly name: string;
+  readonly count: number;
+}
+
 /** The maximum number of ServicePorts with rules; the newest entries come first. */
 export const MOST_NAMED = 32;
 
 /**
- * Adds {@linkcode ChangeEffect.rules} to the newest effects: the rules that serve a ServicePort now. Only
- * done for a request, so that no sync waits for it.
+ * Adds a line to the newest effects with the rules that serve the ServicePort now. Only done for a request,
+ * so that no sync waits for it.
  */
 export async function nameRules(
   { clock, families }: { readonly clock: Clock; readonly families: readonly ServedFamily[] },
@@ -39,21 +49,32 @@ export async function nameRules(
     }
     return rules.get(servicePort);
   };
-  const entries = [];
+  const entries: ChangeEntry[] = [];
   for (const entry of report.entries.toReversed()) {
-    if (entry.kind !== "sync") {
-      entries.push(entry);
-      continue;
+    const lines: ChangeLine[] = [];
+    for (const line of entry.lines) {
+      lines.push(line);
+      const { item, tone } = line;
+      if (entry.family === undefined || entry.controller || !item || tone !== "effect") continue;
+      const rules = await rulesOf(entry.family, item);
+      if (rules) lines.push({ tone: "detail", text: rulesText(rules) });
     }
-    const effects: ChangeEffect[] = [];
-    for (const effect of entry.effects) {
-      const { servicePort } = effect;
-      const rules = servicePort && await rulesOf(entry.family, servicePort);
-      effects.push(rules ? { ...effect, rules } : effect);
-    }
-    entries.push({ ...entry, effects });
+    entries.push({ ...entry, lines });
   }
   return { ...report, entries: entries.reverse() };
+}
+
+/** Most names in a text. */
+const MAX_SHOWN = 4;
+
+/** The rules currently installed; the rules of that time may no longer exist. */
+function rulesText(rules: readonly RuleName[]): string {
+  if (rules.length === 0) return "now without rules";
+  const shown = rules.slice(0, MAX_SHOWN).map(({ object, name, count }) =>
+    `${name} (${count === 1 ? object : countText(count, object)})`
+  );
+  const more = rules.length - shown.length;
+  return `by ${shown.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }
 
 /** `undefined` if the mode cannot name rules. */

@@ -10,7 +10,7 @@ import type {
 } from "../../app/change_listener.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { changeOf, itemChanges, limited } from "./change_text.ts";
-import type { CauseWords, EffectWords } from "./pending_changes.ts";
+import type { CauseWords, EffectWords } from "./change_recorder.ts";
 
 /** Any object may affect any pod or address, so causes are recorded for every change. */
 const ANYTHING = "anything";

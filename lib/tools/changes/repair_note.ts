@@ -6,24 +6,18 @@ import * as v from "valibot";
 import { CONTROLLER_NAMES } from "../../engine/loop_id.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
-import type { ChangeEntry, RepairedObjects, RepairEntry } from "./change_entry.ts";
+import { MAX_REASON } from "./change_entry.ts";
 
 /** Most kinds of objects in one repair; no mode has as many. */
 const MOST_KINDS = 16;
 /** A day, in milliseconds. */
 const LONGEST_MS = 86_400_000;
-const LONGEST_REASON = 400;
-/** Longest gap between repairs in one entry. Otherwise a loop could push out all other entries. */
-const GAP_MS = 60_000;
-/** Most users with their own entry among successive repairs. */
-const MOST_USERS = 8;
-
 const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000_000_000));
 
 const SCHEMA = v.strictObject({
-  controller: v.optional(v.picklist(CONTROLLER_NAMES)),
+  controller: v.exactOptional(v.picklist(CONTROLLER_NAMES)),
   family: v.picklist(IP_FAMILIES),
-  uid: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(2 ** 32 - 1))),
+  uid: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(2 ** 32 - 1))),
   pid: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(2 ** 31 - 1)),
   objects: v.pipe(
     v.array(v.pipe(
@@ -38,13 +32,11 @@ const SCHEMA = v.strictObject({
     v.check((list) => new Set(list.map(({ object }) => object)).size === list.length, "twice"),
   ),
   tookMs: v.pipe(v.number(), v.minValue(0), v.maxValue(LONGEST_MS)),
-  error: v.optional(v.pipe(v.string(), v.maxLength(LONGEST_REASON))),
+  error: v.exactOptional(v.pipe(v.string(), v.maxLength(MAX_REASON))),
 });
 
-type RepairEntryParts = Omit<RepairEntry, "sequence">;
-
-/** One repair of one family of a controller. */
-export type RepairNote = Omit<RepairEntry, "kind" | "at" | "sequence" | "times">;
+/** One repair of one family of a controller, as it reported itself. */
+export type RepairNote = v.InferOutput<typeof SCHEMA>;
 
 /** Returns the message if it is valid, otherwise the path of the first wrong field. */
 export function parseRepairNote(
@@ -54,22 +46,13 @@ export function parseRepairNote(
   if (!success) {
     return { problem: v.getDotPath(issues[0]) ?? "message: expected an object" };
   }
-  const { controller, uid, error, tookMs, ...rest } = output;
-  return {
-    note: {
-      ...rest,
-      tookMs: Math.round(tookMs * 10) / 10,
-      ...(controller && { controller }),
-      ...(uid !== undefined && { uid }),
-      ...(error !== undefined && { error }),
-    },
-  };
+  return { note: output };
 }
 
 /** Counts a repair by kind of object. */
 export function repairedObjects(
   { found, left }: Pick<DataPlaneRepair, "found" | "left">,
-): readonly RepairedObjects[] {
+): RepairNote["objects"] {
   const kinds = Map.groupBy(found, ({ object }) => object);
   const remaining = Map.groupBy(left, ({ object }) => object);
   return [...kinds].slice(0, MOST_KINDS).map(([object, { length }]) => {
@@ -77,44 +60,4 @@ export function repairedObjects(
     const rest = Math.min(length, remaining.get(object)?.length ?? 0);
     return { object, found: length, repaired: length - rest };
   });
-}
-
-/** Shortens the error of a failed repair to the longest one allowed. */
-export function shortReason(text: string): string {
-  return text.slice(0, LONGEST_REASON);
-}
-
-/**
- * Returns the entry that a repair continues: the one by the same user or, since user numbers can be made
- * up, the newest one after many users. `newest`: the log, newest entry first.
- */
-export function entryToContinue(
-  newest: readonly ChangeEntry[],
-  { controller, family, uid, at }: RepairEntryParts,
-): RepairEntry | undefined {
-  const end = newest.findIndex(({ kind }) => kind !== "repair");
-  const repairs = newest.slice(0, end < 0 ? newest.length : end).flatMap((entry) => {
-    const isRecent = Date.parse(at) - Date.parse(entry.at) < GAP_MS;
-    if (entry.kind !== "repair" || !isRecent) return [];
-    return entry.family === family && entry.controller === controller ? [entry] : [];
-  });
-  return repairs.find((entry) => entry.uid === uid) ??
-    (repairs.length >= MOST_USERS ? repairs[0] : undefined);
-}
-
-/** Merges two repairs. */
-export function mergedRepairs(earlier: RepairEntry, later: RepairEntryParts): RepairEntryParts {
-  const objects = new Map(earlier.objects.map((each) => [each.object, each]));
-  for (const { object, found, repaired } of later.objects) {
-    const before = objects.get(object) ?? { found: 0, repaired: 0 };
-    if (!objects.has(object) && objects.size >= MOST_KINDS) continue;
-    const sum = { found: before.found + found, repaired: before.repaired + repaired };
-    objects.set(object, { object, ...sum });
-  }
-  return {
-    ...later,
-    objects: [...objects.values()],
-    tookMs: earlier.tookMs + later.tookMs,
-    times: earlier.times + 1,
-  };
 }

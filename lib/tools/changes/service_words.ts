@@ -5,7 +5,7 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { itemChanges, limited, shortened } from "./change_text.ts";
 import { describePlan } from "./describe_plan.ts";
-import type { CauseWords, ChangeSubject, EffectWords } from "./pending_changes.ts";
+import type { CauseWords, ChangeSubject, EffectWords } from "./change_recorder.ts";
 import {
   describeEndpoints,
   describeEndpointSlice,

@@ -2,7 +2,7 @@ import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.t
 import { VERSION } from "../../config/version.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
-import { RunChanges } from "../changes/run_changes.ts";
+import { ChangeLog } from "../changes/change_log.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
 import { relayFindings } from "../doctor/examine_relay.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
@@ -14,14 +14,14 @@ import { serviceRoutes } from "./service_routes.ts";
 
 /** The change log, the status page and the control socket of a run. Nothing is read until it is asked for. */
 export class ToolsOfRun implements RunTools {
-  readonly changes: RunChanges;
+  readonly changes: ChangeLog;
   readonly #edges: ToolEdges;
   readonly #toolsOf: ToolsOf;
   /** RFC 3339. */
   readonly #startedAt: string;
 
   constructor(edges: ToolEdges, toolsOf: ToolsOf) {
-    this.changes = new RunChanges(edges);
+    this.changes = new ChangeLog(edges);
     this.#edges = edges;
     this.#toolsOf = toolsOf;
     this.#startedAt = new Date(edges.clock.wallNow()).toISOString();

@@ -79,7 +79,7 @@ const REFUSALS: readonly (readonly [path: string, value: unknown, said: string])
   [
     "changes.entries.0.kind",
     "party",
-    'changes.entries[0].kind is "party": it has to be sync, quarantine, drift, repair, health or configuration',
+    'changes.entries[0].kind is "party": it has to be sync, flows, quarantine, drift, repair, health or configuration',
   ],
 ];
 

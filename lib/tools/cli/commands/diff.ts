@@ -6,7 +6,8 @@ import { lockFolder } from "../../../os/folder_lock.ts";
 import { MODE_TRAITS } from "../../../proxy/backend.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
-import { repairedObjects, type RepairNote, shortReason } from "../../changes/repair_note.ts";
+import { shortReason } from "../../changes/change_entry.ts";
+import { repairedObjects, type RepairNote } from "../../changes/repair_note.ts";
 import {
   reportRepair,
   requestDifference,

@@ -5,7 +5,7 @@
 import { html, raw } from "hono/html";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
-import { entryDuration, entryFamily, entryLines } from "../../changes/entry_text.ts";
+import { durationText } from "../number_texts.ts";
 import type { StatusReport } from "../status_report.ts";
 import {
   type ControllerView,
@@ -205,8 +205,8 @@ function trouble({ changes }: PageModel, { controllers, sources, settings }: Sta
       html`<li>Kernel setting ${text}${command ? html`; <code>${command}</code>` : ""}</li>`
     ),
     ...drifts.slice(-MOST_DRIFTS).map((entry) =>
-      html`<li>${time(Date.parse(entry.at))}, ${entryFamily(entry)}: ${
-        entryLines(entry).map(({ text }) => text).join("; ")
+      html`<li>${time(Date.parse(entry.at))}, ${entry.family ?? ""}: ${
+        entry.lines.map(({ text }) => text).join("; ")
       }</li>`
     ),
   ];
@@ -261,12 +261,14 @@ function changeList(changes: readonly ChangeEntry[]): Html {
 }
 
 function changeItem(entry: ChangeEntry): Html {
-  const head = [entryFamily(entry), entryDuration(entry)].filter((text) => text !== "");
+  const { family = "", tookMs } = entry;
+  const head = [family, tookMs === undefined ? "" : durationText(tookMs)]
+    .filter((text) => text !== "");
   return html`<li>${time(Date.parse(entry.at))} ${head.join(", ")}${
-    entryLines(entry).map(({ tone, text }) =>
+    entry.lines.map(({ tone, text }) =>
       tone === "detail"
         ? html`<div><span>${text}</span></div>`
-        : html`<div class="${classOf(tone)}">${text}</div>`
+        : html`<div class="${classOf(tone ?? "plain")}">${text}</div>`
     )
   }</li>`;
 }

@@ -60,8 +60,8 @@ Deno.test("pageDocument() escapes all text of a manifest, a tool or a reader", (
       }],
     },
     changes: [{
-      ...{ kind: "quarantine", sequence: 1, at: "2026-01-01T00:00:01.000Z", family: "IPv4" },
-      ...{ direction: "in", servicePort: EVIL, reason: EVIL },
+      ...{ kind: "quarantine", sequence: 1, at: "2026-01-01T00:00:00Z", family: "IPv4" },
+      lines: [{ tone: "bad", text: EVIL }],
     }],
     doctor: {
       at: 0,
@@ -100,10 +100,7 @@ Deno.test("pageSections() lists drift among the problems", () => {
     sequence: 1,
     at: "2026-01-01T00:00:01.000Z",
     family: "IPv4",
-    object: "chain",
-    found: 1,
-    repaired: 1,
-    times: 1,
+    lines: [{ text: "DRIFT: 1 chain not as written, 1 repaired", tone: "warning" }],
   };
   const html = sectionOf("trouble", model([], { changes: [drift] }));
   assertStringIncludes(html, "IPv4: DRIFT: 1 chain not as written, 1 repaired");

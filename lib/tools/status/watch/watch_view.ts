@@ -7,7 +7,6 @@ import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../../os/terminal.ts";
 import type { ChangesReport, SyncTime } from "../../changes/change_entry.ts";
-import { itemText } from "../../changes/entry_text.ts";
 import { entryMatches, entryRows } from "../../changes/changes_view.ts";
 import { ageText, durationText, timeTexts } from "../number_texts.ts";
 import type { StatusReport } from "../status_report.ts";
@@ -232,8 +231,8 @@ function familyLines(
 function mostChangedLines({ entries }: ChangesReport): readonly TonedText[] {
   const counts = new Map<string, number>();
   for (const entry of entries) {
-    for (const item of entry.kind === "sync" ? entry.effects.map(itemText) : []) {
-      counts.set(item, (counts.get(item) ?? 0) + 1);
+    for (const { tone, item } of entry.lines) {
+      if (tone === "effect" && item) counts.set(item, (counts.get(item) ?? 0) + 1);
     }
   }
   const most = [...counts].filter(([, count]) => count > 1)
