@@ -4,19 +4,17 @@
  * @module
  */
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
-import { createIptablesPolicyDataPlane } from "./iptables/data_plane.ts";
-import { createNftablesPolicyDataPlane } from "./nftables/data_plane.ts";
-import type { PolicyDataPlane, PolicyDataPlaneOptions } from "./policy_data_plane.ts";
+import { IptablesPolicyPlane } from "./iptables/data_plane.ts";
+import { NftablesPolicyPlane } from "./nftables/data_plane.ts";
+import type { PolicyPlane, PolicyPlaneOptions } from "./policy_plane.ts";
 
 /** Creates the data plane of each tool. */
 export const POLICY_BACKENDS: Readonly<
-  Partial<
-    Record<
-      PolicyDataPlane["tool"],
-      (edges: RuleBackendDependencies, options: PolicyDataPlaneOptions) => PolicyDataPlane
-    >
+  Record<
+    PolicyPlane["tool"],
+    (edges: RuleBackendDependencies, options: PolicyPlaneOptions) => PolicyPlane
   >
 > = {
-  nftables: createNftablesPolicyDataPlane,
-  iptables: createIptablesPolicyDataPlane,
+  nftables: (edges, options) => new NftablesPolicyPlane(edges, options),
+  iptables: (edges, options) => new IptablesPolicyPlane(edges, options),
 };

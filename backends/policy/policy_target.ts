@@ -1,6 +1,6 @@
 /**
  * NetworkPolicy for the engine, whichever tool writes it. Groups are sets of peers, lists, pods, and
- * what belongs to none or all of these.
+ * what belongs to none of these.
  *
  * @module
  */
@@ -13,31 +13,25 @@ import type {
   Objects,
   Target,
 } from "../../lib/engine/reconciler.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type {
   PeerSet,
   PeerSetId,
   PodKey,
   PodPlan,
-  PodPort,
   PolicyKey,
   PolicyPlan,
   PolicyPlanChanges,
   RuleListId,
 } from "../../lib/policy/policy_plan.ts";
-import type { PolicyDifference } from "./policy_data_plane.ts";
-import type { LeftOut, PolicyQuarantine, RefusedParts } from "./policy_quarantine.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { ListObjects, Part, PolicyLayout } from "./policy_layout.ts";
+import type { RefusedParts } from "./refused_parts.ts";
 
 /** A group of objects. */
-export type PolicyGroup =
-  | "base"
-  | "pods"
-  | `peers ${PeerSetId}`
-  | `list ${RuleListId}`
-  | `pod ${PodKey}`;
+export type PolicyGroup = "base" | `peers ${PeerSetId}` | `list ${RuleListId}` | `pod ${PodKey}`;
 
-/** A rule or set, as it is refused. */
-export type Part = string;
+/** An object of the data plane that differs from the plan. */
+export type PolicyDifference = Omit<DataPlaneDifference, "key">;
 
 /** A set of peers. Its members change in place. */
 interface PeersItem {
@@ -45,72 +39,54 @@ interface PeersItem {
   readonly set: PeerSet;
 }
 
-/** Objects that are neither of one pod nor a set of peers. */
-export interface ObjectsItem {
-  readonly objects: readonly KernelObject[];
-}
+/** A group as it is wanted: the base, a list, a set or a pod. */
+export type PolicyItem = Pick<ListObjects, "objects"> | PeersItem | PodPlan;
 
-/** A list as it is written. */
-export interface ListItem extends ObjectsItem {
-  readonly leftOut: LeftOut;
-}
-
-/** A group as it is wanted. */
-export type PolicyItem = ObjectsItem | PeersItem | PodPlan;
-
-const NO_POLICIES: LeftOut = new Map();
+const NO_POLICIES: ListObjects["leftOut"] = new Map();
 
 /** The policies of one family. */
 export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Part> {
   readonly root?: KernelObject;
   /** Readings of everything. */
   reads = 0;
-  protected readonly quarantine: PolicyQuarantine;
-  protected refused: RefusedParts = new Set();
+  readonly #layout: PolicyLayout;
+  readonly #refused: RefusedParts;
+  /** The parts that are left out. */
+  #leaves: ReadonlySet<Part> = new Set();
   #plan: PolicyPlan | undefined;
   #changes: PolicyPlanChanges | undefined;
   /** Lists without some policies, and sets that are refused. */
-  readonly #leftOut = new Map<PolicyGroup, LeftOut>();
+  readonly #leftOut = new Map<PolicyGroup, ListObjects["leftOut"]>();
 
-  constructor(quarantine: PolicyQuarantine) {
-    this.quarantine = quarantine;
+  constructor(layout: PolicyLayout, refused: RefusedParts) {
+    this.#layout = layout;
+    this.#refused = refused;
   }
 
   abstract read(): Promise<Objects | undefined>;
   abstract begin(found?: Objects): Batch<Part>;
-  /** Returns what was done since the last call, by name. */
+  /** Returns what was done since the last call, by name, without zeros. */
   abstract takeCounts(): Readonly<Record<string, number>>;
   /** The differences in words. */
   abstract differences(changes: readonly Change<Part>[]): readonly PolicyDifference[];
-  /** What belongs to no pod and no list. */
-  protected abstract base(): ObjectsItem;
-  protected abstract list(id: RuleListId): ListItem;
-  /** What depends on all pods. @default {nothing} */
-  protected pods?(): ObjectsItem;
-  protected abstract podObjects(pod: PodPlan): Iterable<KernelObject>;
-  /** The set itself. Its name is the part that is refused, and the kind of its elements. */
-  protected abstract peers(id: PeerSetId, set: PeerSet): KernelObject;
-  /** The elements, with their texts. */
-  protected abstract members(set: PeerSet): Iterable<readonly [key: string, text: string]>;
-  protected abstract memberKey(member: IpAddress | PodPort): string;
 
-  /** `changes`: from what was applied; `undefined` = unknown. `refused`: what is left out. */
-  want(plan: PolicyPlan, changes: PolicyPlanChanges | undefined, refused: RefusedParts): void {
+  /** `changes`: from what was applied; `undefined` = unknown. */
+  want(plan: PolicyPlan, changes?: PolicyPlanChanges): void {
     this.#plan = plan;
     this.#changes = changes;
-    this.refused = refused;
+    // What was left out is no drift, and a sync tries it again once it is due.
+    this.#leaves = changes ? this.#refused.waiting : this.#refused.all;
   }
 
   /** The policies that are left out of some list. */
   get quarantined(): readonly Quarantined<PolicyKey>[] {
-    return this.quarantine.report(this.#leftOut.values());
+    return this.#refused.report([...this.#leftOut.values()].flatMap((leftOut) => [...leftOut]));
   }
 
   *keys(): Generator<PolicyGroup> {
     const { peers, lists, pods } = this.plan;
     this.#leftOut.clear();
     yield "base";
-    yield "pods";
     for (const id of [...peers.keys()].sort()) yield `peers ${id}`;
     for (const id of [...lists.keys()].sort()) yield `list ${id}`;
     for (const key of [...pods.keys()].sort()) yield `pod ${key}`;
@@ -124,30 +100,31 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
     for (const id of members.keys()) found.add(`peers ${id}`);
     for (const id of lists) found.add(`list ${id}`);
     for (const key of this.#leftOut.keys()) found.add(key);
-    if (pods.size > 0) found.add("pods");
     for (const key of pods) found.add(`pod ${key}`);
     return found;
   }
 
   settle(): void {
-    this.quarantine.settle(this.refused);
+    this.#refused.settle(this.#leaves);
   }
 
   leaveOut(reasons: ReadonlyMap<Part, string>): boolean {
-    for (const [part, reason] of reasons) this.quarantine.refuse(part, reason);
+    for (const [part, reason] of reasons) this.#refused.refuse(part, reason);
+    this.#leaves = this.#leaves.union(new Set(reasons.keys()));
     return reasons.size > 0;
   }
 
   arrange(key: PolicyGroup, applied: PolicyItem | undefined): PolicyItem | undefined {
+    const { plan } = this;
+    if (key === "base") return { objects: this.#layout.base(plan) };
+    this.#leftOut.delete(key);
     const space = key.indexOf(" ");
     const id = key.slice(space + 1);
-    const { peers, lists, pods } = this.plan;
-    this.#leftOut.delete(key);
-    switch (key.slice(0, Math.max(space, 0))) {
+    switch (key.slice(0, space)) {
       case "peers": {
-        const set = peers.get(id as PeerSetId);
+        const set = plan.peers.get(id as PeerSetId);
         if (set === undefined) return undefined;
-        if (this.refused.has(this.peers(id as PeerSetId, set).name)) {
+        if (this.#leaves.has(this.#layout.peers(id as PeerSetId, set, plan).name)) {
           this.#leftOut.set(key, NO_POLICIES);
           return undefined;
         }
@@ -157,21 +134,19 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
           : { id: id as PeerSetId, set };
       }
       case "list": {
-        if (!lists.has(id as RuleListId)) return undefined;
-        const list = this.list(id as RuleListId);
+        if (!plan.lists.has(id as RuleListId)) return undefined;
+        const list = this.#layout.list(id as RuleListId, plan, this.#leaves);
         if (list.leftOut.size > 0) this.#leftOut.set(key, list.leftOut);
         return list;
       }
-      case "pod":
-        return pods.get(id as PodKey);
       default:
-        return key === "base" ? this.base() : this.pods?.();
+        return plan.pods.get(id as PodKey);
     }
   }
 
   objectsOf(item: PolicyItem): Iterable<KernelObject> {
     if ("objects" in item) return item.objects;
-    return "set" in item ? this.#peersObjects(item) : this.podObjects(item);
+    return "set" in item ? this.#peersObjects(item) : this.#layout.pod(item, this.plan);
   }
 
   changesOf(
@@ -183,9 +158,9 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
   }
 
   *#peersObjects({ id, set }: PeersItem): Generator<KernelObject> {
-    const object = this.peers(id, set);
+    const object = this.#layout.peers(id, set, this.plan);
     yield object;
-    for (const [name, text] of this.members(set)) yield { kind: object.name, name, text };
+    for (const [name, text] of this.#layout.members(set)) yield { kind: object.name, name, text };
   }
 
   *#peersChanges(
@@ -193,21 +168,22 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
     applied: PolicyItem | undefined,
     item: PolicyItem | undefined,
   ): Generator<ObjectChange> {
-    const { kind, name, text } = this.peers(id, set);
+    const layout = this.#layout;
+    const { kind, name, text } = layout.peers(id, set, this.plan);
     if (item === undefined) {
       yield { kind, name, before: text, after: undefined };
     } else if (applied === undefined || !this.#isKept(applied, id)) {
       yield { kind, name, before: applied && text, after: text };
-      for (const [key, after] of this.members(set)) {
+      for (const [key, after] of layout.members(set)) {
         yield { kind: name, name: key, before: undefined, after };
       }
     } else {
       const { added = [], removed = [] } = this.#changes?.members.get(id) ?? {};
       for (const member of removed) {
-        yield { kind: name, name: this.memberKey(member), before: "", after: undefined };
+        yield { kind: name, name: layout.memberKey(member), before: "", after: undefined };
       }
       for (const member of added) {
-        yield { kind: name, name: this.memberKey(member), before: undefined, after: "" };
+        yield { kind: name, name: layout.memberKey(member), before: undefined, after: "" };
       }
     }
   }

@@ -1,5 +1,5 @@
 import type { ControllerDefinition } from "./controllers.ts";
-import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
+import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_controller.ts";
 import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 
 /**

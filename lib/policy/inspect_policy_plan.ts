@@ -20,9 +20,9 @@ export interface PolicyInspection {
 export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
 
 /** Counts the pods, lists and sets of a plan. */
-export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
-  const pods = [...plan?.pods.values() ?? []];
-  const sets = [...plan?.peers.values() ?? []];
+export function inspectPolicyPlan(plan: PolicyPlan, summary: string): PolicyInspection {
+  const pods = [...plan.pods.values()];
+  const sets = [...plan.peers.values()];
   return {
     summary,
     isolated: {
@@ -31,9 +31,9 @@ export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string)
     },
     refused:
       pods.filter(({ ingress, egress }) =>
-        [ingress, egress].some((id) => id && plan?.lists.get(id)?.excess)
+        [ingress, egress].some((id) => id && plan.lists.get(id)?.excess)
       ).length,
-    lists: plan?.lists.size ?? 0,
+    lists: plan.lists.size,
     sets: sets.length,
     members: sets.reduce((sum, { members }) => sum + members.size, 0),
   };

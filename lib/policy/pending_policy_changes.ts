@@ -92,16 +92,4 @@ export class PendingPolicyChanges {
     this.#members = new Map();
     return taken;
   }
-
-  /** Takes back changes that could not be applied. Later ones may have been collected already. */
-  putBack({ full, pods, lists, peers, members }: PolicyPlanChanges): void {
-    if (full) this.markAll();
-    for (const key of pods) this.markPod(key);
-    for (const id of lists) this.markList(id);
-    for (const id of peers) this.markPeers(id);
-    for (const [id, { added, removed }] of members) {
-      for (const member of added) this.markMember(id, { member, isAdded: true });
-      for (const member of removed) this.markMember(id, { member, isAdded: false });
-    }
-  }
 }

@@ -189,9 +189,9 @@ export class PolicyPlanner implements PolicyStateListener {
     return this.#problems.splice(0);
   }
 
-  /** Takes back the changes of an update that no data plane could apply. */
-  putBack(changes: PolicyPlanChanges): void {
-    this.#pending.putBack(changes);
+  /** The changes of an update could not be applied: the next one says that everything may differ. */
+  forget(): void {
+    this.#pending.markAll();
   }
 
   podChanged(key: PodKey, previous: PolicyPod | undefined): void {

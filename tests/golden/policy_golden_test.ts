@@ -1,7 +1,7 @@
 /** The exact text of rules for some policies; see `golden_test.ts`. */
 import { assertEquals } from "@std/assert";
-import { renderPolicies as renderIptables } from "../../backends/policy/iptables/data_plane.ts";
-import { renderPolicies as renderNftables } from "../../backends/policy/nftables/target.ts";
+import { renderPolicies as renderIptables } from "../../backends/policy/iptables/layout.ts";
+import { renderPolicies as renderNftables } from "../../backends/policy/nftables/layout.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import type { PolicyPlan } from "../../lib/policy/policy_plan.ts";

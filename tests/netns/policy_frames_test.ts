@@ -1,6 +1,6 @@
 /** Frames with VLAN tags between the ports of a bridge, with the table that docs/network_policy.md names. */
 import { assertEquals } from "@std/assert";
-import { createNftablesPolicyDataPlane } from "../../backends/policy/nftables/data_plane.ts";
+import { POLICY_BACKENDS } from "../../backends/policy/mod.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
@@ -43,7 +43,7 @@ Deno.test({
     ...["nft", "socat"].map(program),
   ]),
   async fn() {
-    await using scene = await PolicyScene.create(createNftablesPolicyDataPlane);
+    await using scene = await PolicyScene.create(POLICY_BACKENDS.nftables);
     scene.setPolicy("web", { podSelector: { matchLabels: { app: "web" } } });
     await scene.sync();
     const { node, localPods: [web, db] } = scene.cluster;

@@ -1,6 +1,6 @@
 /** The iptables data plane of NetworkPolicy in the kernel, in both variants of iptables. */
 import { assertEquals } from "@std/assert";
-import { createIptablesPolicyDataPlane } from "../../backends/policy/iptables/data_plane.ts";
+import { POLICY_BACKENDS } from "../../backends/policy/mod.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { program } from "../support/requirement.ts";
@@ -100,7 +100,7 @@ for (const variant of VARIANTS) {
   const requirements = [program(name), program("ipset")];
   const make: PolicyDataPlaneFactory = (dependencies, options) => {
     const commands = withHint(dependencies.commands, { ...options, variant });
-    return createIptablesPolicyDataPlane({ ...dependencies, commands }, options);
+    return POLICY_BACKENDS.iptables({ ...dependencies, commands }, options);
   };
   testPolicyOnTheWire({
     ...{ name, requirements, make },

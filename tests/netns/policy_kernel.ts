@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import type { PolicyDataPlane } from "../../backends/policy/policy_data_plane.ts";
+import type { PolicyPlane } from "../../backends/policy/policy_plane.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { systemClock } from "../../lib/os/clock.ts";
@@ -44,7 +44,7 @@ interface KernelDataPlane {
 async function start(
   { make }: Pick<KernelDataPlane, "make">,
   { namespace, family }: { readonly namespace: Namespace; readonly family: IpFamily },
-): Promise<PolicyDataPlane> {
+): Promise<PolicyPlane> {
   const inside = ["netns", "exec", namespace.name];
   const dataPlane = make({
     clock: systemClock,
@@ -88,7 +88,7 @@ function richPlanner(family: IpFamily): PolicyPlanner {
   });
 }
 
-async function repaired(dataPlane: PolicyDataPlane, plan: PolicyPlan, what: string) {
+async function repaired(dataPlane: PolicyPlane, plan: PolicyPlan, what: string) {
   const { found, left } = await dataPlane.repair(plan);
   assert(found.length > 0, what);
   assertEquals(left, [], `${what}: ${JSON.stringify(found)}`);
@@ -110,7 +110,7 @@ export function testPolicyInTheKernel(tested: KernelDataPlane): void {
       for (const family of IP_FAMILIES) {
         await using dataPlane = await start(tested, { namespace, family });
         // Its own watch may notice first.
-        await dataPlane.drain(0);
+        await dataPlane.drain();
         const planner = richPlanner(family);
         const changes = planner.update();
         await dataPlane.sync(planner.plan, changes);

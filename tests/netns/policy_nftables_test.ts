@@ -1,5 +1,5 @@
 /** The nftables data plane of NetworkPolicy in the kernel. */
-import { createNftablesPolicyDataPlane } from "../../backends/policy/nftables/data_plane.ts";
+import { POLICY_BACKENDS } from "../../backends/policy/mod.ts";
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
@@ -10,7 +10,7 @@ import { testPolicyOnTheWire } from "./policy_wire.ts";
 const TESTED = {
   name: "nftables",
   requirements: [program("nft")],
-  make: createNftablesPolicyDataPlane,
+  make: POLICY_BACKENDS.nftables,
 };
 
 async function remains(node: Namespace): Promise<string> {

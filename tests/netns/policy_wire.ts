@@ -221,7 +221,7 @@ export function testPolicyOnTheWire(
       await t.step("a cleanup leaves nothing", async () => {
         for (const dataPlane of scene.dataPlanes) {
           assertEquals((await dataPlane.cleanup()).failed, []);
-          await dataPlane.drain(0);
+          await dataPlane.drain();
         }
         assertEquals(await remains(scene), "");
         await check(scene, [["web", "db", {}, true]]);

@@ -17,9 +17,7 @@ import { caseAddresses } from "./case_addresses.ts";
 import { POLICY_CASES } from "./cases.ts";
 import { caseObjects, casePods, isExpected } from "./policy_case.ts";
 import { ADDRESSES, clusterHistory, PORTS, PROTOCOLS } from "./random_cluster.ts";
-import { policyChains, policySets } from "../../backends/policy/iptables/layout.ts";
-import { BASE_JUMPS } from "../../backends/policy/iptables/base_chains.ts";
-import { type PolicyTexts, walkConnection } from "../support/walk/iptables_policies.ts";
+import { walkConnection, walkedTexts } from "../support/walk/iptables_policies.ts";
 
 const OPTIONS = {
   nodeName: "n1",
@@ -27,17 +25,6 @@ const OPTIONS = {
   closedRanges: [],
   podLinks: [],
 } as const;
-
-function textsOf({ plan }: PolicyPlanner): PolicyTexts {
-  const chains = [...policyChains(plan)];
-  return {
-    chains: new Map([
-      ...BASE_JUMPS.map(({ from, rule }) => [from, [rule]] as const),
-      ...chains.map(({ name, rules }) => [name, rules] as const),
-    ]),
-    sets: new Map([...policySets(plan)].map(({ name, entries }) => [name, [...entries]])),
-  };
-}
 
 function plannerOf(
   state: PolicyState,
@@ -58,7 +45,7 @@ for (const family of IP_FAMILIES) {
         for (const each of policies) state.setPolicy(objectKey(each) as PolicyKey, each);
         for (const each of pods) state.setPod(objectKey(each) as PodKey, each);
         for (const each of namespaces) state.setNamespace(each.metadata.name, each);
-        const texts = textsOf(plannerOf(state, { family }));
+        const texts = walkedTexts(plannerOf(state, { family }).plan);
         for (const expectation of step.expected) {
           for (const from of casePods()) {
             for (const to of casePods()) {
@@ -120,7 +107,7 @@ Deno.test("the rules of iptables agree with the evaluator on random policies", (
           ...(variant === "log" &&
             { deny: { action: "drop", log: { perMinute: 10, group: 100 } } }),
         });
-        const [texts, view] = [textsOf(planner), viewPlan(planner.plan)];
+        const [texts, view] = [walkedTexts(planner.plan), viewPlan(planner.plan)];
         for (const connection of connections(family)) {
           const { isAllowed } = judgeConnection(view, connection);
           // What the node itself sends is not judged at all, by whatever address.

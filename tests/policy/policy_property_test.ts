@@ -185,7 +185,7 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         for (const [index, event] of history.entries()) {
           const changes = outcomes[index] === "failed sync" ? planner.update() : undefined;
           handleEvent(state, event);
-          if (changes) planner.putBack(changes);
+          if (changes) planner.forget();
           if (outcomes[index] !== "sync") continue;
           held = applyChanges(held, planner.update(), snapshot(planner.plan));
           assertEquals(held, snapshot(planner.plan));

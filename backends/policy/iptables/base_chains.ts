@@ -9,7 +9,6 @@
  * KUBE-RELAY-POLICY                                RETURN here leads back to FORWARD or OUTPUT
  *   established, related → RETURN
  *   source isolated ── jump ─ …-POLICY-EGRESS
- *   │                          ├ goto KUBE-RELAY-E-<block>, some times, by more bits of the address
  *   │                          ├ goto KUBE-RELAY-<list> ── allowed → RETURN ─┐
  *   │                          │   └ goto …-NO-EGRESS                        │
  *   │                          └ goto …-NO-EGRESS ── to itself → RETURN ─────┤
@@ -31,7 +30,7 @@
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Direction, RuleListId } from "../../../lib/policy/policy_plan.ts";
 import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
+import { DIRECTIONS, type LayoutSettings } from "../policy_layout.ts";
 
 /** A chain with its rules, as lines without its name. */
 export interface PolicyChain {
@@ -52,13 +51,14 @@ const SHARED_LINK: Readonly<Record<Direction, string>> = {
   ingress: `${ENTRY}-LINK-IN`,
 };
 
-/** The chains at which packets enter the search for the list of a pod. */
+/**
+ * The chains with one rule for each address of an isolated pod, which leads to its list. The kernel has
+ * no map from an address to a chain for iptables.
+ */
 export const DISPATCH: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-EGRESS`,
   ingress: `${ENTRY}-INGRESS`,
 };
-/** The prefixes of the names of the other chains of that search. */
-export const BRANCH_PREFIX = { egress: "KUBE-RELAY-E-", ingress: "KUBE-RELAY-I-" } as const;
 /** The chains for packets that no list allows. */
 export const DENIED: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-NO-EGRESS`,
@@ -75,21 +75,21 @@ export const BASE_JUMPS = [
   { from: "OUTPUT", rule: `-j ${OUTPUT_ENTRY}` },
 ] as const;
 
-/** Whether a chain of table filter is one of this data plane. */
+/** Whether a chain of table filter is one of this data plane, of this release or an earlier one. */
 export function isPolicyChain(name: string): boolean {
-  return name.startsWith(ENTRY) || isBranch(name) || /^KUBE-RELAY-[a-z2-7]{16}$/.test(name);
+  return name.startsWith(ENTRY) || /^KUBE-RELAY-([EI]-.+|[a-z2-7]{16})$/.test(name);
 }
 
-/** Whether a chain is one of the search for lists, apart from those at which packets enter it. */
-export function isBranch(name: string): boolean {
-  return DIRECTIONS.some((direction) => name.startsWith(BRANCH_PREFIX[direction]));
-}
-
-/** Whether the order of the rules is irrelevant, because all but the last match different packets. */
-export function isUnordered(name: string): boolean {
-  return isBranch(name) ||
-    [DISPATCH, DENIED].some((chains) => DIRECTIONS.some((direction) => chains[direction] === name));
-}
+/**
+ * The chains whose rules belong to pods, and their last rules. The order of the others does not matter,
+ * because they match different packets.
+ */
+export const POD_CHAINS: ReadonlyMap<string, string> = new Map(
+  DIRECTIONS.flatMap((each) => [
+    [DISPATCH[each], goTo(DENIED[each])],
+    [DENIED[each], goTo(DENY_COUNTED[each])],
+  ]),
+);
 
 /** The name of the chain of a list. */
 export function listChainName(id: RuleListId): string {
@@ -118,7 +118,7 @@ export function matchSet(name: string, sides: string): readonly string[] {
 
 /** A rule that sends every packet to a chain. */
 export function goTo(chain: string): string {
-  return ruleText({ target: [chain], isGoto: true });
+  return `-g ${chain}`;
 }
 
 /** The chains that do not depend on pods. */

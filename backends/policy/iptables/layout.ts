@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
+import type { KernelObject } from "../../../lib/engine/reconciler.ts";
+import { type Cidr, hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { NestedBlocks } from "../../../lib/net/nested_blocks.ts";
 import type {
@@ -17,36 +18,41 @@ import type {
   PortRange,
   RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
-import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
-import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { denyLogPrefix, DIRECTIONS } from "../policy_data_plane.ts";
-import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
+  addLine,
+  createLine,
+  createOptions,
+  entryKey,
+  entryOfCidr,
+  type SetType,
+} from "../../netfilter/ipset/ipset_text.ts";
+import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
+import { normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
+import {
+  acceptableRules,
+  denyLogPrefix,
+  DIRECTIONS,
+  type LayoutSettings,
+  type ListObjects,
+  type Part,
+  type PolicyLayout,
+  policyObjects,
+} from "../policy_layout.ts";
+import {
+  BASE_JUMPS,
   baseChains,
   DENIED,
-  DENY_COUNTED,
+  DISPATCH,
   goTo,
   isolatedSet,
   knownSet,
   listChainName,
   matchSet,
   PEER_SIDE,
-  type PolicyChain,
+  POD_CHAINS,
   setPrefix,
 } from "./base_chains.ts";
-import { dispatchChains } from "./dispatch_chains.ts";
-
-/** A set with its options, and its entries as they are written. */
-export interface PolicySet {
-  readonly name: string;
-  readonly options: string;
-  readonly entries: Iterable<string>;
-}
-
-/** The chain of a list, without the policies that have a refused part. */
-interface ListChain extends PolicyChain {
-  readonly leftOut: LeftOut;
-}
 
 /** XT_MULTI_PORTS: a range counts as two. */
 const MOST_PORTS = 15;
@@ -66,8 +72,86 @@ const PEER_TYPES: Readonly<Record<PeerSet["kind"], SetType>> = {
   "pod-ports": "hash:ip,port",
 };
 
+/** The rules and sets of a plan. Sets are sorted, and the rules of pods are sorted by the pod. */
+export interface PolicyTexts {
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+  readonly sets: ReadonlyMap<string, { readonly options: string; readonly entries: string[] }>;
+}
+
+/** Returns everything that a plan writes. */
+export function policyTexts(plan: PolicyPlan): PolicyTexts {
+  const chains = new Map<string, string[]>();
+  const sets = new Map<string, { readonly options: string; readonly entries: string[] }>();
+  for (const { kind, name, text } of policyObjects(IPTABLES_LAYOUT, plan)) {
+    if (kind === "chain") chains.set(name, rulesOf(text));
+    else if (kind === "set") sets.set(name, { options: text, entries: [] });
+    else if (POD_CHAINS.has(kind)) chains.get(kind)!.splice(-1, 0, text);
+    else sets.get(kind)?.entries.push(entryOf(name, text));
+  }
+  return { chains, sets };
+}
+
+/** Renders all sets, then all chains. */
+export function* renderPolicies(plan: PolicyPlan): Generator<string> {
+  const { chains, sets } = policyTexts(plan);
+  for (const [name, { options, entries }] of sets) {
+    yield `${createLine(name, options)}\n`;
+    for (const entry of entries.sort()) yield `${addLine(name, entry)}\n`;
+  }
+  const written = Array.from(chains, ([name, rules]) => ({ name, rules }));
+  for (const line of restoreLines([{ table: "filter", chains: written, jumps: BASE_JUMPS }])) {
+    yield `${line}\n`;
+  }
+}
+
+/** How iptables and ipset spell policies. */
+export const IPTABLES_LAYOUT: PolicyLayout = {
+  base(settings) {
+    const { family } = settings;
+    const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
+    const gates = [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)];
+    return [
+      ...gates.map((name) => ({ kind: "set", name, text: options })),
+      ...baseChains(settings).map(({ name, rules }) => chainObject(name, rules)),
+      ...Array.from(POD_CHAINS, ([name, last]) => chainObject(name, [last])),
+      ...BASE_JUMPS.map(({ from, rule }) => ({ kind: "jump", name: from, text: rule })),
+    ];
+  },
+  list: listObjects,
+  pod: podObjects,
+  peers(id, { kind }, { family }) {
+    const options = createOptions(PEER_TYPES[kind], { family, maxEntries: MAX_ENTRIES });
+    return { kind: "set", name: peersName(id, family), text: options };
+  },
+  *members({ kind, members }) {
+    if (kind === "blocks") { for (const entry of blockEntries(members)) yield memberOf(entry); }
+    else for (const member of members.values()) yield [memberEntry(member), ""];
+  },
+  memberKey: memberEntry,
+};
+
+function chainObject(name: string, rules: readonly string[]): KernelObject {
+  return { kind: "chain", name, text: rules.join("\n") };
+}
+
+/** The rules of a chain, as an object. */
+export function rulesOf(text: string): string[] {
+  return text === "" ? [] : text.split("\n");
+}
+
+/** An entry without its option, and that. */
+export function memberOf(entry: string): readonly [key: string, text: string] {
+  const key = entryKey(entry);
+  return [key, entry.slice(key.length).trim()];
+}
+
+/** An entry with its option. */
+export function entryOf(key: string, option = ""): string {
+  return option === "" ? key : `${key} ${option}`;
+}
+
 /** The name of a set of addresses that rules name. */
-export function peersName(id: PeerSetId, family: IpFamily): string {
+function peersName(id: PeerSetId, family: IpFamily): string {
   return `${setPrefix(family)}P-${id}`;
 }
 
@@ -97,10 +181,8 @@ export function gateEntries<Entry extends readonly [set: string, entry: string]>
 /** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
 function ruleTexts(
   rule: PolicyRule,
-  { direction, plan: { family, peers } }: {
-    readonly direction: Direction;
-    readonly plan: Pick<PolicyPlan, "family" | "peers">;
-  },
+  direction: Direction,
+  { family, peers }: Pick<PolicyPlan, "family" | "peers">,
 ): readonly string[] {
   const side = PEER_SIDE[direction];
   const sets = rule.peers?.map((id) => {
@@ -146,87 +228,66 @@ function portGroups(ranges: readonly PortRange[]): readonly (readonly string[])[
   return groups;
 }
 
-/** The chain of a list. A part that may be refused is a line, or the name of a set. */
-export function listChain(
-  id: RuleListId,
-  { plan, refused }: { readonly plan: PolicyPlan; readonly refused: RefusedParts },
-): ListChain {
+/** A part that may be refused is a line, or the name of a set. */
+function listObjects(id: RuleListId, plan: PolicyPlan, refused: ReadonlySet<Part>): ListObjects {
   const list = plan.lists.get(id)!;
   const { direction } = list;
-  const texts = new Map(list.rules.map((rule) => [rule, ruleTexts(rule, { direction, plan })]));
-  const setsOf = ({ peers = [] }: PolicyRule) => peers.map((id) => peersName(id, plan.family));
-  const { rules, leftOut } = acceptableRules(list, {
-    refused,
-    partsOf: (rule) => [...texts.get(rule)!, ...setsOf(rule)],
-  });
+  const texts = new Map(list.rules.map((rule) => [rule, ruleTexts(rule, direction, plan)]));
+  const { rules, leftOut } = acceptableRules(list.rules, refused, (rule) => [
+    ...texts.get(rule)!,
+    ...(rule.peers ?? []).map((peer) => peersName(peer, plan.family)),
+  ]);
   const lines = rules.flatMap((rule) => texts.get(rule)!);
-  return { name: listChainName(id), rules: [...lines, goTo(DENIED[direction])], leftOut };
+  return {
+    objects: [chainObject(listChainName(id), [...lines, goTo(DENIED[direction])])],
+    leftOut,
+  };
 }
 
-/** The chains that depend on the pods of this node. */
-export function podChains(plan: PolicyPlan): readonly PolicyChain[] {
-  const pods = [...plan.pods.values()];
-  return DIRECTIONS.flatMap((direction): readonly PolicyChain[] => {
-    const denied = pods.filter((pod) => pod[direction]).flatMap((pod) =>
-      deniedRules(pod, direction, plan)
-    );
-    return [
-      ...dispatchChains(direction, plan),
-      {
-        name: DENIED[direction],
-        rules: [...denied.sort(), goTo(DENY_COUNTED[direction])],
-      },
-    ];
-  });
-}
-
-/**
- * A pod reaches itself. Few packets come here, so these rules cost others nothing; a set of pairs
- * (hash:net,net) is missing in some kernels.
- */
-function deniedRules(
-  { key, addresses }: PodPlan,
-  direction: Direction,
-  { deny: { log } }: PolicyPlan,
-): readonly string[] {
-  const itself = addresses.flatMap((source) =>
-    addresses.map((destination): Rule => ({
-      source: { value: source },
-      destination: { value: destination },
-      target: ["RETURN"],
-    }))
-  );
-  const prefix = denyLogPrefix(key, direction).slice(0, MAX_LOG_PREFIX).trim();
-  const own = direction === "egress" ? "source" : "destination";
-  const other = direction === "egress" ? "destination" : "source";
-  const logged = log === undefined ? [] : addresses.map((address): Rule => ({
-    [own]: { value: address },
-    [other]: { value: address, not: true },
-    extensions: [["limit", "--limit", `${log.perMinute}/min`]],
-    target: ["NFLOG", "--nflog-group", `${log.group}`, "--nflog-prefix", prefix],
-  }));
-  return [...itself, ...logged].map(ruleText);
-}
-
-/** Every chain. Chains of one kind are sorted by name. */
-export function* policyChains(plan: PolicyPlan): Generator<PolicyChain> {
-  yield* baseChains(plan);
-  yield* podChains(plan);
-  for (const id of [...plan.lists.keys()].sort()) {
-    yield listChain(id, { plan, refused: new Set() });
+/** The gates that a pod is in, and the rules that lead to its lists, or belong to it alone. */
+function* podObjects(
+  { key, addresses, ...lists }: PodPlan,
+  { family, closedRanges, deny: { log } }: LayoutSettings,
+): Generator<KernelObject> {
+  const inChain = (kind: string, rule: Rule): KernelObject => {
+    const text = ruleText(rule);
+    return { kind, name: normalRule(text), text };
+  };
+  for (const direction of DIRECTIONS) {
+    const list = lists[direction];
+    if (list === undefined) continue;
+    const [own, other] = direction === "egress"
+      ? ["source", "destination"] as const
+      : ["destination", "source"] as const;
+    for (const address of addresses) {
+      yield { kind: isolatedSet(direction, family), name: address, text: "" };
+      yield inChain(DISPATCH[direction], {
+        [own]: { value: hostCidr(address) },
+        target: [listChainName(list)],
+        isGoto: true,
+      });
+      // A pod reaches itself. Few packets come here, so these rules cost others nothing; a set of pairs
+      // (hash:net,net) is missing in some kernels.
+      for (const peer of addresses) {
+        yield inChain(DENIED[direction], {
+          [own]: { value: address },
+          [other]: { value: peer },
+          target: ["RETURN"],
+        });
+      }
+      if (log === undefined) continue;
+      const prefix = denyLogPrefix(key, direction).slice(0, MAX_LOG_PREFIX).trim();
+      yield inChain(DENIED[direction], {
+        [own]: { value: address },
+        [other]: { value: address, not: true },
+        extensions: [["limit", "--limit", `${log.perMinute}/min`]],
+        target: ["NFLOG", "--nflog-group", `${log.group}`, "--nflog-prefix", prefix],
+      });
+    }
   }
-}
-
-/** The set of a peer. */
-export function peersSet(id: PeerSetId, peers: PeerSet, family: IpFamily): PolicySet {
-  const options = createOptions(PEER_TYPES[peers.kind], { family, maxEntries: MAX_ENTRIES });
-  return { name: peersName(id, family), options, entries: peerEntries(peers) };
-}
-
-/** The entries of a set of peers. */
-export function* peerEntries({ kind, members }: PeerSet): Generator<string> {
-  if (kind === "blocks") yield* blockEntries(members);
-  else for (const member of members.values()) yield memberEntry(member);
+  for (const name of closedRanges.length > 0 ? addresses : []) {
+    yield { kind: knownSet(family), name, text: "" };
+  }
 }
 
 /**
@@ -241,39 +302,8 @@ function* blockEntries(members: NestedBlocks): Generator<string> {
 }
 
 /** The entry of an address, or of an address with a port. */
-export function memberEntry(member: IpAddress | PodPort): string {
+function memberEntry(member: IpAddress | PodPort): string {
   if (typeof member === "string") return member;
   const { address, protocol, port } = member;
   return `${address},${protocol.toLowerCase()}:${port}`;
-}
-
-/** The gates that a pod is in, by name, with its entries. */
-export function* podEntries(
-  pod: PodPlan,
-  { family, closedRanges }: Pick<PolicyPlan, "closedRanges" | "family">,
-): Generator<readonly [set: string, entry: string]> {
-  for (const address of pod.addresses) {
-    for (const direction of DIRECTIONS) {
-      if (pod[direction] !== undefined) yield [isolatedSet(direction, family), address];
-    }
-    if (closedRanges.length > 0) yield [knownSet(family), address];
-  }
-}
-
-/** The gates, without entries. */
-export function gateSets(family: IpFamily): readonly PolicySet[] {
-  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
-  return [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)]
-    .map((name) => ({ name, options, entries: [] }));
-}
-
-/** Every set, the gates first. */
-export function* policySets(plan: PolicyPlan): Generator<PolicySet> {
-  const { family, peers, pods } = plan;
-  const gates = new Map(gateSets(family).map((set) => [set.name, new Set<string>()]));
-  for (const pod of pods.values()) {
-    for (const [name, entry] of podEntries(pod, plan)) gates.get(name)?.add(entry);
-  }
-  for (const set of gateSets(family)) yield { ...set, entries: gates.get(set.name)! };
-  for (const id of [...peers.keys()].sort()) yield peersSet(id, peers.get(id)!, family);
 }

@@ -16,10 +16,14 @@ import {
   destroyLine,
   replaceLines,
 } from "../../netfilter/ipset/ipset_text.ts";
-import { type ChainLine, restoreLines } from "../../netfilter/iptables/restore_batch.ts";
-import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
-import { BASE_JUMPS, isUnordered, type PolicyChain } from "./base_chains.ts";
-import { gateEntries } from "./layout.ts";
+import {
+  type ChainLine,
+  restoreLines,
+  type WrittenChain,
+} from "../../netfilter/iptables/restore_batch.ts";
+import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
+import { BASE_JUMPS, POD_CHAINS } from "./base_chains.ts";
+import { entryOf, gateEntries, rulesOf } from "./layout.ts";
 
 type Entry = readonly [set: string, entry: string];
 
@@ -37,14 +41,14 @@ export class PolicyBatch {
   /** Sets that are created, with their options. */
   readonly #created = new Map<string, string>();
   readonly #replaced = new Map<string, string>();
-  /** Entries by set, and by key. */
+  /** Entries by set, and rules by chain of pods; by key. */
   readonly #entries = new Map<string, Map<string, EntryChange>>();
-  readonly #inserted: ChainLine[] = [];
-  readonly #removed: ChainLine[] = [];
+  readonly #jumps: ChainLine[] = [];
+  readonly #removedJumps: ChainLine[] = [];
   readonly #removedChains: string[] = [];
   readonly #destroyed = new Set<string>();
   /** Chains that are written as a whole. */
-  readonly written: PolicyChain[] = [];
+  readonly written: WrittenChain[] = [];
 
   constructor(
     family: IpFamily,
@@ -76,11 +80,7 @@ export class PolicyBatch {
         return;
       case "chain":
         if (after === undefined) this.#removedChains.push(name);
-        else {this.#writeChain(
-            name,
-            rulesOf(after),
-            before === undefined ? before : rulesOf(before),
-          );}
+        else this.written.push({ name, rules: rulesOf(after) });
         return;
       default: {
         // A pod may lose what another one gets.
@@ -91,28 +91,21 @@ export class PolicyBatch {
     }
   }
 
-  #writeChain(name: string, rules: readonly string[], found: readonly string[] | undefined): void {
-    const lines = found && isUnordered(name) ? differingRules(rules, found) : undefined;
-    if (lines === undefined) this.written.push({ name, rules });
-    for (const rule of lines?.extra ?? []) this.#removed.push({ from: name, rule });
-    for (const rule of lines?.lacking ?? []) this.#inserted.push({ from: name, rule });
-  }
-
   /** Puts the jump into our chains first, once. */
   #writeJump(chain: string): void {
     const { from, rule } = BASE_JUMPS.find(({ from }) => from === chain)!;
     // The tool deletes the first of equal rules, so all of them are deleted and one is added again.
     for (const each of this.#builtIn.get(from) ?? []) {
-      if (isSameRule(rule, each)) this.#removed.push({ from, rule: each });
+      if (isSameRule(rule, each)) this.#removedJumps.push({ from, rule: each });
     }
-    this.#inserted.push({ from, rule });
+    this.#jumps.push({ from, rule });
   }
 
   /** The entries that are added to sets that stay, or deleted. */
   #changes(): { readonly added: readonly Entry[]; readonly deleted: readonly Entry[] } {
     const [added, deleted]: [Entry[], Entry[]] = [[], []];
     for (const [set, changes] of this.#entries) {
-      if (this.#replaced.has(set) || this.#destroyed.has(set)) continue;
+      if (this.#replaced.has(set) || this.#destroyed.has(set) || POD_CHAINS.has(set)) continue;
       for (const [key, { before, after }] of changes) {
         // Adding an entry with another option replaces the existing one.
         if (after === undefined) deleted.push([set, key]);
@@ -150,11 +143,20 @@ export class PolicyBatch {
 
   /** The input for `iptables-restore`, with one COMMIT. */
   ruleLines(): readonly string[] {
+    const written = new Set(this.written.map(({ name }) => name));
+    const [removed, inserted]: [ChainLine[], ChainLine[]] = [[], []];
+    for (const from of POD_CHAINS.keys()) {
+      for (const { before, after } of this.#entries.get(from)?.values() ?? []) {
+        if (before !== undefined && after !== undefined) continue;
+        if (before === undefined) inserted.push({ from, rule: after! });
+        else if (!written.has(from)) removed.push({ from, rule: before });
+      }
+    }
     return restoreLines([{
       table: "filter",
       chains: this.written,
-      removedJumps: this.#removed,
-      jumps: this.#inserted,
+      removedJumps: [...this.#removedJumps, ...removed],
+      jumps: [...this.#jumps, ...inserted],
       removed: this.#removedChains,
     }]);
   }
@@ -162,34 +164,4 @@ export class PolicyBatch {
   get destroyLines(): readonly string[] {
     return this.destroyed.map(destroyLine);
   }
-}
-
-/** The rules of a chain, as an object. */
-export function rulesOf(text: string): readonly string[] {
-  return text === "" ? [] : text.split("\n");
-}
-
-/** An entry with its option. */
-export function entryOf(key: string, option = ""): string {
-  return option === "" ? key : `${key} ${option}`;
-}
-
-/**
- * The rules that differ in a chain of which only the last rule has a place; `undefined` = it is
- * written as a whole.
- */
-export function differingRules(
-  rules: readonly string[],
-  found: readonly string[],
-): { readonly extra: readonly string[]; readonly lacking: readonly string[] } | undefined {
-  const [wanted, there] = [new Set(rules), new Set(found)];
-  const [last, foundLast] = [rules.at(-1), found.at(-1)];
-  if (there.size !== found.length || last === undefined || foundLast === undefined) {
-    return undefined;
-  }
-  if (!isSameRule(last, foundLast)) return undefined;
-  const lacking = new Map<string, string>();
-  for (const rule of rules) if (!there.has(rule)) lacking.set(normalRule(rule), rule);
-  const extra = found.filter((rule) => !wanted.has(rule) && !lacking.delete(normalRule(rule)));
-  return { extra, lacking: [...lacking.values()] };
 }

@@ -12,45 +12,22 @@ import type {
 } from "../../../lib/engine/reconciler.ts";
 import { Refusal } from "../../../lib/engine/reconciler.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
-import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type {
-  PeerSet,
-  PeerSetId,
-  PodPlan,
-  PodPort,
-  RuleListId,
-} from "../../../lib/policy/policy_plan.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
-import { entryKey, normalOptions } from "../../netfilter/ipset/ipset_text.ts";
+import { normalOptions } from "../../netfilter/ipset/ipset_text.ts";
 import { compareChain } from "../../netfilter/iptables/compare_chain.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
-import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
+import { IptablesError } from "../../netfilter/iptables/restore_error.ts";
+import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
-import type { PolicyDifference } from "../policy_data_plane.ts";
-import type { PolicyQuarantine } from "../policy_quarantine.ts";
-import { type ListItem, type ObjectsItem, type Part, PolicyTarget } from "../policy_target.ts";
-import { addCounts, type WriteCounts } from "../write_counts.ts";
-import {
-  BASE_JUMPS,
-  baseChains,
-  isPolicyChain,
-  isUnordered,
-  type PolicyChain,
-} from "./base_chains.ts";
-import {
-  gateSets,
-  isPolicySet,
-  listChain,
-  memberEntry,
-  peerEntries,
-  peersSet,
-  podChains,
-  podEntries,
-} from "./layout.ts";
-import { differingRules, entryOf, PolicyBatch, rulesOf } from "./policy_batch.ts";
-import { findRefusedParts, isRefusal } from "./refused_parts.ts";
+import type { Part } from "../policy_layout.ts";
+import { type PolicyDifference, PolicyTarget } from "../policy_target.ts";
+import type { RefusedParts } from "../refused_parts.ts";
+import { BASE_JUMPS, isPolicyChain, listChainName, POD_CHAINS } from "./base_chains.ts";
+import { entryOf, IPTABLES_LAYOUT, isPolicySet, memberOf, rulesOf } from "./layout.ts";
+import { PolicyBatch } from "./policy_batch.ts";
 
 interface Dependencies {
   readonly clock: Clock;
@@ -58,6 +35,8 @@ interface Dependencies {
   readonly runner: IptablesRunner;
 }
 
+/** The chain in which rules are tested. No rule jumps to it. */
+const TRIAL = "KUBE-RELAY-POLICY-TRIAL";
 /** Time limit. ipset needs seconds for a million entries. */
 const IPSET_TIMEOUT_MS = 120_000;
 
@@ -69,10 +48,10 @@ export class IptablesPolicyTarget extends PolicyTarget {
   #doomed: ReadonlySet<string> = new Set();
   /** The rules of `FORWARD` and other built-in chains, as they were read. */
   #builtIn: ReadonlyMap<string, readonly string[]> = new Map();
-  #counts: WriteCounts = {};
+  #counts: Record<string, number> = {};
 
-  constructor(dependencies: Dependencies, family: IpFamily, quarantine: PolicyQuarantine) {
-    super(quarantine);
+  constructor(dependencies: Dependencies, family: IpFamily, refused: RefusedParts) {
+    super(IPTABLES_LAYOUT, refused);
     this.#dependencies = dependencies;
     this.#family = family;
   }
@@ -95,12 +74,21 @@ export class IptablesPolicyTarget extends PolicyTarget {
         ? [[from, `${places}` === "1" ? rule : `rule ${places}`] as const]
         : [];
     });
-    const own = [...chains].filter(([name]) => isPolicyChain(name));
+    const own = new Map<string, string>();
     const objects = new Map<string, ReadonlyMap<string, string>>([
       ["jump", new Map(jumps)],
-      ["chain", new Map(own.map(([name, rules]) => [name, rules.join("\n")]))],
+      ["chain", own],
       ["set", new Map([...sets.value].map(([name, { options }]) => [name, options]))],
     ]);
+    for (const [name, rules] of [...chains].filter(([name]) => isPolicyChain(name))) {
+      const end = POD_CHAINS.get(name);
+      const [last, ofPods] = [rules.at(-1) ?? "", rules.slice(0, -1)];
+      const byForm = new Map(ofPods.map((rule) => [normalRule(rule), rule]));
+      // One with another end, or with a rule twice, is written as a whole.
+      const isKept = end !== undefined && isSameRule(end, last) && byForm.size === ofPods.length;
+      if (isKept) objects.set(name, byForm);
+      own.set(name, isKept ? last : rules.join("\n"));
+    }
     for (const { name, text } of this.#wantedSets()) {
       const there = sets.value.get(name);
       // A set with other options is replaced as a whole.
@@ -110,15 +98,13 @@ export class IptablesPolicyTarget extends PolicyTarget {
     return objects;
   }
 
-  isSame({ kind, name }: ObjectName, found: string, wanted: string): boolean {
+  isSame({ kind }: ObjectName, found: string, wanted: string): boolean {
     if (kind === "set") return found === normalOptions(wanted);
-    if (kind !== "chain") return false;
+    // Rules of pods are named by their normal form.
+    if (kind !== "chain") return POD_CHAINS.has(kind);
     const [there, rules] = [rulesOf(found), rulesOf(wanted)];
-    if (there.length !== rules.length) return false;
-    const lines = isUnordered(name) ? differingRules(rules, there) : undefined;
-    return lines
-      ? lines.extra.length + lines.lacking.length === 0
-      : rules.every((rule, index) => isSameRule(rule, there[index]!));
+    return there.length === rules.length &&
+      rules.every((rule, index) => isSameRule(rule, there[index]!));
   }
 
   /** Sets that the kernel lets go late. */
@@ -135,14 +121,11 @@ export class IptablesPolicyTarget extends PolicyTarget {
         try {
           await this.#write(batch);
         } catch (error) {
-          if (!isRefusal(error)) throw error;
+          if (!(error instanceof BatchRefusal) && !isRefusedRule(error)) throw error;
           // In a known state, the kernel may refuse a line since it differs, so it is read first.
-          const { runner } = this.#dependencies;
-          const { plan } = this;
-          const { written } = batch;
-          const parts = found ? await findRefusedParts({ runner }, { plan, written, error }) : [];
+          const parts = found ? await this.#refusedParts(error, batch) : [];
           const reasons = new Map(parts.map((part) => [part, messageOf(error)]));
-          throw new Refusal(reasons, error as Error, { isPartial: true });
+          throw new Refusal(reasons, error, { isPartial: true });
         }
       },
     };
@@ -155,50 +138,15 @@ export class IptablesPolicyTarget extends PolicyTarget {
   }
 
   differences(changes: readonly Change<Part>[]): readonly PolicyDifference[] {
-    const sets = new Set(changes.flatMap(({ kind, name }) => kind === "set" ? name : []));
-    // Entries of missing and other sets are not listed one by one.
-    return changes.filter(({ kind }) => !sets.has(kind)).flatMap(differencesOf);
-  }
-
-  protected base(): ObjectsItem {
-    return {
-      objects: [
-        ...gateSets(this.#family).map(({ name, options }) => setObject(name, options)),
-        ...baseChains(this.plan).map(chainObject),
-        ...BASE_JUMPS.map(({ from, rule }) => ({ kind: "jump", name: from, text: rule })),
-      ],
-    };
-  }
-
-  protected override pods(): ObjectsItem {
-    return { objects: podChains(this.plan).map(chainObject) };
-  }
-
-  protected list(id: RuleListId): ListItem {
-    const chain = listChain(id, { plan: this.plan, refused: this.refused });
-    return { objects: [chainObject(chain)], leftOut: chain.leftOut };
-  }
-
-  protected *podObjects(pod: PodPlan): Generator<KernelObject> {
-    for (const [kind, name] of podEntries(pod, this.plan)) yield { kind, name, text: "" };
-  }
-
-  protected peers(id: PeerSetId, set: PeerSet): KernelObject {
-    const { name, options } = peersSet(id, set, this.#family);
-    return setObject(name, options);
-  }
-
-  protected *members(set: PeerSet): Generator<readonly [key: string, text: string]> {
-    for (const entry of peerEntries(set)) yield memberOf(entry);
-  }
-
-  protected memberKey(member: IpAddress | PodPort): string {
-    return memberEntry(member);
+    const containers = changes.filter(({ kind }) => kind === "set" || kind === "chain");
+    const names = new Set(containers.map(({ name }) => name));
+    // What is in missing and other sets and chains is not listed one by one.
+    return changes.filter(({ kind }) => !names.has(kind)).flatMap(differencesOf);
   }
 
   *#wantedSets(): Generator<KernelObject> {
-    for (const { name, options } of gateSets(this.#family)) yield setObject(name, options);
-    for (const [id, set] of this.plan.peers) yield this.peers(id, set);
+    for (const object of IPTABLES_LAYOUT.base(this.plan)) if (object.kind === "set") yield object;
+    for (const [id, set] of this.plan.peers) yield IPTABLES_LAYOUT.peers(id, set, this.plan);
   }
 
   async #write(batch: PolicyBatch): Promise<void> {
@@ -206,7 +154,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
     const { before, after } = batch.setLines();
     if (ruleLines.length > 0) {
       await this.#restoreSets(before);
-      addCounts(this.#counts, { restores: 1, ruleLines: ruleLines.length });
+      this.#count("ruleLines", ruleLines.length);
       await this.#dependencies.runner.restore({ lines: ruleLines });
     }
     const rest = [...ruleLines.length > 0 ? [] : before, ...after];
@@ -224,24 +172,62 @@ export class IptablesPolicyTarget extends PolicyTarget {
 
   async #restoreSets(lines: readonly string[]): Promise<void> {
     if (lines.length === 0) return;
-    addCounts(this.#counts, { restores: 1, setLines: lines.length });
+    this.#count("setLines", lines.length);
     const { commands } = this.#dependencies;
     await restoreSets(commands, { lines, timeoutMs: IPSET_TIMEOUT_MS });
   }
+
+  /** Finds the refused rules of lists, or names of sets. Returns none if another part was refused. */
+  async #refusedParts(
+    error: BatchRefusal | IptablesError,
+    { written }: PolicyBatch,
+  ): Promise<readonly Part[]> {
+    const { plan } = this;
+    if (error instanceof BatchRefusal) {
+      // The name of a set that is to replace another one is truncated.
+      const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(error.message)?.[1];
+      const names = plan.peers.entries().map(([id, set]) =>
+        IPTABLES_LAYOUT.peers(id, set, plan).name
+      );
+      return start === undefined ? [] : [...names.filter((name) => name.startsWith(start))];
+    }
+    const lists = new Set([...plan.lists.keys()].map(listChainName));
+    const chains = written.filter(({ name }) => lists.has(name));
+    // The last rule of a list belongs to no policy.
+    let suspects = chains.flatMap(({ rules }) => rules.slice(0, -1));
+    const [, name, rule = ""] = /^-A (\S+) (.*)$/.exec(error.line?.text ?? "") ?? [];
+    if (lists.has(name ?? "") && suspects.includes(rule)) return [rule];
+    // Some tools name only the COMMIT.
+    while (suspects.length > 1) {
+      const half = suspects.slice(0, suspects.length >> 1);
+      suspects = await this.#isRefused(half) ? half : suspects.slice(half.length);
+    }
+    return suspects.length > 0 && await this.#isRefused(suspects) ? suspects : [];
+  }
+
+  async #isRefused(rules: readonly string[]): Promise<boolean> {
+    const { runner } = this.#dependencies;
+    const chain = `:${TRIAL} - [0:0]`;
+    try {
+      const added = rules.map((rule) => `-A ${TRIAL} ${rule}`);
+      await runner.restore({ lines: ["*filter", chain, ...added, "COMMIT"] });
+    } catch (error) {
+      if (isRefusedRule(error)) return true;
+      throw error;
+    }
+    await runner.restore({ lines: ["*filter", chain, `-X ${TRIAL}`, "COMMIT"] });
+    return false;
+  }
+
+  #count(kind: "ruleLines" | "setLines", lines: number): void {
+    for (const [name, added] of [["restores", 1], [kind, lines]] as const) {
+      this.#counts[name] = (this.#counts[name] ?? 0) + added;
+    }
+  }
 }
 
-function chainObject({ name, rules }: PolicyChain): KernelObject {
-  return { kind: "chain", name, text: rules.join("\n") };
-}
-
-function setObject(name: string, options: string): KernelObject {
-  return { kind: "set", name, text: options };
-}
-
-/** An entry without its option, and that. */
-function memberOf(entry: string): readonly [key: string, text: string] {
-  const key = entryKey(entry);
-  return [key, entry.slice(key.length).trim()];
+function isRefusedRule(error: unknown): error is IptablesError {
+  return error instanceof IptablesError && error.kind === "refused";
 }
 
 function differencesOf(
@@ -255,17 +241,16 @@ function differencesOf(
     }
     case "chain": {
       if (after === undefined) return [{ object, name: `filter ${name}`, kind }];
-      const [rules, found] = [rulesOf(after), before === undefined ? before : rulesOf(before)];
-      const lines = found && isUnordered(name) ? differingRules(rules, found) : undefined;
-      if (lines === undefined) return compareChain({ table: "filter", name, rules }, found);
-      return [
-        ...lines.extra.map((rule) => ({ kind: "extra" as const, found: rule })),
-        ...lines.lacking.map((rule) => ({ kind: "missing" as const, wanted: rule })),
-      ].map((each) => ({ object: "rule", name: `filter ${name}`, ...each }));
+      const found = before === undefined ? before : rulesOf(before);
+      return compareChain({ table: "filter", name, rules: rulesOf(after) }, found);
     }
     case "set":
       return [{ object: "ip set", name, kind, ...(after !== undefined && { wanted: after }) }];
     default: {
+      if (POD_CHAINS.has(object)) {
+        const texts = { ...(after && { wanted: after }), ...(before && { found: before }) };
+        return [{ object: "rule", name: `filter ${object}`, kind, ...texts }];
+      }
       const entry = { object: "ip set entry", name: object };
       if (after !== undefined) return [{ ...entry, kind: "missing", wanted: entryOf(name, after) }];
       return [{ ...entry, kind, found: entryOf(name, before) }];

@@ -10,8 +10,8 @@ import { IPV4_PLAN } from "../../../tests/support/builders/policy_objects.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeIpvsMachine } from "../../../tests/support/fakes/fake_ipvs_machine.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { isUnordered } from "./base_chains.ts";
-import { createIptablesPolicyDataPlane } from "./data_plane.ts";
+import { POD_CHAINS } from "./base_chains.ts";
+import { POLICY_BACKENDS } from "../mod.ts";
 
 class Stage {
   readonly machine = new FakeIpvsMachine();
@@ -46,7 +46,7 @@ class Stage {
       logger: new MemoryLogger(),
       random: () => 0,
     };
-    return createIptablesPolicyDataPlane(dependencies, {
+    return POLICY_BACKENDS.iptables(dependencies, {
       family: "IPv4",
       syncPeriodMs: 30_000,
     });
@@ -65,7 +65,7 @@ class Stage {
       await this.plane.sync(this.planner.plan, changes);
       return true;
     } catch (error) {
-      this.planner.putBack(changes);
+      this.planner.forget();
       if (!(error instanceof SyncFailure)) throw error;
       return false;
     }
@@ -116,7 +116,7 @@ class Stage {
 function meaning(machine: FakeIpvsMachine): unknown {
   const filter = [...machine.iptables.tool.table("filter")].map(([name, rules]) => {
     const own = rules.filter((rule) => rule !== FOREIGN);
-    return [name, isUnordered(name) ? own.sort() : own] as const;
+    return [name, POD_CHAINS.has(name) ? own.sort() : own] as const;
   });
   return {
     filter: new Map(filter.sort(([one], [other]) => one < other ? -1 : 1)),

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { LogFields } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
@@ -12,47 +13,32 @@ import { deletionText } from "../../netfilter/nft/nft_objects.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
-import type { PolicyDataPlane, PolicyDataPlaneOptions } from "../policy_data_plane.ts";
-import { PolicyRulePlane } from "../policy_rule_plane.ts";
+import { PolicyPlane, type PolicyPlaneOptions } from "../policy_plane.ts";
 import { denyChain } from "./base_chains.ts";
-import { policyTable } from "./layout.ts";
-import { PolicyRules } from "../policy_rules.ts";
-import { NftPolicyTarget, renderPolicies } from "./target.ts";
+import { policyTable, renderPolicies } from "./layout.ts";
+import { NftPolicyTarget } from "./target.ts";
 
 /** Maximum interval of checks: a flush has to be repaired within seconds. */
 const LONGEST_PAUSE_MS = 5_000;
 
-/** Makes the data plane of one IP family. Runs nothing before it is started. */
-export function createNftablesPolicyDataPlane(
-  dependencies: RuleBackendDependencies,
-  options: PolicyDataPlaneOptions,
-): PolicyDataPlane {
-  return new NftablesPolicyDataPlane(dependencies, options);
-}
-
-class NftablesPolicyDataPlane extends PolicyRulePlane {
+/** The data plane of nftables. Runs nothing before it is started. */
+export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
   readonly tool = "nftables";
   readonly pauseMs: number;
-  protected readonly writer: PolicyRules<NftPolicyTarget>;
   readonly #runner: NftRunner;
 
-  constructor(
-    dependencies: RuleBackendDependencies,
-    { family, syncPeriodMs }: PolicyDataPlaneOptions,
-  ) {
+  constructor(dependencies: RuleBackendDependencies, { family, syncPeriodMs }: PolicyPlaneOptions) {
     const pauseMs = Math.min(syncPeriodMs, LONGEST_PAUSE_MS);
-    const schedule = new VerificationSchedule(dependencies.random, { shortestMs: 2 * pauseMs });
-    super(dependencies, { family, schedule });
-    this.pauseMs = pauseMs;
-    const runner = this.#runner = new NftRunner(dependencies, policyTable(family));
-    const edges = { clock: dependencies.clock, runner };
-    this.writer = new PolicyRules(
+    super(
       dependencies,
-      (quarantine) => new NftPolicyTarget(edges, family, quarantine),
+      family,
+      new VerificationSchedule(dependencies.random, { shortestMs: 2 * pauseMs }),
     );
+    this.pauseMs = pauseMs;
+    this.#runner = new NftRunner(dependencies, policyTable(family));
   }
 
-  protected get summary(): string {
+  get summary(): string {
     const { family, name } = policyTable(this.family);
     return `table ${family} ${name} of nftables`;
   }
@@ -60,6 +46,10 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
   /** Throws if nft is missing or not permitted. */
   protected async prepare(): Promise<void> {
     await this.#runner.chains();
+  }
+
+  protected createTarget(): NftPolicyTarget {
+    return new NftPolicyTarget(this.dependencies.clock, this.#runner, this.family, this.refused);
   }
 
   render(plan: PolicyPlan): Iterable<string> {
@@ -70,8 +60,10 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
     return this.#runner.packetsOf(denyChain(direction));
   }
 
-  async look() {
-    const missing = await this.turns.run(() => this.writer.target.table.missingChains());
+  async look(): Promise<LogFields | undefined> {
+    const missing = await this.turns.run(async () =>
+      await this.target?.table.missingChains() ?? []
+    );
     return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
   }
 

@@ -16,10 +16,10 @@
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { rangesOf } from "../../../lib/net/nested_blocks.ts";
+import type { KernelObject } from "../../../lib/engine/reconciler.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
 import type {
   Direction,
-  PeerSet,
   PeerSetId,
   PodPlan,
   PodPort,
@@ -29,74 +29,87 @@ import type {
   RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
 import {
-  type NftChain,
   type NftContainer,
-  type NftElement,
   nftFamily,
-  type NftTable,
+  type NftTableSpec,
 } from "../../netfilter/nft/nft_objects.ts";
-import { denyChain, MAPS, words } from "./base_chains.ts";
-import { denyLogPrefix, DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
+import { chainObject, nftText } from "../../netfilter/nft/nft_table.ts";
+import {
+  acceptableRules,
+  denyLogPrefix,
+  DIRECTIONS,
+  type LayoutSettings,
+  type ListObjects,
+  type Part,
+  type PolicyLayout,
+  policyObjects,
+} from "../policy_layout.ts";
+import { baseChains, denyChain, MAPS, words } from "./base_chains.ts";
 
-/** The table of a family. */
-export function policyTable(family: IpFamily): NftTable {
-  return { family: nftFamily(family), name: "kube-relay-policy" };
-}
-
-/** Sets and maps that are always there. */
-export function fixedContainers(family: IpFamily): ReadonlyMap<string, NftContainer> {
+/** The table of a family, with the sets and maps that are always there. */
+export function policyTable(family: IpFamily): NftTableSpec {
   const { type } = words(family);
-  return new Map<string, NftContainer>([
-    ["to-pod", { kind: "map", declaration: `type ${type} : verdict` }],
-    ["from-pod", { kind: "map", declaration: `type ${type} : verdict` }],
-    ["itself", { kind: "set", declaration: `type ${type} . ${type}` }],
-    ["known", { kind: "set", declaration: `type ${type}` }],
-  ]);
+  return {
+    family: nftFamily(family),
+    name: "kube-relay-policy",
+    containers: new Map<string, NftContainer>([
+      ["to-pod", { kind: "map", declaration: `type ${type} : verdict` }],
+      ["from-pod", { kind: "map", declaration: `type ${type} : verdict` }],
+      ["itself", { kind: "set", declaration: `type ${type} . ${type}` }],
+      ["known", { kind: "set", declaration: `type ${type}` }],
+    ]),
+  };
 }
 
-/** The name of a set of addresses. */
-export function peersName(id: PeerSetId): string {
+/** Returns the whole table of a plan, as input for `nft -f`. */
+export function renderPolicies(plan: PolicyPlan): readonly string[] {
+  return nftText(policyTable(plan.family), policyObjects(NFT_LAYOUT, plan));
+}
+
+/** How nft spells policies. */
+export const NFT_LAYOUT: PolicyLayout = {
+  base(settings) {
+    const containers = [...policyTable(settings.family).containers].map((
+      [name, { kind, declaration }],
+    ) => ({ kind, name, text: declaration }));
+    return [...containers, ...baseChains(settings).map(chainObject)];
+  },
+  list: listObjects,
+  pod: podObjects,
+  peers(id, { kind }, { family }) {
+    const { type } = words(family);
+    const declaration = {
+      pods: `type ${type}`,
+      blocks: `type ${type} ; flags interval`,
+      "pod-ports": `type ${type} . inet_proto . inet_service`,
+    }[kind];
+    return { kind: "set", name: peersName(id), text: declaration };
+  },
+  /** Ranges are spelled as nft prints them. */
+  *members({ kind, members }) {
+    if (kind === "blocks") { for (const range of rangesOf(members)) yield [range, ""]; }
+    else for (const member of members.values()) yield [memberKey(member), ""];
+  },
+  memberKey,
+};
+
+function peersName(id: PeerSetId): string {
   return `peers-${id}`;
 }
 
-/** The declaration of a set of addresses. */
-export function peersContainer({ kind }: PeerSet, family: IpFamily): NftContainer {
-  const { type } = words(family);
-  const declaration = {
-    pods: `type ${type}`,
-    blocks: `type ${type} ; flags interval`,
-    "pod-ports": `type ${type} . inet_proto . inet_service`,
-  }[kind];
-  return { kind: "set", declaration };
-}
-
-/** The keys of a set of addresses. Ranges are spelled as nft prints them. */
-export function* peerKeys({ kind, members }: PeerSet): Generator<string> {
-  if (kind === "blocks") yield* rangesOf(members);
-  else for (const member of members.values()) yield memberKey(member);
-}
-
-/** The key of an address, or of an address with a port. */
-export function memberKey(member: IpAddress | PodPort): string {
+function memberKey(member: IpAddress | PodPort): string {
   if (typeof member === "string") return member;
   const { address, protocol, port } = member;
   return `${address} . ${protocol.toLowerCase()} . ${port}`;
 }
 
+/** The declaration of a set of ports. */
+const PORT_SET = "type inet_proto . inet_service ; flags interval";
+
 /** Ports that several ranges make up are a set of their own, which rules with equal ports share. */
-export interface PortSet {
-  readonly name: string;
-  readonly keys: readonly string[];
-}
-
-/** The declaration of a {@linkcode PortSet}. */
-export const PORT_SET: NftContainer = {
-  kind: "set",
-  declaration: "type inet_proto . inet_service ; flags interval",
-};
-
-/** The set for several ranges; `undefined` = one range is spelled in the rule. */
-export function portSetOf({ ports }: PolicyRule): PortSet | undefined {
+function portSetOf(
+  { ports }: PolicyRule,
+): { readonly name: string; readonly keys: readonly string[] } | undefined {
   if (ports === undefined || ports.length < 2) return undefined;
   const keys = ports.map(({ protocol, from, to }) =>
     `${protocol.toLowerCase()} . ${from === to ? from : `${from}-${to}`}`
@@ -118,12 +131,10 @@ function rangeMatch({ protocol, from, to }: PortRange): string {
 }
 
 /** Returns the lines of a policy's rule: one for each of its sets. */
-export function ruleTexts(
+function ruleTexts(
   rule: PolicyRule,
-  { direction, plan: { family, peers } }: {
-    readonly direction: Direction;
-    readonly plan: Pick<PolicyPlan, "family" | "peers">;
-  },
+  direction: Direction,
+  { family, peers }: Pick<PolicyPlan, "family" | "peers">,
 ): readonly string[] {
   const { source, destination } = words(family);
   const address = direction === "ingress" ? source : destination;
@@ -139,57 +150,61 @@ export function ruleTexts(
   );
 }
 
-/** The name of the chain of a list. */
-export function listChain(id: RuleListId): string {
+function listChain(id: RuleListId): string {
   return `list-${id}`;
 }
 
-/** The last rule of a list. Where denied packets are logged, the chain of the pod denies. */
-export function listEnd({ deny }: LayoutSettings, direction: Direction): readonly string[] {
-  return deny.log ? [] : [`goto ${denyChain(direction)}`];
+function listObjects(id: RuleListId, plan: PolicyPlan, refused: ReadonlySet<Part>): ListObjects {
+  const list = plan.lists.get(id)!;
+  const { direction } = list;
+  const spell = (rule: PolicyRule) => ruleTexts(rule, direction, plan);
+  const { rules, leftOut } = acceptableRules(list.rules, refused, (rule) => [
+    ...spell(rule),
+    ...(rule.peers ?? []).map(peersName),
+    portSetOf(rule)?.name ?? "",
+  ]);
+  // Where denied packets are logged, the chain of the pod denies.
+  const end = plan.deny.log ? [] : [`goto ${denyChain(direction)}`];
+  const texts = [...new Set(rules.flatMap(spell))];
+  const objects: KernelObject[] = [
+    chainObject({ name: listChain(id), rules: [...texts, ...end] }),
+  ];
+  const portSets = new Map(
+    rules.flatMap((rule) => portSetOf(rule) ?? []).map((set) => [set.name, set]),
+  );
+  for (const { name, keys } of portSets.values()) {
+    objects.push({ kind: "set", name, text: PORT_SET, isShared: true });
+    for (const key of keys) objects.push({ kind: name, name: key, text: "", isShared: true });
+  }
+  return { objects, leftOut };
 }
 
-/** The chains that only this pod has: none, unless denied packets are logged with its name. */
-export function podChains(pod: PodPlan, { deny }: LayoutSettings): readonly NftChain[] {
-  const { log } = deny;
-  if (log === undefined) return [];
-  return DIRECTIONS.flatMap((direction) => {
-    const list = pod[direction];
-    if (list === undefined) return [];
-    const prefix = denyLogPrefix(pod.key, direction);
-    return [{
-      name: podChain(pod, direction),
-      rules: [
-        `jump ${listChain(list)}`,
-        `limit rate ${log.perMinute}/minute log prefix "${prefix}" group ${log.group}`,
-        `goto ${denyChain(direction)}`,
-      ],
-    }];
-  });
-}
-
-function podChain({ key }: PodPlan, direction: Direction): string {
-  return `${MAPS[direction]}-${contentId(key)}`;
-}
-
-/** The elements of a pod. */
-export function podElements(pod: PodPlan, settings: LayoutSettings): readonly NftElement[] {
-  const { deny, closedRanges } = settings;
+/** Only where denied packets are logged with its name does a pod have chains of its own. */
+function* podObjects(
+  pod: PodPlan,
+  { deny, closedRanges }: LayoutSettings,
+): Generator<KernelObject> {
   const { addresses } = pod;
-  const found: NftElement[] = [];
+  const { log } = deny;
   for (const direction of DIRECTIONS) {
     const list = pod[direction];
     if (list === undefined) continue;
-    const chain = deny.log ? podChain(pod, direction) : listChain(list);
-    const value = `goto ${chain}`;
-    found.push(...addresses.map((key) => ({ container: MAPS[direction], key, value })));
+    const chain = log ? `${MAPS[direction]}-${contentId(pod.key)}` : listChain(list);
+    if (log) {
+      const prefix = denyLogPrefix(pod.key, direction);
+      const rules = [
+        `jump ${listChain(list)}`,
+        `limit rate ${log.perMinute}/minute log prefix "${prefix}" group ${log.group}`,
+        `goto ${denyChain(direction)}`,
+      ];
+      yield chainObject({ name: chain, rules });
+    }
+    for (const name of addresses) yield { kind: MAPS[direction], name, text: `goto ${chain}` };
   }
-  if (found.length > 0) {
-    const pairs = addresses.flatMap((from) => addresses.map((to) => `${from} . ${to}`));
-    found.push(...pairs.map((key) => ({ container: "itself", key })));
+  for (const from of pod.egress ?? pod.ingress ? addresses : []) {
+    for (const to of addresses) yield { kind: "itself", name: `${from} . ${to}`, text: "" };
   }
-  if (closedRanges.length > 0) {
-    found.push(...addresses.map((key) => ({ container: "known", key })));
+  for (const name of closedRanges.length > 0 ? addresses : []) {
+    yield { kind: "known", name, text: "" };
   }
-  return found;
 }

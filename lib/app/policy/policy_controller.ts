@@ -3,30 +3,36 @@ import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD, type Pod } from "../../api/kinds/pod.ts";
-import { syncPeriodsOf } from "../../config/configuration.ts";
+import { type KubeProxyConfiguration, syncPeriodsOf } from "../../config/configuration.ts";
 import type { Controller, ControllerKind, ControllerStatus } from "../../engine/controller.ts";
 import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
+import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
 import { changeHandler, type InformerHandler } from "../../kube/informer.ts";
-import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
+import {
+  IP_FAMILIES,
+  type IpAddress,
+  type IpFamily,
+  tryParseIpAddress,
+} from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
-import type { ControllerParts } from "../controllers.ts";
+import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
+import type { Dependencies } from "../dependencies.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
-import { createPolicyFamilies } from "./create_policy_families.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
-import type { PolicyTool } from "./policy_backend.ts";
-import type { PolicyFamily } from "./policy_family.ts";
+import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
+import { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
 import { deniedFacts, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
-import { removeOtherTools } from "./remove_other_tools.ts";
 import type { PolicyChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
@@ -148,17 +154,15 @@ export class NetworkPolicyController implements Controller {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    await Promise.all(this.#families.map(({ backend }) => backend.drain(timeoutMs)));
+    await Promise.all(this.#families.map(({ backend }) => backend?.drain(timeoutMs)));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
+    for (const { backend } of this.#families) await backend?.[Symbol.asyncDispose]();
   }
 
   async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
-    const families = this.#families.map(({ loop, backend }) =>
-      loop.status(backend.inspect().summary)
-    );
+    const families = this.#families.map((each) => each.loop.status(each.inspect().summary));
     const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
     const facts = [...policyFacts(this.#shown()), ...denied];
     return { controller: this.name, families, facts };
@@ -167,9 +171,10 @@ export class NetworkPolicyController implements Controller {
   async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
     const denied = await this.#deniedPackets();
-    for (const { family, backend } of this.#families) {
+    for (const each of this.#families) {
+      const { family } = each;
       const policies = this.#inputs.state.policies.size;
-      metrics.policies.setPolicies(family, { policies, ...backend.inspect() });
+      metrics.policies.setPolicies(family, { policies, ...each.inspect() });
       metrics.policies.setDenied(family, denied.get(family) ?? {});
     }
   }
@@ -188,7 +193,7 @@ export class NetworkPolicyController implements Controller {
   async #readDenied(): Promise<void> {
     const found = new Map<IpFamily, DeniedPackets>();
     for (const { family, backend } of this.#families) {
-      found.set(family, await backend.deniedPackets().catch(() => ({})));
+      found.set(family, await backend?.deniedPackets().catch(() => ({})) ?? {});
     }
     this.#denied = found;
     this.#readingDenied = undefined;
@@ -206,13 +211,19 @@ export class NetworkPolicyController implements Controller {
     };
   }
 
+  /** Creates one for each family that is served; none if this build lacks the tool. */
   #createFamilies(tasks: TaskGroup, tool: PolicyTool | undefined): readonly PolicyFamily[] {
-    return createPolicyFamilies({ ...this.#parts, inputs: this.#inputs, tasks }, {
-      tool,
-      settings: (family) => this.#settings(family),
-      isOwnNode: (address) => this.#isOwnNode(address),
-      onSynced: (family) => this.#onSynced(family),
-    });
+    const { configuration: { families }, policyBackends } = this.#parts;
+    if (tool !== undefined && policyBackends?.[tool] === undefined) return [];
+    return families.map((family) =>
+      new PolicyFamily({ ...this.#parts, inputs: this.#inputs, tasks }, {
+        family,
+        tool,
+        settings: this.#settings(family),
+        isOwnNode: (address) => this.#isOwnNode(address),
+        onSynced: () => this.#onSynced(family),
+      })
+    );
   }
 
   #onSynced(family: IpFamily): void {
@@ -226,9 +237,25 @@ export class NetworkPolicyController implements Controller {
 
   /** Called after the own rules are written in every family: rules of other programs may be removed. */
   async #handOver(tool: PolicyTool, signal: AbortSignal): Promise<void> {
-    const { configuration: { proxy, mode, relay } } = this.#parts;
-    const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
-    await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs });
+    const { configuration: { proxy, relay }, logger } = this.#parts;
+    for (const [other, create] of backendsFor(this.#parts, proxy)) {
+      if (other === tool) continue;
+      if (signal.aborted) return;
+      try {
+        await using backend = create();
+        const { removed, failed } = await backend.cleanup();
+        for (const what of removed) {
+          logger.info("Removed policy rules of another tool", { other, what });
+        }
+        for (const what of failed) {
+          logger.verbose(1, "Cannot remove policy rules of another tool", { other, what });
+        }
+      } catch (error) {
+        // A host often lacks the other tool.
+        const reason = messageOf(error);
+        logger.verbose(1, "Cannot look for policy rules of another tool", { other, reason });
+      }
+    }
     if (relay.takeover) await takeOverPolicies(this.#parts, signal);
   }
 
@@ -282,4 +309,30 @@ export class NetworkPolicyController implements Controller {
     return this.#ownAddresses.has(address) ||
       (addresses ?? []).some((each) => tryParseIpAddress(each.address) === address);
   }
+}
+
+/** Enabled by `--network-policy`; its rules are removed whether or not it is. */
+export const NETWORK_POLICY_CONTROLLER: ControllerDefinition = {
+  name: "network-policy",
+  isEnabled: ({ proxy }) => proxy.networkPolicy.enabled,
+  create: (parts) => new NetworkPolicyController(parts),
+  async *cleanUp(dependencies, { proxy, relay }) {
+    for (const [, create] of backendsFor(dependencies, proxy)) {
+      await using backend = create();
+      yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
+    }
+  },
+};
+
+/** The data planes of every tool and family, for a cleanup. */
+function backendsFor(
+  dependencies: Dependencies & { readonly logger: Logger },
+  proxy: KubeProxyConfiguration,
+): readonly (readonly [tool: string, create: () => PolicyBackend])[] {
+  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, "nftables");
+  return Object.entries(dependencies.policyBackends ?? {}).flatMap(([tool, create]) =>
+    IP_FAMILIES.map((family) =>
+      [tool, () => create(dependencies, { family, syncPeriodMs })] as const
+    )
+  );
 }

@@ -4,23 +4,32 @@
  * @module
  */
 import type { ObjectProblem } from "../../api/problem.ts";
+import { syncPeriodsOf } from "../../config/configuration.ts";
+import type { SyncReport } from "../../engine/data_plane.ts";
 import type { LoopId } from "../../engine/loop_id.ts";
-import type { AppliedSync, SyncEvent } from "../../engine/sync_event.ts";
-import { SyncLoop, type SyncLoopDependencies } from "../../engine/sync_loop.ts";
-import type { SyncRunnerOptions } from "../../engine/sync_runner.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
+import { SyncLoop } from "../../engine/sync_loop.ts";
+import { retryBackoff } from "../../engine/sync_runner.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
+import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { createConntrack } from "../../os/conntrack.ts";
+import { inspectPolicyPlan, type PolicyInspection } from "../../policy/inspect_policy_plan.ts";
 import type { Policy } from "../../policy/policy.ts";
-import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
-import {
-  PolicyPlanner,
-  type PolicyPlanOptions,
-  type PolicyPlanSettings,
-} from "../../policy/policy_planner.ts";
-import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
-import type { PolicyInputs } from "./policy_inputs.ts";
-import type { RelayedPolicies } from "./relayed_policies.ts";
+import type {
+  PodKey,
+  PodPlan,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+  RuleListId,
+} from "../../policy/policy_plan.ts";
+import { PolicyPlanner, type PolicyPlanSettings } from "../../policy/policy_planner.ts";
 import type { LoopListener, NamedItem, PolicyChange } from "../change_listener.ts";
-import { effectsOf } from "./policy_effects.ts";
+import type { ControllerParts } from "../controllers.ts";
+import { ConnectionCutter } from "./connection_cutter.ts";
+import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
+import type { PolicyInputs } from "./policy_inputs.ts";
+import { RelayedPolicies } from "./relayed_policies.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -31,48 +40,65 @@ const TEXTS = {
   item: "networkPolicy",
 };
 
+/** Longest time from one sync to the next. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+
 /** The dependencies of a family. */
-export interface PolicyFamilyDependencies extends SyncLoopDependencies {
+export interface PolicyFamilyDependencies extends ControllerParts {
   readonly inputs: PolicyInputs;
-  readonly backend: PolicyBackend;
-  /** Present if kube-relay relays connections itself. */
-  readonly relayed: RelayedPolicies | undefined;
-  readonly recorder: LoopListener<PolicyChange, NamedItem>;
-  /** Called after each successful sync. Must not throw. */
-  readonly onSynced: (sync: AppliedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
+  readonly tasks: TaskGroup;
 }
 
-type PolicyLoop = SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, PolicySyncReport>;
+/** What a controller says of a family. */
+export interface PolicyFamilyOptions {
+  readonly family: IpFamily;
+  /** `undefined` = no rules are written. */
+  readonly tool: PolicyTool | undefined;
+  readonly settings: PolicyPlanSettings;
+  readonly isOwnNode: (address: IpAddress) => boolean;
+  /** Called after each successful sync. Must not throw. */
+  readonly onSynced: () => void;
+}
 
 /** Keeps one family's rules in step with the cluster. */
 export class PolicyFamily {
   readonly family: IpFamily;
-  readonly backend: PolicyBackend;
-  readonly loop: PolicyLoop;
+  /** Absent where kube-relay only judges what it relays. */
+  readonly backend: PolicyBackend | undefined;
+  readonly loop: SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, SyncReport<PolicyKey>>;
   readonly #dependencies: PolicyFamilyDependencies;
   readonly #planner: PolicyPlanner;
+  readonly #recorder: LoopListener<PolicyChange, NamedItem>;
+  /** Present if kube-relay relays connections itself. */
+  readonly #relayed: RelayedPolicies | undefined;
   /** Policies whose problems have not been logged. */
   readonly #news = new Set<Policy>();
   /** The pods that the last plan had. */
   readonly #planned = new Set<PodKey>();
-  /** The changes of the running sync. They are kept if it fails. */
-  #taken: PolicyPlanChanges | undefined;
   #isPending = true;
   #isAdopted = false;
 
-  constructor(
-    dependencies: PolicyFamilyDependencies,
-    { runner, ...options }: PolicyPlanOptions & { readonly runner: SyncRunnerOptions },
-  ) {
-    const { inputs, backend, recorder } = dependencies;
-    const { family } = options;
-    this.family = family;
-    this.backend = backend;
-    this.#dependencies = dependencies;
-    const planner = this.#planner = new PolicyPlanner(inputs.state, options);
+  constructor(dependencies: PolicyFamilyDependencies, options: PolicyFamilyOptions) {
+    const { family, settings } = options;
+    const logger = dependencies.logger.with({ ipFamily: family });
+    const edges = this.#dependencies = { ...dependencies, logger };
+    const { changes, configuration: { proxy }, current, inputs, judges, nodeName } = edges;
+    const { minSyncPeriod: minPeriodMs } = proxy.networkPolicy;
     const id: LoopId = { controller: "network-policy", family };
+    const cutsConnections = () => current.proxy.networkPolicy.cutConnections;
+    const planned = { family, nodeName, ...settings };
+    const judge = judges.get(family);
+    const metrics = edges.metrics.policies;
+    this.family = family;
+    this.#recorder = changes.followPolicies(id, minPeriodMs);
+    this.#planner = new PolicyPlanner(inputs.state, planned);
+    this.#relayed = judge &&
+      new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
+    this.backend = createBackend(edges, options.tool, id);
+    const cutter = this.backend && this.#startCutter(options.isOwnNode);
+    const plan = () => this.plan;
     const isPending = () => this.#isPending;
-    this.loop = new SyncLoop(dependencies, {
+    this.loop = new SyncLoop(edges, {
       id,
       dataPlane: {
         start: () => this.#adopt().catch((error) => this.#notAdopted(error)),
@@ -80,17 +106,30 @@ export class PolicyFamily {
       },
       source: {
         get plan() {
-          return planner.plan;
+          return plan();
         },
         get pending() {
           return isPending();
         },
         collectChanges: () => this.#collectChanges(),
-        failed: () => this.#failed(),
+        failed: () => {
+          this.#isPending = true;
+          this.#planner.forget();
+        },
       },
-      listeners: [{ on: (event) => this.#on(event) }, recorder],
+      listeners: [{
+        on: (event) => {
+          if (event.kind !== "synced") return;
+          if (cutsConnections()) cutter?.synced(event.plan, event.changes);
+          options.onSynced();
+        },
+      }, this.#recorder],
       texts: TEXTS,
-      runner,
+      runner: {
+        minPeriodMs,
+        maxPeriodMs: MAX_SYNC_PERIOD_MS,
+        retryMs: retryBackoff(edges.random),
+      },
     });
     const request = () => this.request();
     inputs.state.follow({
@@ -108,6 +147,12 @@ export class PolicyFamily {
     return this.#planner.plan;
   }
 
+  /** Returns figures of the plan. */
+  inspect(): PolicyInspection {
+    const summary = this.backend?.summary ?? "no rules; relayed connections are judged";
+    return inspectPolicyPlan(this.plan, summary);
+  }
+
   /** Asks for a sync. */
   request(): void {
     this.#isPending = true;
@@ -116,13 +161,13 @@ export class PolicyFamily {
 
   /** Notes an object that changed, for the change log. */
   seen(change: PolicyChange): void {
-    this.#dependencies.recorder.seen(change);
+    this.#recorder.seen(change);
   }
 
   /** Takes settings that changed. */
   setOptions(options: PolicyPlanSettings): void {
     this.#planner.setOptions(options);
-    this.#dependencies.relayed?.setOptions(options);
+    this.#relayed?.setOptions(options);
     this.request();
   }
 
@@ -130,52 +175,104 @@ export class PolicyFamily {
     readonly changes: PolicyPlanChanges;
     readonly problems: readonly ObjectProblem[];
   }> {
-    const { inputs, recorder } = this.#dependencies;
+    const { inputs } = this.#dependencies;
     this.#isPending = false;
-    recorder.drained();
+    this.#recorder.drained();
     const news = [...this.#news];
     this.#news.clear();
-    const changes = this.#taken = await inputs.plan(this.#planner);
-    const { plan } = this.#planner;
-    for (const effect of effectsOf(plan, changes, this.#planned)) recorder.planned(...effect);
-    for (const key of changes.pods) {
-      if (plan.pods.has(key)) this.#planned.add(key);
-      else this.#planned.delete(key);
-    }
+    const changes = await inputs.plan(this.#planner);
+    this.#record(changes);
     const current = news.filter((policy) => inputs.state.policies.get(policy.key) === policy);
     const problems = current.flatMap(({ problems }) => problems);
     return { changes, problems: [...problems, ...this.#planner.takeProblems()] };
   }
 
+  /** Notes for the change log what a plan changes: pods by name, sets of peers as a count. */
+  #record({ pods, peers, members }: PolicyPlanChanges): void {
+    const { plan } = this;
+    for (const key of pods) {
+      const pod = plan.pods.get(key);
+      const name = `pod ${key}`;
+      const before = this.#planned.has(key) ? { name, words: [] } : undefined;
+      this.#recorder.planned(before, pod && { name, words: podWords(plan, pod) });
+      if (pod) this.#planned.add(key);
+      else this.#planned.delete(key);
+    }
+    const sets = peers.size + members.size;
+    if (sets === 0) return;
+    const name = sets === 1 ? "1 set of peers" : `${sets} sets of peers`;
+    const newSets = [...peers].filter((id) => plan.peers.has(id)).length;
+    const [added, removed] = (["added", "removed"] as const).map((part) =>
+      members.values().reduce((sum, change) => sum + change[part].length, 0)
+    );
+    const words = [
+      ...(newSets > 0 ? [`${newSets} new`] : []),
+      ...(newSets < peers.size ? [`${peers.size - newSets} gone`] : []),
+      ...(added ? [`${added} ${added === 1 ? "member" : "members"} new`] : []),
+      ...(removed ? [`${removed} ${removed === 1 ? "member" : "members"} gone`] : []),
+    ];
+    this.#recorder.planned({ name, words: [] }, { name, words });
+  }
+
   /** Reads what an earlier run left. A host that is not ready for it must not keep Services from starting. */
   async #adopt(): Promise<void> {
-    await this.backend.start();
+    await this.backend?.start();
     this.#isAdopted = true;
   }
 
   #notAdopted(error: unknown): void {
     this.#dependencies.logger.warn("Cannot read earlier policy rules; the first sync reads them", {
-      ipFamily: this.family,
       error,
     });
   }
 
-  async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+  async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
     // Relayed connections are judged even if the host refuses the rules.
-    await this.#dependencies.relayed?.sync();
+    await this.#relayed?.sync();
     if (!this.#isAdopted) await this.#adopt();
-    return await this.backend.sync(plan, changes);
+    return await this.backend?.sync(plan, changes) ??
+      { full: changes.full, operations: {}, quarantined: [] };
   }
 
-  #on(event: SyncEvent<PolicyPlan, PolicyPlanChanges, PolicySyncReport>): void {
-    if (event.kind !== "synced") return;
-    this.#taken = undefined;
-    this.#dependencies.onSynced(event);
+  /** Starts what ends connections that rules judged; rules never see both ends of a relayed one. */
+  #startCutter(isOwnNode: (address: IpAddress) => boolean): ConnectionCutter {
+    const { inputs, tasks, judges, ...edges } = this.#dependencies;
+    const { family } = this;
+    const conntrack = createConntrack(edges.commands);
+    const cutter = new ConnectionCutter({ ...edges, metrics: edges.metrics.policies, conntrack }, {
+      family,
+      whenStill: (action) => inputs.whenStill(() => action(this.plan)),
+      isOwnNode: (address) =>
+        isOwnNode(address) || judges.get(family)?.relay?.serves(address) === true,
+    });
+    tasks.run(`policy connections ${family}`, (signal) => cutter.run(signal));
+    return cutter;
   }
+}
 
-  #failed(): void {
-    this.#isPending = true;
-    if (this.#taken) this.#planner.putBack(this.#taken);
-    this.#taken = undefined;
-  }
+function createBackend(
+  edges: PolicyFamilyDependencies,
+  tool: PolicyTool | undefined,
+  loop: LoopId,
+): PolicyBackend | undefined {
+  const { changes, configuration: { proxy, mode }, metrics } = edges;
+  const onDrift = (figures: DriftFigures) => {
+    metrics.loops.driftFound(loop, figures);
+    changes.driftFound(loop, figures);
+  };
+  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
+  return tool &&
+    edges.policyBackends?.[tool]?.({ ...edges, onDrift }, { family: loop.family, syncPeriodMs });
+}
+
+function podWords({ lists }: PolicyPlan, { ingress, egress }: PodPlan): readonly string[] {
+  const textOf = (id: RuleListId | undefined) => {
+    const policies = (id && lists.get(id)?.policies) ?? [];
+    return policies.length === 1 ? "1 policy" : `${policies.length} policies`;
+  };
+  const words = [
+    ...(ingress ? [`ingress isolated by ${textOf(ingress)}`] : []),
+    ...(egress ? [`egress isolated by ${textOf(egress)}`] : []),
+  ];
+  return words.length > 0 ? words : ["not isolated"];
 }

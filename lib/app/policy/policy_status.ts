@@ -1,11 +1,11 @@
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
 import type { ControllerStatus } from "../../engine/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
+import type { DeniedPackets, PolicyInspection } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { countText } from "../../log/count_text.ts";
-import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
+import type { PolicyTool } from "./policy_backend.ts";
 
 /** The state of the controller that status shows. */
 export interface ShownPolicies {
@@ -15,7 +15,7 @@ export interface ShownPolicies {
   readonly state: Pick<PolicyState, "pods" | "policies">;
   readonly families: readonly {
     readonly family: IpFamily;
-    readonly backend: Pick<PolicyBackend, "inspect">;
+    readonly inspect: () => PolicyInspection;
     readonly loop: { readonly isComplete: boolean };
   }[];
   /** Whether pod ranges of this node are known. */
@@ -28,8 +28,9 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   const faulty = [...state.policies.values()].filter(({ knownProblems }) =>
     knownProblems.length > 0
   );
-  const rules = families.map(({ family, backend }) => {
-    const { isolated: { ingress, egress }, refused, lists, sets, members } = backend.inspect();
+  const rules = families.map((each) => {
+    const { family } = each;
+    const { isolated: { ingress, egress }, refused, lists, sets, members } = each.inspect();
     if (lists === 0) return { name: "Rules", text: `${family}: no pod of this node is isolated` };
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
       `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +

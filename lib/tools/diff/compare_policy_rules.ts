@@ -17,7 +17,8 @@ const CONTROLLER = "network-policy";
 /** Compares one family, or repairs it. Rejects if the machine cannot be read. */
 export async function comparePolicyRules(
   { backend, plan, quarantined = [] }: {
-    readonly backend: Pick<PolicyBackend, "compare" | "repair">;
+    /** `undefined` = no rules are written. */
+    readonly backend: Pick<PolicyBackend, "compare" | "repair"> | undefined;
     readonly plan: PolicyPlan;
     readonly quarantined?: readonly Quarantined<string>[];
   },
@@ -26,10 +27,13 @@ export async function comparePolicyRules(
   const loop = { controller: CONTROLLER, family: plan.family } as const;
   const common = { ...loop, services: new Map(), quarantined };
   if (repair) {
-    const report = await repair(loop, () => backend.repair(plan));
+    const report = await repair(
+      loop,
+      () => backend?.repair(plan) ?? Promise.resolve({ found: [], left: [], operations: {} }),
+    );
     return { ...common, differences: report.left, repair: report };
   }
-  return { ...common, differences: await backend.compare(plan) };
+  return { ...common, differences: await backend?.compare(plan) ?? [] };
 }
 
 /** Answers `/policy/difference?family=IPv4` with the live plans. */

@@ -22,7 +22,7 @@ const LARGEST_CHANGE_MS = 100;
 const CONNECT_GROWTH = 1.3;
 const POD_MB = 15;
 /** nftables finds the list of a pod by a map, which iptables does not have. */
-const LIST_RULES = "grows with the logarithm of the isolated pods of the node";
+const LIST_RULES = "grows with the isolated pods of the node";
 const LIST_SLACK = 0.4;
 const COUNT = { digits: 0, slack: 0 };
 

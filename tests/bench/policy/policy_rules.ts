@@ -6,7 +6,7 @@
  */
 import process from "node:process";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
-import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
+import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
@@ -75,7 +75,7 @@ export class PolicyRules implements AsyncDisposable {
   readonly state: PolicyState;
   readonly #planner: PolicyPlanner;
   readonly #commands = new CountingCommands();
-  readonly #dataPlane: PolicyDataPlane;
+  readonly #dataPlane: PolicyPlane;
 
   constructor(tool: PolicyTool, state: PolicyState) {
     this.state = state;

@@ -6,16 +6,11 @@
 import type {
   PolicyBackend,
   PolicyBackendDependencies,
-  PolicySyncReport,
 } from "../../../lib/app/policy/policy_backend.ts";
-import type { CleanupReport, Quarantined } from "../../../lib/engine/data_plane.ts";
+import type { CleanupReport, Quarantined, SyncReport } from "../../../lib/engine/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import {
-  type DeniedPackets,
-  inspectPolicyPlan,
-  type PolicyInspection,
-} from "../../../lib/policy/inspect_policy_plan.ts";
+import type { DeniedPackets } from "../../../lib/policy/inspect_policy_plan.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
 import type {
   PeerSet,
@@ -54,7 +49,7 @@ export class FakePolicyBackend implements PolicyBackend {
     return Promise.resolve();
   }
 
-  async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+  async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
     this.syncs.push(changes);
     await this.hanging;
     const failure = this.failures.shift();
@@ -88,8 +83,8 @@ export class FakePolicyBackend implements PolicyBackend {
     return [`# ${lists.size} lists\n`];
   }
 
-  inspect(): PolicyInspection {
-    return inspectPolicyPlan(this.plan, `fake rules of ${this.family}`);
+  get summary(): string {
+    return `fake rules of ${this.family}`;
   }
 
   deniedPackets(): Promise<DeniedPackets> {

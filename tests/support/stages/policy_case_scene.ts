@@ -5,7 +5,7 @@
  * @module
  */
 import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
-import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
+import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
 import { objectKey } from "../../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
@@ -45,11 +45,17 @@ import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
 import { walkPolicies as walkIptables } from "../walk/iptables_policies.ts";
 import { walkPolicies as walkNft } from "../walk/nft_policies.ts";
 
+/** The part of a data plane that the cases use. */
+export type CasePlane = Pick<
+  PolicyPlane,
+  "compare" | "family" | "start" | "sync" | "tool" | typeof Symbol.asyncDispose
+>;
+
 /** The functions that set up a node for its data plane. */
 export interface PolicyCaseNodes {
   readonly make: (
     ...args: readonly [...Parameters<PolicyDataPlaneFactory>, node: Namespace]
-  ) => PolicyDataPlane;
+  ) => CasePlane;
   /** Programs Services on a node, by a mode of kube-relay. */
   readonly loadServices: (
     node: Namespace,
@@ -89,7 +95,7 @@ const PATIENCE_MS = 4_000;
 interface NodePlane {
   readonly node: CaseNode;
   readonly planner: PolicyPlanner;
-  readonly dataPlane: PolicyDataPlane;
+  readonly dataPlane: CasePlane;
 }
 
 /** Disposing of it ends and removes all. */

@@ -4,14 +4,12 @@
  *
  * @module
  */
-import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
-import { renderPolicies } from "../../../backends/policy/nftables/target.ts";
+import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
+import { renderPolicies } from "../../../backends/policy/nftables/layout.ts";
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
-import type {
-  PolicyDataPlane,
-  PolicySyncReport,
-} from "../../../backends/policy/policy_data_plane.ts";
-import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
+import type { SyncReport } from "../../../lib/engine/data_plane.ts";
+import type { PolicyKey, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { IPV4_PLAN } from "../builders/policy_objects.ts";
@@ -49,7 +47,7 @@ export class PolicyNftStage implements AsyncDisposable {
   readonly drift: DriftFigures[] = [];
   readonly state = new PolicyState();
   readonly planner: PolicyPlanner;
-  dataPlane: PolicyDataPlane;
+  dataPlane: PolicyPlane;
 
   private constructor(options: PolicyPlanOptions) {
     this.planner = new PolicyPlanner(this.state, options);
@@ -63,12 +61,12 @@ export class PolicyNftStage implements AsyncDisposable {
   }
 
   /** Plans what happened and brings the machine to it, or throws as the data plane does. */
-  async sync(): Promise<PolicySyncReport> {
+  async sync(): Promise<SyncReport<PolicyKey>> {
     const changes = this.planner.update();
     try {
       return await this.dataPlane.sync(this.planner.plan, changes);
     } catch (error) {
-      this.planner.putBack(changes);
+      this.planner.forget();
       throw error;
     }
   }
@@ -119,11 +117,11 @@ export class PolicyNftStage implements AsyncDisposable {
     await this.dataPlane[Symbol.asyncDispose]();
   }
 
-  #create(): PolicyDataPlane {
+  #create(): PolicyPlane {
     const { clock, logger, machine: { commands } } = this;
     const onDrift = (figures: DriftFigures) => void this.drift.push(figures);
     const family = this.planner.plan.family;
-    return createNftablesPolicyDataPlane({ clock, commands, logger, random: () => 0, onDrift }, {
+    return POLICY_BACKENDS.nftables({ clock, commands, logger, random: () => 0, onDrift }, {
       family,
       syncPeriodMs: 30_000,
     });

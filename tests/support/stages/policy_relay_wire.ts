@@ -4,15 +4,13 @@
  *
  * @module
  */
-import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
-import { inspectPolicyPlan } from "../../../lib/policy/inspect_policy_plan.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
 import { casePods } from "../../policy/policy_case.ts";
 import type { LineProcess } from "../drivers/line_process.ts";
 import { planText } from "../drivers/plan_text.ts";
 import type { Namespace } from "./netns.ts";
-import type { PolicyCaseNodes } from "./policy_case_scene.ts";
+import type { CasePlane, PolicyCaseNodes } from "./policy_case_scene.ts";
 import { clusterIpOf } from "./policy_case_services.ts";
 
 /** The text that a client reads from a connection that the relay closes at once. */
@@ -46,27 +44,17 @@ export function relayNodes(): PolicyCaseNodes {
   };
 }
 
-function relayPlane(family: IpFamily, relay: LineProcess): PolicyDataPlane {
-  const unasked = () => Promise.reject(new Error("Cannot compare: a relay writes no rules"));
-  const nothing = { removed: [], failed: [] };
+function relayPlane(family: IpFamily, relay: LineProcess): CasePlane {
   return {
     family,
     tool: "nftables",
+    compare: () => Promise.reject(new Error("Cannot compare: a relay writes no rules")),
     start: () => Promise.resolve(),
     async sync(plan, changes) {
       await relay.writeLine(planText({ plan, changes }));
       await relay.nextLine();
       return { full: changes.full, operations: {}, quarantined: [] };
     },
-    render: () => [],
-    inspect: () => inspectPolicyPlan(undefined, "a relay"),
-    deniedPackets: () => Promise.resolve({}),
-    compare: unasked,
-    repair: unasked,
-    recheck() {},
-    cleanup: () => Promise.resolve(nothing),
-    previewCleanup: () => Promise.resolve(nothing),
-    drain: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }

@@ -7,11 +7,8 @@
  * @module
  */
 import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
-import type {
-  PolicyDataPlane,
-  PolicyDataPlaneOptions,
-  PolicySyncReport,
-} from "../../../backends/policy/policy_data_plane.ts";
+import type { PolicyPlane, PolicyPlaneOptions } from "../../../backends/policy/policy_plane.ts";
+import type { SyncReport } from "../../../lib/engine/data_plane.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -29,8 +26,8 @@ import { type ClusterTopology, createClusterTopology } from "./cluster_topology.
 /** Makes the data plane under test for one family. */
 export type PolicyDataPlaneFactory = (
   dependencies: RuleBackendDependencies,
-  options: PolicyDataPlaneOptions,
-) => PolicyDataPlane;
+  options: PolicyPlaneOptions,
+) => PolicyPlane;
 
 /** The ends of connections. */
 export type SceneEnd = "web" | "db" | "client" | "remote" | "outside" | "node";
@@ -77,7 +74,7 @@ export class PolicyScene implements AsyncDisposable {
   readonly #planners = IP_FAMILIES.map((family) =>
     new PolicyPlanner(this.state, { ...IPV4_PLAN, family, podLinks: ["cni0"] })
   );
-  #dataPlanes: readonly PolicyDataPlane[] = [];
+  #dataPlanes: readonly PolicyPlane[] = [];
 
   private constructor(cluster: ClusterTopology, make: PolicyDataPlaneFactory) {
     this.cluster = cluster;
@@ -139,7 +136,7 @@ export class PolicyScene implements AsyncDisposable {
     for (const planner of this.#planners) planner.setOptions({});
   }
 
-  get dataPlanes(): readonly PolicyDataPlane[] {
+  get dataPlanes(): readonly PolicyPlane[] {
     return this.#dataPlanes;
   }
 
@@ -149,8 +146,8 @@ export class PolicyScene implements AsyncDisposable {
   }
 
   /** Syncs the kernel with the current state. */
-  async sync(): Promise<readonly PolicySyncReport[]> {
-    const reports: PolicySyncReport[] = [];
+  async sync(): Promise<readonly SyncReport<PolicyKey>[]> {
+    const reports: SyncReport<PolicyKey>[] = [];
     for (const [index, dataPlane] of this.#dataPlanes.entries()) {
       const planner = this.#planners[index]!;
       const changes = planner.update();

@@ -5,8 +5,7 @@
  */
 import { renderText as renderIptablesText } from "../../../backends/iptables/render.ts";
 import { renderText as renderNftablesText } from "../../../backends/nftables/render.ts";
-import { createIptablesPolicyDataPlane } from "../../../backends/policy/iptables/data_plane.ts";
-import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
+import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
 import { defaultRenderOptions as iptablesOptions } from "../builders/iptables_render_options.ts";
 import { defaultRenderOptions as nftablesOptions } from "../builders/nftables_render_options.ts";
 import { isMissing, program, type Requirement } from "../requirement.ts";
@@ -32,14 +31,14 @@ export interface PolicyWire {
 }
 
 const NFTABLES: PolicyCaseNodes = {
-  make: createNftablesPolicyDataPlane,
+  make: POLICY_BACKENDS.nftables,
   loadServices: (node, family, plan) =>
     loadNftables(node, [...renderNftablesText(plan, nftablesOptions(family))].join("")),
 };
 
 function iptables(variant: IptablesVariant): PolicyCaseNodes {
   return {
-    make: createIptablesPolicyDataPlane,
+    make: POLICY_BACKENDS.iptables,
     prepare: (node) => leaveKubeletHint(node, variant),
     loadServices: (node, family, plan) => {
       const tool = `${family === "IPv4" ? "iptables" : "ip6tables"}-${variant}`;

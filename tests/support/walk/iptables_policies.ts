@@ -8,10 +8,10 @@ import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { type WalkedHost, walkIptables } from "./iptables_walk.ts";
 import type { PolicyWalk } from "./walked_packet.ts";
 import { BASE_JUMPS } from "../../../backends/policy/iptables/base_chains.ts";
-import { policyChains, policySets } from "../../../backends/policy/iptables/layout.ts";
+import { policyTexts } from "../../../backends/policy/iptables/layout.ts";
 
 /** Rules of table filter by chain, and entries by set. */
-export interface PolicyTexts {
+export interface WalkedTexts {
   readonly chains: ReadonlyMap<string, readonly string[]>;
   readonly sets: ReadonlyMap<string, Iterable<string>>;
 }
@@ -24,21 +24,22 @@ export function walkPolicies(
   connection: Connection,
   options: WalkOptions = {},
 ): PolicyWalk {
-  const chains = [...policyChains(plan)];
-  const jumps = BASE_JUMPS.map(({ from, rule }) => ({ name: from, rules: [rule] }));
-  return walkConnection(
-    {
-      chains: new Map([...jumps, ...chains].map(({ name, rules }) => [name, rules])),
-      sets: new Map([...policySets(plan)].map(({ name, entries }) => [name, entries])),
-    },
-    connection,
-    options,
-  );
+  return walkConnection(walkedTexts(plan), connection, options);
+}
+
+/** What a plan writes, with the jumps that lead there. */
+export function walkedTexts(plan: PolicyPlan): WalkedTexts {
+  const { chains, sets } = policyTexts(plan);
+  const jumps = BASE_JUMPS.map(({ from, rule }) => [from, [rule]] as const);
+  return {
+    chains: new Map([...jumps, ...chains]),
+    sets: new Map([...sets].map(([name, { entries }]) => [name, entries])),
+  };
 }
 
 /** As {@linkcode walkPolicies}, through rules from anywhere. */
 export function walkConnection(
-  { chains, sets }: PolicyTexts,
+  { chains, sets }: WalkedTexts,
   { from, to, transport, isFromOwnNode = false }: Connection,
   options: WalkOptions = {},
 ): PolicyWalk {

@@ -1,75 +1,100 @@
-import type { CleanupReport } from "../../lib/engine/data_plane.ts";
+import type { CleanupReport, SyncReport } from "../../lib/engine/data_plane.ts";
+import { Reconciler } from "../../lib/engine/reconciler.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import {
-  type DeniedPackets,
-  inspectPolicyPlan,
-  type PolicyInspection,
-} from "../../lib/policy/inspect_policy_plan.ts";
-import type { Direction, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
+import type { DeniedPackets } from "../../lib/policy/inspect_policy_plan.ts";
+import type {
+  Direction,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../lib/policy/policy_plan.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { VerificationSchedule } from "../netfilter/verification_schedule.ts";
-import {
-  DIRECTIONS,
-  POLICY_DRIFT_TEXTS,
-  type PolicyDataPlane,
-  type PolicyDataPlaneOptions,
-  type PolicyDifference,
-  type PolicyRepair,
-  type PolicySyncReport,
-} from "./policy_data_plane.ts";
-import type { PolicyRules } from "./policy_rules.ts";
-import type { PolicyTarget } from "./policy_target.ts";
-import type { WriteCounts } from "./write_counts.ts";
+import { DIRECTIONS, type Part } from "./policy_layout.ts";
+import type { PolicyGroup, PolicyItem, PolicyTarget } from "./policy_target.ts";
+import { RefusedParts } from "./refused_parts.ts";
 
-/** The common part of data planes whose rules the kernel applies. */
-export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
-  abstract readonly tool: PolicyDataPlane["tool"];
+/** The settings of a data plane. */
+export interface PolicyPlaneOptions {
+  readonly family: IpFamily;
+  /** Longest time between two looks for what a flush takes along, milliseconds. */
+  readonly syncPeriodMs: number;
+}
+
+/** The log messages about drift, the same for every tool. */
+const DRIFT_TEXTS = {
+  lost: "Another program removed rules of NetworkPolicy; repairing",
+  changed: "Another program removed or changed rules of NetworkPolicy; repairing",
+  failed: "Cannot check the rules of NetworkPolicy; trying again",
+} as const;
+
+/** A target, and the engine that keeps it. */
+interface Rules<Each extends PolicyTarget> {
+  readonly target: Each;
+  readonly engine: Reconciler<PolicyGroup, PolicyItem, Part>;
+}
+
+/** Enforces NetworkPolicy in one IP family, by rules that the kernel applies. */
+export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
+  implements DriftSubject, AsyncDisposable {
+  abstract readonly tool: "nftables" | "iptables";
   abstract readonly pauseMs: number;
   readonly family: IpFamily;
   protected readonly dependencies: RuleBackendDependencies;
+  protected readonly refused: RefusedParts;
   readonly #schedule: VerificationSchedule;
   /** Serializes syncs, checks of the kernel and repairs. */
   protected readonly turns = new OneAtATime();
   readonly #drift: DriftWatch;
+  /** Absent before the start. */
+  #rules: Rules<Each> | undefined;
   #plan: PolicyPlan | undefined;
-  #isStarted = false;
   /** Syncs that were asked for and are not done: the plan may be newer than the rules. */
   #pendingSyncs = 0;
   #hasFailed = false;
 
   constructor(
     dependencies: RuleBackendDependencies,
-    { family, schedule }: Pick<PolicyDataPlaneOptions, "family"> & {
-      readonly schedule: VerificationSchedule;
-    },
+    family: IpFamily,
+    schedule: VerificationSchedule,
   ) {
     this.family = family;
     this.dependencies = dependencies;
+    this.refused = new RefusedParts(dependencies.clock);
     this.#schedule = schedule;
     const watched = { ...dependencies, schedule, subject: this, turns: this.turns };
-    this.#drift = new DriftWatch(watched, POLICY_DRIFT_TEXTS);
+    this.#drift = new DriftWatch(watched, DRIFT_TEXTS);
   }
 
-  /** Reads the machine. Throws if the tool cannot be used on it. */
+  /** Throws if the tool cannot be used on this machine. */
   protected abstract prepare(): Promise<void>;
-  /** The writer; `undefined` = the machine has not been read. */
-  protected abstract get writer(): PolicyRules<PolicyTarget> | undefined;
+  /** Makes a target, for the rules or for a comparison. Needs no start. */
+  protected abstract createTarget(): Each | Promise<Each>;
   /** The location of the rules, as text for users. */
-  protected abstract get summary(): string;
+  abstract get summary(): string;
   /** Removes every rule that this data plane ever wrote. */
   protected abstract remove(run: RemovalRun): Promise<void>;
   /** Reads the packets that were denied in a direction; `undefined` = they cannot be read. */
   protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   abstract look(): ReturnType<DriftSubject["look"]>;
+  /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
   abstract render(plan: PolicyPlan): Iterable<string>;
 
+  protected get target(): Each | undefined {
+    return this.#rules?.target;
+  }
+
   get isKnown(): boolean {
-    return this.writer?.isKnown === true;
+    return this.#rules?.engine.isKnown === true;
   }
 
   get isPending(): boolean {
@@ -79,11 +104,11 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   /** Rules of an earlier run stay in effect until the first sync, which reads them. */
   async start(): Promise<void> {
     await this.prepare();
-    this.#isStarted = true;
+    this.#rules = await this.#createRules();
     this.#drift.start();
   }
 
-  async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+  async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
     this.#pendingSyncs++;
     try {
       return await this.turns.run(() => this.#sync(plan, changes));
@@ -115,25 +140,30 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     await this.#drift.stop();
   }
 
-  compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
-    return this.turns.run(async () => (await this.#readyWriter()).compare(plan));
-  }
-
-  repair(plan: PolicyPlan): Promise<PolicyRepair> {
+  /** Returns the differences between the machine and a plan, except for refused parts. */
+  compare(plan: PolicyPlan): Promise<readonly DataPlaneDifference[]> {
     return this.turns.run(async () => {
-      const writer = await this.#readyWriter();
-      try {
-        return await writer.repair(plan);
-      } finally {
-        // The plan may be another one than that of the last sync.
-        writer.forget();
-        if (this.#plan) this.recheck();
-      }
+      const { engine, target } = await this.#createRules();
+      target.want(plan);
+      return target.differences(await engine.compare());
     });
   }
 
-  inspect(): PolicyInspection {
-    return inspectPolicyPlan(this.#plan, this.summary);
+  /** Writes what {@linkcode compare} finds to differ, and compares again. */
+  repair(plan: PolicyPlan): Promise<DataPlaneRepair> {
+    return this.turns.run(async () => {
+      const { engine, target } = await this.#createRules();
+      target.want(plan);
+      try {
+        const { found, left } = await engine.repair(() => true);
+        const { reads: _, ...operations } = target.takeCounts();
+        return { found: target.differences(found), left: target.differences(left), operations };
+      } finally {
+        // The plan may be another one than that of the last sync.
+        this.#rules?.engine.forget();
+        if (this.#plan) this.recheck();
+      }
+    });
   }
 
   async deniedPackets(): Promise<DeniedPackets> {
@@ -147,12 +177,13 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
 
   /** For the watch. Changes of a pending sync are not drift. */
   async verify(): Promise<DriftFound> {
-    const [plan, writer] = [this.#plan, this.writer];
-    if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
-    const found = await writer.verify(plan);
+    if (this.#plan === undefined || this.#rules === undefined) return { counts: {}, fields: {} };
+    const { engine, target } = this.#rules;
+    target.want(this.#plan);
+    const found = target.differences(await engine.verify());
     if (this.#pendingSyncs > 0) {
       // The plan may have changed meanwhile, and the pending sync knows only the changed keys.
-      writer.forget();
+      engine.forget();
       return { counts: {}, fields: {} };
     }
     const counts = { chain: 0, rule: 0, set: 0 };
@@ -160,34 +191,38 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     return { counts, fields: { ...counts, ...(found[0] && { first: found[0].name }) } };
   }
 
-  async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
-    const { writer } = this;
-    if (!this.#isStarted || writer === undefined) {
+  async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
+    if (this.#rules === undefined) {
       throw new Error(`Cannot sync NetworkPolicy by ${this.tool}: start() has not succeeded`);
     }
-    const operations: WriteCounts = {};
-    const wasKnown = writer.isKnown;
+    const { engine, target } = this.#rules;
+    if (changes.full) engine.forget();
+    const wasKnown = engine.isKnown;
+    const { reads } = target;
     this.#plan = plan;
     this.#hasFailed = true;
+    target.takeCounts();
+    target.want(plan, changes);
     try {
-      const full = await writer.write(plan, { changes, counts: operations });
-      this.#hasFailed = false;
-      this.#schedule.expect(this.dependencies.clock.now(), 0);
-      return { full, operations, quarantined: writer.quarantined };
+      await engine.sync();
     } catch (cause) {
-      throw new SyncFailure(messageOf(cause), { full: changes.full || !wasKnown, cause });
+      throw new SyncFailure(messageOf(cause), { full: !wasKnown, cause });
     }
+    this.#hasFailed = false;
+    this.#schedule.expect(this.dependencies.clock.now(), 0);
+    const operations = target.takeCounts();
+    return { full: target.reads > reads, operations, quarantined: target.quarantined };
   }
 
-  async #readyWriter(): Promise<PolicyRules<PolicyTarget>> {
-    if (this.writer === undefined) await this.prepare();
-    return this.writer!;
+  async #createRules(): Promise<Rules<Each>> {
+    const target = await this.createTarget();
+    return { target, engine: new Reconciler(this.dependencies, target) };
   }
 
   async #remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const run = new RemovalRun(this.dependencies, options);
     await this.remove(run);
-    if (!options.dryRun) this.writer?.forget();
+    if (!options.dryRun) this.#rules?.engine.forget();
     return run.report();
   }
 }
