@@ -6,6 +6,7 @@ import {
 } from "../../tests/support/stages/iptables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -135,6 +136,14 @@ Deno.test("IptablesBackend compares everything when the addresses of node ports 
   const moved = { ...PLAN, shared: { ...PLAN.shared, nodePortRanges } };
   const { full, operations } = await stage.sync(moved);
   assertEquals([full, operations["reads"]], [true, 1]);
+  // Other addresses of the same ranges are in one rule.
+  const nodePortAddresses = [parseIpAddress("192.168.0.2")];
+  const found = await stage.sync({ ...moved, shared: { ...moved.shared, nodePortAddresses } });
+  assertEquals([found.full, found.operations["reads"]], [false, undefined]);
+  assertEquals(stage.machine.rules(/-d 192\.168\.0\.2 .*-j KUBE-NODEPORTS/).length, 1);
+  const pods = { kind: "byCidr", cidr: parseCidr("10.1.0.0/16") } as const;
+  const detected = { ...PLAN, shared: { ...PLAN.shared, localTraffic: pods } };
+  assertEquals((await stage.sync(detected)).operations["reads"], 1);
 });
 
 Deno.test("IptablesBackend writes nothing after a restart with the same objects", async () => {

@@ -12,11 +12,10 @@ import {
   type KernelObject,
   type ObjectName,
   type Objects,
-  Reconciler,
   Refusal,
-  type Target,
 } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
@@ -30,8 +29,8 @@ import {
 import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
-import type { WantedRules } from "../netfilter/wanted_rules.ts";
+import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import type { RuleEngine, RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
 import { missingRules } from "./differences.ts";
@@ -77,8 +76,6 @@ type Item = ChainItem | JumpItem;
 interface TargetDependencies {
   readonly clock: Clock;
   readonly runner: Pick<IptablesRunner, "hasRule" | "hasRules" | "restore" | "save">;
-  /** What the kernel refused. @default {nothing yet} */
-  readonly refused?: RefusedItems;
   /** Creates packet counters that another program deleted; resolves to whether they exist now. */
   readonly recreateCounters: () => Promise<boolean>;
 }
@@ -93,19 +90,19 @@ interface Draft {
 const TABLES = ["mangle", "filter", "nat"] as const satisfies readonly IptablesTable[];
 /** After this time, a read from before the cluster's objects were known is outdated. */
 const READ_IS_FRESH_MS = 2_000;
+/** Maximum number of restores in a search; the remaining suspects are quarantined together. */
+const MAX_SEARCH = 40;
 /** A placeholder for the kubelet's rules, whose text is not needed. */
 const UNSEEN = "-j RETURN";
 
 /** The rules of one family. */
-export class IptablesTarget implements Target<string, Item, ServicePortKey> {
+export class IptablesTarget implements RuleTarget<IptablesLayout> {
   /** Where the work is counted. */
   figures = new WriteFigures();
-  /** The chains as they were last known, for a table that cannot be read. */
-  lastKnown: () => Iterable<Item> = () => [];
+  readonly refused = new RefusedItems();
   /** Rules of this mode in the kernel, without jumps. */
   totals: Readonly<Record<IptablesTable, number>> = { filter: 0, mangle: 0, nat: 0 };
   readonly #dependencies: TargetDependencies;
-  readonly #refused: RefusedItems;
   #layout: IptablesLayout | undefined;
   /** A reading for the next comparison. */
   #early: { readonly tables: SavedTables; readonly at: number } | undefined;
@@ -122,7 +119,6 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
 
   constructor(dependencies: TargetDependencies) {
     this.#dependencies = dependencies;
-    this.#refused = dependencies.refused ?? new RefusedItems();
   }
 
   /** The wanted state; set before anything is asked. */
@@ -134,6 +130,24 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
   set layout(layout: IptablesLayout) {
     this.#layout = layout;
     this.#mayLackCounters = layout.options.features.nfacct;
+  }
+
+  get operations(): Record<string, number> {
+    return this.figures.operations;
+  }
+
+  countAnew(): void {
+    this.figures = new WriteFigures();
+  }
+
+  get report(): Pick<SyncReport, "rules"> {
+    const { figures: { rules }, totals } = this;
+    return {
+      rules: {
+        nat: { total: totals.nat, last: rules.nat },
+        filter: { total: totals.filter, last: rules.filter },
+      },
+    };
   }
 
   /** Tables that could not be printed at the last reading. They are written nevertheless. */
@@ -164,7 +178,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
   settle(): void {
     this.#isTrusted = true;
     for (const key of this.layout.pending.keys()) {
-      if (this.layout.plan(key)) this.#refused.forget(key);
+      if (this.layout.plan(key)) this.refused.forget(key);
     }
     this.layout.settle();
   }
@@ -189,7 +203,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
       rules.every((rule, index) => isSameRule(rule, there[index]!));
   }
 
-  async read(): Promise<Objects> {
+  async read(applied: ReadonlyMap<string, Item>): Promise<Objects> {
     const { clock, runner } = this.#dependencies;
     const isFresh = this.#early && clock.now() - this.#early.at < READ_IS_FRESH_MS;
     if (!isFresh) {
@@ -208,7 +222,7 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
         tables[table] = await askFor(runner, table, options);
         // It is known to be whole by its canary.
         if (this.#isTrusted && await runner.hasRules(table, CANARY)) {
-          for (const item of this.lastKnown()) {
+          for (const item of applied.values()) {
             if ("ref" in item && item.ref.table === table) this.objectsOf(item).forEach(add);
           }
         }
@@ -237,20 +251,12 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    const { clock } = this.#dependencies;
-    let found = this.#isCorrected;
-    for (const [key, reason] of reasons) {
-      const plan = this.layout.plan(key);
-      if (plan === undefined) continue;
-      const refusal = this.#refused.refuse(plan, { reason, now: clock.now() });
-      this.layout.quarantine(refusedItem(clock, key, refusal));
-      found = true;
-    }
-    return found;
+    return leaveOut(this.layout, reasons, this.refused, this.#dependencies.clock) ||
+      this.#isCorrected;
   }
 
   /** The ServicePorts that a refusal without a line may be due to: those that changed, or all that were written. */
-  suspects(): readonly ServicePlan[] {
+  #suspects(): readonly ServicePlan[] {
     const { layout } = this;
     const changed = [...layout.pending.keys()];
     const keys = changed.length > 0 ? changed : this.#refusedChains.flatMap((chain) => {
@@ -259,6 +265,52 @@ export class IptablesTarget implements Target<string, Item, ServicePortKey> {
     });
     return [...new Set(keys)].map((key) => key && layout.plan(key))
       .filter((plan) => plan !== undefined);
+  }
+
+  /**
+   * Finds the refused rules by bisection, since iptables-legacy only names the COMMIT, and leaves their
+   * ServicePorts out. New rules are withdrawn and then added by halves; existing ones keep working.
+   * Throws an IptablesError if even the rest cannot be written.
+   */
+  async recover(engine: RuleEngine, error: unknown): Promise<void> {
+    const { layout } = this;
+    const plans = isRefused(error) ? this.#suspects() : [];
+    if (plans.length === 0) throw error;
+    const held = new Map(layout.pending);
+    const takeBack = (group: readonly ServicePlan[]) => {
+      for (const plan of group) {
+        const before = held.get(plan.key);
+        if (before !== undefined && before !== plan) layout.set(before);
+        else layout.delete(plan.key);
+      }
+    };
+    const open: (readonly ServicePlan[])[] = [plans];
+    try {
+      takeBack(plans);
+      await engine.sync();
+      for (let tries = 1; open.length > 0; tries++) {
+        open[0]!.forEach((plan) => layout.set(plan));
+        // What is refused in a known state would be tried twice.
+        engine.forget();
+        const refusal = await engine.sync().then(() => undefined, (error) => {
+          if (!isRefused(error)) throw error;
+          return error;
+        });
+        // The others were named.
+        const group = open.shift()!.filter((plan) => layout.plan(plan.key) === plan);
+        if (refusal === undefined || group.length === 0) continue;
+        if (group.length > 1 && tries < MAX_SEARCH) {
+          takeBack(group);
+          const middle = group.length >> 1;
+          open.unshift(group.slice(0, middle), group.slice(middle));
+        } else this.leaveOut(new Map(group.map(({ key }) => [key, refusal.message])));
+      }
+    } catch (failure) {
+      // No later change repeats these.
+      for (const plan of open.flat()) layout.set(plan);
+      throw failure;
+    }
+    await engine.sync();
   }
 
   async #write(draft: Draft): Promise<void> {
@@ -402,103 +454,6 @@ async function askFor(
     chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
   }
   return { builtIn, chains, isUnreadable: true };
-}
-
-/** The rules of this mode, wanted and applied. */
-export type IptablesRules = WantedRules<IptablesLayout, IptablesRenderOptions, WriteFigures>;
-
-/** Maximum number of restores in a search; the remaining suspects are quarantined together. */
-const MAX_SEARCH = 40;
-
-/** Writes the rules of one family. One call is in flight at most. */
-export class RuleWriter {
-  readonly target: IptablesTarget;
-  readonly engine: Reconciler<string, Item, ServicePortKey>;
-
-  constructor(dependencies: TargetDependencies) {
-    this.target = new IptablesTarget(dependencies);
-    this.engine = new Reconciler(dependencies, this.target);
-    this.target.lastKnown = () => this.engine.applied.values();
-  }
-
-  /** Whether the kernel is known to hold the desired state. */
-  get isKnown(): boolean {
-    return this.engine.isKnown;
-  }
-
-  /** Restores that failed. */
-  get failures(): number {
-    return this.engine.failures;
-  }
-
-  forgetRules(): void {
-    this.engine.forget();
-  }
-
-  /**
-   * Writes the desired rules except those of ServicePorts that the kernel refuses, which the layout
-   * then quarantines. Throws an IptablesError if even the rest cannot be written.
-   */
-  async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
-    this.#take(layout, figures);
-    await this.engine.sync().catch((error) => this.#search(error));
-  }
-
-  /** Reads everything and writes the difference. */
-  async verify(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
-    this.#take(layout, figures);
-    await this.engine.verify().catch((error) => this.#search(error));
-  }
-
-  #take(layout: IptablesLayout, figures: WriteFigures): void {
-    this.target.layout = layout;
-    this.target.figures = figures;
-  }
-
-  /**
-   * Finds the refused rules by bisection, since iptables-legacy only names the COMMIT. New rules are
-   * withdrawn and then added by halves; existing ones keep working.
-   */
-  async #search(error: unknown): Promise<void> {
-    const { engine, target, target: { layout } } = this;
-    const plans = isRefused(error) ? target.suspects() : [];
-    if (plans.length === 0) throw error;
-    const held = new Map(layout.pending);
-    const takeBack = (group: readonly ServicePlan[]) => {
-      for (const plan of group) {
-        const before = held.get(plan.key);
-        if (before !== undefined && before !== plan) layout.set(before);
-        else layout.delete(plan.key);
-      }
-    };
-    const open: (readonly ServicePlan[])[] = [plans];
-    try {
-      takeBack(plans);
-      await engine.sync();
-      for (let tries = 1; open.length > 0; tries++) {
-        open[0]!.forEach((plan) => layout.set(plan));
-        // What is refused in a known state would be tried twice.
-        engine.forget();
-        const refusal = await engine.sync().then(() => undefined, (error) => {
-          if (!isRefused(error)) throw error;
-          return error;
-        });
-        // The others were named.
-        const group = open.shift()!.filter((plan) => layout.plan(plan.key) === plan);
-        if (refusal === undefined || group.length === 0) continue;
-        if (group.length > 1 && tries < MAX_SEARCH) {
-          takeBack(group);
-          const middle = group.length >> 1;
-          open.unshift(group.slice(0, middle), group.slice(middle));
-        } else target.leaveOut(new Map(group.map(({ key }) => [key, refusal.message])));
-      }
-    } catch (failure) {
-      // No later change repeats these.
-      for (const plan of open.flat()) layout.set(plan);
-      throw failure;
-    }
-    await engine.sync();
-  }
 }
 
 function isRefused(error: unknown): error is IptablesError {

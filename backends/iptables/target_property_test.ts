@@ -72,11 +72,11 @@ class World {
   layOutAnew(): void {
     this.stage.layout = new IptablesLayout(this.shared, this.options);
     for (const plan of this.plans.values()) this.stage.layout.set(plan);
-    this.stage.writer.forgetRules();
+    this.stage.engine.forget();
   }
 
   async differences() {
-    const { writer: { engine, target } } = this.stage;
+    const { engine, target } = this.stage;
     return ruleDifferences(await engine.compare(), target.layout);
   }
 
@@ -215,7 +215,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
         if (!DAMAGES[how]!(world, place)) return;
         counts.damages++;
         assert((await world.differences()).length > 0, `damage ${how}`);
-        await world.stage.writer.verify(world.stage.layout, world.stage.writer.target.figures);
+        await world.stage.verify();
         assertEquals(await world.differences(), []);
         world.check();
       },
@@ -268,11 +268,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     arbitrary: fc.constantFrom("filter" as const, "nat" as const).map(
       (table): Step => async (world) => {
         world.tool.unreadable.add(table);
-        world.stage.writer.forgetRules();
+        world.stage.engine.forget();
         await world.sync();
         world.tool.unreadable.clear();
         // What a failed write left in such a table is seen by the next reading.
-        if (world.hasFailed) world.stage.writer.forgetRules();
+        if (world.hasFailed) world.stage.engine.forget();
       },
     ),
     weight: 1,

@@ -12,7 +12,6 @@ import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { ruleDifferences } from "./differences.ts";
 import { renderIptables } from "./render.ts";
-import { WriteFigures } from "./target.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
@@ -29,45 +28,45 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("RuleWriter reads unknown tables once, and then relies on its record", async () => {
+Deno.test("the rules: the engine reads unknown tables once, and then relies on its record", async () => {
   const stage = new IptablesWriterStage();
-  assertEquals(stage.writer.isKnown, false);
+  assertEquals(stage.engine.isKnown, false);
   assertEquals(await stage.write(), ["iptables-save", "iptables-restore"]);
-  assertEquals(stage.writer.isKnown, true);
+  assertEquals(stage.engine.isKnown, true);
   assertEquals(await stage.write(), []);
   stage.layout.set(PLAN);
   assertEquals(await stage.write(), ["iptables-restore"]);
   stage.layout.set({ ...PLAN });
   assertEquals(await stage.write(), [], "the same rules once more");
-  stage.writer.forgetRules();
+  stage.engine.forget();
   assertEquals(await stage.write(), ["iptables-save"], "all is as it should be");
 });
 
-Deno.test("RuleWriter needs no second read soon after the first, and one long after", async () => {
+Deno.test("the rules: the engine needs no second read soon after the first, and one long after", async () => {
   const stage = new IptablesWriterStage();
-  await stage.writer.target.save();
+  await stage.target.save();
   assertEquals(await stage.write(), ["iptables-restore"]);
   const late = new IptablesWriterStage();
-  await late.writer.target.save();
+  await late.target.save();
   await late.clock.advance(60_000);
   assertEquals(await late.write(), ["iptables-save", "iptables-restore"]);
 });
 
-Deno.test("RuleWriter knows nothing after a restore that failed, whatever it did", async () => {
+Deno.test("the rules: the engine knows nothing after a restore that failed, whatever it did", async () => {
   for (const carriedOut of [false, true]) {
     const stage = new IptablesWriterStage();
     await stage.write();
     stage.layout.set(PLAN);
     stage.machine.commands.failNext("timeout", { carriedOut });
     await assertRejects(() => stage.write(), IptablesError);
-    assertEquals([stage.writer.isKnown, stage.writer.failures], [false, 1]);
+    assertEquals([stage.engine.isKnown, stage.engine.failures], [false, 1]);
     const programs = ["iptables-save", ...(carriedOut ? [] : ["iptables-restore"])];
     assertEquals(await stage.write(), programs);
   }
 });
 
 for (const count of [100, 10_000]) {
-  Deno.test(`RuleWriter writes at most 60 lines for one change among ${count}`, async () => {
+  Deno.test(`the rules: the engine writes at most 60 lines for one change among ${count}`, async () => {
     const stage = new IptablesWriterStage({ shared: SHARED });
     const { layout, machine } = stage;
     const ascending = count === 100;
@@ -115,7 +114,7 @@ Deno.test("renderIptables() gives the same bytes whatever the order of the plan"
   assertEquals(text(plans), text(plans.toReversed()));
 });
 
-Deno.test("RuleWriter refuses before nat changes, and stops refusing after", async () => {
+Deno.test("the rules: the engine refuses before nat changes, and stops refusing after", async () => {
   const stage = new IptablesWriterStage({ shared: SHARED });
   stage.layout.set(plan(1));
   await stage.write();
@@ -135,7 +134,7 @@ Deno.test("RuleWriter refuses before nat changes, and stops refusing after", asy
   assertEquals(refused, ["172.30.0.1", "172.30.0.2", "172.30.0.1"]);
 });
 
-Deno.test("RuleWriter adopts the rules of kube-proxy, and removes stale ones", async () => {
+Deno.test("the rules: the engine adopts the rules of kube-proxy, and removes stale ones", async () => {
   const stage = new IptablesWriterStage({ shared: SHARED });
   stage.machine.tool.restore(
     [
@@ -172,7 +171,7 @@ const REFERENCE = `-s 192.0.2.1 -j ${STALE}`;
 for (const from of ["OUTPUT", "OTHER-CHAIN"]) {
   for (const tellsCommitOnly of [false, true]) {
     const tool = tellsCommitOnly ? "iptables-legacy" : "iptables-nft";
-    Deno.test(`RuleWriter empties a chain that a rule in ${from} leads to, with ${tool}`, async () => {
+    Deno.test(`the rules: the engine empties a chain that a rule in ${from} leads to, with ${tool}`, async () => {
       const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly });
       const stage = new IptablesWriterStage({ machine });
       const chains = `:OTHER-CHAIN - [0:0]\n:${STALE} - [0:0]\n-A ${STALE} -j RETURN\n`;
@@ -180,13 +179,13 @@ for (const from of ["OUTPUT", "OTHER-CHAIN"]) {
       await stage.write();
       assertEquals(machine.tool.table("nat").get(STALE), []);
       assertEquals(machine.tool.table("nat").get(from)?.at(-1), REFERENCE);
-      assertEquals(stage.writer.failures, 0);
-      assertEquals(await stage.writer.engine.compare(), [], "there is nothing to be done");
+      assertEquals(stage.engine.failures, 0);
+      assertEquals(await stage.engine.compare(), [], "there is nothing to be done");
     });
   }
 }
 
-Deno.test("RuleWriter notices a foreign reference that is newer than its reading", async () => {
+Deno.test("the rules: the engine notices a foreign reference that is newer than its reading", async () => {
   const stage = new IptablesWriterStage();
   const { layout, machine: { tool } } = stage;
   const endpoints = [1, 2, 3, 4].map((host) => `10.0.0.${host}:80`);
@@ -202,14 +201,14 @@ Deno.test("RuleWriter notices a foreign reference that is newer than its reading
   assertEquals(tool.table("nat").get(chain!)?.length, 4);
 });
 
-Deno.test("RuleWriter reads again if a jump vanished between its reading and its write", async () => {
+Deno.test("the rules: the engine reads again if a jump vanished between its reading and its write", async () => {
   const stage = new IptablesWriterStage();
   stage.layout.set(PLAN);
   await stage.write();
   const { commands, tool } = stage.machine;
   const jump = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
   tool.restore(`*nat\n-A POSTROUTING ${jump}\nCOMMIT\n`);
-  stage.writer.forgetRules();
+  stage.engine.forget();
   stage.layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
   let reads = 0;
   commands.on("iptables-save", () => {
@@ -218,44 +217,44 @@ Deno.test("RuleWriter reads again if a jump vanished between its reading and its
     return { stdout };
   });
   await stage.write();
-  assertEquals([reads, stage.writer.failures, stage.layout.quarantined], [2, 1, []]);
-  assertEquals(await stage.writer.engine.compare(), []);
+  assertEquals([reads, stage.engine.failures, stage.layout.quarantined], [2, 1, []]);
+  assertEquals(await stage.engine.compare(), []);
 });
 
-Deno.test("RuleWriter counts the rules that it found and those that it wrote", async () => {
+Deno.test("the rules: the engine counts the rules that it found and those that it wrote", async () => {
   const stage = new IptablesWriterStage();
   await stage.write();
-  const { nat } = stage.writer.target.totals;
+  const { nat } = stage.target.totals;
   stage.layout.set(PLAN);
   await stage.write();
-  const more = stage.writer.target.totals.nat;
+  const more = stage.target.totals.nat;
   assert(more > nat);
-  stage.writer.forgetRules();
+  stage.engine.forget();
   await stage.write();
-  assertEquals(stage.writer.target.totals.nat, more);
+  assertEquals(stage.target.totals.nat, more);
   stage.layout.delete(PLAN.key);
   await stage.write();
-  assertEquals(stage.writer.target.totals.nat, nat);
+  assertEquals(stage.target.totals.nat, nat);
 });
 
-Deno.test("RuleWriter continues in a table that the tool cannot print", async () => {
+Deno.test("the rules: the engine continues in a table that the tool cannot print", async () => {
   const stage = new IptablesWriterStage();
-  const { machine: { tool }, layout, writer } = stage;
+  const { machine: { tool }, layout, engine, target } = stage;
   layout.set(PLAN);
   await stage.write();
   const whole = tool.dump();
   tool.unreadable.add("filter");
-  writer.forgetRules();
+  engine.forget();
   const { restores } = stage.machine;
   await stage.write();
-  assertEquals(writer.target.unreadable, ["filter"]);
+  assertEquals(target.unreadable, ["filter"]);
   assertEquals(tool.dump(), whole, "known to be whole by its canary");
   // Jumps are looked for by a restore of their own.
   const written = stage.machine.restores.slice(restores.length)
     .filter(({ stdin }) => !stdin.includes("\n-C "));
   assertEquals(written, []);
   tool.flush("filter");
-  writer.forgetRules();
+  engine.forget();
   await stage.write();
   assertEquals(tool.dump(), whole, "flushed, and written again");
   stage.machine.commands.failNext("timeout", { carriedOut: true });
@@ -271,9 +270,9 @@ Deno.test("RuleWriter continues in a table that the tool cannot print", async ()
   assertEquals(tool.dump(), whole, "what the failed write left is not taken for what it was");
 });
 
-Deno.test("RuleWriter takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {
+Deno.test("the rules: the engine takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {
   const stage = new IptablesWriterStage();
-  const { machine: { tool }, layout, writer } = stage;
+  const { machine: { tool }, layout, target } = stage;
   layout.set(PLAN);
   tool.restore("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -j DROP\nCOMMIT\n");
   tool.unreadable.add("filter");
@@ -286,7 +285,7 @@ Deno.test("RuleWriter takes over a table that the tool cannot print, with the ku
   next.layout.set(PLAN);
   await next.write();
   assertEquals(tool.dump(), dump, "a second start changes nothing");
-  assertEquals(next.writer.target.totals, writer.target.totals);
+  assertEquals(next.target.totals, target.totals);
 });
 
 const POSTROUTING = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
@@ -295,36 +294,36 @@ const FOREIGN = '-s 192.0.2.0/24 -m comment --comment "not ours" -j ACCEPT';
 /** The jumps that a repair writes to a machine with all rules after a change by another program. */
 async function repairs(...lines: readonly string[]): Promise<readonly string[]> {
   const stage = new IptablesWriterStage();
-  const { machine: { tool }, writer } = stage;
+  const { machine: { tool }, engine } = stage;
   tool.restore([...renderIptables(testProxyPlan([]), OPTIONS).batch.text()].join(""));
   if (lines.length > 0) tool.restore(`${lines.join("\n")}\n`);
   const written = await stage.lines();
-  assertEquals(await writer.engine.compare(), []);
+  assertEquals(await engine.compare(), []);
   return written.filter((line) => /^-[DI] /.test(line)).map((line) =>
     line.replace(/ .* /, (words) => ` ${words.split(" ")[1]} `)
   );
 }
 
-Deno.test("RuleWriter leaves jumps alone if all are there, whatever stands among them", async () => {
+Deno.test("the rules: the engine leaves jumps alone if all are there, whatever stands among them", async () => {
   assertEquals(await repairs(), []);
   const among = [`-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`];
   assertEquals(await repairs("*filter", ...among, "COMMIT"), []);
 });
 
-Deno.test("RuleWriter inserts a jump that is missing if it is the only one of its chain", async () => {
+Deno.test("the rules: the engine inserts a jump that is missing if it is the only one of its chain", async () => {
   assertEquals(await repairs("*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT"), [
     "-I POSTROUTING KUBE-POSTROUTING",
   ]);
 });
 
-Deno.test("RuleWriter removes a duplicate jump, and inserts one in place of both", async () => {
+Deno.test("the rules: the engine removes a duplicate jump, and inserts one in place of both", async () => {
   assertEquals(await repairs("*nat", `-A POSTROUTING ${POSTROUTING}`, "COMMIT"), [
     ...["-D POSTROUTING KUBE-POSTROUTING", "-D POSTROUTING KUBE-POSTROUTING"],
     "-I POSTROUTING KUBE-POSTROUTING",
   ]);
 });
 
-Deno.test("RuleWriter puts a chain in order again, in which one is missing", async () => {
+Deno.test("the rules: the engine puts a chain in order again, in which one is missing", async () => {
   const firewall =
     '-m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL';
   assertEquals(await repairs("*filter", `-D OUTPUT ${firewall}`, "COMMIT"), [
@@ -334,7 +333,7 @@ Deno.test("RuleWriter puts a chain in order again, in which one is missing", asy
   ]);
 });
 
-Deno.test("RuleWriter removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", async () => {
+Deno.test("the rules: the engine removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", async () => {
   const ipvs = '-m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL';
   const others = "-p tcp -m tcp --dport 9 -j KUBE-PROXY-FIREWALL";
   const lines = [`-I INPUT ${ipvs}`, `-I INPUT ${ipvs}`, `-I INPUT ${others}`];
@@ -343,7 +342,7 @@ Deno.test("RuleWriter removes leftover jumps of kube-proxy's ipvs mode, and no f
   ]);
 });
 
-Deno.test("RuleWriter adds one rule of kube-relay to a chain that the kubelet has filled", async () => {
+Deno.test("the rules: the engine adds one rule of kube-relay to a chain that the kubelet has filled", async () => {
   const drop = "-m mark --mark 0x8000/0x8000 -j DROP";
   const kubelets = ["*filter", ":KUBE-FIREWALL - [0:0]", `-A KUBE-FIREWALL ${drop}`, "COMMIT"];
   assertEquals(await repairs(...kubelets), ["-I KUBE-FIREWALL DROP"]);
@@ -375,7 +374,7 @@ Deno.test("ruleDifferences() names jumps that are missing, extra, altered or reo
     const stage = new IptablesWriterStage();
     await stage.write();
     stage.machine.tool.restore(["*filter", ...lines, "COMMIT", ""].join("\n"));
-    const differences = ruleDifferences(await stage.writer.engine.compare(), stage.layout);
+    const differences = ruleDifferences(await stage.engine.compare(), stage.layout);
     assertEquals(
       differences.map(({ object, name, kind, wanted, found }) => {
         assertEquals([object, name], ["jump", "filter INPUT"]);
@@ -387,14 +386,14 @@ Deno.test("ruleDifferences() names jumps that are missing, extra, altered or reo
   }
 });
 
-/** A writer of ServicePorts to a machine whose kernel refuses some. */
+/** Gives ServicePorts to a machine whose kernel refuses some. */
 class RefusingStage extends IptablesWriterStage {
   constructor(tellsCommitOnly: boolean, isBad: (line: string) => boolean) {
     super({ machine: Object.assign(new FakeIptablesMachine(), { tellsCommitOnly }) });
     this.machine.judge = (line) => isBad(line) ? "Invalid argument" : undefined;
   }
 
-  /** Passes plans to the writer. Returns the ServicePorts in quarantine. */
+  /** Passes plans to the engine. Returns the ServicePorts in quarantine. */
   async give(plans: readonly ServicePlan[]): Promise<readonly string[]> {
     for (const plan of plans) this.layout.set(plan);
     await this.write();
@@ -424,7 +423,7 @@ const NAMES = PLANS.map(({ name }) => name.name);
 for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "looks for" : "is given";
   for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
-    Deno.test(`RuleWriter ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
+    Deno.test(`the rules: the engine ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
       const isBad = (line: string) =>
         bad.some((number) => line.includes(` -d 172.30.0.${number} `) && line.includes("DNAT"));
       const stage = new RefusingStage(tellsCommitOnly, isBad);
@@ -438,19 +437,19 @@ for (const tellsCommitOnly of [false, true]) {
       assert(restores.length <= 45, `${restores.length} restores`);
       for (const key of keys) {
         const refused = PLANS.find((plan) => plan.key === key)!;
-        assert(stage.refused.waitingFor(refused, 500)?.reason.includes("iptables-restore"));
+        assert(stage.target.refused.waitingFor(refused, 500)?.reason.includes("iptables-restore"));
       }
     });
   }
 
-  Deno.test(`RuleWriter ${how} more that is refused than it searches for`, async () => {
+  Deno.test(`the rules: the engine ${how} more that is refused than it searches for`, async () => {
     const stage = new RefusingStage(tellsCommitOnly, (line) => line.includes("-j DNAT"));
     assertEquals((await stage.give(PLANS)).length, 40);
     assertEquals(stage.served, []);
     assert(stage.machine.restores.length <= 100, `${stage.machine.restores.length} restores`);
   });
 
-  Deno.test(`RuleWriter ${how} what is refused: accepted rules stay as they are`, async () => {
+  Deno.test(`the rules: the engine ${how} what is refused: accepted rules stay as they are`, async () => {
     const stage = new RefusingStage(
       tellsCommitOnly,
       (line) => line.includes("--to-destination 10.0.0.99:"),
@@ -462,7 +461,7 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
-Deno.test("RuleWriter forgets a refusal once the rules were accepted", async () => {
+Deno.test("the rules: the engine forgets a refusal once the rules were accepted", async () => {
   const stage = new RefusingStage(false, (line) => line.includes("--to-destination 10.0.0.99:"));
   const { judge } = stage.machine;
   const bad = web(2, 99);
@@ -473,11 +472,15 @@ Deno.test("RuleWriter forgets a refusal once the rules were accepted", async () 
   stage.machine.judge = judge;
   const again = { ...bad };
   assertEquals(await stage.give([again]), [bad.key as string]);
-  assertEquals(stage.refused.waitingFor(again, 500) !== undefined, true);
-  assertEquals(stage.refused.waitingFor(again, 1_500), undefined, "the pause is the first one");
+  assertEquals(stage.target.refused.waitingFor(again, 500) !== undefined, true);
+  assertEquals(
+    stage.target.refused.waitingFor(again, 1_500),
+    undefined,
+    "the pause is the first one",
+  );
 });
 
-Deno.test("RuleWriter passes on errors for which no ServicePort is responsible", async () => {
+Deno.test("the rules: the engine passes on errors for which no ServicePort is responsible", async () => {
   const stage = new RefusingStage(false, (line) => line.includes("MASQUERADE"));
   await assertRejects(() => stage.give(PLANS), IptablesError, "MASQUERADE");
   stage.machine.judge = () => undefined;
@@ -487,7 +490,7 @@ Deno.test("RuleWriter passes on errors for which no ServicePort is responsible",
   await assertRejects(() => stage.give([web(50)]), IptablesError);
 });
 
-Deno.test("RuleWriter writes all that was to be tried, after a search that broke off", async () => {
+Deno.test("the rules: the engine writes all that was to be tried, after a search that broke off", async () => {
   const stage = new RefusingStage(
     true,
     (line) => line.includes(" -d 172.30.0.9 ") && line.includes("DNAT"),
@@ -498,15 +501,14 @@ Deno.test("RuleWriter writes all that was to be tried, after a search that broke
   assertEquals(stage.served, NAMES.filter((name) => name !== "web-09"));
 });
 
-Deno.test("WriteFigures counts accepted writes", async () => {
+Deno.test("IptablesTarget counts accepted writes", async () => {
   const stage = new IptablesWriterStage();
   stage.machine.tool.restore(`*nat\n:${STALE} - [0:0]\nCOMMIT\n`);
-  const figures = new WriteFigures();
-  assertEquals(figures.operations, {}, "zero ones are left out");
-  await stage.write(figures);
+  assertEquals(stage.target.operations, {}, "zero ones are left out");
+  await stage.write();
   const [{ stdin = "" } = {}] = stage.machine.restores;
   const lines = stdin.split("\n").slice(0, -1);
-  assertEquals(figures.operations, {
+  assertEquals(stage.target.operations, {
     reads: 1,
     restores: 1,
     lines: lines.length,

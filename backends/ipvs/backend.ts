@@ -9,7 +9,6 @@
 import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,
   ComparisonScope,
@@ -28,56 +27,41 @@ import { IpvsRunner, setConnectionTimeouts } from "./ipvs_runner.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectServices } from "./inspect.ts";
-import { RuleBackend } from "../netfilter/rule_backend.ts";
-import type { DriftWatch } from "../netfilter/drift_watch.ts";
-import { createServerWatch } from "./drift_watch.ts";
+import { type FoundMachine, RuleBackend, type RuleComparison } from "../netfilter/rule_backend.ts";
+import { serverWatch } from "./drift_watch.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
 import { ipvsDifferences } from "./differences.ts";
 import { IpvsLayout } from "./layout.ts";
 import { isEntry } from "./objects.ts";
-import { IpvsTarget, IpvsWriter } from "./target.ts";
-import { type Change, Reconciler } from "../../lib/engine/reconciler.ts";
-import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import { IpvsTarget } from "./target.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import { RefusedItems } from "../netfilter/refused_items.ts";
-import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
-import { WriteFigures } from "./steps.ts";
-
-type IpvsRules = WantedRules<IpvsLayout, IpvsRenderOptions, WriteFigures>;
-
-/** The machine as `start()` found it. */
-interface Machine {
-  readonly summary: string;
-  readonly runner: IpvsRunner;
-  readonly rules: IpvsRules;
-  readonly writer: IpvsWriter;
-  readonly drift: DriftWatch;
-  readonly taken: TakenServers;
-  readonly features: IpvsFeatures;
-  /**
-   * Whether neither the device nor rules of iptables mode, whose chains ipvs mode shares, existed.
-   */
-  readonly isFresh: boolean;
-}
 
 /** The first version of iptables with `--random-fully`. */
 const RANDOM_FULLY = [1, 6, 2];
 
 /** An ipvs backend for one IP family. Runs nothing before it is started. */
-export class IpvsBackend extends RuleBackend<Machine> implements Backend {
+export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, IpvsTarget>
+  implements Backend {
   readonly mode = "ipvs";
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
+  readonly #taken: TakenServers;
+  /** Absent before `start()`. */
+  #runner: IpvsRunner | undefined;
+  #features: IpvsFeatures;
   #hasCleared = false;
 
   constructor(dependencies: IpvsBackendDependencies, options: IpvsBackendOptions) {
-    super(options);
+    super(dependencies, options);
     this.#dependencies = dependencies;
     this.#options = options;
+    this.#taken = new TakenServers(dependencies);
+    const { family, facts = { features: {} } } = options;
+    this.#features = featuresFound(defaultIpvsOptions(family).features, facts);
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -95,94 +79,81 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return probeIpvsMode(this.#dependencies, { scheduler: this.#options.scheduler });
   }
 
-  protected async prepare(): Promise<Machine> {
-    const { clock, commands, logger } = this.#dependencies;
-    if (this.#options.problem !== undefined) {
-      throw new Error(`Cannot start mode ipvs: ${this.#options.problem}`);
-    }
-    const { excludeCidrs, drainTimeoutMs, syncPeriodMs: periodMs } = this.#options;
-    const choice = await chooseIptables({ commands }, { family: this.family });
-    if (choice.programs === undefined) {
-      throw new Error(`Cannot start mode ipvs for ${this.family}: ${choice.problem}`);
-    }
-    const { programs: { variant, version }, reason } = choice;
+  protected async prepare(): Promise<FoundMachine<IpvsTarget>> {
+    const { clock, logger } = this.#dependencies;
+    const { excludeCidrs, drainTimeoutMs, problem, syncPeriodMs, timeouts } = this.#options;
+    if (problem !== undefined) throw new Error(`Cannot start mode ipvs: ${problem}`);
+    const { iptables, programs, reason, runner } = await this.#tools("start mode ipvs for");
+    const { variant, version } = programs;
     logger.info("Chose the variant of iptables", { variant, version, reason });
-    const iptables = new IptablesRunner({ commands }, choice.programs);
-    const runner = new IpvsRunner({ clock, commands, iptables });
     const found = await runner.deviceAddresses();
-    await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
-    const taken = new TakenServers({ logger });
-    const refused = new RefusedItems();
-    const tools = { clock, runner, refused, taken };
-    const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
-    const rules: IpvsRules = new WantedRules({
-      ...{ clock, refused, writer },
-      createLayout: (shared, options) => new IpvsLayout(shared, options),
-      fits: isSame,
+    await setConnectionTimeouts({ logger, runner }, timeouts);
+    const target = new IpvsTarget({ clock, runner, taken: this.#taken }, {
+      excludeCidrs,
+      drainTimeoutMs,
     });
-    const edges = { ...this.#dependencies, runner, iptables, rules, writer, turns: this.turns };
-    const drift = createServerWatch(edges, { periodMs });
-    const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#options.scheduler}`;
+    const forget = () => this.engine?.forget();
+    const edges = { logger, runner, iptables, target, forget };
+    const watch = serverWatch(edges, { periodMs: syncPeriodMs });
     const parsed = parseVersion(version);
-    const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
-    return {
-      ...{ summary, runner, rules, writer, drift, taken, features },
-      isFresh: found === undefined && !await hasServiceRules(iptables),
-    };
+    this.#features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
+    this.#runner = runner;
+    // The chains of iptables mode are this mode's too.
+    const isFresh = found === undefined && !await hasServiceRules(iptables);
+    return { target, watch, isFresh };
+  }
+
+  protected get summary(): string {
+    const { layout, target } = this;
+    if (target === undefined) return "not started";
+    const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#options.scheduler}`;
+    return [summary, (layout && this.#taken.describe(layout)) ?? []].flat().join("; ");
+  }
+
+  protected optionsOf({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
+    const { family, masqueradeBit, scheduler } = this.#options;
+    const nodeAddresses = new Set(interfaceAddresses);
+    return { family, features: this.#features, masqueradeBit, scheduler, nodeAddresses };
+  }
+
+  protected createLayout(shared: SharedPlan, options: IpvsRenderOptions): IpvsLayout {
+    return new IpvsLayout(shared, options);
   }
 
   explain: Backend["explain"] = (plan, explanation, hit) =>
-    explainIpvs(plan, explanation, hit, this.#renderOptions(plan));
+    explainIpvs(plan, explanation, hit, this.optionsOf(plan));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    return renderText(plan, this.#renderOptions(plan), keys);
+    return renderText(plan, this.optionsOf(plan), keys);
   }
 
   facts(): MachineFacts | undefined {
-    if (this.machine === undefined) return undefined;
-    return { features: { ...this.machine.features } };
+    return this.target && { features: { ...this.#features } };
   }
 
-  compare: Backend["compare"] = async (plan, scope) => {
-    const { engine, differencesIn } = await this.#comparison(plan, scope);
-    return await differencesIn(await engine.compare());
-  };
-
-  repair: Backend["repair"] = async (plan, scope) => {
-    const { engine, target, differencesIn } = await this.#comparison(plan, scope);
-    const { found, left } = await engine.repair((change) =>
-      // A container that is written anew has all entries or rules.
-      isInScope(change, scope) || change.kind === "rule" || isEntry(change)
-    );
-    const { reads: _, ...operations } = target.figures.operations;
-    return { found: await differencesIn(found), left: await differencesIn(left), operations };
-  };
-
-  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const layout = this.machine?.rules.layout;
-    if (this.machine === undefined || layout === undefined) {
-      return { summary: this.machine?.summary ?? "not started", services: [], quarantined: [] };
+  override async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const { layout, summary } = this;
+    if (this.#runner === undefined || layout === undefined) {
+      return { summary, services: [], quarantined: [] };
     }
-    const { runner, rules, taken } = this.machine;
-    const summary = [this.machine.summary, taken.describe(layout) ?? []].flat().join("; ");
-    const services = await inspectServices({ ...this.#dependencies, layout, runner }, keys);
-    const all = rules.quarantined;
+    const edges = { ...this.#dependencies, layout, runner: this.#runner };
+    const services = await inspectServices(edges, keys);
+    const all = layout.quarantined;
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
     return { summary, services, quarantined };
   }
 
   /** Counts writes of iptables only: kube-proxy has no metrics for sets and virtual servers. */
-  ruleCounters(): Promise<RuleCounters> {
-    const failedWrites = this.machine?.writer.target.failedRestores ?? 0;
+  override ruleCounters(): Promise<RuleCounters> {
+    const failedWrites = this.target?.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
   }
 
   /** Leaves cluster IPs: they serve also while no API server can be reached. */
   disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
-    return this.turns.run(async () => {
-      const { runner } = this.machine ?? {};
-      return runner === undefined ? [] : await giveUpAddresses(runner, this.family, isForeign);
-    });
+    return this.turns.run(async () =>
+      this.#runner ? await giveUpAddresses(this.#runner, this.family, isForeign) : []
+    );
   }
 
   override ownsAddress(_address: IpAddress, interfaceName: string): boolean {
@@ -194,56 +165,9 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return removeOwnObjects(this.#dependencies, { family, excludeCidrs, dryRun });
   }
 
-  protected async write(
-    { rules, writer: { target } }: Machine,
-    plan: ProxyPlan,
-    changes: PlanChanges,
-  ): Promise<SyncReport> {
-    const figures = new WriteFigures();
-    const report = await rules.sync(plan, { changes, options: this.#renderOptions(plan), figures });
-    if (!changes.isPartial) await this.#clearStaleChains();
-    return {
-      ...report,
-      operations: figures.operations,
-      quarantined: rules.quarantined,
-      ...(target.isUnfinished && { isUnfinished: true }),
-    };
-  }
-
-  /** A second engine, for a plan of its own. Each time the tools are chosen again. */
-  async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
-    const { clock, commands, network } = this.#dependencies;
-    const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
-    const { family } = this;
-    const choice = await chooseIptables({ commands }, { family });
-    if (choice.programs === undefined) {
-      throw new Error(`Cannot compare rules of ${family}: ${choice.problem}`);
-    }
-    const iptables = new IptablesRunner({ commands }, choice.programs);
-    const runner = new IpvsRunner({ clock, commands, iptables });
-    const own = { drainTimeoutMs, excludeCidrs, isForeign: true };
-    const target = new IpvsTarget({ clock, runner }, own);
-    target.isWhole = true;
-    const options = this.#renderOptions(plan);
-    const nodeAddresses = () =>
-      network.interfaceAddresses().filter(({ interfaceName, address }) =>
-        interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === family
-      ).map(({ address }) => address);
-    const layout = target.layout = new IpvsLayout(plan.shared, {
-      ...options,
-      ...(facts === undefined && { nodeAddresses: new Set(nodeAddresses()) }),
-    });
-    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
-    const differencesIn = async (changes: readonly Change<ServicePortKey>[]) =>
-      (await ipvsDifferences(target, changes)).filter(({ key }) =>
-        key === undefined || scope?.keys === undefined || scope.keys.has(key)
-      );
-    return { engine: new Reconciler({ clock }, target), target, differencesIn };
-  }
-
   /** Removes chains of other modes, once. They may be in use until a sync has written all rules. */
-  async #clearStaleChains(): Promise<void> {
-    if (this.#hasCleared) return;
+  protected override async synced(_plan: ProxyPlan, { isPartial }: PlanChanges): Promise<void> {
+    if (isPartial || this.#hasCleared) return;
     this.#hasCleared = true;
     const { logger } = this.#dependencies;
     const { removed, failed } = await removeStaleChains(this.#dependencies, this.family);
@@ -251,36 +175,52 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     if (failed.length > 0) logger.warn("Cannot remove unused chains", { failed });
   }
 
-  #renderOptions({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
-    const { family, masqueradeBit, scheduler, facts = { features: {} } } = this.#options;
-    const { features } = this.machine ??
-      { features: featuresFound(defaultIpvsOptions(family).features, facts) };
+  /** Each time the tools are chosen again. */
+  protected async comparison(
+    plan: ProxyPlan,
+    fill: (layout: IpvsLayout) => Promise<void>,
+    { keys }: ComparisonScope,
+  ): Promise<RuleComparison> {
+    const { clock, network } = this.#dependencies;
+    const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
+    const { runner } = await this.#tools("compare rules of");
+    const own = { drainTimeoutMs, excludeCidrs, isForeign: true };
+    const target = new IpvsTarget({ clock, runner }, own);
+    const nodeAddresses = () =>
+      network.interfaceAddresses().filter(({ interfaceName, address }) =>
+        interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === this.family
+      ).map(({ address }) => address);
+    const layout = target.layout = new IpvsLayout(plan.shared, {
+      ...this.optionsOf(plan),
+      ...(facts === undefined && { nodeAddresses: new Set(nodeAddresses()) }),
+    });
+    await fill(layout);
     return {
-      family,
-      features,
-      masqueradeBit,
-      scheduler,
-      nodeAddresses: new Set(interfaceAddresses),
+      target,
+      differencesIn: (changes) => ipvsDifferences(target, changes),
+      // A container that is written anew has all entries or rules.
+      isMeant: (change) =>
+        change.owner === undefined || keys === undefined || keys.has(change.owner) ||
+        change.kind === "rule" || isEntry(change),
+      get operations() {
+        const { reads: _, ...operations } = target.operations;
+        return operations;
+      },
     };
   }
-}
 
-/** Whether a layout has these settings. */
-function isSame(
-  { options, shared }: IpvsLayout,
-  { localTraffic, nodePortAddresses }: SharedPlan,
-  { nodeAddresses, ...others }: IpvsRenderOptions,
-): boolean {
-  const { nodeAddresses: known, ...rest } = options;
-  return deepEqual(shared, { localTraffic, nodePortAddresses }) && deepEqual(rest, others) &&
-    known.symmetricDifference(nodeAddresses).size === 0;
-}
-
-function isInScope(
-  { owner }: Change<ServicePortKey>,
-  { keys }: ComparisonScope = {},
-): boolean {
-  return owner === undefined || keys === undefined || keys.has(owner);
+  /** `use`: what cannot be done without them. */
+  async #tools(use: string) {
+    const { clock, commands } = this.#dependencies;
+    const { family } = this;
+    const choice = await chooseIptables({ commands }, { family });
+    if (choice.programs === undefined) {
+      throw new Error(`Cannot ${use} ${family}: ${choice.problem}`);
+    }
+    const { programs, reason } = choice;
+    const iptables = new IptablesRunner({ commands }, programs);
+    return { iptables, programs, reason, runner: new IpvsRunner({ clock, commands, iptables }) };
+  }
 }
 
 /**

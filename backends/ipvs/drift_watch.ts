@@ -1,29 +1,18 @@
-import type { LogFields } from "../../lib/log/logger.ts";
-import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import {
-  type DriftFigures,
-  type DriftFound,
-  type DriftSubject,
-  DriftWatch,
-} from "../netfilter/drift_watch.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import type { DriftFigures } from "../netfilter/drift_watch.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
-import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
+import type { RuleWatch } from "../netfilter/rule_backend.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
-import { WriteFigures } from "./steps.ts";
-import type { IpvsWriter } from "./target.ts";
+import type { IpvsTarget } from "./target.ts";
 
-interface ServerWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
+interface ServerWatchDependencies {
+  readonly logger: Logger;
   readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;
   readonly iptables: Pick<IptablesRunner, "hasRules">;
-  readonly rules: {
-    readonly isPending: boolean;
-    verify(figures: WriteFigures): Promise<void>;
-  };
-  readonly writer: IpvsWriter;
-  /** Serializes the watch with other writers. */
-  readonly turns: OneAtATime;
+  readonly target: IpvsTarget;
+  /** The state of the kernel is unknown from now on. */
+  readonly forget: () => void;
 }
 
 /** While connections are waited for. */
@@ -38,83 +27,16 @@ const KINDS: Readonly<Record<string, DriftFigures["kind"]>> = {
   ...{ device: "address", address: "address" },
 };
 
-/** Makes the watch of one family. `periodMs`: longest time between two looks, under 30 s. */
-export function createServerWatch(
-  dependencies: ServerWatchDependencies,
+/**
+ * The watch of one family. Sets and single rules are only seen by reading everything. `periodMs`:
+ * longest time between two looks, under 30 s.
+ */
+export function serverWatch(
+  { logger, runner, iptables, target, forget }: ServerWatchDependencies,
   { periodMs }: { readonly periodMs: number },
-): DriftWatch {
-  const { clock, logger, onDrift, random, turns } = dependencies;
-  // Sets and single rules are only seen by reading everything.
-  const schedule = new VerificationSchedule(random);
-  schedule.expect(clock.now(), 0);
-  const subject = new ServersWithDevice(dependencies, periodMs);
-  return new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, {
-    lost: "Another program removed objects of kube-relay; repairing",
-    changed: "Another program removed or changed objects of kube-relay; repairing",
-    failed: "Cannot check the virtual servers; trying again",
-  });
-}
-
-class ServersWithDevice implements DriftSubject {
-  readonly #dependencies: ServerWatchDependencies;
-  readonly #periodMs: number;
-
-  constructor(dependencies: ServerWatchDependencies, periodMs: number) {
-    this.#dependencies = dependencies;
-    this.#periodMs = periodMs;
-  }
-
-  get isKnown(): boolean {
-    return this.#dependencies.writer.isKnown;
-  }
-
-  get isPending(): boolean {
-    const { rules, writer } = this.#dependencies;
-    return rules.isPending || writer.target.isUnfinished;
-  }
-
-  get pauseMs(): number {
-    const usual = Math.min(this.#periodMs, LONGEST_PAUSE_MS);
-    const wanted = this.#dependencies.writer.target.drains.size > 0
-      ? Math.min(usual, DRAIN_LOOK_MS)
-      : usual;
-    return Math.max(wanted, SHORTEST_PAUSE_MS);
-  }
-
-  look(): Promise<LogFields | undefined> {
-    const { logger, runner, turns, writer: { engine, target } } = this.#dependencies;
-    return turns.run(async () => {
-      // A sync that failed comes again, and compares everything: its own changes are no drift.
-      if (this.isPending) return undefined;
-      const seen = await runner.servers(target.servers.keys());
-      try {
-        const drained = await target.removeDrained(seen);
-        if (drained > 0) logger.verbose(2, "Removed drained real servers", { drained });
-      } catch (error) {
-        engine.forget();
-        throw error;
-      }
-      const lost = await this.#lost(seen);
-      return lost === undefined ? undefined : { lost };
-    });
-  }
-
-  async verify(): Promise<DriftFound> {
-    const { rules, writer } = this.#dependencies;
-    const figures = new WriteFigures();
-    await rules.verify(figures);
-    const counts: Partial<Record<DriftFigures["kind"], number>> = {};
-    for (const { kind } of writer.drift) {
-      const counted = KINDS[kind] ?? "set";
-      counts[counted] = (counts[counted] ?? 0) + 1;
-    }
-    const { reads: _, processes: __, ...fields } = figures.operations;
-    return { counts, fields };
-  }
-
+): RuleWatch {
   /** Describes what is missing; `undefined` = nothing. */
-  async #lost(seen: readonly SeenServer[]): Promise<string | undefined> {
-    const { iptables, runner, writer: { target } } = this.#dependencies;
+  const lost = async (seen: readonly SeenServer[]) => {
     const there = new Set(seen.map(({ key }) => key));
     for (const key of target.servers.keys()) if (!there.has(key)) return `virtual server ${key}`;
     const addresses = await runner.deviceAddresses();
@@ -124,5 +46,37 @@ class ServersWithDevice implements DriftSubject {
       if (!addresses.has(address)) return `address ${address}`;
     }
     return await iptables.hasRules("nat", "KUBE-SERVICES") ? undefined : "rules of table nat";
-  }
+  };
+  return {
+    texts: {
+      lost: "Another program removed objects of kube-relay; repairing",
+      changed: "Another program removed or changed objects of kube-relay; repairing",
+      failed: "Cannot check the virtual servers; trying again",
+    },
+    get pauseMs() {
+      const longest = target.drains.size > 0 ? DRAIN_LOOK_MS : LONGEST_PAUSE_MS;
+      return Math.max(Math.min(periodMs, longest), SHORTEST_PAUSE_MS);
+    },
+    async look() {
+      const seen = await runner.servers(target.servers.keys());
+      try {
+        const drained = await target.removeDrained(seen);
+        if (drained > 0) logger.verbose(2, "Removed drained real servers", { drained });
+      } catch (error) {
+        forget();
+        throw error;
+      }
+      const what = await lost(seen);
+      return what === undefined ? undefined : { lost: what };
+    },
+    found(changes) {
+      const counts: Partial<Record<DriftFigures["kind"], number>> = {};
+      for (const { kind } of changes) {
+        const counted = KINDS[kind] ?? "set";
+        counts[counted] = (counts[counted] ?? 0) + 1;
+      }
+      const { reads: _, processes: __, ...fields } = target.operations;
+      return { counts, fields };
+    },
+  };
 }

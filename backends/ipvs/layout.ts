@@ -6,6 +6,8 @@
  */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import {
@@ -119,6 +121,14 @@ export class IpvsLayout implements RenderInputs {
     if (plan === undefined) return undefined;
     const { server, endpoints } = this.#frontend(plan, key);
     return { server, endpoints, owner: plan.key };
+  }
+
+  /** Whether it serves with these as well. */
+  fits({ localTraffic, nodePortAddresses }: SharedPlan, options: IpvsRenderOptions): boolean {
+    const { nodeAddresses: known, ...rest } = this.options;
+    const { nodeAddresses, ...others } = options;
+    return deepEqual(this.shared, { localTraffic, nodePortAddresses }) && deepEqual(rest, others) &&
+      known.symmetricDifference(nodeAddresses).size === 0;
   }
 
   /** Returns why a ServicePort cannot be served next to the other ones of its Service. */

@@ -9,19 +9,17 @@
  */
 import {
   type Batch,
-  type Change,
   type KernelObject,
   type ObjectName,
   type Objects,
-  Reconciler,
   Refusal,
-  type Target,
 } from "../../lib/engine/reconciler.ts";
 import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
@@ -29,7 +27,8 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
 import {
   addedObjects,
@@ -70,8 +69,6 @@ type Item = FixedItem | ServiceItem;
 interface TargetDependencies {
   readonly clock: Clock;
   readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
-  /** What the kernel refused. @default {nothing yet} */
-  readonly refused?: RefusedItems;
   /** Where servers of other programs are reported. @default {they are not} */
   readonly taken?: TakenServers;
 }
@@ -91,11 +88,9 @@ const BOUNDS: WriteBounds = { ofService: 512, together: 4_096 };
 const OTHER_SETUP = "another scheduler or persistence";
 
 /** The virtual servers, sets, addresses and rules of one family. */
-export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
-  /** Where the work is counted. */
-  figures = new WriteFigures();
-  /** Whether the next write has to be complete. */
-  isWhole = false;
+export class IpvsTarget implements RuleTarget<IpvsLayout> {
+  readonly comparesLayouts = true;
+  readonly refused = new RefusedItems();
   /** The virtual servers that the kernel is known to have, and the setup of those with flags. */
   readonly servers = new Map<ServerKey, string>();
   /** The addresses that the device is known to have. */
@@ -103,7 +98,10 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   readonly drains: DrainList;
   readonly #dependencies: TargetDependencies;
   readonly #options: TargetOptions;
-  readonly #refused: RefusedItems;
+  /** Where the work is counted. */
+  #figures = new WriteFigures();
+  /** Whether the next write has to be complete. */
+  #isWhole = true;
   #layout: IpvsLayout | undefined;
   #unwritten: ServerChanges = new Map();
   /** Whether the state was read, and not written since. */
@@ -115,7 +113,6 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   constructor(dependencies: TargetDependencies, options: TargetOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#refused = dependencies.refused ?? new RefusedItems();
     this.drains = new DrainList(options.drainTimeoutMs);
   }
 
@@ -131,9 +128,23 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     this.#layout = layout;
   }
 
+  get operations(): Readonly<Record<string, number>> {
+    return this.#figures.operations;
+  }
+
+  countAnew(): void {
+    this.#figures = new WriteFigures();
+  }
+
   /** Whether the next write continues this one. */
-  get isUnfinished(): boolean {
-    return this.#unwritten.size > 0 || this.#layout?.hasPostponed === true;
+  get report(): Pick<SyncReport, "isUnfinished"> {
+    const isUnfinished = this.#unwritten.size > 0 || this.#layout?.hasPostponed === true;
+    return isUnfinished ? { isUnfinished } : {};
+  }
+
+  prepare({ isWhole }: { readonly isWhole: boolean }): void {
+    this.#isWhole = isWhole;
+    this.layout.setPostponed();
   }
 
   /** Restores of rules that failed. */
@@ -190,7 +201,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     const { runner } = this.#dependencies;
     this.#unwritten = new Map();
     this.#wasRead = true;
-    this.figures.read();
+    this.#figures.read();
     const reading = await runner.read(this.servers.keys());
     const addresses = this.#ownAddresses(reading);
     this.addresses.clear();
@@ -215,17 +226,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    const { clock } = this.#dependencies;
-    const { layout } = this;
-    let found = false;
-    for (const [key, reason] of reasons) {
-      const [plan, asked] = [layout.plan(key), layout.askedPlan(key)];
-      if (plan === undefined || asked === undefined) continue;
-      const refusal = this.#refused.refuse(asked, { reason, now: clock.now() });
-      layout.quarantine(refusedItem(clock, key, refusal), plan);
-      found = true;
-    }
-    return found;
+    return leaveOut(this.layout, reasons, this.refused, this.#dependencies.clock);
   }
 
   /** Returns the ServicePorts that need objects which several may need, by kind and name. */
@@ -276,7 +277,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
       changes.steps({
         family: this.layout.options.family,
         // The other mode serves until all is there.
-        bounds: this.isWhole || isTakeover ? NO_BOUNDS : BOUNDS,
+        bounds: this.#isWhole || isTakeover ? NO_BOUNDS : BOUNDS,
         drains: this.drains,
         isTakeover,
       }),
@@ -287,7 +288,7 @@ export class IpvsTarget implements Target<Key, Item, ServicePortKey> {
     }
     for (const step of steps) {
       await this.#run(step, changes, written);
-      this.figures.add(step);
+      this.#figures.add(step);
     }
     this.#unwritten = unwritten;
     this.#note(changes, written);
@@ -547,47 +548,4 @@ function isAsWritten(
 
 function idOf({ kind, name }: ObjectName): string {
   return `${kind} ${name}`;
-}
-
-/** The objects of this mode, for a sync and for the watch. */
-export class IpvsWriter {
-  readonly target: IpvsTarget;
-  readonly engine: Reconciler<Key, Item, ServicePortKey>;
-  /** What the last check found that other programs had changed. */
-  drift: readonly Change<ServicePortKey>[] = [];
-
-  constructor(dependencies: TargetDependencies, options: TargetOptions) {
-    this.target = new IpvsTarget(dependencies, options);
-    this.engine = new Reconciler(dependencies, this.target);
-  }
-
-  get isKnown(): boolean {
-    return this.engine.isKnown;
-  }
-
-  get failures(): number {
-    return this.engine.failures;
-  }
-
-  /** The engine compares a new layout with the applied one. */
-  forgetRules(): void {}
-
-  /** Writes the difference; of large Services a part. */
-  async write(layout: IpvsLayout, figures: WriteFigures): Promise<void> {
-    this.#take(layout, figures, false);
-    await this.engine.sync();
-  }
-
-  /** Reads everything, and writes the difference. */
-  async verify(layout: IpvsLayout, figures: WriteFigures): Promise<void> {
-    this.#take(layout, figures, true);
-    this.drift = await this.engine.verify();
-  }
-
-  #take(layout: IpvsLayout, figures: WriteFigures, isWhole: boolean): void {
-    layout.setPostponed();
-    this.target.layout = layout;
-    this.target.figures = figures;
-    this.target.isWhole = isWhole;
-  }
 }

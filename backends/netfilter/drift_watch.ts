@@ -34,7 +34,7 @@ export interface DriftFound {
 }
 
 /** Messages of the log. */
-interface DriftTexts {
+export interface DriftTexts {
   /** A flush was detected. */
   readonly lost: string;
   /** A comparison found something. */

@@ -1,7 +1,14 @@
 import { assertEquals } from "@std/assert";
 import type { LogFields } from "../../lib/log/logger.ts";
-import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
-import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import {
+  type DriftFigures,
+  type DriftFound,
+  type DriftSubject,
+  DriftWatch,
+} from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
 
 const LOST = "Another program was here";
@@ -10,7 +17,13 @@ const REPAIRED = "Another program removed or changed rules; repairing";
 const NOTHING: DriftFound = { counts: { chain: 0, rule: 0 }, fields: {} };
 
 /** Rules that are looked at every ten seconds, and compared every five minutes. */
-class Stage extends DriftStage implements DriftSubject {
+class Stage implements AsyncDisposable, DriftSubject {
+  readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
+  readonly turns = new OneAtATime();
+  /** The reported figures. */
+  readonly drift: DriftFigures[] = [];
+  readonly onDrift = (figures: DriftFigures): void => void this.drift.push(figures);
   isKnown = true;
   isPending = false;
   pauseMs = 10_000;
@@ -26,7 +39,6 @@ class Stage extends DriftStage implements DriftSubject {
   readonly watch: DriftWatch;
 
   constructor() {
-    super();
     const schedule = new VerificationSchedule(() => 0);
     schedule.expect(0, 0);
     this.watch = new DriftWatch({ ...this, schedule, subject: this }, {
@@ -50,6 +62,25 @@ class Stage extends DriftStage implements DriftSubject {
     this.lost = undefined;
     this.found = NOTHING;
     return found;
+  }
+
+  /** Lets time go by, a second at a time. */
+  async pass(seconds: number): Promise<void> {
+    for (let second = 0; second < seconds; second++) {
+      await this.clock.advance(1_000);
+      await settle();
+    }
+  }
+
+  /** Warnings, in order. */
+  get messages(): string[] {
+    return this.logger.lines.filter(({ level }) => level === "warn").map(({ message }) => message);
+  }
+
+  /** Stops the watch; it is to leave no timer. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.watch.stop();
+    assertEquals(this.clock.pendingTimers, 0);
   }
 }
 

@@ -64,6 +64,33 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   }
 }
 
+/**
+ * Puts those of a layout in quarantine that the kernel refused for these reasons. Returns whether it has
+ * any of them.
+ */
+export function leaveOut(
+  layout: {
+    plan(key: ServicePortKey): ServicePlan | undefined;
+    /** The plan that was asked for, in place of one that is served. @default {the same} */
+    askedPlan?(key: ServicePortKey): ServicePlan | undefined;
+    quarantine(item: Quarantined<ServicePortKey>, plan: ServicePlan): void;
+  },
+  reasons: ReadonlyMap<ServicePortKey, string>,
+  refused: RefusedItems,
+  clock: Pick<Clock, "now" | "wallNow">,
+): boolean {
+  let found = false;
+  for (const [key, reason] of reasons) {
+    const plan = layout.plan(key);
+    if (plan === undefined) continue;
+    const asked = layout.askedPlan?.(key) ?? plan;
+    const refusal = refused.refuse(asked, { reason, now: clock.now() });
+    layout.quarantine(refusedItem(clock, key, refusal), plan);
+    found = true;
+  }
+  return found;
+}
+
 /** A refusal as it is reported, with the time of day. */
 export function refusedItem<Key>(
   clock: Pick<Clock, "now" | "wallNow">,

@@ -1,16 +1,42 @@
+/**
+ * Modes whose rules the kernel applies. A mode says what it wants (its layout) and how that is read and
+ * written (its target); the plan's way into the kernel, the watch for drift, comparisons and repairs are
+ * here, once for all of them.
+ *
+ * @module
+ */
 import type { CleanupReport, DataPlaneEdges } from "../../lib/engine/data_plane.ts";
-import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { type Change, Reconciler, type Target } from "../../lib/engine/reconciler.ts";
+import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
-import type { SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { renderOneByOne } from "../../lib/proxy/service_mode.ts";
+import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import {
+  type BackendInspection,
+  type ComparisonScope,
+  renderOneByOne,
+} from "../../lib/proxy/service_mode.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { DriftFigures, DriftWatch } from "./drift_watch.ts";
+import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
+import { type DriftFigures, type DriftFound, type DriftTexts, DriftWatch } from "./drift_watch.ts";
+import { inspectPlan } from "./inspect_plan.ts";
+import { refusedByKey, refusedItem, type RefusedItems } from "./refused_items.ts";
+import { VerificationSchedule } from "./verification_schedule.ts";
 
 /** The edges of a backend that writes rules. */
 export interface RuleBackendDependencies extends DataPlaneEdges {
@@ -28,11 +54,82 @@ export interface RuleBackendOptions {
   readonly facts?: MachineFacts;
 }
 
-/** The parts of a started backend that every mode has. */
-interface StartedBackend {
-  readonly drift: DriftWatch;
+/** The wanted objects of a mode, by ServicePort. */
+export interface RuleLayout<Options> {
+  readonly options: Options;
+  /** ServicePorts that have no rules, or not all, and why. */
+  readonly quarantined: readonly Quarantined[];
+  /** Lays out a ServicePort by a plan, and takes it out of quarantine. */
+  set(plan: ServicePlan): void;
+  delete(key: ServicePortKey): void;
+  /** Leaves a ServicePort out, until it is set again. */
+  quarantine(item: Quarantined, plan: ServicePlan): void;
+  /** Returns why a ServicePort can't be laid out. @default {it can} */
+  obstacle?(plan: ServicePlan): string | undefined;
+  /** @default {nothing else than what every rule depends on is used} */
+  setShared?(shared: SharedPlan): void;
+  /** Whether it serves with these too. @default {the options and the detector are the same} */
+  fits?(shared: SharedPlan, options: Options): boolean;
+}
+
+/** The objects that a layout wants, for the engine. */
+export interface RuleTarget<Layout> extends Target<string, unknown, ServicePortKey> {
+  /** Set before anything is asked. */
+  layout: Layout;
+  readonly refused: RefusedItems;
+  /** The work since {@linkcode countAnew}, by name, without zeros. */
+  readonly operations: Readonly<Record<string, number>>;
+  countAnew(): void;
+  /** @default {nothing else to report} */
+  readonly report?: Pick<SyncReport, "isUnfinished" | "rules">;
+  /** Whether the engine compares a new layout with what was applied. @default {everything is read} */
+  readonly comparesLayouts?: true;
+  /** The engine is about to write a part of large changes, or all. @default {always all} */
+  prepare?(options: { readonly isWhole: boolean }): void;
+  /** A write failed for this reason; throws it if nothing helps. @default {nothing does} */
+  recover?(engine: RuleEngine, error: unknown): Promise<void>;
+}
+
+/** The engine of a mode. */
+export type RuleEngine = Reconciler<string, unknown, ServicePortKey>;
+
+/** How a mode watches for drift. */
+export interface RuleWatch {
+  readonly texts: DriftTexts;
+  /** Time until the next look, milliseconds. */
+  readonly pauseMs: number;
+  /** Between two full comparisons that cost nothing, milliseconds. @default {the usual one} */
+  readonly shortestMs?: number;
+  /** The assumed cost of a comparison for each ServicePort, before it is measured. @default {0} */
+  readonly readingMs?: number;
+  /** Checks for a flush: returns log fields if something is missing, else `undefined`. */
+  look(): Promise<LogFields | undefined>;
+  /** What a full comparison found and repaired. */
+  found(changes: readonly Change<ServicePortKey>[]): DriftFound;
+}
+
+/** The machine as it was found. */
+export interface FoundMachine<Target> {
+  readonly target: Target;
+  readonly watch: RuleWatch;
   /** Whether no rules of an earlier run, or of kube-proxy, existed. */
   readonly isFresh: boolean;
+}
+
+/** A plan that is compared with the machine. */
+export interface RuleComparison {
+  /** With a layout of the plan. */
+  readonly target: Target<string, unknown, ServicePortKey>;
+  /** Groups as another engine last knew them. @default {none} */
+  readonly applied?: Iterable<readonly [string, unknown]>;
+  /** Changes in words, of every ServicePort. */
+  differencesIn(
+    changes: readonly Change<ServicePortKey>[],
+  ): readonly DataPlaneDifference[] | Promise<readonly DataPlaneDifference[]>;
+  /** Whether a repair writes a change. */
+  isMeant(change: Change<ServicePortKey>): boolean;
+  /** The work of a repair. */
+  readonly operations: Readonly<Record<string, number>>;
 }
 
 /** The kernel setting for node ports on 127.0.0.1: without it, such packets never leave the node. */
@@ -58,53 +155,172 @@ export function noLocalhostReason(
   return localhostNodePorts ? undefined : cure;
 }
 
-/** The common part of modes whose rules the kernel applies. */
-export abstract class RuleBackend<Machine extends StartedBackend> implements
-  Omit<
-    Backend,
-    "compare" | "explain" | "facts" | "hostSettings" | "inspect" | "probe" | "repair"
-  > {
+/** A mode in one IP family. Runs nothing before it is started. */
+export abstract class RuleBackend<
+  Layout extends RuleLayout<Options>,
+  Options,
+  Target extends RuleTarget<Layout>,
+> implements Omit<Backend, "compare" | "explain" | "facts" | "hostSettings" | "probe" | "repair"> {
   abstract readonly mode: BackendMode;
   readonly usesConntrack = true;
   readonly family: IpFamily;
   readonly counting = this;
   /** Serializes syncs, checks of the kernel and repairs. */
   protected readonly turns = new OneAtATime();
-  /** The machine as `start()` found it. */
-  protected machine: Machine | undefined;
+  /** Absent before `start()`, as the two below. */
+  protected target: Target | undefined;
+  protected engine: RuleEngine | undefined;
+  #drift: DriftWatch | undefined;
+  #expectComparison: (services: number) => void = () => {};
+  #isFresh = false;
+  /** Of the last sync, whether it succeeded or not. */
+  protected plan: ProxyPlan | undefined;
+  /** Absent before the first plan. */
+  protected layout: Layout | undefined;
+  /** The detector that the layout was made with. */
+  #localTraffic: SharedPlan["localTraffic"] | undefined;
+  /** Whether changes were taken that are not written yet. */
+  #isPending = false;
+  #failedPartialWrites = 0;
+  readonly #edges: RuleBackendDependencies;
 
-  constructor({ family }: Pick<RuleBackendOptions, "family">) {
+  constructor(edges: RuleBackendDependencies, { family }: Pick<RuleBackendOptions, "family">) {
+    this.#edges = edges;
     this.family = family;
   }
 
   /** Reads the machine. Throws if the mode cannot run on it. */
-  protected abstract prepare(): Promise<Machine>;
-  /** Writes a plan. */
-  protected abstract write(
-    machine: Machine,
+  protected abstract prepare(): Promise<FoundMachine<Target>>;
+  /** Where the rules are, for `status`. */
+  protected abstract readonly summary: string;
+  /** The settings of all rules; `changes` of a plan that is synced. */
+  protected abstract optionsOf(plan: ProxyPlan, changes?: PlanChanges): Options;
+  protected abstract createLayout(shared: SharedPlan, options: Options): Layout;
+  /** For a plan of its own, which `fill` lays out. Needs no `start()`. */
+  protected abstract comparison(
     plan: ProxyPlan,
-    changes: PlanChanges,
-  ): Promise<SyncReport>;
+    fill: (layout: Layout) => Promise<void>,
+    scope: ComparisonScope,
+  ): Promise<RuleComparison>;
   protected abstract remove(options: { readonly dryRun: boolean }): Promise<CleanupReport>;
   abstract render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
-  abstract ruleCounters(): Promise<RuleCounters>;
+
+  /** A plan was written. */
+  protected synced(_plan: ProxyPlan, _changes: PlanChanges): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** The counted traffic of a ServicePort. */
+  protected trafficOf(_service: ServicePlan): TrafficFigures | undefined {
+    return undefined;
+  }
+
+  /** Since the process began. */
+  protected get failedWrites(): number {
+    return this.engine?.failures ?? 0;
+  }
 
   get takesPartialPlans(): boolean {
-    return this.machine?.isFresh === true;
+    return this.#isFresh;
   }
 
+  /** Leaves the rules of an earlier run to the first sync, which knows the desired state. */
   async start(): Promise<void> {
-    this.machine = await this.prepare();
-    this.machine.drift.start();
+    const { clock, logger, onDrift, random } = this.#edges;
+    const { target, watch, isFresh } = await this.prepare();
+    const { shortestMs, texts } = watch;
+    const schedule = new VerificationSchedule(random, shortestMs ? { shortestMs } : {});
+    const engine = new Reconciler(this.#edges, target);
+    const isPending = () => this.#isPending || target.report?.isUnfinished === true;
+    const subject = {
+      get isKnown() {
+        return engine.isKnown;
+      },
+      get isPending() {
+        return isPending();
+      },
+      get pauseMs() {
+        return watch.pauseMs;
+      },
+      // A sync that failed comes again, and compares everything: its own changes are no drift.
+      look: () => this.turns.run(async () => isPending() ? undefined : await watch.look()),
+      verify: async () => watch.found(await this.#verify()),
+    };
+    const { turns } = this;
+    this.#drift = new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, texts);
+    this.#drift.start();
+    this.target = target;
+    this.engine = engine;
+    this.#expectComparison = (services) =>
+      schedule.expect(clock.now(), services * (watch.readingMs ?? 0));
+    this.#isFresh = isFresh;
   }
 
+  /** Throws a {@linkcode SyncFailure}. */
   sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
     return this.turns.run(async () => {
-      if (this.machine === undefined) {
+      const { engine, target } = this;
+      if (engine === undefined || target === undefined) {
         throw new Error(`Cannot sync mode ${this.mode}: start() has not succeeded`);
       }
-      return await this.write(this.machine, plan, changes);
+      this.plan = plan;
+      target.countAnew();
+      let full = changes.everything || !engine.isKnown;
+      const failedBefore = this.failedWrites;
+      try {
+        const layout = await this.#take(plan, changes, target);
+        full ||= !engine.isKnown;
+        target.layout = layout;
+        target.prepare?.({ isWhole: false });
+        await this.#recovering(engine.sync());
+        this.#isPending = false;
+        this.#expectComparison(plan.services.size);
+        await this.synced(plan, changes);
+        const { upserted, removed } = changes;
+        return {
+          full,
+          services: upserted.size + removed.size,
+          operations: target.operations,
+          quarantined: layout.quarantined,
+          ...target.report,
+        };
+      } catch (cause) {
+        throw new SyncFailure(messageOf(cause), { full, cause });
+      } finally {
+        if (!full) this.#failedPartialWrites += this.failedWrites - failedBefore;
+      }
     });
+  }
+
+  async compare(
+    plan: ProxyPlan,
+    scope?: ComparisonScope,
+  ): Promise<readonly DataPlaneDifference[]> {
+    const { engine, differencesIn } = await this.#comparison(plan, scope);
+    return await differencesIn(await engine.compare());
+  }
+
+  async repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair> {
+    const { engine, comparison, differencesIn } = await this.#comparison(plan, scope);
+    const { found, left } = await engine.repair((change) => comparison.isMeant(change));
+    return {
+      found: await differencesIn(found),
+      left: await differencesIn(left),
+      operations: comparison.operations,
+    };
+  }
+
+  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const { plan, layout } = this;
+    const context = { clock: this.#edges.clock, quarantined: layout?.quarantined, keys };
+    const trafficOf = (service: ServicePlan) => this.trafficOf(service);
+    return { summary: this.summary, ...await inspectPlan(plan, { ...context, trafficOf }) };
+  }
+
+  ruleCounters(): Promise<RuleCounters> {
+    const { failedWrites } = this;
+    const failedPartialWrites = this.#failedPartialWrites;
+    return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
   }
 
   renderEach: Backend["renderEach"] = (plan, keys) =>
@@ -120,7 +336,7 @@ export abstract class RuleBackend<Machine extends StartedBackend> implements
   }
 
   recheck(): void {
-    this.machine?.drift.recheck();
+    this.#drift?.recheck();
   }
 
   ownsAddress(_address: IpAddress, _interfaceName: string): boolean {
@@ -137,10 +353,98 @@ export abstract class RuleBackend<Machine extends StartedBackend> implements
 
   /** The kernel keeps open connections, whether this process runs or not. */
   async drain(): Promise<void> {
-    await this.machine?.drift.stop();
+    await this.#drift?.stop();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.machine?.drift.stop();
+    await this.#drift?.stop();
+  }
+
+  /** Reads everything and writes the difference, which it returns; nothing before the first plan. */
+  async #verify(): Promise<readonly Change<ServicePortKey>[]> {
+    const { engine, layout, target } = this;
+    if (engine === undefined || layout === undefined || target === undefined) return [];
+    target.countAnew();
+    target.prepare?.({ isWhole: true });
+    const changes = await this.#recovering(engine.verify());
+    this.#isPending = false;
+    return changes ?? [];
+  }
+
+  /** Waits for a write, and for what helps if it failed. */
+  async #recovering<Result>(write: Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await write;
+    } catch (error) {
+      if (this.target?.recover === undefined) throw error;
+      await this.target.recover(this.engine!, error);
+      return undefined;
+    }
+  }
+
+  /**
+   * Updates the layout to a plan without writing. A ServicePort that the kernel refused is left out
+   * until its retry. The cost depends on the changes. If something changed that all rules depend on,
+   * the layout is made from scratch.
+   */
+  async #take(plan: ProxyPlan, changes: PlanChanges, { refused, comparesLayouts }: Target) {
+    const { clock } = this.#edges;
+    const { shared, services } = plan;
+    this.#isPending = true;
+    const options = this.optionsOf(plan, changes);
+    const current = this.layout;
+    const isNew = current === undefined || !(current.fits?.(shared, options) ??
+      (deepEqual(current.options, options) && deepEqual(this.#localTraffic, shared.localTraffic)));
+    const layout = isNew ? this.createLayout(shared, options) : current;
+    this.layout = layout;
+    if (isNew && current && !comparesLayouts) this.engine?.forget();
+    if (isNew || changes.shared) refused.forgetAll();
+    if (!isNew && changes.shared) layout.setShared?.(shared);
+    this.#localTraffic = isNew ? shared.localTraffic : this.#localTraffic;
+    for (const key of changes.removed.keys()) {
+      layout.delete(key);
+      refused.forget(key);
+    }
+    await this.#fill(layout, plan, isNew ? services.keys() : changes.upserted, (service) => {
+      const now = clock.now();
+      const obstacle = layout.obstacle?.(service);
+      const refusal = refused.waitingFor(service, now) ??
+        (obstacle === undefined ? undefined : refused.refuse(service, { reason: obstacle, now }));
+      return refusal && refusedItem(clock, service.key, refusal);
+    });
+    return layout;
+  }
+
+  async #fill(
+    layout: Layout,
+    { services }: ProxyPlan,
+    keys: Iterable<ServicePortKey>,
+    refusalOf: (service: ServicePlan) => Quarantined | undefined,
+  ): Promise<void> {
+    const slice = new TimeSlice(urgent(this.#edges.clock));
+    for (const key of keys) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      const service = services.get(key);
+      if (service === undefined) continue;
+      const refusal = refusalOf(service);
+      if (refusal === undefined) layout.set(service);
+      else layout.quarantine(refusal, service);
+    }
+  }
+
+  /** A second engine, for a plan of its own. */
+  async #comparison(plan: ProxyPlan, scope: ComparisonScope = {}) {
+    const refused = refusedByKey(scope.quarantined);
+    const fill = (layout: Layout) =>
+      this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
+    const comparison = await this.comparison(plan, fill, scope);
+    const { target, applied } = comparison;
+    const engine = new Reconciler(this.#edges, target, applied);
+    const isInScope = ({ key }: DataPlaneDifference) =>
+      key === undefined || scope.keys === undefined || scope.keys.has(key);
+    const differencesIn = async (changes: readonly Change<ServicePortKey>[]) =>
+      (await comparison.differencesIn(changes)).filter(isInScope);
+    return { engine, comparison, differencesIn };
   }
 }

@@ -8,7 +8,6 @@
  */
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,
   ComparisonScope,
@@ -17,24 +16,24 @@ import type {
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
-import type { DriftWatch } from "../netfilter/drift_watch.ts";
-import { inspectPlan } from "../netfilter/inspect_plan.ts";
+import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import {
+  type FoundMachine,
   ROUTE_LOCALNET,
   RuleBackend,
   type RuleBackendDependencies,
   type RuleBackendOptions,
+  type RuleComparison,
 } from "../netfilter/rule_backend.ts";
-import { RefusedItems } from "../netfilter/refused_items.ts";
-import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
-import { NftablesTarget, TableWriter } from "./target.ts";
+import { asEntry, NftablesTarget } from "./target.ts";
 import { servicesTable, TABLE } from "./containers.ts";
-import { createTableWatch } from "./drift_watch.ts";
+import { tableWatch } from "./drift_watch.ts";
+import type { Entry } from "./entry.ts";
+import type { EntryId } from "./entry_id.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { appliedSlots, findAffinity, findMissingElements } from "./find_elements.ts";
@@ -49,8 +48,8 @@ import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
-import { Reconciler } from "../../lib/engine/reconciler.ts";
-import { type NftDifference, nftDifferences, NftFigures } from "../netfilter/nft/nft_table.ts";
+import type { Change } from "../../lib/engine/reconciler.ts";
+import { nftDifferences } from "../netfilter/nft/nft_table.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -64,30 +63,23 @@ interface NftablesBackendDependencies extends RuleBackendDependencies {
   readonly traffic?: FamilyTraffic;
 }
 
-type NftablesRules = WantedRules<NftablesLayout, NftablesRenderOptions, NftFigures>;
-
-/** The machine as `start()` found it. */
-interface Machine {
-  readonly features: NftablesFeatures;
-  readonly rules: NftablesRules;
-  readonly writer: TableWriter;
-  readonly drift: DriftWatch;
-  /** Whether no table of this mode existed. */
-  readonly isFresh: boolean;
-  /** `undefined` = they were not requested. */
-  readonly counters: TrafficCounters | undefined;
-}
-
 /** An nftables backend for one IP family. Runs nothing before it is started. */
-export class NftablesBackend extends RuleBackend<Machine> implements Backend {
+export class NftablesBackend
+  extends RuleBackend<NftablesLayout, NftablesRenderOptions, NftablesTarget>
+  implements Backend {
   readonly mode = "nftables";
   readonly #dependencies: NftablesBackendDependencies;
   readonly #options: RuleBackendOptions;
+  readonly #runner: NftRunner;
+  #features: NftablesFeatures | undefined;
+  /** `undefined` = they were not requested. */
+  #counters: TrafficCounters | undefined;
 
   constructor(dependencies: NftablesBackendDependencies, options: RuleBackendOptions) {
-    super(options);
+    super(dependencies, options);
     this.#dependencies = dependencies;
     this.#options = options;
+    this.#runner = new NftRunner(dependencies, servicesTable(options.family));
   }
 
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
@@ -102,141 +94,125 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
     });
   }
 
-  /** Leaves the table of an earlier run to the first sync, which knows the desired state. */
-  protected async prepare(): Promise<Machine> {
+  protected async prepare(): Promise<FoundMachine<NftablesTarget>> {
     const { clock, commands } = this.#dependencies;
-    const { family, syncPeriodMs: periodMs } = this.#options;
-    const runner = new NftRunner({ commands }, servicesTable(family));
+    const { family, syncPeriodMs } = this.#options;
     // Says so at once where nft is missing or may not be used.
-    const chains = await runner.chains();
-    const features = await probeRenderFeatures({ commands }, { family });
-    const refused = new RefusedItems();
-    const writer = new TableWriter({ clock, runner, refused }, family);
-    const rules: NftablesRules = new WantedRules({
-      ...{ clock, refused, writer },
-      createLayout: (shared, options) => new NftablesLayout(shared, options),
-    });
-    const turns = this.turns;
-    const serviceCount = () => rules.layout?.serviceCount ?? 0;
-    const { table } = writer.target;
-    const edges = { ...this.#dependencies, rules, table, serviceCount, turns };
-    const drift = createTableWatch(edges, { periodMs });
-    const counters = await startCounting(this.#dependencies, { family, turns });
-    return { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
+    const chains = await this.#runner.chains();
+    this.#features = await probeRenderFeatures({ commands }, { family });
+    const target = new NftablesTarget({ clock, runner: this.#runner }, family);
+    const watch = tableWatch(target.table, { periodMs: syncPeriodMs });
+    this.#counters = await startCounting(this.#dependencies, { family, turns: this.turns });
+    return { target, watch, isFresh: chains.size === 0 };
   }
 
-  explain: Backend["explain"] = (plan, explanation, hit) => {
-    const options = this.#renderOptions(plan);
-    return explainNftables(plan, explanation, hit, { options, table: this.machine?.writer });
-  };
+  protected get summary(): string {
+    if (this.target === undefined) return "not started";
+    return `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`;
+  }
+
+  protected optionsOf({ shared }: ProxyPlan): NftablesRenderOptions {
+    const { facts = { features: {} } } = this.#options;
+    const features = this.#features ?? featuresFound(ALL_FEATURES, facts);
+    return renderOptionsOf(this.#options, shared, { features });
+  }
+
+  protected createLayout(shared: SharedPlan, options: NftablesRenderOptions): NftablesLayout {
+    return new NftablesLayout(shared, options);
+  }
+
+  explain: Backend["explain"] = (plan, explanation, hit) =>
+    explainNftables(plan, explanation, hit, { options: this.optionsOf(plan), table: this });
 
   override findMissing: Backend["findMissing"] = (carriers) =>
-    findMissingElements(
-      new NftRunner(this.#dependencies, servicesTable(this.family)),
-      carriers,
-    );
+    findMissingElements(this.#runner, carriers);
 
   override findAffinity: Backend["findAffinity"] = (plan, packet) =>
-    findAffinity(
-      new NftRunner(this.#dependencies, servicesTable(this.family)),
-      this.machine ? appliedSlots(plan, this.machine.writer) : new Map(),
-      packet,
-    );
+    findAffinity(this.#runner, appliedSlots(plan, this), packet);
+
+  /** The entry that the kernel is known to hold. */
+  entry(id: EntryId): Entry | undefined {
+    return asEntry(this.engine?.applied.get(id));
+  }
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    const text = renderText(plan, this.#renderOptions(plan), keys);
+    const text = renderText(plan, this.optionsOf(plan), keys);
     return this.#dependencies.traffic ? withCounters(text, plan, keys) : text;
   }
 
   override async refreshTraffic(): Promise<void> {
-    await this.machine?.counters?.refresh();
+    await this.#counters?.refresh();
   }
 
   facts(): MachineFacts | undefined {
-    if (this.machine === undefined) return undefined;
-    const { features } = this.machine;
-    return { features: { ...features } };
+    return this.#features && { features: { ...this.#features } };
   }
 
-  compare: Backend["compare"] = async (plan, scope) => {
-    const { engine, differencesIn } = await this.#comparison(plan, scope);
-    return differencesIn(await engine.compare());
-  };
-
-  repair: Backend["repair"] = async (plan, scope) => {
-    const { engine, figures, differencesIn } = await this.#comparison(plan, scope);
-    const { found, left } = await engine.repair((change) => differencesIn([change]).length > 0);
-    const { transactions, lines } = figures;
-    const operations = { transactions, lines };
-    return { found: differencesIn(found), left: differencesIn(left), operations };
-  };
-
-  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const isStarted = this.machine !== undefined;
-    const summary = isStarted
-      ? `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`
-      : "not started";
-    const { clock, traffic } = this.#dependencies;
-    const { plan, quarantined } = this.machine?.rules ?? {};
-    if (plan && keys?.length !== 0) await this.machine?.counters?.tryRefresh();
-    const trafficOf = (service: ServicePlan) => countedFor(service, traffic);
-    return { summary, ...await inspectPlan(plan, { clock, quarantined, keys, trafficOf }) };
+  override async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    if (this.plan && keys?.length !== 0) await this.#counters?.tryRefresh();
+    return await super.inspect(keys);
   }
 
-  ruleCounters(): Promise<RuleCounters> {
-    const { failedWrites = 0, failedPartialWrites = 0 } = this.machine?.rules ?? {};
-    const { failedCleanups = 0 } = this.machine?.writer ?? {};
-    return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups });
+  protected override trafficOf(service: ServicePlan): TrafficFigures | undefined {
+    return countedFor(service, this.#dependencies.traffic);
+  }
+
+  protected override get failedWrites(): number {
+    return super.failedWrites + this.#failedCleanups;
+  }
+
+  override async ruleCounters(): Promise<RuleCounters> {
+    return { ...await super.ruleCounters(), failedCleanups: this.#failedCleanups };
+  }
+
+  /** The failed writes that only removed chains. */
+  get #failedCleanups(): number {
+    return this.target?.table.failedRemovals ?? 0;
   }
 
   protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
     return removeOwnTable(this.#dependencies, { family: this.family, dryRun });
   }
 
-  protected async write(
-    { counters, rules }: Machine,
-    plan: ProxyPlan,
-    changes: PlanChanges,
-  ): Promise<SyncReport> {
-    const figures = new NftFigures();
-    const options = this.#renderOptions(plan);
-    const afterwards = async () => await counters?.sync(plan, changes);
-    const report = await rules.sync(plan, { changes, options, figures, afterwards });
-    return { ...report, operations: figures.operations, quarantined: rules.quarantined };
+  protected override async synced(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    await this.#counters?.sync(plan, changes);
   }
 
-  /** A second engine, for a plan of its own. It keeps the numbers of endpoints that are there. */
-  async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
+  /** Endpoints keep the numbers that are there. */
+  protected async comparison(
+    plan: ProxyPlan,
+    fill: (layout: NftablesLayout) => Promise<void>,
+    scope: ComparisonScope,
+  ): Promise<RuleComparison> {
     const { clock, commands } = this.#dependencies;
     const { facts, ...settings } = this.#options;
     const { family } = settings;
-    const features = this.machine?.features ??
+    const features = this.#features ??
       (facts
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
     const options = renderOptionsOf(settings, plan.shared, { features });
-    const runner = new NftRunner({ commands }, servicesTable(family));
-    const target = new NftablesTarget({ clock, runner }, family);
+    const target = new NftablesTarget({ clock, runner: this.#runner }, family);
     const layout = target.layout = new NftablesLayout(plan.shared, options);
-    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
-    const applied = [...this.machine?.writer.engine.applied ?? []];
+    await fill(layout);
+    const applied = [...this.engine?.applied ?? []];
     for (const [, item] of applied) {
-      if ("slots" in item && item.slots) layout.setSlots(item.plan.key, item.slots);
+      const entry = asEntry(item);
+      if (entry?.slots) layout.setSlots(entry.plan.key, entry.slots);
     }
-    const engine = new Reconciler({ clock }, target, applied);
-    const isMeant = ({ key, kind }: NftDifference<ServicePortKey>) =>
-      scope?.keys === undefined ||
-      (key === undefined ? kind !== "extra" : scope.keys.has(key));
-    const differencesIn = (changes: Parameters<typeof nftDifferences<ServicePortKey>>[0]) =>
+    const { keys } = scope;
+    const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
       nftDifferences(changes, target.table.spec, (object) => target.ownerOfExtra(object))
-        .filter(isMeant);
-    return { engine, figures: target.table.figures, differencesIn };
-  }
-
-  #renderOptions({ shared }: ProxyPlan) {
-    const { facts = { features: {} } } = this.#options;
-    const features = this.machine?.features ?? featuresFound(ALL_FEATURES, facts);
-    return renderOptionsOf(this.#options, shared, { features });
+        .filter(({ key, kind }) => keys === undefined || key !== undefined || kind !== "extra");
+    return {
+      ...{ target, applied, differencesIn },
+      isMeant: (change) =>
+        differencesIn([change]).some(({ key }) => !key || keys === undefined || keys.has(key)),
+      get operations() {
+        const { transactions, lines } = target.table.figures;
+        return { transactions, lines };
+      },
+    };
   }
 }
 

@@ -4,7 +4,8 @@ import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
-import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { testPlanChanges, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
@@ -168,16 +169,56 @@ Deno.test("NftablesBackend requests route_localnet only if loopback is asked for
   ]);
 });
 
-Deno.test("NftablesBackend rebuilds the whole layout when the addresses of node ports change", async () => {
+Deno.test("NftablesBackend writes all rules again, and reads once, when settings of all rules change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
-  const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");
-  assertStringIncludes(rules()?.[1] ?? "", "fib daddr type local");
+  const rules = (chain: string) =>
+    stage.machine.tool.table("ip kube-relay").chains.get(chain)?.join() ?? "";
+  assertStringIncludes(rules("services"), "fib daddr type local");
   const nodePortRanges = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] } as const;
   const moved = { ...PLAN, shared: { ...PLAN.shared, nodePortRanges } };
   const { full, operations } = await stage.sync(moved);
   assertEquals([full, operations["reads"]], [true, 1]);
-  assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
+  assertStringIncludes(rules("services"), "@node-port-ips");
+  const pods = { kind: "byCidr", cidr: parseCidr("10.1.0.0/16") } as const;
+  const detected = { ...moved, shared: { ...moved.shared, localTraffic: pods } };
+  const again = await stage.sync(detected);
+  assertEquals([again.full, again.operations["reads"]], [true, 1]);
+});
+
+Deno.test("NftablesBackend accepts ranges of Services without reading anything", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const { full, operations } = await stage.sync({
+    ...PLAN,
+    shared: { ...PLAN.shared, serviceCidrs },
+  });
+  assertEquals([full, operations["reads"], operations["elements"]], [false, undefined, 1]);
+});
+
+Deno.test("NftablesBackend tries what was refused at once if it changed, if all rules do, and if it came back", async () => {
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const ranges = { ...PLAN, shared: { ...PLAN.shared, serviceCidrs } };
+  const next = (bad: ServicePlan) => rulesPlan([bad, ...TWENTY.slice(1)]);
+  const same = next(TWENTY[0]!);
+  for (const others of [[next({ ...TWENTY[0]! })], [ranges], [rulesPlan(TWENTY.slice(1)), same]]) {
+    await using stage = await started();
+    stage.machine.judge = (line) => line.includes("10.1.0.1 . 8080") ? "why" : undefined;
+    await stage.sync(PLAN);
+    assertEquals((await stage.sync(PLAN)).quarantined.length, 1, "too early");
+    stage.machine.judge = () => undefined;
+    for (const other of others) await stage.sync(other);
+    assertEquals((await stage.backend.inspect([])).quarantined, []);
+    assertEquals((await stage.backend.inspect()).quarantined, []);
+  }
+});
+
+Deno.test("NftablesBackend skips a ServicePort that the plan no longer has", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  const changes = { ...testPlanChanges(PLAN, PLAN), upserted: new Set([service(99).key]) };
+  assertEquals((await stage.backend.sync(PLAN, changes)).operations, {});
 });
 
 Deno.test("NftablesBackend does not count as drift what a sync failed to write", async () => {

@@ -1,11 +1,11 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
 import { CONTAINER_NAMES } from "./containers.ts";
-import { NftFigures } from "../netfilter/nft/nft_table.ts";
 
 /** The number-th ServicePort, with two endpoints. */
 function plan(number: number, to?: readonly string[]): ServicePlan {
@@ -79,9 +79,8 @@ Deno.test("the engine moves one endpoint of fifty, not those after it", async ()
   stage.layout.set(plan(1, endpoints));
   await stage.sync();
   const elements = async () => {
-    const figures = new NftFigures();
-    await stage.sync(figures);
-    return figures.elements;
+    await stage.sync();
+    return stage.figures.elements;
   };
   stage.layout.set(plan(1, ["10.0.0.1:8080", ...endpoints.slice(1)]));
   assertEquals(await elements(), 2);
@@ -113,12 +112,11 @@ Deno.test("the engine rewrites rules that another program changed, and finds not
   const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
   await stage.sync();
-  const verify = async () => (await stage.writer.engine.verify()).map(({ name }) => name);
-  assertEquals(await verify(), []);
+  assertEquals(await stage.verify(), []);
   stage.table.chains.get("services")?.unshift("drop");
-  assertEquals(await verify(), ["services"]);
+  assertEquals(await stage.verify(), ["services"]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
-  assertEquals(await verify(), []);
+  assertEquals(await stage.verify(), []);
 });
 
 Deno.test("the engine fills a chain that an earlier run left before it leads there", async () => {
@@ -153,4 +151,90 @@ Deno.test("the engine replaces a table without its mark as a whole, even if its 
     assertEquals((await stage.resync())[1], "delete table ip kube-relay");
     assertEquals(stage.meaning, freshMeaning([plan(1)]));
   }
+});
+
+const web = (to: readonly string[], more = {}) =>
+  testServicePlan({ ...more, nodePort: 30_080, to });
+
+Deno.test("a check leaves endpoints the numbers that they were given when they came", async () => {
+  for (const more of [{}, { affinityTimeoutSeconds: 60 }]) {
+    const stage = await NftDiffStage.create();
+    stage.layout.set(web(["10.0.0.2:80"], more));
+    await stage.sync();
+    // The first one in the order of the plan comes last, and gets the last number.
+    stage.layout.set(web(["10.0.0.1:80", "10.0.0.2:80"], more));
+    await stage.sync();
+    const check = async () => {
+      assertEquals(await stage.verify(), []);
+      assertEquals([stage.figures.reads, stage.figures.elements], [1, 0]);
+    };
+    await check();
+    // Nor does a second check, nor a change after it, move an endpoint that stays.
+    await check();
+    stage.layout.set(web(["10.0.0.2:80"], more));
+    await stage.sync();
+    await check();
+  }
+});
+
+Deno.test("a check reads again if the kernel repeats elements in place of others, and if a listing lacks rules", async () => {
+  const stage = await NftDiffStage.create();
+  stage.layout.set(plan(1));
+  stage.layout.set(plan(2));
+  await stage.sync();
+  for (const tornListings of [1, 3]) {
+    stage.machine.tornListings = tornListings;
+    assertEquals([await stage.verify(), stage.figures.elements], [[], 0]);
+    assertEquals(stage.machine.tornListings, 0);
+  }
+  // The first listing of new chains is the print that later ones are compared with.
+  for (const cutListings of [1, 0, 0, 1, 0]) {
+    stage.machine.cutListings = cutListings;
+    assertEquals([await stage.verify(), stage.figures.elements], [[], 0]);
+  }
+});
+
+Deno.test("a check removes rules that another program adds before and after a start", async () => {
+  const { machine, layout, table } = await NftDiffStage.create();
+  const right = [...table.chains.get("services") ?? []];
+  const add = () => machine.tool.run("add rule ip kube-relay services ip saddr 10.0.0.1 drop\n");
+  add();
+  const stage = await NftDiffStage.create(machine, layout);
+  for (let time = 1; time <= 4; time++) {
+    add();
+    assertEquals(await stage.verify(), ["services"]);
+    assertEquals(stage.table.chains.get("services"), right);
+  }
+});
+
+Deno.test("a check ignores chains that nothing leads to, and removes them", async () => {
+  const stage = await NftDiffStage.create();
+  stage.layout.set(web(["10.0.0.1:80", "10.0.0.2:80"]));
+  await stage.sync();
+  stage.layout.set(web(["10.0.0.1:80"]));
+  await stage.sync();
+  const idle = () => [...stage.table.chains.keys()].filter((name) => name.endsWith("to-2"));
+  assertEquals([await stage.verify(), stage.figures.elements, idle()], [[], 0, []]);
+  stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
+  assertEquals([await stage.verify(), stage.figures.elements], [["127.96.0.1"], 1]);
+});
+
+Deno.test("the numbers of endpoints are kept after a write that failed, and after a restart", async () => {
+  const stage = await NftDiffStage.create();
+  const change = async (...to: readonly string[]) => {
+    stage.layout.set(testServicePlan({ to }));
+    await stage.sync();
+  };
+  await change("10.0.0.2:80");
+  await change("10.0.0.1:80", "10.0.0.2:80");
+  stage.machine.commands.failNext("timeout");
+  const all = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"];
+  await assertRejects(() => change(...all), NftError);
+  const targets = () => [...stage.table.elements.get("endpoints")!.values()];
+  const wanted = ["10.0.0.2 . 80", "10.0.0.1 . 80", "10.0.0.3 . 80"];
+  await change(...all);
+  assertEquals(targets(), wanted);
+  const restarted = await NftDiffStage.create(stage.machine, stage.layout);
+  assertEquals(restarted.figures.elements, 0);
+  assertEquals(targets(), wanted);
 });

@@ -6,14 +6,7 @@
  *
  * @module
  */
-import {
-  type Batch,
-  type KernelObject,
-  type ObjectName,
-  type Objects,
-  Reconciler,
-  type Target,
-} from "../../lib/engine/reconciler.ts";
+import type { Batch, KernelObject, ObjectName, Objects } from "../../lib/engine/reconciler.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -22,9 +15,10 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { chainObject, type NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
+import { chainObject, NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
@@ -43,44 +37,39 @@ const SHARED = "shared";
 type Key = EntryId | typeof SHARED;
 type Item = Entry | SharedItem;
 
-/** The engine of this mode. */
-export type NftablesReconciler = Reconciler<Key, Item, ServicePortKey>;
-
 interface TargetDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
-  /** What the kernel refused. @default {nothing yet} */
-  readonly refused?: RefusedItems;
+}
+
+/** The entry that a group is; `undefined` = what belongs to no Service. */
+export function asEntry(item: unknown): Entry | undefined {
+  const group = item as Item | undefined;
+  return group === undefined || "objects" in group ? undefined : group;
 }
 
 /** The table of one family. */
-export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
+export class NftablesTarget implements RuleTarget<NftablesLayout> {
   readonly table: NftTable;
   readonly root: KernelObject;
+  layout!: NftablesLayout;
+  readonly refused = new RefusedItems();
   readonly #clock: Clock;
-  readonly #refused: RefusedItems;
-  #layout: NftablesLayout | undefined;
   /** The elements of the last reading, until its differences are written. */
   #found: TableElements | undefined;
 
-  constructor(
-    { clock, runner, refused = new RefusedItems() }: TargetDependencies,
-    family: IpFamily,
-  ) {
+  constructor({ clock, runner }: TargetDependencies, family: IpFamily) {
     this.#clock = clock;
-    this.#refused = refused;
     this.table = new NftTable({ clock, runner, spec: servicesTable(family), mark: LAYOUT_MARK });
     this.root = this.table.root;
   }
 
-  /** The wanted state; set before anything is asked. */
-  get layout(): NftablesLayout {
-    if (this.#layout === undefined) throw new Error("Cannot lay out the table before a first plan");
-    return this.#layout;
+  get operations(): Record<string, number> {
+    return this.table.figures.operations;
   }
 
-  set layout(layout: NftablesLayout) {
-    this.#layout = layout;
+  countAnew(): void {
+    this.table.figures = new NftFigures();
   }
 
   *keys(): Generator<Key> {
@@ -155,15 +144,7 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    let found = false;
-    for (const [key, reason] of reasons) {
-      const plan = this.layout.plan(key);
-      if (plan === undefined) continue;
-      const refusal = this.#refused.refuse(plan, { reason, now: this.#clock.now() });
-      this.layout.quarantine(refusedItem(this.#clock, key, refusal));
-      found = true;
-    }
-    return found;
+    return leaveOut(this.layout, reasons, this.refused, this.#clock);
   }
 
   #sharedItem(applied: Item | undefined): SharedItem {
@@ -217,56 +198,4 @@ function foundOrder(usual: Entry, found: TableElements): EndpointOrder {
       return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NO_ENDPOINT;
     });
   return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
-}
-
-/** The rules of this mode, for a sync and for the watch. */
-export class TableWriter {
-  readonly target: NftablesTarget;
-  readonly engine: NftablesReconciler;
-
-  constructor(dependencies: TargetDependencies, family: IpFamily) {
-    this.target = new NftablesTarget(dependencies, family);
-    this.engine = new Reconciler(dependencies, this.target);
-  }
-
-  get isKnown(): boolean {
-    return this.engine.isKnown;
-  }
-
-  /** Transactions that failed. */
-  get failures(): number {
-    return this.engine.failures + this.failedCleanups;
-  }
-
-  /** The failed writes that only removed chains. */
-  get failedCleanups(): number {
-    return this.target.table.failedRemovals;
-  }
-
-  /** Returns the entry that the kernel is known to hold. */
-  entry(id: EntryId): Entry | undefined {
-    const item = this.engine.applied.get(id);
-    return item && !("objects" in item) ? item : undefined;
-  }
-
-  forgetRules(): void {
-    this.engine.forget();
-  }
-
-  /** Writes the difference. Throws an NftError. */
-  async write(layout: NftablesLayout, figures: NftFigures): Promise<void> {
-    this.#take(layout, figures);
-    await this.engine.sync();
-  }
-
-  /** Reads everything, and writes the difference. */
-  async verify(layout: NftablesLayout, figures: NftFigures): Promise<void> {
-    this.#take(layout, figures);
-    figures.drift = await this.engine.verify();
-  }
-
-  #take(layout: NftablesLayout, figures: NftFigures): void {
-    this.target.layout = layout;
-    this.target.table.figures = figures;
-  }
 }

@@ -1,42 +1,45 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { Reconciler } from "../../lib/engine/reconciler.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { RefusedItems } from "../netfilter/refused_items.ts";
 import { chainElement } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
 import { NftablesLayout } from "./layout.ts";
-import { NftFigures } from "../netfilter/nft/nft_table.ts";
-import { TableWriter } from "./target.ts";
+import { NftablesTarget } from "./target.ts";
 
 const LIST = "nft --debug=netlink --numeric-protocol list table";
 
-/** A writer, and the machine that it writes to. */
+/** An engine, and the machine that it writes to. */
 class Stage {
   readonly machine = new FakeNftMachine();
   readonly clock = new FakeClock();
-  readonly refused = new RefusedItems();
   readonly layout = new NftablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
-  readonly writer: TableWriter;
+  readonly target: NftablesTarget;
+  readonly engine: Reconciler<string, unknown, ServicePortKey>;
 
   constructor() {
     const runner = new NftRunner(this.machine, servicesTable("IPv4"));
-    this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused }, "IPv4");
+    this.target = new NftablesTarget({ clock: this.clock, runner }, "IPv4");
+    this.target.layout = this.layout;
+    this.engine = new Reconciler(this, this.target);
   }
 
   /** Returns the commands of a write. */
-  write(figures = new NftFigures()): Promise<readonly ("read" | "write")[]> {
-    return this.#run(() => this.writer.write(this.layout, figures));
+  write(): Promise<readonly ("read" | "write")[]> {
+    this.target.countAnew();
+    return this.#run(() => this.engine.sync());
   }
 
   /** Returns the commands of a removal of chains. */
   tidy(all: boolean): Promise<readonly ("read" | "write")[]> {
     return this.#run(async () => {
-      if (!await this.writer.target.tidy({ all })) this.writer.engine.forget();
+      if (!await this.target.tidy({ all })) this.engine.forget();
     });
   }
 
@@ -63,7 +66,7 @@ function plan(number: number, endpoints = 1): ServicePlan {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
 
-/** A writer that has written these ServicePorts. */
+/** An engine that has written these ServicePorts. */
 async function stageWith(...plans: readonly ServicePlan[]): Promise<Stage> {
   const stage = new Stage();
   for (const each of plans) stage.layout.set(each);
@@ -71,51 +74,50 @@ async function stageWith(...plans: readonly ServicePlan[]): Promise<Stage> {
   return stage;
 }
 
-Deno.test("TableWriter reads an unknown table once, and then relies on its record", async () => {
+Deno.test("the table: the engine reads an unknown table once, and then relies on its record", async () => {
   const stage = new Stage();
-  assertEquals(stage.writer.isKnown, false);
+  assertEquals(stage.engine.isKnown, false);
   assertEquals(await stage.write(), ["read", "write"]);
   const inputs = stage.machine.commands.calls.map(({ stdin }) => stdin ?? "");
   assertEquals(inputs.filter((input) => input.includes("delete table")), [], "none was there");
-  assertEquals([stage.writer.isKnown, await stage.write()], [true, []]);
+  assertEquals([stage.engine.isKnown, await stage.write()], [true, []]);
   stage.layout.set(plan(1));
   assertEquals(await stage.write(), ["write"]);
-  stage.writer.engine.forget();
+  stage.engine.forget();
   assertEquals(await stage.write(), ["read"], "all is as it should be");
 });
 
-Deno.test("TableWriter counts its reads and writes", async () => {
+Deno.test("the table: the engine counts its reads and writes", async () => {
   const stage = await stageWith(plan(1));
-  const figures = new NftFigures();
   stage.layout.set(plan(2));
-  await stage.write(figures);
-  const { transactions, reads, elements, chains } = figures;
+  await stage.write();
+  const { transactions, reads, elements, chains } = stage.target.table.figures;
   assertEquals([transactions, reads, elements, chains], [1, 0, 3, 0]);
 });
 
 for (const carriedOut of [false, true]) {
   const how = carriedOut ? "did its work" : "did nothing";
-  Deno.test(`TableWriter tries once more, knowing nothing, after a write that ${how} and failed`, async () => {
+  Deno.test(`the table: the engine tries once more, knowing nothing, after a write that ${how} and failed`, async () => {
     const stage = await stageWith(plan(1));
     stage.layout.set(plan(2));
     stage.machine.commands.failNext("timeout", { carriedOut });
     await assertRejects(() => stage.write(), NftError);
-    assertEquals([stage.writer.isKnown, stage.writer.failures], [false, 1]);
+    assertEquals([stage.engine.isKnown, stage.engine.failures], [false, 1]);
     assertEquals(await stage.write(), carriedOut ? ["read"] : ["read", "write"]);
     assertEquals(stage.elements("service-ips").length, 2);
   });
 }
 
-Deno.test("TableWriter reads before it quarantines a ServicePort for a refusal", async () => {
+Deno.test("the table: the engine reads before it quarantines a ServicePort for a refusal", async () => {
   const stage = await stageWith(plan(1), plan(2));
   stage.machine.deleteTable("ip kube-relay");
   stage.layout.set(plan(3));
   assertEquals(await stage.write(), ["write", "read", "write"]);
-  assertEquals([stage.layout.quarantined, stage.writer.failures], [[], 1]);
+  assertEquals([stage.layout.quarantined, stage.engine.failures], [[], 1]);
   assertEquals(stage.elements("service-ips").length, 3);
 });
 
-Deno.test("TableWriter leaves out all ServicePorts with refused elements of one transaction at once", async () => {
+Deno.test("the table: the engine leaves out all ServicePorts with refused elements of one transaction at once", async () => {
   const stage = await stageWith(plan(1));
   const bad = [plan(2), plan(3)];
   for (const each of [...bad, plan(4)]) stage.layout.set(each);
@@ -126,11 +128,11 @@ Deno.test("TableWriter leaves out all ServicePorts with refused elements of one 
   const [{ reason } = { reason: "" }] = stage.layout.quarantined;
   assertStringIncludes(reason, '"172.30.0.2 . tcp . 80 . 0x80000000 : 10.0.2.1 . 80,"');
   assertStringIncludes(reason, "Invalid argument");
-  assertEquals(stage.refused.waitingFor(bad[0]!, stage.clock.now())?.reason, reason);
+  assertEquals(stage.target.refused.waitingFor(bad[0]!, stage.clock.now())?.reason, reason);
   assertEquals(stage.elements("service-ips").length, 2);
 });
 
-Deno.test("TableWriter gives up if the kernel finds something new each time", async () => {
+Deno.test("the table: the engine gives up if the kernel finds something new each time", async () => {
   const stage = new Stage();
   const plans = Array.from({ length: 20 }, (_, index) => plan(index + 1));
   for (const each of plans) stage.layout.set(each);
@@ -139,10 +141,10 @@ Deno.test("TableWriter gives up if the kernel finds something new each time", as
     return { code: 1, stderr: `/dev/stdin:${line}:1-9: Error: Could not process rule: why\n` };
   });
   const { kind } = await assertRejects(() => stage.write(), NftError);
-  assertEquals([kind, stage.writer.isKnown, stage.writer.failures], ["refused", false, 16]);
+  assertEquals([kind, stage.engine.isKnown, stage.engine.failures], ["refused", false, 16]);
 });
 
-Deno.test("TableWriter throws errors for which no ServicePort is responsible", async () => {
+Deno.test("the table: the engine throws errors for which no ServicePort is responsible", async () => {
   const stage = new Stage();
   stage.layout.set(plan(1));
   stage.machine.judge = (line) => line.includes("masquerade") ? "No such file" : undefined;
@@ -150,23 +152,23 @@ Deno.test("TableWriter throws errors for which no ServicePort is responsible", a
   assertEquals([stage.layout.quarantined, stage.machine.tool.tables], [[], []]);
 });
 
-Deno.test("TableWriter makes a base chain anew that has another hook, and quarantines nothing", async () => {
+Deno.test("the table: the engine makes a base chain anew that has another hook, and quarantines nothing", async () => {
   const stage = await stageWith(plan(1));
   const chain = "chain ip kube-relay nat-output";
   stage.machine.tool.run(
     `flush ${chain}\ndelete ${chain}\nadd ${chain} { type nat hook output priority 7 ; }\n`,
   );
-  stage.writer.engine.forget();
+  stage.engine.forget();
   assertEquals(await stage.write(), ["read", "write"]);
   assertEquals(stage.layout.quarantined, []);
   assertStringIncludes(stage.machine.tool.table("ip kube-relay").hooks.get("nat-output")!, "-100");
   assertEquals(stage.elements("service-ips").length, 1);
-  stage.writer.engine.forget();
+  stage.engine.forget();
   await stage.write();
   assertEquals(await stage.write(), [], "it is kept from then on");
 });
 
-Deno.test("TableWriter quarantines no ServicePort for lines that a new table accepts", async () => {
+Deno.test("the table: the engine quarantines no ServicePort for lines that a new table accepts", async () => {
   const stage = await stageWith(plan(1));
   const { judge } = stage.machine;
   let isNew = false;
@@ -179,12 +181,12 @@ Deno.test("TableWriter quarantines no ServicePort for lines that a new table acc
   assertEquals(await stage.write(), ["write", "read", "write", "write"]);
   assertEquals([stage.layout.quarantined, stage.elements("endpoints").length], [[], 2]);
   stage.machine.judge = judge;
-  stage.writer.engine.forget();
+  stage.engine.forget();
   await stage.write();
   assertEquals(await stage.write(), []);
 });
 
-Deno.test("TableWriter keeps the table if only ServicePorts were to blame", async () => {
+Deno.test("the table: the engine keeps the table if only ServicePorts were to blame", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.table("ip kube-relay").elements.get("affinity")?.set("client", "slot");
   stage.machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
@@ -194,101 +196,101 @@ Deno.test("TableWriter keeps the table if only ServicePorts were to blame", asyn
   assertEquals(stage.elements("affinity"), ["client"]);
 });
 
-Deno.test("TableWriter replaces a table that can't be read, at the third time", async () => {
+Deno.test("the table: the engine replaces a table that can't be read, at the third time", async () => {
   for (const isThere of [true, false]) {
     const stage = isThere ? await stageWith(plan(1)) : new Stage();
-    stage.writer.engine.forget();
+    stage.engine.forget();
     stage.layout.set(plan(2));
     stage.machine.commands.on(LIST, { code: 139 });
     for (let time = 1; time <= 2; time++) await assertRejects(() => stage.write(), NftError);
     assertEquals(await stage.write(), ["read", "write"]);
     assert(stage.elements("service-ips").includes("172.30.0.2 . tcp . 80"));
-    assertEquals([stage.writer.isKnown, stage.layout.quarantined], [true, []]);
+    assertEquals([stage.engine.isKnown, stage.layout.quarantined], [true, []]);
   }
 });
 
-Deno.test("TableWriter writes a chain that was idle again with a table that can't be read", async () => {
+Deno.test("the table: the engine writes a chain that was idle again with a table that can't be read", async () => {
   const stage = await stageWith(plan(1, 2));
   stage.layout.set(plan(1));
   await stage.write();
-  stage.writer.engine.forget();
+  stage.engine.forget();
   stage.layout.set(plan(1, 2));
   stage.machine.commands.on(LIST, { code: 139 });
   for (let time = 1; time <= 2; time++) await assertRejects(() => stage.write(), NftError);
   assertEquals([await stage.write(), stage.chains.has("to-2")], [["read", "write"], true]);
 });
 
-Deno.test("TableWriter counts only readings that fail one after the other", async () => {
+Deno.test("the table: the engine counts only readings that fail one after the other", async () => {
   const stage = await stageWith(plan(1));
   for (const fails of [true, true, false, true, true]) {
-    stage.writer.engine.forget();
+    stage.engine.forget();
     if (fails) stage.machine.commands.failNext({ code: 139 });
     await (fails ? assertRejects(() => stage.write(), NftError) : stage.write());
   }
 });
 
-Deno.test("TableWriter replaces no table that it may not read", async () => {
+Deno.test("the table: the engine replaces no table that it may not read", async () => {
   const stage = await stageWith(plan(1));
-  stage.writer.engine.forget();
+  stage.engine.forget();
   const stderr = "Operation not permitted (you must be root)\n";
   stage.machine.commands.on(LIST, { code: 1, stderr });
   for (let time = 1; time <= 5; time++) await assertRejects(() => stage.write(), NftError);
 });
 
-Deno.test("TableWriter names missing chains, by their names alone", async () => {
+Deno.test("the table: the engine names missing chains, by their names alone", async () => {
   const stage = await stageWith(plan(1));
-  assertEquals(await stage.writer.target.table.missingChains(), []);
+  assertEquals(await stage.target.table.missingChains(), []);
   stage.machine.tool.run(
     "flush chain ip kube-relay nat-output\ndelete chain ip kube-relay nat-output\n",
   );
-  assertEquals(await stage.writer.target.table.missingChains(), ["nat-output"]);
+  assertEquals(await stage.target.table.missingChains(), ["nat-output"]);
   stage.machine.deleteTable("ip kube-relay");
-  assert((await stage.writer.target.table.missingChains()).includes("to-1"));
+  assert((await stage.target.table.missingChains()).includes("to-1"));
 });
 
-Deno.test("TableWriter knows the chains that were there when a reading failed", async () => {
+Deno.test("the table: the engine knows the chains that were there when a reading failed", async () => {
   const stage = await stageWith(plan(1));
-  assertEquals(await stage.writer.target.table.missingChains(), []);
+  assertEquals(await stage.target.table.missingChains(), []);
   stage.machine.commands.failNext({ code: 139 });
-  await assertRejects(() => stage.writer.verify(stage.layout, new NftFigures()), NftError);
+  await assertRejects(() => stage.engine.verify(), NftError);
   stage.machine.tool.run(
     "flush chain ip kube-relay nat-output\ndelete chain ip kube-relay nat-output\n",
   );
-  assertEquals(await stage.writer.target.table.missingChains(), ["nat-output"]);
+  assertEquals(await stage.target.table.missingChains(), ["nat-output"]);
 });
 
-Deno.test("TableWriter writes a wanted chain that another program removed while it was idle", async () => {
+Deno.test("the table: the engine writes a wanted chain that another program removed while it was idle", async () => {
   const stage = await stageWith(plan(1, 2));
   stage.layout.set(plan(1));
   await stage.write();
   stage.machine.tool.run("flush chain ip kube-relay to-2\ndelete chain ip kube-relay to-2\n");
-  stage.writer.engine.forget();
+  stage.engine.forget();
   stage.layout.set(plan(1, 2));
   assertEquals(await stage.write(), ["read", "write"]);
   assert(stage.chains.has("to-2"));
 });
 
-Deno.test("TableWriter names the chains that another program has recreated since the last look", async () => {
+Deno.test("the table: the engine names the chains that another program has recreated since the last look", async () => {
   const stage = await stageWith(plan(1));
-  assertEquals(await stage.writer.target.table.missingChains(), []);
+  assertEquals(await stage.target.table.missingChains(), []);
   stage.layout.set(plan(2, 2));
   await stage.write();
   assertEquals(
-    await stage.writer.target.table.missingChains(),
+    await stage.target.table.missingChains(),
     [],
     "what was just written is no one else's",
   );
   const { handles } = stage.machine.tool;
   for (const [chain, handle] of handles) handles.set(chain, handle + 100);
   const all = [...stage.chains.keys()];
-  assertEquals(await stage.writer.target.table.missingChains(), all);
-  assertEquals(await stage.writer.target.table.missingChains(), all, "until it was read");
-  stage.writer.engine.forget();
+  assertEquals(await stage.target.table.missingChains(), all);
+  assertEquals(await stage.target.table.missingChains(), all, "until it was read");
+  stage.engine.forget();
   await stage.write();
-  assertEquals(await stage.writer.target.table.missingChains(), []);
+  assertEquals(await stage.target.table.missingChains(), []);
 });
 
-Deno.test("TableWriter removes idle chains on request, and their numbers at once", async () => {
+Deno.test("the table: the engine removes idle chains on request, and their numbers at once", async () => {
   const stage = await stageWith(plan(1, 2));
   const { name: number } = chainElement("to-2");
   stage.layout.set(plan(1));
@@ -304,20 +306,20 @@ Deno.test("TableWriter removes idle chains on request, and their numbers at once
   assertEquals(state(), [true, true], "it comes back when it is wanted");
 });
 
-Deno.test("TableWriter removes no chain that is used again", async () => {
+Deno.test("the table: the engine removes no chain that is used again", async () => {
   const stage = await stageWith(plan(1, 2));
   for (const endpoints of [1, 2]) {
     stage.layout.set(plan(1, endpoints));
     await stage.write();
   }
   await stage.tidy(true);
-  assertEquals([stage.writer.failedCleanups, stage.chains.has("to-2")], [0, true]);
+  assertEquals([stage.target.table.failedRemovals, stage.chains.has("to-2")], [0, true]);
   assertEquals(stage.chains.has("to-1"), false);
 });
 
-Deno.test("TableWriter misses no chain that it removed or made again itself", async () => {
+Deno.test("the table: the engine misses no chain that it removed or made again itself", async () => {
   const stage = await stageWith(plan(1, 2));
-  const { table } = stage.writer.target;
+  const { table } = stage.target;
   assertEquals(await table.missingChains(), []);
   stage.layout.set(plan(1));
   await stage.write();
@@ -328,15 +330,15 @@ Deno.test("TableWriter misses no chain that it removed or made again itself", as
   assertEquals([stage.chains.has("to-2"), await table.missingChains()], [true, []]);
 });
 
-Deno.test("TableWriter removes a set of another program once", async () => {
+Deno.test("the table: the engine removes a set of another program once", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.run("add set ip kube-relay foreign { type ipv4_addr ; }\n");
-  await stage.writer.verify(stage.layout, new NftFigures());
+  await stage.engine.verify();
   assertEquals(stage.machine.tool.table("ip kube-relay").elements.has("foreign"), false);
-  assertEquals([await stage.tidy(true), stage.writer.failedCleanups], [[], 0]);
+  assertEquals([await stage.tidy(true), stage.target.table.failedRemovals], [[], 0]);
 });
 
-Deno.test("TableWriter removes idle chains at once when they are many", async () => {
+Deno.test("the table: the engine removes idle chains at once when they are many", async () => {
   const stage = await stageWith(plan(1));
   for (let endpoints = 2; endpoints <= 257; endpoints++) {
     stage.layout.set({ ...plan(1), affinityTimeoutSeconds: endpoints });
@@ -347,15 +349,15 @@ Deno.test("TableWriter removes idle chains at once when they are many", async ()
   assertEquals(left, ["to-1-sticky-257"]);
 });
 
-Deno.test("TableWriter counts a failed removal of chains, and nothing else", async () => {
+Deno.test("the table: the engine counts a failed removal of chains, and nothing else", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.run("add chain ip kube-relay to-77\n");
-  stage.writer.engine.forget();
+  stage.engine.forget();
   await stage.write();
   stage.machine.commands.failNext({ code: 1, stderr: "Device or resource busy" });
   assertEquals(await stage.tidy(true), ["write"]);
-  const { failures, failedCleanups, isKnown } = stage.writer;
-  assertEquals([failures, failedCleanups, isKnown], [1, 1, false]);
+  const { engine: { failures, isKnown }, target: { table: { failedRemovals } } } = stage;
+  assertEquals([failures, failedRemovals, isKnown], [0, 1, false]);
   await stage.write();
   assertEquals(await stage.tidy(true), ["write"]);
   assertEquals(stage.chains.has("to-77"), false);

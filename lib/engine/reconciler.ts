@@ -106,8 +106,11 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * @default {it does harm}
    */
   isUnused?(object: ObjectChange): boolean;
-  /** Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged. */
-  read(): Promise<Objects | undefined>;
+  /**
+   * Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged.
+   * `applied`: the groups as they were last known.
+   */
+  read(applied: ReadonlyMap<Key, Item>): Promise<Objects | undefined>;
   /** `found`: what was read, of which the batch says the differences; `undefined` = the state is known. */
   begin(found?: Objects): Batch<Owner>;
   /**
@@ -329,7 +332,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
 
   async #read(): Promise<Reading> {
     try {
-      const objects = await this.#target.read();
+      const objects = await this.#target.read(this.#applied);
       this.#failedReads = 0;
       return { objects };
     } catch (error) {

@@ -5,7 +5,8 @@
  * @module
  */
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
-import { RuleWriter, WriteFigures } from "../../../backends/iptables/target.ts";
+import { IptablesTarget } from "../../../backends/iptables/target.ts";
+import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import { IptablesSave } from "../../../backends/netfilter/iptables/iptables_save.ts";
 import type { RestoreInput } from "../../../backends/netfilter/iptables/restore_error.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
@@ -73,11 +74,11 @@ export class BenchRules implements AsyncDisposable {
   }
 }
 
-/** A namespace that had no rules, and the writer of its rules. */
+/** A namespace that had no rules, and the engine of its rules. */
 class WrittenRules {
   readonly namespace: BenchNamespace;
   readonly layout: IptablesLayout;
-  readonly #writer: RuleWriter;
+  readonly #engine: { sync(): Promise<void> };
   #last: RuleWrite | undefined;
 
   constructor(namespace: BenchNamespace, services: number) {
@@ -93,11 +94,13 @@ class WrittenRules {
       },
     };
     const recreateCounters = () => Promise.resolve(false);
-    this.#writer = new RuleWriter({ clock, runner, recreateCounters });
+    const target = new IptablesTarget({ clock, runner, recreateCounters });
+    target.layout = this.layout;
+    this.#engine = new Reconciler({ clock }, target);
   }
 
   async write(): Promise<RuleWrite> {
-    await this.#writer.write(this.layout, new WriteFigures());
+    await this.#engine.sync();
     if (this.#last === undefined) throw new Error("Nothing was written");
     return this.#last;
   }

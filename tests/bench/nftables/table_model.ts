@@ -4,9 +4,9 @@
  * @module
  */
 import type { NftTransaction } from "../../../backends/netfilter/nft/nft_transaction.ts";
-import { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
-import { TableWriter } from "../../../backends/nftables/target.ts";
+import { NftablesTarget } from "../../../backends/nftables/target.ts";
+import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { BENCH_SHARED, benchEndpoint, benchServicePlanTo } from "../bench_services.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
@@ -30,7 +30,7 @@ const NUMBERS = 128;
 export class TableModel {
   readonly size: TableSize;
   readonly #layout = new NftablesLayout(BENCH_SHARED, BENCH_OPTIONS);
-  readonly #writer: TableWriter;
+  readonly #engine: { sync(): Promise<void> };
   #written: NftTransaction | undefined;
   /** Numbers of the endpoints of Services that are not as they were at first. */
   readonly #endpoints = new Map<number, readonly number[]>();
@@ -47,7 +47,9 @@ export class TableModel {
         return Promise.resolve();
       },
     };
-    this.#writer = new TableWriter({ clock: systemClock, runner: runner as never }, "IPv4");
+    const target = new NftablesTarget({ clock: systemClock, runner: runner as never }, "IPv4");
+    target.layout = this.#layout;
+    this.#engine = new Reconciler({ clock: systemClock }, target);
     for (let index = 0; index < size.services; index++) this.#put(index);
   }
 
@@ -82,7 +84,7 @@ export class TableModel {
   /** Returns what changes the table of the kernel, which is taken to accept it. */
   async transaction(): Promise<NftTransaction> {
     this.#written = undefined;
-    await this.#writer.write(this.#layout, new NftFigures());
+    await this.#engine.sync();
     if (this.#written === undefined) throw new Error("Nothing was to be written");
     return this.#written;
   }

@@ -4,11 +4,12 @@
  * @module
  */
 import { IptablesRunner } from "../../../backends/netfilter/iptables/iptables_runner.ts";
-import { RefusedItems } from "../../../backends/netfilter/refused_items.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
 import type { IptablesRenderOptions } from "../../../backends/iptables/render_options.ts";
-import { RuleWriter, WriteFigures } from "../../../backends/iptables/target.ts";
+import { IptablesTarget } from "../../../backends/iptables/target.ts";
+import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { defaultRenderOptions } from "../builders/iptables_render_options.ts";
 import { testSharedPlan } from "../builders/service_plans.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
@@ -21,12 +22,12 @@ interface StageParts {
   readonly options?: IptablesRenderOptions;
 }
 
-/** A writer, and the machine that it writes to. */
+/** An engine, and the machine that it writes to. */
 export class IptablesWriterStage {
   readonly machine: FakeIptablesMachine;
   readonly clock = new FakeClock();
-  readonly refused = new RefusedItems();
-  readonly writer: RuleWriter;
+  readonly target: IptablesTarget;
+  readonly engine: Reconciler<string, unknown, ServicePortKey>;
   layout: IptablesLayout;
 
   constructor({ machine, shared, options }: StageParts = {}) {
@@ -35,7 +36,7 @@ export class IptablesWriterStage {
       shared ?? testSharedPlan(),
       options ?? defaultRenderOptions("IPv4"),
     );
-    const { clock, refused, machine: { commands, tellsCommitOnly } } = this;
+    const { clock, machine: { commands, tellsCommitOnly } } = this;
     const runner = new IptablesRunner({ commands }, {
       variant: tellsCommitOnly ? "legacy" : "nft",
       save: "iptables-save",
@@ -44,13 +45,16 @@ export class IptablesWriterStage {
       plain: true,
     });
     const recreateCounters = () => Promise.resolve(false);
-    this.writer = new RuleWriter({ clock, runner, refused, recreateCounters });
+    this.target = new IptablesTarget({ clock, runner, recreateCounters });
+    this.engine = new Reconciler({ clock }, this.target);
   }
 
   /** Has the difference written. Returns the programs that ran. */
-  async write(figures = new WriteFigures()): Promise<readonly string[]> {
+  async write(): Promise<readonly string[]> {
     const before = this.machine.commands.calls.length;
-    await this.writer.write(this.layout, figures);
+    this.target.countAnew();
+    this.target.layout = this.layout;
+    await this.#recovering(this.engine.sync());
     return this.machine.commands.calls.slice(before).map(({ program }) => program);
   }
 
@@ -59,5 +63,15 @@ export class IptablesWriterStage {
     const before = this.machine.restores.length;
     await this.write();
     return this.machine.restores.slice(before).at(-1)?.stdin.split("\n").slice(0, -1) ?? [];
+  }
+
+  /** Has the rules checked, and repaired. */
+  async verify(): Promise<void> {
+    this.target.layout = this.layout;
+    await this.#recovering(this.engine.verify());
+  }
+
+  async #recovering(work: Promise<unknown>): Promise<void> {
+    await work.catch((error) => this.target.recover(this.engine, error));
   }
 }

@@ -3,15 +3,17 @@
  *
  * @module
  */
-import { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
+import type { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
 import { NftRunner } from "../../../backends/netfilter/nft/nft_runner.ts";
 import { servicesTable, TABLE } from "../../../backends/nftables/containers.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
 import type { NftablesRenderOptions } from "../../../backends/nftables/render_options.ts";
-import { TableWriter } from "../../../backends/nftables/target.ts";
+import { NftablesTarget } from "../../../backends/nftables/target.ts";
+import { Reconciler } from "../../../lib/engine/reconciler.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
 import { testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
@@ -34,13 +36,17 @@ export const DIFF_SHARED: SharedPlan = testSharedPlan({
 export class NftDiffStage {
   readonly layout: NftablesLayout;
   readonly machine: FakeNftMachine;
-  readonly writer: TableWriter;
+  readonly target: NftablesTarget;
+  readonly engine: Reconciler<string, unknown, ServicePortKey>;
 
   private constructor(machine: FakeNftMachine, layout: NftablesLayout) {
     this.machine = machine;
     this.layout = layout;
     const runner = new NftRunner(machine, servicesTable("IPv4"));
-    this.writer = new TableWriter({ clock: new FakeClock(), runner }, "IPv4");
+    const clock = new FakeClock();
+    this.target = new NftablesTarget({ clock, runner }, "IPv4");
+    this.target.layout = layout;
+    this.engine = new Reconciler({ clock }, this.target);
   }
 
   /** The layout of another stage is that of a process before it. */
@@ -62,17 +68,29 @@ export class NftDiffStage {
     return nftMeaning(this.table, OPTIONS);
   }
 
+  /** The work of the last write or check. */
+  get figures(): NftFigures {
+    return this.target.table.figures;
+  }
+
   /** Has the difference written. Returns the lines. */
-  async sync(figures = new NftFigures()): Promise<readonly string[]> {
+  async sync(): Promise<readonly string[]> {
     const before = this.machine.writes.length;
-    await this.writer.write(this.layout, figures);
+    this.target.countAnew();
+    await this.engine.sync();
     return this.machine.writes.slice(before).flatMap(({ stdin }) => stdin.split("\n").slice(0, -1));
   }
 
   /** As {@linkcode sync}, of a table that other programs may have changed. */
   async resync(): Promise<readonly string[]> {
-    this.writer.engine.forget();
+    this.engine.forget();
     return await this.sync();
+  }
+
+  /** Has the table checked. Returns what other programs changed. */
+  async verify(): Promise<readonly string[]> {
+    this.target.countAnew();
+    return (await this.engine.verify()).map(({ name }) => name);
   }
 }
 
