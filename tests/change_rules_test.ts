@@ -84,7 +84,7 @@ function served(mode: BackendMode, services: readonly ServicePlan[] = SERVICES):
   const plan = testProxyPlan(services, {
     shared: { nodePortAddresses: [NODE], interfaceAddresses: [NODE] },
   });
-  return { family: "IPv4", backend, pipeline: { plan } };
+  return { family: "IPv4", backend, services: { plan } };
 }
 
 /** A log of one entry, with these ServicePorts. */
@@ -117,7 +117,7 @@ function nextDetail(line: ChangeLine | undefined): string | undefined {
 
 for (const mode of BACKEND_MODES) {
   Deno.test(`ruleNames() names the rules of a ServicePort alone in mode ${mode}`, () => {
-    const { backend, pipeline: { plan } } = served(mode);
+    const { backend, services: { plan } } = served(mode);
     const texts = SERVICES.slice(0, 2).map((service) =>
       ruleNames(plan, service, backend).map(({ object, name, count }) =>
         `${count} ${object} ${name}`

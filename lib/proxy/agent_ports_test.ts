@@ -1,14 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { testNodeState, testService } from "../../tests/support/builders/builders.ts";
-import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
+import { PlannedState, type TestStateChanges } from "../../tests/support/builders/update_plan.ts";
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { AgentPort } from "./agent_ports.ts";
 import { contestedItems } from "./frontend_owners.ts";
 import type { NodePortAddresses } from "./node_port_addresses.ts";
-import { createProxyPlan, type PlanOptions } from "./proxy_plan.ts";
-import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
 const [NODE, SECOND] = [parseIpAddress("192.168.0.2"), parseIpAddress("192.168.0.3")];
@@ -17,23 +15,19 @@ const ALL: NodePortAddresses = { kind: "all" };
 
 /** A plan on a node with these addresses, and what its changes withhold from each Service. */
 class Stage {
-  readonly #options: PlanOptions;
-  readonly #plan;
-  readonly #state = createProxyState(testNodeState());
+  readonly #planned: PlannedState;
 
   constructor(agentPorts: readonly AgentPort[], nodePortAddresses = ALL) {
     const localTraffic = { kind: "none" } as const;
-    this.#options = {
+    this.#planned = new PlannedState({
       ...{ family: "IPv4", localTraffic, nodePortAddresses },
       ...{ masqueradeAll: false, agentPorts },
-    };
-    this.#plan = createProxyPlan(this.#options);
+    });
   }
 
   /** Returns the ServicePorts whose plan changed. */
-  change(changes: StateChanges): readonly string[] {
-    const dirty = applyChanges(this.#state, changes);
-    return [...updatePlan(this.#plan, this.#state, dirty, this.#options).upserted].sort();
+  change(changes: TestStateChanges): readonly string[] {
+    return [...this.#planned.change(changes).upserted].sort();
   }
 
   addresses(...interfaceAddresses: readonly IpAddress[]): readonly string[] {
@@ -44,14 +38,12 @@ class Stage {
     const ports = services.flatMap((service) =>
       servicePortsFromService(service, { family: "IPv4" }).ports
     );
-    return this.change({
-      services: { upserted: new Map(ports.map((port) => [port.key, port])), removed: new Set() },
-    });
+    return this.change({ ports });
   }
 
   /** The frontends that Services do not get, each with its owner. */
   get withheld(): readonly string[] {
-    return [...this.#plan.services.values()].flatMap(({ name, contested = [] }) =>
+    return [...this.#planned.plan.services.values()].flatMap(({ name, contested = [] }) =>
       contested.map(({ address = "*", port, owner, role }) =>
         `${name.name} ${role} ${address}:${port} ${
           typeof owner === "string" ? owner : Object.values(owner)[0]
@@ -61,7 +53,7 @@ class Stage {
   }
 
   get reasons(): readonly string[] {
-    return [...this.#plan.services.values()]
+    return [...this.#planned.plan.services.values()]
       .flatMap((plan) =>
         contestedItems(plan).map(({ address, reason }) => `${address}: ${reason}`)
       );

@@ -2,16 +2,19 @@ import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../api/kinds/endpoints.ts";
 import { SERVICE_NAME_LABEL } from "../api/labels.ts";
-import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
-import { type Endpoint, endpointsFromSlice } from "./endpoint.ts";
-import {
-  EndpointSliceCache,
-  type EndpointSource,
-  type EndpointSourceId,
-} from "./endpoint_slice_cache.ts";
-import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import { deepEqual } from "./deep_equal.ts";
+import {
+  type Endpoint,
+  endpointsFromSlice,
+  mergeEndpoints,
+  type PortEndpoints,
+  reuseEndpoints,
+} from "./endpoint.ts";
+import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
+import { ServicePortIndex } from "./service_port_index.ts";
 import {
   type NamespacedName,
   namespacedNameOf,
@@ -20,31 +23,32 @@ import {
   type ServicePortKey,
 } from "./service_port_name.ts";
 
-/** The event of an informer: the object was set or deleted. */
-type ObjectAction = "set" | "delete";
-
-/** The changes between two drains. */
-export interface EndpointsChanges {
-  /** Services whose endpoints may differ. */
-  readonly services: ReadonlySet<ServiceKey>;
-  /** All endpoints of these ServicePorts; an empty list = the ServicePort has none any longer. */
-  readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
-  /** The times of the changes that caused this update, in milliseconds since 1970. */
-  readonly triggerTimes: ReadonlyMap<ServiceKey, readonly number[]>;
-  /** Whether one of the Services had or has a UDP port: only UDP flows can become stale. */
-  readonly touchesUdp: boolean;
+/** One object that provides endpoints for a Service, as this IP family reads it. */
+interface EndpointSource {
+  /** The name of the slice; {@linkcode FALLBACK} is the Endpoints object, of which there is one. */
+  readonly name: string;
+  /** Creation time as written in the object, which sorts as text; empty = unknown. */
+  readonly createdAt: string;
+  readonly ports: readonly PortEndpoints[];
+  /** The values of the object that could not be used. */
   readonly problems: readonly ObjectProblem[];
 }
 
-/** Options of an {@linkcode EndpointsChangeTracker}. */
-interface EndpointsChangeTrackerOptions {
-  readonly family: IpFamily;
-  /** Name of the own node; empty = no endpoint is local. */
-  readonly nodeName: string;
-  /** Milliseconds since 1970. Earlier changes do not count for this process's latency. */
-  readonly startedAtMs: number;
+/** Almost always there is one, and a map for each of 10,000 Services would take megabytes. */
+type Sources = EndpointSource | Map<string, EndpointSource>;
+
+/** A slice as this family sees it. */
+interface SlicePlace {
+  readonly service: NamespacedName;
+  readonly name: string;
+  /** Otherwise it has the other address type. */
+  readonly isOurs: boolean;
 }
 
+/** No slice has this name. */
+const FALLBACK = "";
+const NO_SOURCES: readonly EndpointSource[] = [];
+const NO_ENDPOINTS: readonly Endpoint[] = [];
 /** Limit per Service between two drains; the times are samples of a latency. */
 const MOST_TRIGGER_TIMES = 1000;
 /** Objects with this label belong to headless Services. */
@@ -52,23 +56,41 @@ const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Endpoints with this label belong to no Service, e.g. leader election of old controllers. */
 const SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror";
 
-/** Shared: with two IP families, every slice has another address type for one of the trackers. */
-const NOTHING: readonly never[] = [];
-
-/** Tracks EndpointSlices, and Endpoints of Services without a slice, of one IP family. */
-export class EndpointsChangeTracker {
-  readonly #options: EndpointsChangeTrackerOptions;
-  readonly #cache = new EndpointSliceCache();
+/**
+ * The endpoints of one IP family, from EndpointSlices, and from Endpoints of Services that have no slice
+ * of any address type. Changes wait for the next {@linkcode drain}. A call costs as much as its object
+ * and, the first time after a drain, as much as its Service.
+ */
+export class EndpointTracker {
+  readonly #family: IpFamily;
+  readonly #nodeName: string;
+  readonly #startedAtMs: number;
+  readonly #endpoints = new Map<ServicePortKey, readonly Endpoint[]>();
+  readonly #sources = new Map<ServiceKey, Sources>();
+  /** Slices of the other address type: a Service that has any ignores its Endpoints object. */
+  readonly #others = new ServicePortIndex<ServiceKey, string>();
+  /** The changed Services, with the sources that were in effect at the last drain. */
+  readonly #before = new Map<ServiceKey, readonly EndpointSource[]>();
   readonly #triggerTimes = new Map<ServiceKey, number[]>();
   #pending = 0;
-  /**
-   * A slice of the other address type was added or removed, which may affect the Endpoints object.
-   */
-  #otherChanged = false;
   #total = 0;
 
-  constructor(options: EndpointsChangeTrackerOptions) {
-    this.#options = options;
+  /**
+   * `nodeName`: the own node; empty = no endpoint is local. `startedAtMs`: since 1970; earlier changes do
+   * not count for this process's latency.
+   */
+  constructor(family: IpFamily, nodeName: string, startedAtMs: number) {
+    this.#family = family;
+    this.#nodeName = nodeName;
+    this.#startedAtMs = startedAtMs;
+  }
+
+  /**
+   * As of the last drain, sorted by key. A ServicePort without endpoints has no entry. Equal lists keep
+   * their identity.
+   */
+  get endpoints(): ReadonlyMap<ServicePortKey, readonly Endpoint[]> {
+    return this.#endpoints;
   }
 
   /** Changes to objects of this family since the last complete drain. */
@@ -76,9 +98,9 @@ export class EndpointsChangeTracker {
     return this.#pending;
   }
 
-  /** Whether a drain has work to do, including changes to objects of the other family. */
-  get changed(): boolean {
-    return this.#pending > 0 || this.#otherChanged;
+  /** Services that the next drain must process; some may turn out unchanged. */
+  get undrained(): number {
+    return this.#before.size;
   }
 
   /** Objects of this family seen since the start, changed or not. */
@@ -86,130 +108,226 @@ export class EndpointsChangeTracker {
     return this.#total;
   }
 
-  /** Number of Services with stored sources. */
+  /** Number of Services with an object. */
   get size(): number {
-    return this.#cache.size;
+    return new Set([...this.#sources.keys(), ...this.#others.items]).size;
   }
 
   /**
-   * Applies a new state of an EndpointSlice. Slices of another address type provide no endpoints.
-   * Slices without the service-name label are for other consumers, and those of host names (`FQDN`)
-   * for neither family: both are ignored, as in kube-proxy. If the service-name label changes, the
-   * slice must be deleted in its old form first. Returns whether a sync has work to do; metadata
-   * that is not read here is no change.
+   * Applies the change of an EndpointSlice; either side may be absent, and a change may move it to
+   * another Service. Slices without the service-name label are for other consumers, and those of host
+   * names (`FQDN`) for neither family: both are ignored, as in kube-proxy. Returns whether a sync has
+   * work to do; metadata that is not read here is no change.
    */
-  updateSlice(slice: EndpointSlice, action: ObjectAction): boolean {
-    const { family, nodeName } = this.#options;
-    const service = serviceOfSlice(slice);
-    if (service === undefined) return false;
-    const isOurs = slice.addressType === family;
-    const isOther = !isOurs && IP_FAMILIES.some((other) => slice.addressType === other);
-    if (isOurs) this.#total++;
+  updateSlice(previous: EndpointSlice | undefined, current: EndpointSlice | undefined): boolean {
+    const before = previous && placeOf(previous, this.#family);
+    const after = current && placeOf(current, this.#family);
+    if ((current ?? previous)?.addressType === this.#family && (after ?? before)) this.#total++;
+    const isGone = before !== undefined && (after === undefined || !deepEqual(before, after));
+    const isGoneDue = isGone && this.#removeSlice(before);
+    if (current === undefined || after === undefined) return isGoneDue;
+    const { service, name, isOurs } = after;
     const key = serviceKey(service);
-    const kind = isOurs ? "slice" : "otherSlice";
-    const { name, creationTimestamp: createdAt = "" } = slice.metadata;
-    const isIgnored = isHeadless(slice) || !(isOurs || isOther);
-    if (action === "delete" || isIgnored) return this.#forget(key, { kind, name });
-    // Written out: V8 gives a spread object a second part for the fields after it.
-    if (isOther) {
-      return this.#remember(key, { kind, name, createdAt: "", ports: NOTHING, problems: NOTHING });
+    if (isHeadless(current)) return this.#removeSlice(after) || isGoneDue;
+    if (!isOurs) {
+      if (this.#others.get(key).includes(name)) return isGoneDue;
+      return this.#changeOthers(key, () => this.#others.add(key, name)) || isGoneDue;
     }
-
-    const problems = new ProblemCollector("EndpointSlice", objectKey(slice));
-    const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
-    const triggerTime = triggerTimeOf(slice.metadata, problems);
-    const source = { kind, name, createdAt, ports, problems: problems.problems } as const;
-    return this.#remember(key, source, triggerTime);
+    const [family, nodeName] = [this.#family, this.#nodeName];
+    const problems = new ProblemCollector("EndpointSlice", objectKey(current));
+    const ports = endpointsFromSlice(current, { family, nodeName, service, problems });
+    const triggerTime = triggerTimeOf(current.metadata, problems);
+    const createdAt = current.metadata.creationTimestamp ?? "";
+    const source = { name, createdAt, ports, problems: problems.problems };
+    return this.#set(key, source, triggerTime) || isGoneDue;
   }
 
-  /**
-   * As {@linkcode updateSlice}, for an Endpoints object. It is used while its Service has no slice.
-   */
-  updateEndpoints(endpoints: Endpoints, action: ObjectAction): boolean {
-    const { family, nodeName } = this.#options;
-    const service = namespacedNameOf(endpoints);
+  /** As {@linkcode updateSlice}, for an Endpoints object. */
+  updateEndpoints(previous: Endpoints | undefined, current: Endpoints | undefined): boolean {
+    const object = current ?? previous;
+    if (object === undefined) return false;
     this.#total++;
+    const service = namespacedNameOf(object);
     const key = serviceKey(service);
-    const id = { kind: "endpoints", name: service.name } as const;
-    const isMirrored = endpoints.metadata.labels?.[SKIP_MIRROR_LABEL] !== "true";
-    if (action === "delete" || isHeadless(endpoints) || !isMirrored) return this.#forget(key, id);
-
-    const problems = new ProblemCollector("Endpoints", key);
-    const ports = endpointsFromEndpoints(endpoints, { family, nodeName, service, problems });
-    const triggerTime = triggerTimeOf(endpoints.metadata, problems);
-    const source = { ...id, createdAt: "", ports, problems: problems.problems };
-    return this.#remember(key, source, triggerTime);
-  }
-
-  /** Services that the next drain must process; some may turn out unchanged. */
-  get undrained(): number {
-    return this.#cache.undrained;
-  }
-
-  /** Returns and forgets the changes of at most this many Services. */
-  drain(limit = Infinity): EndpointsChanges {
-    const drained = this.#cache.drain(limit);
-    const ports = [...drained.values()].flatMap((service) => service.ports);
-    const problems = [...drained.values()].flatMap((service) => service.problems);
-    const changes: EndpointsChanges = {
-      services: new Set(drained.keys()),
-      endpoints: new Map(ports.map(({ key, endpoints }) => [key, endpoints])),
-      triggerTimes: this.#takeTriggerTimes(drained.keys()),
-      touchesUdp: ports.some(({ key }) => key.endsWith("/UDP")),
-      problems,
-    };
-    if (this.#cache.undrained === 0) {
-      this.#triggerTimes.clear();
-      this.#pending = 0;
-      this.#otherChanged = false;
+    const isMirrored = current?.metadata.labels?.[SKIP_MIRROR_LABEL] !== "true";
+    if (current === undefined || isHeadless(current) || !isMirrored) {
+      return this.#delete(key, FALLBACK);
     }
-    return changes;
+    const [family, nodeName] = [this.#family, this.#nodeName];
+    const problems = new ProblemCollector("Endpoints", key);
+    const ports = endpointsFromEndpoints(current, { family, nodeName, service, problems });
+    const triggerTime = triggerTimeOf(current.metadata, problems);
+    const source = { name: FALLBACK, createdAt: "", ports, problems: problems.problems };
+    return this.#set(key, source, triggerTime);
   }
 
-  #takeTriggerTimes(services: Iterable<ServiceKey>): ReadonlyMap<ServiceKey, readonly number[]> {
-    const taken = new Map<ServiceKey, readonly number[]>();
-    if (this.#triggerTimes.size === 0) return taken;
-    for (const service of services) {
-      const times = this.#triggerTimes.get(service);
-      if (times !== undefined) taken.set(service, times);
+  /**
+   * Applies the changes of at most this many Services. Returns the ServicePorts whose endpoints changed,
+   * the times of these changes in milliseconds since 1970, and the problems of new objects.
+   */
+  drain(limit = Infinity): {
+    readonly keys: readonly ServicePortKey[];
+    readonly triggerTimes: readonly number[];
+    readonly problems: readonly ObjectProblem[];
+  } {
+    const keys: ServicePortKey[] = [];
+    const triggerTimes: number[] = [];
+    const problems: ObjectProblem[] = [];
+    for (const [service, before] of this.#before.entries().take(limit)) {
+      this.#before.delete(service);
+      const after = this.#inEffect(service);
+      if (isSame(before, after)) continue;
+      for (const time of this.#triggerTimes.get(service) ?? []) triggerTimes.push(time);
+      for (const source of after) if (!before.includes(source)) problems.push(...source.problems);
+      for (const { key, endpoints } of replacePorts(before, after)) {
+        if (deepEqual(this.#endpoints.get(key) ?? NO_ENDPOINTS, endpoints)) continue;
+        if (endpoints.length === 0) this.#endpoints.delete(key);
+        else this.#endpoints.set(key, endpoints);
+        keys.push(key);
+      }
       this.#triggerTimes.delete(service);
     }
-    return taken;
+    if (this.#before.size === 0) {
+      this.#triggerTimes.clear();
+      this.#pending = 0;
+    }
+    return { keys, triggerTimes, problems };
   }
 
-  #remember(service: ServiceKey, source: EndpointSource, triggerTime?: number): boolean {
-    if (!this.#cache.set(service, source)) return false;
-    this.#count(source);
-    if (triggerTime === undefined || triggerTime <= this.#options.startedAtMs) return true;
+  #removeSlice({ service, name, isOurs }: SlicePlace): boolean {
+    const key = serviceKey(service);
+    if (isOurs) return this.#delete(key, name);
+    if (!this.#others.get(key).includes(name)) return false;
+    return this.#changeOthers(key, () => this.#others.delete(key, name));
+  }
+
+  /** Returns whether the Endpoints object may come into effect, or no longer be. */
+  #changeOthers(service: ServiceKey, change: () => void): boolean {
+    const hasFallback = this.#get(service, FALLBACK) !== undefined;
+    if (hasFallback) this.#remember(service);
+    change();
+    return hasFallback;
+  }
+
+  #set(service: ServiceKey, source: EndpointSource, triggerTime: number | undefined): boolean {
+    const known = this.#get(service, source.name);
+    if (known !== undefined && deepEqual(known, source)) return false;
+    const isDue = this.#replace(service, source.name, known ? withKnown(source, known) : source);
+    if (!isDue || triggerTime === undefined || triggerTime <= this.#startedAtMs) return isDue;
     const times = this.#triggerTimes.get(service);
     if (times === undefined) this.#triggerTimes.set(service, [triggerTime]);
     else if (times.length < MOST_TRIGGER_TIMES) times.push(triggerTime);
-    return true;
+    return isDue;
   }
 
-  #forget(service: ServiceKey, id: EndpointSourceId): boolean {
-    if (!this.#cache.delete(service, id)) return false;
-    this.#count(id);
+  #delete(service: ServiceKey, name: string): boolean {
+    if (this.#get(service, name) === undefined) return false;
     // The annotation of a deleted object dates from its last update, not from its deletion.
-    if (id.kind !== "otherSlice") this.#triggerTimes.delete(service);
-    return true;
+    this.#triggerTimes.delete(service);
+    return this.#replace(service, name, undefined);
   }
 
-  #count({ kind }: EndpointSourceId): void {
-    if (kind === "otherSlice") this.#otherChanged = true;
-    else this.#pending++;
+  #get(service: ServiceKey, name: string): EndpointSource | undefined {
+    const sources = this.#sources.get(service);
+    if (sources instanceof Map) return sources.get(name);
+    return sources?.name === name ? sources : undefined;
+  }
+
+  /** Returns whether the sources in effect change. */
+  #replace(service: ServiceKey, name: string, next: EndpointSource | undefined): boolean {
+    const isDue = name !== FALLBACK || !this.#hasSlices(service);
+    if (isDue) {
+      this.#remember(service);
+      this.#pending++;
+    }
+    const sources = this.#sources.get(service);
+    if (sources instanceof Map) {
+      if (next !== undefined) sources.set(name, next);
+      else sources.delete(name);
+      if (sources.size === 0) this.#sources.delete(service);
+    } else if (next === undefined) this.#sources.delete(service);
+    else if (sources === undefined || sources.name === name) this.#sources.set(service, next);
+    else this.#sources.set(service, new Map([[sources.name, sources], [name, next]]));
+    return isDue;
+  }
+
+  #remember(service: ServiceKey): void {
+    if (!this.#before.has(service)) this.#before.set(service, this.#inEffect(service));
+  }
+
+  /** The sources in effect: the slices of this family or, without any slice, the Endpoints object. */
+  #inEffect(service: ServiceKey): readonly EndpointSource[] {
+    const sources = this.#sources.get(service);
+    if (sources === undefined) return NO_SOURCES;
+    const all = sources instanceof Map ? [...sources.values()] : [sources];
+    return this.#hasSlices(service) ? all.filter(({ name }) => name !== FALLBACK) : all;
+  }
+
+  /** Whether a Service has slices, of any address type. */
+  #hasSlices(service: ServiceKey): boolean {
+    if (this.#others.has(service)) return true;
+    const sources = this.#sources.get(service);
+    if (!(sources instanceof Map)) return sources !== undefined && sources.name !== FALLBACK;
+    return sources.size > (sources.has(FALLBACK) ? 1 : 0);
   }
 }
 
-function serviceOfSlice(slice: EndpointSlice): NamespacedName | undefined {
+function isSame(left: readonly EndpointSource[], right: readonly EndpointSource[]): boolean {
+  return left.length === right.length && left.every((source, index) => source === right[index]);
+}
+
+/** Returns `undefined` for a slice that neither family reads. */
+function placeOf(slice: EndpointSlice, family: IpFamily): SlicePlace | undefined {
   const { namespace, name } = namespacedNameOf(slice);
-  const serviceName = slice.metadata.labels?.[SERVICE_NAME_LABEL] ?? "";
-  if (namespace === "" || name === "" || serviceName === "") return undefined;
-  return { namespace, name: serviceName };
+  const service = slice.metadata.labels?.[SERVICE_NAME_LABEL] ?? "";
+  if (namespace === "" || name === "" || service === "") return undefined;
+  if (!IP_FAMILIES.some((each) => slice.addressType === each)) return undefined;
+  return { service: { namespace, name: service }, name, isOurs: slice.addressType === family };
 }
 
 function isHeadless({ metadata }: KubeObject): boolean {
   return metadata.labels?.[HEADLESS_LABEL] !== undefined;
+}
+
+/** The source with the known objects where they are equal: one copy in memory, and cheap comparisons. */
+function withKnown(source: EndpointSource, known: EndpointSource): EndpointSource {
+  const before = new Map(known.ports.map((port) => [port.key, port]));
+  const ports = source.ports.map((port) => {
+    const old = before.get(port.key);
+    return old === undefined
+      ? port
+      : { key: old.key, endpoints: reuseEndpoints(old.endpoints, port.endpoints) };
+  });
+  return { ...source, ports };
+}
+
+/** Every ServicePort that has or had endpoints; an empty list = it has none any longer. */
+function replacePorts(
+  before: readonly EndpointSource[],
+  after: readonly EndpointSource[],
+): readonly PortEndpoints[] {
+  // Of one object, each ServicePort is listed once.
+  if (before.length === 0 && after.length === 1) return after[0]!.ports;
+  const lists = new Map<ServicePortKey, PortEndpoints["endpoints"][]>();
+  for (const { ports } of before) for (const { key } of ports) lists.set(key, []);
+  for (const { ports } of after.toSorted(newestFirst)) {
+    for (const { key, endpoints } of ports) {
+      const others = lists.get(key);
+      if (others === undefined) lists.set(key, [endpoints]);
+      else others.push(endpoints);
+    }
+  }
+  // Most ServicePorts come from one object and share that object's list.
+  return [...lists].map(([key, [only, ...others]]) => ({
+    key,
+    endpoints: others.length === 0 ? only ?? [] : mergeEndpoints([only ?? [], ...others]),
+  }));
+}
+
+/** Orders equally old slices by name, so that the result never depends on the order of events. */
+function newestFirst(left: EndpointSource, right: EndpointSource): number {
+  if (left.createdAt !== right.createdAt) return left.createdAt > right.createdAt ? -1 : 1;
+  return left.name < right.name ? -1 : 1;
 }
 
 const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -220,7 +338,7 @@ const RFC_3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
  * Reads the annotation, in milliseconds since 1970: the start of the network programming latency.
  * Returns `undefined` if it is absent, or invalid, which is reported.
  */
-export function triggerTimeOf(
+function triggerTimeOf(
   { annotations }: ObjectMeta,
   problems: ProblemCollector,
 ): number | undefined {

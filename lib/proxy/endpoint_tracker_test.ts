@@ -1,20 +1,16 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
-import { EndpointsChangeTracker, triggerTimeOf } from "./endpoints_changes.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { EndpointTracker } from "./endpoint_tracker.ts";
 
 const STARTED = Date.UTC(2026, 0, 2);
 const TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time";
 
-function createTracker(slices: readonly EndpointSlice[] = []): EndpointsChangeTracker {
-  const tracker = new EndpointsChangeTracker({
-    family: "IPv4",
-    nodeName: THIS_NODE,
-    startedAtMs: STARTED,
-  });
-  for (const slice of slices) tracker.updateSlice(slice, "set");
+function createTracker(slices: readonly EndpointSlice[] = []): EndpointTracker {
+  const tracker = new EndpointTracker("IPv4", THIS_NODE, STARTED);
+  for (const slice of slices) tracker.updateSlice(undefined, slice);
   tracker.drain();
   return tracker;
 }
@@ -28,59 +24,44 @@ function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSl
   });
 }
 
-/** Returns the content of a drain as plain text. */
-function drain(tracker: EndpointsChangeTracker) {
-  const { services, endpoints, touchesUdp, problems } = tracker.drain();
-  return {
-    services: [...services].map(String),
-    endpoints: Object.fromEntries(
-      [...endpoints].map(([key, list]) => [key, list.map((endpoint) => String(endpoint.key))]),
-    ),
-    touchesUdp,
-    problems: problems.map(({ object, path }) => `${object} ${path}`),
-  };
+/** Drains, and returns the endpoints of the ServicePorts that it names, as text. */
+function drain(tracker: EndpointTracker): Readonly<Record<string, readonly string[]>> {
+  const { keys } = tracker.drain();
+  return Object.fromEntries(
+    keys.map((key) => [key, (tracker.endpoints.get(key) ?? []).map((each) => String(each.key))]),
+  );
 }
 
-const NOTHING = { services: [], endpoints: {}, touchesUdp: false, problems: [] };
 const WEB = testEndpointSlice("web", { endpoints: ["10.180.0.1"] });
 
-Deno.test("EndpointsChangeTracker.drain() gives all endpoints of the Services that changed", () => {
+Deno.test("EndpointTracker.drain() gives all endpoints of the Services that changed", () => {
   const tracker = createTracker();
-  assertEquals(tracker.updateSlice(WEB, "set"), true);
+  assertEquals(tracker.updateSlice(undefined, WEB), true);
   const more = testEndpointSlice("web", { name: "web-2", endpoints: ["10.180.0.2"] });
-  tracker.updateSlice(more, "set");
-  tracker.updateSlice(testEndpointSlice("api", { endpoints: ["10.180.0.3"] }), "set");
+  tracker.updateSlice(undefined, more);
+  tracker.updateSlice(undefined, testEndpointSlice("api", { endpoints: ["10.180.0.3"] }));
   assertEquals([tracker.pending, tracker.total], [3, 3]);
   assertEquals(drain(tracker), {
-    services: ["ns1/web", "ns1/api"],
-    endpoints: {
-      "ns1/web/TCP": ["10.180.0.1:80", "10.180.0.2:80"],
-      "ns1/api/TCP": ["10.180.0.3:80"],
-    },
-    touchesUdp: false,
-    problems: [],
+    "ns1/web/TCP": ["10.180.0.1:80", "10.180.0.2:80"],
+    "ns1/api/TCP": ["10.180.0.3:80"],
   });
   assertEquals([tracker.pending, tracker.total], [0, 3]);
-  assertEquals(drain(tracker), NOTHING);
+  assertEquals(drain(tracker), {});
 });
 
-Deno.test("EndpointsChangeTracker names only the Service that changed", () => {
+Deno.test("EndpointTracker names only the Service that changed", () => {
   const tracker = createTracker([
     WEB,
     testEndpointSlice("api", { endpoints: ["10.180.0.3"] }),
   ]);
-  tracker.updateSlice(testEndpointSlice("api", { endpoints: ["10.180.0.4"] }), "set");
-  assertEquals(drain(tracker).endpoints, { "ns1/api/TCP": ["10.180.0.4:80"] });
+  tracker.updateSlice(undefined, testEndpointSlice("api", { endpoints: ["10.180.0.4"] }));
+  assertEquals(drain(tracker), { "ns1/api/TCP": ["10.180.0.4:80"] });
 });
 
-Deno.test("EndpointsChangeTracker says of a deleted slice's port that it has no endpoints", () => {
+Deno.test("EndpointTracker says of a deleted slice's port that it has no endpoints", () => {
   const tracker = createTracker([WEB]);
-  assertEquals(tracker.updateSlice(WEB, "delete"), true);
-  assertEquals(drain(tracker), {
-    ...NOTHING,
-    services: ["ns1/web"],
-    endpoints: { "ns1/web/TCP": [] },
-  });
+  assertEquals(tracker.updateSlice(WEB, undefined), true);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
   assertEquals(tracker.size, 0);
 });
 
@@ -137,21 +118,26 @@ const NO_CHANGES: readonly {
 ];
 
 for (const { name, slice, action = "set", counts } of NO_CHANGES) {
-  Deno.test(`EndpointsChangeTracker takes ${name} for no change`, () => {
+  Deno.test(`EndpointTracker takes ${name} for no change`, () => {
     const tracker = createTracker([WEB]);
     const before = tracker.total;
-    assertEquals(tracker.updateSlice(slice, action), false);
+    assertEquals(
+      action === "set"
+        ? tracker.updateSlice(undefined, slice)
+        : tracker.updateSlice(slice, undefined),
+      false,
+    );
     assertEquals([tracker.pending, tracker.total - before], [0, counts ? 1 : 0]);
-    assertEquals(drain(tracker), NOTHING);
+    assertEquals(drain(tracker), {});
   });
 }
 
-Deno.test("EndpointsChangeTracker drops a slice that turns headless", () => {
+Deno.test("EndpointTracker drops a slice that turns headless", () => {
   const tracker = createTracker([WEB]);
   const labels = { ...WEB.metadata.labels, "service.kubernetes.io/headless": "" };
   const headless = { ...WEB, metadata: { ...WEB.metadata, labels } };
-  assertEquals(tracker.updateSlice(headless, "set"), true);
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
+  assertEquals(tracker.updateSlice(WEB, headless), true);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
 });
 
 for (
@@ -162,63 +148,55 @@ for (
     ["an empty namespace", testEndpointSlice("web", { metadata: { namespace: "" } })],
   ] as const
 ) {
-  Deno.test(`EndpointsChangeTracker ignores a slice with ${name} and reports nothing`, () => {
+  Deno.test(`EndpointTracker ignores a slice with ${name} and reports nothing`, () => {
     const tracker = createTracker();
-    assertEquals(tracker.updateSlice(slice, "set"), false);
-    assertEquals([tracker.pending, tracker.total, tracker.changed], [0, 0, false]);
-    assertEquals(drain(tracker), NOTHING);
-    assertEquals(tracker.updateSlice(slice, "delete"), false);
+    assertEquals(tracker.updateSlice(undefined, slice), false);
+    assertEquals([tracker.pending, tracker.total, tracker.undrained], [0, 0, 0]);
+    assertEquals(drain(tracker), {});
+    assertEquals(tracker.updateSlice(slice, undefined), false);
   });
 }
 
-Deno.test("EndpointsChangeTracker reports problems inside of a slice", () => {
+Deno.test("EndpointTracker reports problems of the objects in effect", () => {
   const tracker = createTracker();
-  tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] }), "set");
-  assertEquals(drain(tracker), {
-    services: ["ns1/web"],
-    endpoints: { "ns1/web/TCP": ["10.180.0.1:80"] },
-    touchesUdp: false,
-    problems: ["ns1/web-1 endpoints[1].addresses"],
-  });
+  const problems = () => tracker.drain().problems.map(({ object, path }) => `${object} ${path}`);
+  const wrong = testEndpoints("web", [{ addresses: [{ ip: "nonsense" }], ports: [{ port: 80 }] }]);
+  tracker.updateSlice(undefined, WEB);
+  tracker.updateEndpoints(undefined, wrong);
+  assertEquals(problems(), []);
+  tracker.updateSlice(WEB, undefined);
+  assertEquals(problems(), ["ns1/web subsets[0].addresses[0].ip"]);
+  const bad = testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] });
+  tracker.updateSlice(undefined, bad);
+  assertEquals(problems(), ["ns1/web-1 endpoints[1].addresses"]);
+  assertEquals([...tracker.endpoints.values()].flat().map(({ key }) => String(key)), [
+    "10.180.0.1:80",
+  ]);
 });
 
-Deno.test("EndpointsChangeTracker knows when a UDP port is touched, also by its last endpoint", () => {
-  const dns = testEndpointSlice("dns", {
-    endpoints: ["10.180.0.1"],
-    ports: [{ name: "", protocol: "UDP", port: 53 }],
-  });
+Deno.test("EndpointTracker collects trigger times of changes after its start", () => {
   const tracker = createTracker();
-  tracker.updateSlice(dns, "set");
-  assertEquals(drain(tracker).touchesUdp, true);
-  tracker.updateSlice(WEB, "set");
-  assertEquals(drain(tracker).touchesUdp, false);
-  tracker.updateSlice(dns, "delete");
-  assertEquals(drain(tracker).touchesUdp, true);
+  tracker.updateSlice(undefined, triggered(-1, "10.180.0.1"));
+  tracker.updateSlice(undefined, triggered(1, "10.180.0.2"));
+  tracker.updateSlice(undefined, triggered(2, "10.180.0.2"));
+  tracker.updateSlice(undefined, triggered(3, "10.180.0.3"));
+  assertEquals(tracker.drain().triggerTimes, [STARTED + 1000, STARTED + 3000]);
+  assertEquals(tracker.drain().triggerTimes, []);
 });
 
-Deno.test("EndpointsChangeTracker collects trigger times of changes after its start", () => {
-  const tracker = createTracker();
-  tracker.updateSlice(triggered(-1, "10.180.0.1"), "set");
-  tracker.updateSlice(triggered(1, "10.180.0.2"), "set");
-  tracker.updateSlice(triggered(2, "10.180.0.2"), "set");
-  tracker.updateSlice(triggered(3, "10.180.0.3"), "set");
-  const { triggerTimes } = tracker.drain();
-  assertEquals<unknown>([...triggerTimes], [["ns1/web", [STARTED + 1000, STARTED + 3000]]]);
-  assertEquals(tracker.drain().triggerTimes.size, 0);
-});
-
-Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Service is removed", () => {
+Deno.test("EndpointTracker drops trigger times when a slice of the Service is removed", () => {
   const tracker = createTracker([triggered(1, "10.180.0.1")]);
-  tracker.updateSlice(triggered(2, "10.180.0.2"), "set");
-  tracker.updateSlice(triggered(2, "10.180.0.2"), "delete");
-  assertEquals(tracker.drain().triggerTimes.size, 0);
+  tracker.updateSlice(undefined, triggered(2, "10.180.0.2"));
+  tracker.updateSlice(triggered(2, "10.180.0.2"), undefined);
+  assertEquals(tracker.drain().triggerTimes, []);
 });
 
-Deno.test("EndpointsChangeTracker treats a reverted change as no change", () => {
+Deno.test("EndpointTracker treats a reverted change as no change", () => {
   const tracker = createTracker([WEB]);
-  tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.2"] }), "set");
-  tracker.updateSlice(WEB, "set");
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.1:80"] });
+  tracker.updateSlice(undefined, testEndpointSlice("web", { endpoints: ["10.180.0.2"] }));
+  tracker.updateSlice(undefined, WEB);
+  assertEquals(drain(tracker), {});
+  assertEquals(tracker.endpoints.size, 1);
 });
 
 const FALLBACK = testEndpoints("web", [{
@@ -226,26 +204,26 @@ const FALLBACK = testEndpoints("web", [{
   ports: [{ port: 80 }],
 }]);
 
-Deno.test("EndpointsChangeTracker.updateEndpoints() serves a Service without slices", () => {
+Deno.test("EndpointTracker.updateEndpoints() serves a Service without slices", () => {
   const tracker = createTracker();
-  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), true);
-  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), false);
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.9:80"] });
-  assertEquals(tracker.updateEndpoints(FALLBACK, "delete"), true);
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
+  assertEquals(tracker.updateEndpoints(undefined, FALLBACK), true);
+  assertEquals(tracker.updateEndpoints(undefined, FALLBACK), false);
+  assertEquals(drain(tracker), { "ns1/web/TCP": ["10.180.0.9:80"] });
+  assertEquals(tracker.updateEndpoints(FALLBACK, undefined), true);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
   assertEquals([tracker.total, tracker.size], [3, 0]);
 });
 
-Deno.test("EndpointsChangeTracker.updateEndpoints() yields to slices, of either family, until the last one is removed", () => {
+Deno.test("EndpointTracker.updateEndpoints() yields to slices, of either family, until the last one is removed", () => {
   const ipv6 = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
   const tracker = createTracker([WEB, ipv6]);
-  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), false);
+  assertEquals(tracker.updateEndpoints(undefined, FALLBACK), false);
   assertEquals(tracker.pending, 0);
-  assertEquals(drain(tracker), NOTHING);
-  tracker.updateSlice(WEB, "delete");
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
-  assertEquals(tracker.updateSlice(ipv6, "delete"), true);
-  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.9:80"] });
+  assertEquals(drain(tracker), {});
+  tracker.updateSlice(WEB, undefined);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
+  assertEquals(tracker.updateSlice(ipv6, undefined), true);
+  assertEquals(drain(tracker), { "ns1/web/TCP": ["10.180.0.9:80"] });
 });
 
 for (
@@ -255,62 +233,147 @@ for (
     ["service.kubernetes.io/headless", "", false],
   ] as const
 ) {
-  Deno.test(`EndpointsChangeTracker.updateEndpoints() ${used ? "uses" : "ignores"} an object with label ${label}=${value}`, () => {
+  Deno.test(`EndpointTracker.updateEndpoints() ${used ? "uses" : "ignores"} an object with label ${label}=${value}`, () => {
     const tracker = createTracker();
     const labelled = testEndpoints("web", FALLBACK.subsets, { labels: { [label]: value } });
-    assertEquals(tracker.updateEndpoints(labelled, "set"), used);
+    assertEquals(tracker.updateEndpoints(undefined, labelled), used);
     assertEquals(tracker.size, used ? 1 : 0);
   });
 }
 
-Deno.test("EndpointsChangeTracker serves by Endpoints next to a slice of host names, as if that were absent", () => {
-  const tracker = createTracker([testEndpointSlice("mail", { endpoints: ["10.180.0.1"] })]);
-  tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
-  assertEquals(drain(tracker), NOTHING);
+Deno.test("EndpointTracker serves by Endpoints next to a slice of host names, as if that were absent", () => {
+  const mail = testEndpointSlice("mail", { endpoints: ["10.180.0.1"] });
+  const tracker = createTracker([mail]);
+  tracker.updateEndpoints(undefined, testEndpoints("mail", FALLBACK.subsets));
+  assertEquals(drain(tracker), {});
   // A manifest may change the type of a slice, which the API server does not allow.
   const hosts = testEndpointSlice("mail", { addressType: "FQDN", endpoints: ["mail.example"] });
-  assertEquals(tracker.updateSlice(hosts, "set"), true);
-  assertEquals(drain(tracker).endpoints, { "ns1/mail/TCP": ["10.180.0.9:80"] });
-  assertEquals(tracker.updateSlice(hosts, "delete"), false);
+  assertEquals(tracker.updateSlice(mail, hosts), true);
+  assertEquals(drain(tracker), { "ns1/mail/TCP": ["10.180.0.9:80"] });
+  assertEquals(tracker.updateSlice(hosts, undefined), false);
 });
 
-Deno.test("EndpointsChangeTracker counts a slice of the other family in no figure, and keeps its own times", () => {
+Deno.test("EndpointTracker moves a slice to another Service", () => {
+  const tracker = createTracker([WEB]);
+  const moved = testEndpointSlice("shop", { name: "web-1", endpoints: ["10.180.0.1"] });
+  assertEquals(tracker.updateSlice(WEB, moved), true);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [], "ns1/shop/TCP": ["10.180.0.1:80"] });
+});
+
+Deno.test("EndpointTracker counts a slice of the other family in no figure, and keeps its own times", () => {
   const tracker = createTracker();
-  tracker.updateSlice(triggered(5, "10.180.0.1"), "set");
+  tracker.updateSlice(undefined, triggered(5, "10.180.0.1"));
   const other = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
-  for (const action of ["set", "delete"] as const) {
-    tracker.updateSlice(other, action);
-    assertEquals([tracker.pending, tracker.total, tracker.changed], [1, 1, true], action);
+  for (const [previous, current] of [[undefined, other], [other, undefined]]) {
+    tracker.updateSlice(previous, current);
+    assertEquals([tracker.pending, tracker.total, tracker.undrained], [1, 1, 1]);
   }
-  assertEquals([...tracker.drain().triggerTimes.values()], [[STARTED + 5000]]);
-  assertEquals([tracker.pending, tracker.changed], [0, false]);
+  assertEquals(tracker.drain().triggerTimes, [STARTED + 5000]);
+  assertEquals([tracker.pending, tracker.undrained], [0, 0]);
 });
 
-Deno.test("EndpointsChangeTracker.changed is true if only the other family's slices changed", () => {
+Deno.test("EndpointTracker has something to drain if only the other family's slices changed", () => {
   const tracker = createTracker();
-  tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
+  tracker.updateEndpoints(undefined, testEndpoints("mail", FALLBACK.subsets));
   tracker.drain();
-  tracker.updateSlice(testEndpointSlice("mail", { name: "mail-6", addressType: "IPv6" }), "set");
-  assertEquals([tracker.pending, tracker.changed], [0, true]);
-  tracker.drain();
-  assertEquals(tracker.changed, false);
+  const other = testEndpointSlice("mail", { name: "mail-6", addressType: "IPv6" });
+  assertEquals(tracker.updateSlice(undefined, other), true);
+  assertEquals([tracker.pending, tracker.undrained], [0, 1]);
+  assertEquals(drain(tracker), { "ns1/mail/TCP": [] });
 });
 
-Deno.test("EndpointsChangeTracker keeps a thousand trigger times of one Service", () => {
+Deno.test("EndpointTracker keeps the objects of unchanged endpoints, and of a port's only slice the list", () => {
+  const tracker = createTracker([WEB]);
+  const [before] = tracker.endpoints.values();
+  tracker.updateSlice(undefined, testEndpointSlice("web", { name: "web-2" }));
+  tracker.drain();
+  assertStrictEquals([...tracker.endpoints.values()][0], before);
+  const more = { endpoints: ["10.180.0.1", "10.180.0.2"] };
+  tracker.updateSlice(undefined, testEndpointSlice("web", more));
+  tracker.drain();
+  assertStrictEquals([...tracker.endpoints.values()][0]?.[0], before?.[0]);
+});
+
+const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"];
+
+/** One address in two slices. The node tells the winner; both orders of arrival are tried. */
+for (
+  const [what, winner, loser] of [
+    ["the newer slice", { name: "web-1", age: NEW }, { name: "web-2", age: OLD }],
+    [
+      "the ready one of an older slice",
+      { name: "web-1", age: OLD },
+      { name: "web-2", age: NEW, ready: false },
+    ],
+    ["the slice with a known age", { name: "web-2", age: OLD }, { name: "web-1", age: undefined }],
+    [
+      "the slice whose name comes first, between equally old ones",
+      { name: "web-1", age: OLD },
+      { name: "web-2", age: OLD },
+    ],
+  ] as const
+) {
+  Deno.test(`EndpointTracker prefers ${what} for an endpoint named twice, then the other one`, () => {
+    const sliceOf = (
+      { name, age, ready = true }: { name: string; age: string | undefined; ready?: boolean },
+      nodeName: string,
+    ) =>
+      testEndpointSlice("web", {
+        name,
+        endpoints: [{ addresses: ["10.0.0.1"], nodeName, conditions: { ready } }],
+        metadata: age === undefined ? {} : { creationTimestamp: age },
+      });
+    const slices = [sliceOf(winner, "winner"), sliceOf(loser, "loser")] as const;
+    const nodes = (lists: Iterable<readonly Endpoint[]>) =>
+      [...lists].flat().map(({ nodeName }) => nodeName);
+    for (const order of [slices, slices.toReversed()]) {
+      const tracker = createTracker(order);
+      assertEquals(nodes(tracker.endpoints.values()), ["winner"]);
+      tracker.updateSlice(slices[0], undefined);
+      tracker.drain();
+      assertEquals(nodes(tracker.endpoints.values()), ["loser"]);
+    }
+  });
+}
+
+Deno.test("EndpointTracker looks at each slice of a Service a few times, however many there are", () => {
+  const count = 2000;
+  let reads = 0;
+  const slices = Array.from({ length: count }, (_, index) => {
+    const made = testEndpointSlice("web", {
+      name: `web-${index}`,
+      endpoints: [`10.0.${index >> 8}.${index & 255}`],
+    });
+    return Object.defineProperty({ ...made }, "addressType", {
+      enumerable: true,
+      get: () => (reads++, "IPv4"),
+    });
+  });
+  const tracker = createTracker(slices);
+  assertEquals([...tracker.endpoints.values()].map(({ length }) => length), [count]);
+  for (const slice of slices) tracker.updateSlice(slice, { ...slice });
+  assertEquals(tracker.undrained, 0);
+  for (const slice of slices) tracker.updateSlice(slice, undefined);
+  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
+  assertEquals(tracker.size, 0);
+  assert(reads < 100 * count, `${reads} reads of ${count} slices`);
+});
+
+Deno.test("EndpointTracker keeps a thousand trigger times of one Service", () => {
   const tracker = createTracker();
   for (let index = 0; index < 20_000; index++) {
-    tracker.updateSlice(triggered(1, `10.0.${index >> 8}.${index & 255}`), "set");
+    tracker.updateSlice(undefined, triggered(1, `10.0.${index >> 8}.${index & 255}`));
   }
-  const { triggerTimes } = tracker.drain();
-  assertEquals([...triggerTimes.values()].map(({ length }) => length), [1000]);
+  assertEquals(tracker.drain().triggerTimes.length, 1000);
 });
 
-const ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
-
-function read(text: string) {
-  const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
-  const time = triggerTimeOf({ name: "web-1", annotations: { [ANNOTATION]: text } }, problems);
-  return { time, problems: problems.problems.length };
+/** Reads the time of a change; the number of problems is 1 if it is not used. */
+function read(annotation: string) {
+  const tracker = new EndpointTracker("IPv4", THIS_NODE, 0);
+  const metadata = { annotations: { [TRIGGER_TIME]: annotation } };
+  tracker.updateSlice(undefined, testEndpointSlice("web", { endpoints: ["10.0.0.1"], metadata }));
+  const { triggerTimes, problems } = tracker.drain();
+  return { time: triggerTimes[0], problems: problems.length };
 }
 
 const START = Date.UTC(2026, 0, 2, 3, 4, 5);
@@ -323,7 +386,7 @@ for (
     ["2026-01-02T05:04:05+02:00", START],
   ] as const
 ) {
-  Deno.test(`triggerTimeOf() reads ${text}`, () => {
+  Deno.test(`EndpointTracker reads the time ${text}`, () => {
     assertEquals(read(text), { time, problems: 0 });
   });
 }
@@ -339,13 +402,7 @@ for (
     "Fri, 02 Jan 2026 03:04:05 GMT",
   ]
 ) {
-  Deno.test(`triggerTimeOf() reports '${text}'`, () => {
+  Deno.test(`EndpointTracker reports the time '${text}'`, () => {
     assertEquals(read(text), { time: undefined, problems: 1 });
   });
 }
-
-Deno.test("triggerTimeOf() returns nothing without a time", () => {
-  const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
-  assertEquals(triggerTimeOf({ name: "web-1" }, problems), undefined);
-  assertEquals(problems.problems, []);
-});

@@ -1,14 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { testNodeState, testService } from "../../tests/support/builders/builders.ts";
-import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
+import { PlannedState, type TestStateChanges } from "../../tests/support/builders/update_plan.ts";
 import type { Service } from "../api/kinds/service.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { contestedItems } from "./frontend_owners.ts";
 import type { AddressSettings, KnownHost } from "./known_hosts.ts";
-import { createProxyPlan, type PlanOptions } from "./proxy_plan.ts";
-import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
 const [MACHINE, OTHER, FREE] = [
@@ -21,31 +19,29 @@ const API: KnownHost = { owner: "the API server", ports: [parsePort(6443)] };
 
 /** A plan with these settings, and the addresses that its Services have. */
 class Stage {
-  readonly plan;
-  readonly #options: PlanOptions;
-  readonly #state = createProxyState(testNodeState());
+  readonly #planned: PlannedState;
 
   constructor(addresses: AddressSettings) {
-    this.#options = {
+    this.#planned = new PlannedState({
       ...{ family: "IPv4", localTraffic: { kind: "none" }, nodePortAddresses: { kind: "all" } },
       ...{ masqueradeAll: false, addresses },
-    };
-    this.plan = createProxyPlan(this.#options);
+    });
+  }
+
+  get plan() {
+    return this.#planned.plan;
   }
 
   /** Returns the ServicePorts whose plan changed. */
-  change(changes: StateChanges = {}): readonly string[] {
-    const dirty = applyChanges(this.#state, changes);
-    return [...updatePlan(this.plan, this.#state, dirty, this.#options).upserted];
+  change(changes: TestStateChanges = {}): readonly string[] {
+    return [...this.#planned.change(changes).upserted];
   }
 
   services(...services: readonly Service[]): void {
     const ports = services.flatMap((service) =>
       servicePortsFromService(service, { family: "IPv4" }).ports
     );
-    this.change({
-      services: { upserted: new Map(ports.map((port) => [port.key, port])), removed: new Set() },
-    });
+    this.change({ ports });
   }
 
   /** External addresses with their ports. */

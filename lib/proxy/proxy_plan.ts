@@ -8,8 +8,9 @@ import { FrontendOwners } from "./frontend_owners.ts";
 import type { AddressSettings } from "./known_hosts.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
-import type { DirtyState, ProxyState } from "./proxy_state.ts";
+import type { NodeState } from "./node_state.ts";
 import { planService, type ServicePlan } from "./service_plan.ts";
+import type { ServicePort } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { NodeTopology } from "./topology.ts";
 
@@ -43,7 +44,7 @@ export interface SharedPlan {
   readonly node: NodeTopology;
 }
 
-/** A read-only view of maps that only `updatePlanInSlices()` writes. */
+/** A read-only view of maps that only `updatePlan()` writes. */
 export interface ProxyPlan {
   readonly family: IpFamily;
   readonly services: ReadonlyMap<ServicePortKey, ServicePlan>;
@@ -71,29 +72,33 @@ export interface PlanChanges {
   readonly isPartial?: true;
 }
 
-/** The {@linkcode ProxyPlan} that {@linkcode updatePlanInSlices} writes. */
+/** The {@linkcode ProxyPlan} that {@linkcode updatePlan} writes. */
 export interface MutableProxyPlan extends ProxyPlan {
   readonly services: Map<ServicePortKey, ServicePlan>;
   shared: SharedPlan;
   readonly owners: FrontendOwners;
 }
 
-/** {@linkcode PlanOptions}, with pauses that keep the event loop responsive. */
-interface SlicedPlanOptions extends PlanOptions {
-  /** Called and awaited every 256 ServicePorts. Must not reject. */
-  readonly pause: () => Promise<void> | undefined;
-  /**
-   * Called for each ServicePort whose plan changes; has to run in constant time. One side may be
-   * absent.
-   */
-  readonly onPlanned?: PlanListener;
+/** What a plan is made from. Unchanged values keep their identity. */
+export interface ProxyState {
+  readonly services: ReadonlyMap<ServicePortKey, ServicePort>;
+  /** Sorted by {@linkcode Endpoint.key}; a ServicePort without endpoints has no entry. */
+  readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
+  readonly node: NodeState;
+  /** The ranges of cluster IPs of this family, unsorted. */
+  readonly serviceCidrs: readonly Cidr[];
+  /** Interface addresses of this family, without those that kube-relay added. */
+  readonly interfaceAddresses: readonly IpAddress[];
 }
 
-/** Receives the old and new plan of a ServicePort; `undefined` = it had or has none. */
-type PlanListener = (
-  previous: ServicePlan | undefined,
-  next: ServicePlan | undefined,
-) => void;
+/** What may differ in a {@linkcode ProxyState} since the last update. */
+export interface DirtyState {
+  readonly keys: ReadonlySet<ServicePortKey>;
+  /** Node, ranges of cluster IPs or interface addresses: the shared part of the plan is rebuilt. */
+  readonly shared: boolean;
+  /** Every ServicePlan must be rebuilt (zone or node name changed, or first sync). */
+  readonly everything: boolean;
+}
 
 /** Number of ServicePorts planned between two pauses: about 1 ms of work. */
 const SLICE_SIZE = 256;
@@ -121,26 +126,6 @@ export function createProxyPlan(
 }
 
 /**
- * Updates a plan to this state, with pauses, and returns the differences. An equal ServicePlan keeps
- * its identity and, unless everything is dirty, is not in the result. The cost depends on the dirty
- * items, not on the size of the plan. The state must not change in between. A reader sees a mix of old
- * and new ServicePlans until it is done.
- */
-export async function updatePlanInSlices(
-  plan: MutableProxyPlan,
-  state: ProxyState,
-  dirty: DirtyState,
-  options: SlicedPlanOptions,
-): Promise<PlanChanges> {
-  const slices = updateSlices(plan, state, { dirty, options });
-  for (;;) {
-    const slice = slices.next();
-    if (slice.done) return slice.value;
-    await options.pause();
-  }
-}
-
-/**
  * Combines the changes of two updates, for a sync after a failed one. A ServicePort that was
  * removed in both keeps the plan of the last sync that succeeded.
  */
@@ -156,21 +141,26 @@ export function mergePlanChanges(earlier: PlanChanges, later: PlanChanges): Plan
   };
 }
 
-/** One update, in steps of {@linkcode SLICE_SIZE} ServicePorts. */
-export function* updateSlices(
+/**
+ * Updates a plan to this state, in steps of {@linkcode SLICE_SIZE} ServicePorts, and returns the
+ * differences. An equal ServicePlan keeps its identity and, unless everything is dirty, is not in the
+ * result. The cost depends on the dirty items, not on the size of the plan. The state must not change in
+ * between. A reader sees a mix of old and new ServicePlans until it is done. `onPlanned` gets the old and
+ * the new plan of each ServicePort that changed, and has to run in constant time.
+ */
+export function* updatePlan(
   plan: MutableProxyPlan,
   state: ProxyState,
-  { dirty, options }: {
-    readonly dirty: DirtyState;
-    readonly options: PlanOptions & Pick<SlicedPlanOptions, "onPlanned">;
-  },
+  dirty: DirtyState,
+  options: PlanOptions,
+  onPlanned?: (previous: ServicePlan | undefined, next: ServicePlan | undefined) => void,
 ): Generator<void, PlanChanges, void> {
   const { everything } = dirty;
   const upserted = new Set<ServicePortKey>();
   const removed = new Map<ServicePortKey, ServicePlan>();
   const { nodePortAddresses } = plan.shared;
   const nodeIps = nodeIpsOf(plan.shared);
-  const shared = updateShared(plan, state, { dirty, options });
+  const shared = updateShared(plan, state, dirty, options);
   if (everything) {
     plan.owners.agent.setServers(options.agentPorts ?? []);
     plan.owners.hosts.setSettings(options.addresses ?? {});
@@ -194,18 +184,18 @@ export function* updateSlices(
   for (const key of everything ? allKeys(plan, state) : union(dirty.keys, affected)) {
     if (++planned % SLICE_SIZE === 0) yield;
     const previous = plan.services.get(key);
-    const next = planKey(plan, state, { key, options });
+    const next = planKey(plan, state, key, options);
     if (next === undefined) {
       if (previous === undefined) continue;
       plan.services.delete(key);
       removed.set(key, previous);
-      options.onPlanned?.(previous, undefined);
+      onPlanned?.(previous, undefined);
       continue;
     }
     const isSame = deepEqual(previous, next);
     if (!isSame) {
       plan.services.set(key, next);
-      options.onPlanned?.(previous, next);
+      onPlanned?.(previous, next);
     }
     if (!isSame || everything) upserted.add(key);
   }
@@ -215,15 +205,14 @@ export function* updateSlices(
 function planKey(
   { owners, shared }: MutableProxyPlan,
   { services, endpoints, node }: ProxyState,
-  { key, options }: { readonly key: ServicePortKey; readonly options: PlanOptions },
+  key: ServicePortKey,
+  options: PlanOptions,
 ): ServicePlan | undefined {
   const servicePort = services.get(key);
   if (servicePort === undefined) return undefined;
   const contested = owners.contestedOf(servicePort, shared.nodePortAddresses, services);
-  const context = {
-    ...{ node, options, nodeIps: nodeIpsOf(shared) },
-    ...(contested && { contested }),
-  };
+  const nodeIps = nodeIpsOf(shared);
+  const context = { node, options, nodeIps, ...(contested && { contested }) };
   return planService(servicePort, endpoints.get(key) ?? NO_ENDPOINTS, context);
 }
 
@@ -241,7 +230,8 @@ function* union<T>(one: ReadonlySet<T>, other: ReadonlySet<T>): Generator<T, voi
 function updateShared(
   plan: MutableProxyPlan,
   state: ProxyState,
-  { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
+  dirty: DirtyState,
+  options: PlanOptions,
 ): boolean {
   if (!dirty.shared && !dirty.everything) return false;
   const { name, zone, addresses } = state.node;

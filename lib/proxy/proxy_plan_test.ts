@@ -5,23 +5,12 @@ import {
   testService,
   testServicePort,
 } from "../../tests/support/builders/builders.ts";
-import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
-import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import { PlannedState, updatePlan } from "../../tests/support/builders/update_plan.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import type { Endpoint } from "./endpoint.ts";
-import {
-  createProxyPlan,
-  mergePlanChanges,
-  type MutableProxyPlan,
-  type PlanChanges,
-  type PlanOptions,
-  updatePlanInSlices,
-} from "./proxy_plan.ts";
-import { applyChanges, createProxyState, type MutableProxyState } from "./proxy_state.ts";
+import { mergePlanChanges, type PlanChanges, type PlanOptions } from "./proxy_plan.ts";
 import { planService, type ServicePlan } from "./service_plan.ts";
 import { type ServicePort, servicePortsFromService } from "./service_port.ts";
-import type { ServicePortKey } from "./service_port_name.ts";
 
 const OPTIONS: PlanOptions = {
   family: "IPv4",
@@ -39,135 +28,80 @@ function servicePort(name: string): ServicePort {
   return first;
 }
 
-/** State and plan of this number of Services with one endpoint each, as after a first sync. */
-function started(count: number): { state: MutableProxyState; plan: MutableProxyPlan } {
-  const state = createProxyState(testNodeState());
-  const plan = createProxyPlan(OPTIONS);
+/** This number of Services with one endpoint each, as after a first sync. */
+function started(count: number): PlannedState {
+  const planned = new PlannedState(OPTIONS);
   const ports = Array.from({ length: count }, (_, index) => servicePort(`svc-${index}`));
-  const dirty = applyChanges(state, {
-    services: { upserted: new Map(ports.map((port) => [port.key, port])), removed: new Set() },
-    endpoints: { endpoints: new Map(ports.map(({ key }) => [key, [testEndpoint("10.0.0.1")]])) },
-  });
-  updatePlan(plan, state, dirty, OPTIONS);
-  return { state, plan };
+  planned.change({ ports, endpoints: ports.map(({ key }) => [key, [testEndpoint("10.0.0.1")]]) });
+  return planned;
 }
 
-function setEndpoints(state: MutableProxyState, key: ServicePortKey, list: readonly Endpoint[]) {
-  return applyChanges(state, { endpoints: { endpoints: new Map([[key, list]]) } });
-}
-
-Deno.test("updatePlan() names every key the first time", () => {
-  const state = createProxyState(testNodeState());
-  const port = servicePort("web");
-  const services = { upserted: new Map([[port.key, port]]), removed: new Set<never>() };
-  const plan = createProxyPlan(OPTIONS);
-  const changes = updatePlan(plan, state, applyChanges(state, { services }), OPTIONS);
-  assertEquals(changes, {
-    upserted: new Set([port.key]),
+Deno.test("updatePlan() names every key the first time, and then only changed ServicePorts", () => {
+  const planned = new PlannedState(OPTIONS);
+  const [one, other] = [servicePort("web1"), servicePort("web2")];
+  assertEquals(planned.change({ ports: [one, other] }), {
+    upserted: new Set([one.key, other.key]),
     removed: new Map(),
     shared: true,
     everything: true,
   });
-  assertEquals([...plan.services.keys()], [port.key]);
-});
-
-Deno.test("updatePlan() names only changed ServicePorts", () => {
-  const { state, plan } = started(3);
-  const [key] = [...plan.services.keys()];
-  assert(key);
-  const untouched = [...plan.services.values()].slice(1);
-  const dirty = setEndpoints(state, key, [testEndpoint("10.0.0.2")]);
-  const changes = updatePlan(plan, state, dirty, OPTIONS);
-  assertEquals(changes, {
-    upserted: new Set([key]),
+  const untouched = planned.plan.services.get(other.key);
+  assertEquals(planned.change({ endpoints: [[one.key, [testEndpoint("10.0.0.2")]]] }), {
+    upserted: new Set([one.key]),
     removed: new Map(),
     shared: false,
     everything: false,
   });
-  for (const old of untouched) assertStrictEquals(plan.services.get(old.key), old);
+  assertStrictEquals(planned.plan.services.get(other.key), untouched);
 });
 
 Deno.test("updatePlan() keeps the identity of a plan that comes out equal", () => {
-  const { state, plan } = started(1);
+  const { plan, state } = started(1);
   const [[key, before] = []] = [...plan.services];
-  assert(key);
-  const changes = updatePlan(
-    plan,
-    state,
-    { keys: new Set([key]), shared: false, everything: false },
-    OPTIONS,
-  );
-  assertEquals(changes.upserted.size, 0);
-  assertStrictEquals(plan.services.get(key), before);
+  const dirty = { keys: new Set([key!]), shared: false, everything: false };
+  assertEquals(updatePlan(plan, state, dirty, OPTIONS).upserted.size, 0);
+  assertStrictEquals(plan.services.get(key!), before);
 });
 
-Deno.test("updatePlan() returns the last plan of removed ServicePorts", () => {
-  const { state, plan } = started(2);
-  const [[key, before] = []] = [...plan.services];
-  assert(key && before);
-  const services = { upserted: new Map(), removed: new Set([key]) };
-  const changes = updatePlan(plan, state, applyChanges(state, { services }), OPTIONS);
-  assertEquals([...changes.removed], [[key, before]]);
-  assertEquals([changes.upserted.size, plan.services.size], [0, 1]);
-});
-
-Deno.test("updatePlan() ignores endpoints of no Service", () => {
-  const { state, plan } = started(1);
-  const dirty = setEndpoints(state, testServicePort().key, [testEndpoint("10.0.0.2")]);
-  assertEquals(dirty.keys.size, 1);
-  const changes = updatePlan(plan, state, dirty, OPTIONS);
-  assertEquals([changes.upserted.size, changes.removed.size], [0, 0]);
+Deno.test("updatePlan() returns the last plan of removed ServicePorts, and ignores endpoints of none", () => {
+  const planned = started(2);
+  const [[key, before] = []] = [...planned.plan.services];
+  const changes = planned.change({ removed: [key!] });
+  assertEquals<unknown>([...changes.removed], [[key, before]]);
+  assertEquals([changes.upserted.size, planned.plan.services.size], [0, 1]);
+  const none = planned.change({ endpoints: [[key!, [testEndpoint("10.0.0.2")]]] });
+  assertEquals([none.upserted.size, none.removed.size], [0, 0]);
 });
 
 Deno.test("updatePlan() sorts the shared part and says whether it differs", () => {
-  const { state, plan } = started(1);
-  const changes = (cidrs: readonly string[]) =>
-    updatePlan(
-      plan,
-      state,
-      applyChanges(state, {
-        serviceCidrs: cidrs.map(parseCidr),
-        interfaceAddresses: ["192.168.1.2", "192.168.0.2"].map(parseIpAddress),
-      }),
-      OPTIONS,
-    );
-  assertEquals(changes(["172.31.0.0/16", "172.30.0.0/16"]).shared, true);
-  assertEquals<unknown>(plan.shared, {
+  const planned = started(1);
+  const interfaceAddresses = ["192.168.1.2", "192.168.0.2"].map(parseIpAddress);
+  const change = (...cidrs: readonly string[]) =>
+    planned.change({ serviceCidrs: cidrs.map(parseCidr), interfaceAddresses }).shared;
+  assertEquals(change("172.31.0.0/16", "172.30.0.0/16"), true);
+  const { node } = planned.state;
+  assertEquals<unknown>(planned.plan.shared, {
     nodePortRanges: OPTIONS.nodePortAddresses,
-    nodeIp: state.node.addresses[0],
+    nodeIp: node.addresses[0],
     nodePortAddresses: ["192.168.0.2", "192.168.1.2"],
-    interfaceAddresses: ["192.168.1.2", "192.168.0.2"],
+    interfaceAddresses,
     serviceCidrs: ["172.30.0.0/16", "172.31.0.0/16"],
     localTraffic: { kind: "none" },
-    node: { name: state.node.name, zone: state.node.zone },
+    node: { name: node.name, zone: node.zone },
   });
-  assertEquals(changes(["172.30.0.0/16", "172.31.0.0/16"]).shared, false);
+  assertEquals(change("172.30.0.0/16", "172.31.0.0/16"), false);
 });
 
 Deno.test("updatePlan() plans ServicePorts with source ranges again when the node IP changes", () => {
-  const { state, plan } = started(3);
-  const [key, servicePort] = [...state.services][1]!;
+  const planned = started(3);
+  const [key, servicePort] = [...planned.state.services][1]!;
   const loadBalancerSourceRanges = [parseCidr("192.168.7.0/24")];
-  const services = { upserted: new Map([[key, { ...servicePort, loadBalancerSourceRanges }]]) };
-  updatePlan(
-    plan,
-    state,
-    applyChanges(state, { services: { ...services, removed: new Set() } }),
-    OPTIONS,
-  );
-  assertEquals(plan.services.get(key)?.admitsNode, undefined);
+  planned.change({ ports: [{ ...servicePort, loadBalancerSourceRanges }] });
+  assertEquals(planned.plan.services.get(key)?.admitsNode, undefined);
   const node = testNodeState({ addresses: [parseIpAddress("192.168.7.2")] });
-  const changes = updatePlan(plan, state, applyChanges(state, { node }), OPTIONS);
+  const changes = planned.change({ node });
   assertEquals([[...changes.upserted], changes.everything], [[key], false]);
-  assertEquals(plan.services.get(key)?.admitsNode, true);
-});
-
-Deno.test("updatePlan() plans everything from scratch when the zone changes", () => {
-  const { state, plan } = started(3);
-  const dirty = applyChanges(state, { node: testNodeState({ zone: "zone-b" }) });
-  const changes = updatePlan(plan, state, dirty, OPTIONS);
-  assertEquals([changes.upserted.size, changes.everything, changes.shared], [3, true, true]);
-  assertEquals(plan.shared.node.zone, "zone-b");
+  assertEquals(planned.plan.services.get(key)?.admitsNode, true);
 });
 
 /** A map that fails the test when it is walked. */
@@ -196,55 +130,20 @@ class UnwalkedMap<K, V> extends Map<K, V> {
   }
 }
 
-Deno.test("applyChanges() and updatePlan() never walk all Services for one change", () => {
-  const source = started(1000);
-  const maps = [
-    new UnwalkedMap(source.state.services),
-    new UnwalkedMap(source.state.endpoints),
-    new UnwalkedMap(source.plan.services),
-  ] as const;
-  const state: MutableProxyState = { ...source.state, services: maps[0], endpoints: maps[1] };
-  const plan: MutableProxyPlan = { ...source.plan, services: maps[2] };
-  for (const map of maps) map.closed = true;
-  const { key } = servicePort("svc-500");
-  const dirty = setEndpoints(state, key, [testEndpoint("10.0.0.2")]);
-  assertEquals(updatePlan(plan, state, dirty, OPTIONS).upserted, new Set([key]));
-});
-
-Deno.test("updatePlanInSlices() pauses every 256 ServicePorts, with the same result", async () => {
+Deno.test("updatePlan() never walks all Services for one change", () => {
   const { state, plan } = started(1000);
-  const sliced = createProxyPlan(OPTIONS);
-  const sizes: number[] = [];
-  const pause = () => {
-    sizes.push(sliced.services.size);
-    return undefined;
-  };
-  const dirty = { keys: new Set<never>(), shared: true, everything: true };
-  const changes = await updatePlanInSlices(sliced, state, dirty, { ...OPTIONS, pause });
-  assertEquals(sizes, [255, 511, 767]);
-  assertEquals(changes.upserted.size, 1000);
-  assertEquals(sliced, plan);
-});
-
-Deno.test("updatePlanInSlices() waits for the pause", async () => {
-  const { state } = started(300);
-  const sliced = createProxyPlan(OPTIONS);
-  const gate = Promise.withResolvers<void>();
-  const dirty = { keys: new Set<never>(), shared: true, everything: true };
-  const update = updatePlanInSlices(sliced, state, dirty, {
-    ...OPTIONS,
-    pause: () => gate.promise,
-  });
-  await Promise.resolve();
-  assertEquals(sliced.services.size, 255);
-  gate.resolve();
-  await update;
-  assertEquals(sliced.services.size, 300);
-});
-
-Deno.test("planProxy() plans a state from scratch", () => {
-  const { state, plan } = started(3);
-  assertEquals<unknown>(planProxy(state, OPTIONS), plan);
+  const maps = [
+    new UnwalkedMap(state.services),
+    new UnwalkedMap(state.endpoints),
+    new UnwalkedMap(plan.services),
+  ] as const;
+  const { key } = servicePort("svc-500");
+  maps[1].set(key, [testEndpoint("10.0.0.2")]);
+  for (const map of maps) map.closed = true;
+  const dirty = { keys: new Set([key]), shared: false, everything: false };
+  const unwalked = { ...state, services: maps[0], endpoints: maps[1] };
+  const changes = updatePlan({ ...plan, services: maps[2] }, unwalked, dirty, OPTIONS);
+  assertEquals(changes.upserted, new Set([key]));
 });
 
 const KEY = testServicePort().key;

@@ -1,23 +1,23 @@
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** The ServicePorts of each item, in the order in which they were added. */
-export class ServicePortIndex<Item extends string> {
+export class ServicePortIndex<Item extends string, Key extends string = ServicePortKey> {
   // Almost always one each: a Set for each of 10,000 items would take megabytes.
-  readonly #entries = new Map<Item, ServicePortKey | Set<ServicePortKey>>();
+  readonly #entries = new Map<Item, Key | Set<Key>>();
 
   /** Every item with a ServicePort. */
   get items(): IterableIterator<Item> {
     return this.#entries.keys();
   }
 
-  add(item: Item, key: ServicePortKey): void {
+  add(item: Item, key: Key): void {
     const entry = this.#entries.get(item);
     if (entry === undefined || entry === key) this.#entries.set(item, key);
     else if (typeof entry === "string") this.#entries.set(item, new Set([entry, key]));
     else entry.add(key);
   }
 
-  delete(item: Item, key: ServicePortKey): void {
+  delete(item: Item, key: Key): void {
     const entry = this.#entries.get(item);
     if (entry === key) this.#entries.delete(item);
     if (!(entry instanceof Set)) return;
@@ -31,7 +31,7 @@ export class ServicePortIndex<Item extends string> {
   }
 
   /** The first ServicePort of an item; `undefined` = none. */
-  first(item: Item): ServicePortKey | undefined {
+  first(item: Item): Key | undefined {
     const entry = this.#entries.get(item);
     if (!(entry instanceof Set)) return entry;
     const [first] = entry;
@@ -39,7 +39,7 @@ export class ServicePortIndex<Item extends string> {
   }
 
   /** The ServicePorts of an item. */
-  get(item: Item): readonly ServicePortKey[] {
+  get(item: Item): readonly Key[] {
     const entry = this.#entries.get(item);
     return entry === undefined ? [] : entry instanceof Set ? [...entry] : [entry];
   }

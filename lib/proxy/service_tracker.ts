@@ -1,10 +1,10 @@
 import type { Service } from "../api/kinds/service.ts";
+import type { ObjectProblem } from "../api/problem.ts";
+import { tryParseProtocol } from "../net/port.ts";
 import { deepEqual } from "./deep_equal.ts";
-import { type ObjectProblem, problemText } from "../api/problem.ts";
 import {
   type ServicePort,
   type ServicePortOptions,
-  type ServicePorts,
   servicePortsFromService,
 } from "./service_port.ts";
 import {
@@ -12,37 +12,27 @@ import {
   type ServiceKey,
   serviceKey,
   type ServicePortKey,
+  servicePortKey,
 } from "./service_port_name.ts";
 
-/** The changes between two drains. */
-export interface ServiceChanges {
-  /** Services with a ServicePort that was added, changed or removed. */
-  readonly services: ReadonlySet<ServiceKey>;
-  /** Every ServicePort that these Services have now. */
-  readonly upserted: ReadonlyMap<ServicePortKey, ServicePort>;
-  /** Every ServicePort that they had at the last drain and no longer have. */
-  readonly removed: ReadonlySet<ServicePortKey>;
-  readonly problems: readonly ObjectProblem[];
-}
-
-/** One Service: its state at the last drain, and its current state. */
-interface ServiceChange {
-  readonly previous: readonly ServicePort[];
-  readonly current: readonly ServicePort[];
-}
-
-const NOTHING: ServicePorts = { ports: [], problems: [] };
-
-/** Tracks the Services of one IP family. */
-export class ServiceChangeTracker {
+/** The ServicePorts of one IP family. Changes wait for the next {@linkcode drain}. */
+export class ServiceTracker {
   readonly #options: ServicePortOptions;
-  readonly #changes = new Map<ServiceKey, ServiceChange>();
-  /** Current problems of Services, where some are not yet reported. */
+  readonly #ports = new Map<ServicePortKey, ServicePort>();
+  /** What differs from the drained ServicePorts, by Service; `undefined` = the port is gone. */
+  readonly #changes = new Map<ServiceKey, Map<ServicePortKey, ServicePort | undefined>>();
+  /** The problems of each Service that has some, in words, so that an update reports only others. */
+  readonly #known = new Map<ServiceKey, string>();
   readonly #problems = new Map<ServiceKey, readonly ObjectProblem[]>();
   #total = 0;
 
   constructor(options: ServicePortOptions) {
     this.#options = options;
+  }
+
+  /** As of the last drain. Equal ServicePorts keep their identity. */
+  get ports(): ReadonlyMap<ServicePortKey, ServicePort> {
+    return this.#ports;
   }
 
   /** Number of Services that changed since the last drain. */
@@ -57,74 +47,60 @@ export class ServiceChangeTracker {
 
   /**
    * Applies the change of one Service; either side may be absent. A Service that returns to its
-   * state at the last drain is not changed. Returns whether a sync has work to do, for this Service
-   * or another.
+   * drained state is not changed. Returns whether a sync has work to do, for this Service or another.
    */
   update(previous: Service | undefined, current: Service | undefined): boolean {
     const service = current ?? previous;
     if (service === undefined) return false;
     this.#total++;
-    const key = serviceKey(namespacedNameOf(service));
-    const before = this.#read(previous);
-    const after = this.#read(current);
-    const change = {
-      previous: this.#changes.get(key)?.previous ?? before.ports,
-      current: after.ports,
-    };
-    if (deepEqual(change.previous, change.current)) this.#changes.delete(key);
-    else this.#changes.set(key, change);
-    this.#note(key, before.problems, after.problems);
+    const name = namespacedNameOf(service);
+    const key = serviceKey(name);
+    const { ports, problems } = current === undefined
+      ? { ports: [], problems: [] }
+      : servicePortsFromService(current, this.#options);
+    const changes = this.#changes.get(key) ?? new Map<ServicePortKey, ServicePort | undefined>();
+    for (const { name: port = "", protocol: text } of previous?.spec.ports ?? []) {
+      const protocol = tryParseProtocol(text);
+      if (protocol) changes.set(servicePortKey({ ...name, port, protocol }), undefined);
+    }
+    for (const port of ports) changes.set(port.key, port);
+    for (const [changed, port] of changes) {
+      if (deepEqual(this.#ports.get(changed), port)) changes.delete(changed);
+    }
+    if (changes.size > 0) this.#changes.set(key, changes);
+    else this.#changes.delete(key);
+    this.#note(key, problems);
     return this.#changes.size > 0 || this.#problems.size > 0;
   }
 
-  /** Returns and forgets the changes of at most this many Services. */
-  drain(limit = Infinity): ServiceChanges {
-    const services = new Set<ServiceKey>();
-    const upserted = new Map<ServicePortKey, ServicePort>();
-    const removed = new Set<ServicePortKey>();
-    for (const [service, { previous, current }] of take(this.#changes, limit)) {
-      services.add(service);
-      for (const { key } of previous) removed.add(key);
-      for (const port of current) {
-        removed.delete(port.key);
-        upserted.set(port.key, port);
+  /** Applies the changes of at most this many Services. Returns the ServicePorts that changed. */
+  drain(limit = Infinity): {
+    readonly keys: readonly ServicePortKey[];
+    readonly problems: readonly ObjectProblem[];
+  } {
+    const keys: ServicePortKey[] = [];
+    for (const [service, changes] of this.#changes.entries().take(limit)) {
+      this.#changes.delete(service);
+      for (const [key, port] of changes) {
+        if (port === undefined) this.#ports.delete(key);
+        else this.#ports.set(key, port);
+        keys.push(key);
       }
     }
     const problems = [...this.#problems.values()].flat();
     this.#problems.clear();
-    return { services, upserted, removed, problems };
+    return { keys, problems };
   }
 
-  #read(service: Service | undefined): ServicePorts {
-    return service === undefined ? NOTHING : servicePortsFromService(service, this.#options);
-  }
-
-  /** A problem is reported once, not with every update of its object. */
-  #note(key: ServiceKey, before: readonly ObjectProblem[], after: readonly ObjectProblem[]): void {
-    if (after.length === 0) {
+  #note(key: ServiceKey, problems: readonly ObjectProblem[]): void {
+    const text = problems.length === 0 ? "" : JSON.stringify(problems);
+    if (text === (this.#known.get(key) ?? "")) return;
+    if (text === "") {
+      this.#known.delete(key);
       this.#problems.delete(key);
-      return;
+    } else {
+      this.#known.set(key, text);
+      this.#problems.set(key, problems);
     }
-    const pending = new Set(this.#problems.get(key)?.map(problemText));
-    const reported = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));
-    const news = after.filter((problem) => !reported.has(problemText(problem)));
-    if (news.length === 0) this.#problems.delete(key);
-    else this.#problems.set(key, news);
-  }
-}
-
-/**
- * Removes the oldest entries of a map.
- *
- * @module
- */
-
-/** Yields the oldest entries of a map, at most `limit`, and deletes each before it is yielded. */
-export function* take<K, V>(map: Map<K, V>, limit: number): Generator<[K, V], void, void> {
-  let taken = 0;
-  for (const entry of map) {
-    if (taken++ >= limit) return;
-    map.delete(entry[0]);
-    yield entry;
   }
 }

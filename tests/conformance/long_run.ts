@@ -9,9 +9,10 @@
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
 import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
-import { followedKinds } from "../../lib/app/service/service_subscriptions.ts";
-import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
-import { routeObjects } from "../../lib/app/service/route_objects.ts";
+import { followedKinds, followServices } from "../../lib/app/service/service_subscriptions.ts";
+import { HostRegistry } from "../../lib/app/service/host_registry.ts";
+import { ServiceFamily } from "../../lib/app/service/service_family.ts";
+import { Services } from "../../lib/app/service/services.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
@@ -47,7 +48,7 @@ export interface LongRunOptions {
 export class LongRunProxy implements AsyncDisposable {
   readonly backend = new FakeBackend();
   readonly logger = new MemoryLogger();
-  readonly #family: FamilyProxy;
+  readonly #family: ServiceFamily;
   readonly #source: ApiSource;
   readonly #opener: ControllerOpener;
   readonly #abort = new AbortController();
@@ -59,24 +60,18 @@ export class LongRunProxy implements AsyncDisposable {
       { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
       { nodeName: NODE, mode: "userspace" },
     );
-    this.#family = new FamilyProxy(
+    const services = new Services({ clock }, "IPv4", settings);
+    this.#family = new ServiceFamily(
       { clock, logger, backend, metrics: SILENT_METRICS, serviceListeners: [], listeners: [] },
-      {
-        family: "IPv4",
-        node: settings.nodeState(undefined),
-        settings,
-        runner: { minPeriodMs: 100, maxPeriodMs: 3_600_000, retryMs: () => 200 },
-      },
+      services,
+      { minPeriodMs: 100, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     );
     const informers = new InformerSet();
-    routeObjects({
-      informers,
-      nodeName: NODE,
-      endpointsFallback: false,
-      families: [this.#family],
+    followServices(informers, { nodeName: NODE, endpointsFallback: false }, [services], {
       serviceCidrs: [],
-      onNode: (node) => this.#family.onNode(settings.nodeState(node)),
-      onNodeDeleted: () => {},
+      hosts: new HostRegistry(() => {}),
+      hasAllNodes: false,
+      onNode: (node) => services.onNode(settings.nodeState(node)),
     });
     const controller = { kinds: followedKinds("userspace"), open: () => this.#family.open() };
     this.#opener = new ControllerOpener(
@@ -110,11 +105,11 @@ export class LongRunProxy implements AsyncDisposable {
     this.#opener.stop();
     this.#abort.abort();
     await this.#running;
-    await this.#family.stop();
+    await this.#family.loop.stop();
   }
 }
 
-const SILENT_METRICS: ConstructorParameters<typeof FamilyProxy>[0]["metrics"] = new Proxy(
+const SILENT_METRICS: ConstructorParameters<typeof ServiceFamily>[0]["metrics"] = new Proxy(
   Object.create(null),
   { get: () => () => {} },
 );

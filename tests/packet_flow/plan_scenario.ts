@@ -5,12 +5,11 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { type BackendMode, nodePortEntries } from "../../lib/proxy/backend.ts";
-import { EndpointsChangeTracker } from "../../lib/proxy/endpoints_changes.ts";
+import { EndpointTracker } from "../../lib/proxy/endpoint_tracker.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { planProxy } from "../support/builders/plan_proxy.ts";
-import { applyChanges, createProxyState } from "../../lib/proxy/proxy_state.ts";
-import { ServiceChangeTracker } from "../../lib/proxy/service_changes.ts";
+import { ServiceTracker } from "../../lib/proxy/service_tracker.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testNodeState } from "../support/builders/builders.ts";
 import type { PacketFlowScenario } from "./packet_flow_case.ts";
@@ -27,23 +26,24 @@ export function planScenario(
   const { settings = {} } = scenario;
   const entries = nodePortEntries(settings.nodePortAddresses ?? [], mode);
   const node = testNodeState();
-  const services = new ServiceChangeTracker({
+  const services = new ServiceTracker({
     family,
     allowExternalIps: settings.allowExternalIps ?? true,
   });
-  const endpoints = new EndpointsChangeTracker({ family, nodeName: node.name, startedAtMs: 0 });
+  const endpoints = new EndpointTracker(family, node.name, 0);
   for (const service of scenario.services) services.update(undefined, service);
-  for (const slice of scenario.slices ?? []) endpoints.updateSlice(slice, "set");
-  for (const object of scenario.endpoints ?? []) endpoints.updateEndpoints(object, "set");
+  for (const slice of scenario.slices ?? []) endpoints.updateSlice(undefined, slice);
+  for (const object of scenario.endpoints ?? []) endpoints.updateEndpoints(undefined, object);
   const addresses = ADDRESSES[family];
-  const state = createProxyState(node);
-  applyChanges(state, {
-    services: services.drain(),
-    endpoints: endpoints.drain(),
+  services.drain();
+  endpoints.drain();
+  return planProxy({
+    services: services.ports,
+    endpoints: endpoints.endpoints,
+    node,
     serviceCidrs: [addresses.serviceCidr],
     interfaceAddresses: [addresses.loopback, addresses.node, addresses.nodeSecond],
-  });
-  return planProxy(state, {
+  }, {
     family,
     localTraffic: settings.localTraffic ?? { kind: "byCidr", cidr: addresses.podCidr },
     nodePortAddresses: nodePortAddressesFor(family, entries, node),

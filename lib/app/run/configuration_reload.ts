@@ -12,32 +12,7 @@ import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener } from "../change_listener.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
-import type { LivePlanSettings } from "./live_plan_settings.ts";
-import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
-import type { StartUp } from "./start_up.ts";
-
-/** The parts of the run that can change. */
-interface ConfigurationReloadOptions {
-  readonly configuration: RunConfiguration;
-  /** Receives the effective configuration after a change of the file. */
-  readonly current: { proxy: KubeProxyConfiguration };
-  readonly nodeName: string;
-  readonly settings: LivePlanSettings;
-  readonly families: readonly Pick<FamilyProxy, "onSettings">[];
-  /** Checks the configuration against the node. */
-  readonly startUp: Pick<StartUp, "onConfiguration">;
-  readonly changes?: Pick<ChangeListener, "configurationChanged">;
-  /** Controllers that apply some of it themselves. */
-  readonly controllers?: readonly Pick<Controller, "onConfiguration">[];
-}
-
-/** The dependencies of reading the file again. */
-interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
-  readonly logger: AdjustableLogger;
-  readonly metrics: Pick<ProxyMetrics, "configReloaded">;
-}
 
 /** The effective configuration. */
 export interface CurrentConfiguration {
@@ -49,15 +24,24 @@ export interface CurrentConfiguration {
  * program exits, if a changed field only takes effect at a start.
  */
 export function startConfigurationReload(
-  dependencies: ConfigurationReloadDependencies,
+  { clock, logger, metrics, process: { uid, env } }: Pick<Dependencies, "clock" | "process"> & {
+    readonly logger: AdjustableLogger;
+    readonly metrics: Pick<ProxyMetrics, "configReloaded">;
+  },
   tasks: TaskGroup,
-  options: ConfigurationReloadOptions,
+  { configuration, current, changes, controllers, services }: {
+    readonly configuration: RunConfiguration;
+    /** Receives the effective configuration after a change of the file. */
+    readonly current: { proxy: KubeProxyConfiguration };
+    readonly changes: Pick<ChangeListener, "configurationChanged">;
+    /** They apply some of it themselves. */
+    readonly controllers: readonly Pick<Controller, "onConfiguration">[];
+    readonly services: { setConfiguration(proxy: KubeProxyConfiguration): void };
+  },
 ): void {
-  const { configuration, current, nodeName, settings, families, startUp, changes } = options;
-  const { flags, mode, relay: { externalIpRanges }, requestedMode = mode } = configuration;
+  const { flags, mode, requestedMode = mode } = configuration;
   const { config } = flags;
   if (config === undefined) return;
-  const { clock, logger, metrics, process: { uid, env } } = dependencies;
   tasks.run("configuration file", async (signal) => {
     if (await isPipe(config)) {
       logger.info("Configuration was read from a pipe; changes are not watched", { file: config });
@@ -72,13 +56,10 @@ export function startConfigurationReload(
         signal,
         onApplicable({ proxy }, fields) {
           current.proxy = proxy;
-          changes?.configurationChanged(fields);
+          changes.configurationChanged(fields);
           takeUpLogging(logger, proxy, fields);
-          for (const controller of options.controllers ?? []) controller.onConfiguration?.();
-          if (!fields.some(concernsServices)) return;
-          settings.replace(planSettingsOf(proxy, { nodeName, mode, externalIpRanges }));
-          for (const family of families) family.onSettings(settings);
-          startUp.onConfiguration(proxy);
+          for (const controller of controllers) controller.onConfiguration?.();
+          if (fields.some(concernsServices)) services.setConfiguration(proxy);
         },
         onResult: (result) => metrics.configReloaded(result),
       },

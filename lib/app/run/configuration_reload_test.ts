@@ -2,14 +2,11 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { runTool } from "../../../tests/support/drivers/run_tool.ts";
-import { testNodeState } from "../../../tests/support/builders/builders.ts";
 import { ConfigurationChanged } from "../../config/configuration_watch.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import { systemClock } from "../../os/clock.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
-import { LivePlanSettings } from "./live_plan_settings.ts";
-import { planSettingsOf } from "./plan_settings.ts";
 import { TaskGroup } from "../../engine/task_group.ts";
 import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
@@ -40,9 +37,6 @@ async function startReload(
     { flags },
   );
   await onLoaded();
-  const of = { nodeName: "node-1", mode: "iptables" } as const;
-  const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
-  let replans = 0;
   const [results, masqueraded, denials]: [string[], boolean[], string[]] = [[], [], []];
   const current = { proxy: loaded.proxy };
   startConfigurationReload(
@@ -60,17 +54,17 @@ async function startReload(
         flags,
       },
       current,
-      nodeName: "node-1",
-      settings,
-      families: [{ onSettings: () => void replans++ }],
-      startUp: { onConfiguration: (proxy) => void masqueraded.push(proxy.iptables.masqueradeAll) },
+      changes: { configurationChanged() {} },
+      services: {
+        setConfiguration: (proxy) => void masqueraded.push(proxy.iptables.masqueradeAll),
+      },
       controllers: [{}, {
         onConfiguration: () => void denials.push(current.proxy.networkPolicy.deny),
       }],
     },
   );
   await eventually("the file is looked at", () => logger.lines.length > 0);
-  return { logger, settings, current, results, masqueraded, denials, replans: () => replans };
+  return { logger, current, results, masqueraded, denials };
 }
 
 Deno.test("startConfigurationReload() passes changes on, and ends the program for changes that it cannot apply", async () => {
@@ -78,23 +72,19 @@ Deno.test("startConfigurationReload() passes changes on, and ends the program fo
   const tasks = new TaskGroup(new AbortController().signal);
   const path = `${folder}/c.yaml`;
   try {
-    const { logger, settings, current, results, masqueraded, replans } = await startReload(
-      path,
-      tasks,
-    );
+    const { logger, current, results, masqueraded } = await startReload(path, tasks);
     await Deno.writeTextFile(
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\n`,
     );
     await eventually("the log has changed", () => logger.verbosity === 4);
-    assertEquals([logger.patterns, replans()], [[{ filePattern: "a", verbosity: 5 }], 0]);
+    assertEquals([logger.patterns, masqueraded], [[{ filePattern: "a", verbosity: 5 }], []]);
     logger.setVerbosity(9);
     await Deno.writeTextFile(
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\niptables: {masqueradeAll: true}\n`,
     );
-    await eventually("everything is planned again", () => replans() === 1);
-    assertEquals(settings.planOptions("IPv4", testNodeState()).masqueradeAll, true);
+    await eventually("Services take it", () => masqueraded.length === 1);
     assertEquals([current.proxy.iptables.masqueradeAll, current.proxy.mode], [true, "iptables"]);
     assertEquals(logger.verbosity, 9, "what was set elsewhere stays");
     assertEquals(masqueraded, [true]);
@@ -115,10 +105,10 @@ Deno.test("startConfigurationReload() hands on settings of NetworkPolicy, and pl
   const tasks = new TaskGroup(new AbortController().signal);
   const path = `${folder}/c.yaml`;
   try {
-    const { denials, results, replans } = await startReload(path, tasks);
+    const { denials, results, masqueraded } = await startReload(path, tasks);
     await Deno.writeTextFile(path, `${BASE}networkPolicy: {enabled: true, deny: drop}\n`);
     await eventually("the change is taken up", () => results.length === 1);
-    assertEquals([denials, replans(), results], [["drop"], 0, ["applied"]]);
+    assertEquals([denials, masqueraded, results], [["drop"], [], ["applied"]]);
   } finally {
     tasks.stop();
     await tasks.ended();

@@ -137,9 +137,7 @@ class Run implements AsyncDisposable {
     eventLoop.expectWork();
     const { workers } = dependencies;
     if (workers?.kind === "threads") tasks.run("workers", (signal) => workers.pool.run(signal));
-    const { settings, families } = services;
-    const reloading = { ...this.#parts, settings, families };
-    startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
+    startConfigurationReload({ ...dependencies, metrics }, tasks, this.#parts);
     const { tools } = this.#parts;
     startProxyServers({ ...dependencies, events: startUp.events }, tasks, {
       ...this.#parts,

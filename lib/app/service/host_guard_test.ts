@@ -1,11 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
-import { testNodeState, testService } from "../../../tests/support/builders/builders.ts";
-import { updatePlan } from "../../../tests/support/builders/update_plan.ts";
+import { testService } from "../../../tests/support/builders/builders.ts";
+import {
+  PlannedState,
+  type TestStateChanges,
+} from "../../../tests/support/builders/update_plan.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { type IpAddress, parseIpAddress } from "../../net/ip_address.ts";
-import { createProxyPlan, type PlanOptions } from "../../proxy/proxy_plan.ts";
-import { applyChanges, createProxyState } from "../../proxy/proxy_state.ts";
+import type { PlanOptions } from "../../proxy/proxy_plan.ts";
 import { servicePortsFromService } from "../../proxy/service_port.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry } from "./host_registry.ts";
@@ -32,10 +34,9 @@ class GuardedNode implements AsyncDisposable {
   disownFails = false;
   readonly guard: HostGuard;
   readonly #ending = new AbortController();
-  readonly #plan = createProxyPlan(OPTIONS);
-  readonly #state = createProxyState(testNodeState());
+  readonly #planned = new PlannedState(OPTIONS);
   readonly #registry = new HostRegistry((address, host) => {
-    if (this.#plan.owners.setHost(address, host)) this.#isDue = true;
+    if (this.#planned.plan.owners.setHost(address, host)) this.#isDue = true;
     this.guard.hostChanged();
   });
   readonly #running: Promise<void>;
@@ -65,9 +66,7 @@ class GuardedNode implements AsyncDisposable {
         family: "IPv4",
       }).ports
     );
-    this.#sync({
-      services: { upserted: new Map(ports.map((port) => [port.key, port])), removed: new Set() },
-    });
+    this.#sync({ ports });
   }
 
   /** Lets time pass; a sync that is due follows within a second. */
@@ -92,19 +91,19 @@ class GuardedNode implements AsyncDisposable {
     await this.#running;
   }
 
-  #sync(changes: Parameters<typeof applyChanges>[1]): void {
+  #sync(changes: TestStateChanges): void {
     this.#isDue = false;
-    const dirty = applyChanges(this.#state, changes);
-    const found = updatePlan(this.#plan, this.#state, dirty, OPTIONS);
+    const { plan } = this.#planned;
+    const found = this.#planned.change(changes);
     const now = new Set(
-      [...this.#plan.services.values()].flatMap(({ externalIps }) => externalIps),
+      [...plan.services.values()].flatMap(({ externalIps }) => externalIps),
     );
     for (const address of now.symmetricDifference(this.#local)) {
       this.changes.set(address, (this.changes.get(address) ?? 0) + 1);
     }
     this.#local = now;
     this.#hasSynced = true;
-    this.guard.synced("IPv4", this.#plan, found);
+    this.guard.synced("IPv4", plan, found);
   }
 
   #family(): ConstructorParameters<typeof HostGuard>[1]["families"][number] {

@@ -1,15 +1,12 @@
-import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
-import { ENDPOINTS, type Endpoints } from "../../api/kinds/endpoints.ts";
-import { NODE } from "../../api/kinds/node.ts";
+import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../api/kinds/endpoints.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
-import { changeHandler } from "../../kube/informer.ts";
-import type { InformerSet } from "../../kube/informer_set.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../net/ip_address.ts";
 import { type Port, tryParsePort } from "../../net/port.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { namespacedNameOf } from "../../proxy/service_port_name.ts";
-import { ALL_NODES, type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
 
 /** The name of the API server in messages. */
 export const API_SERVER = "the API server";
@@ -55,48 +52,27 @@ export class HostRegistry {
     }
   }
 
-  /** Follows the other Nodes and the endpoints of the API server. */
-  follow(
-    informers: InformerSet,
-    { isComplete, ...followed }: FollowedObjects & {
-      /** Whether the Nodes are those of the whole cluster; otherwise they are not asked for. */
-      readonly isComplete: boolean;
-    },
-  ): void {
-    const subscriptions = serviceSubscriptions(followed);
-    informers.subscribe(
-      ENDPOINT_SLICE,
-      subscriptions.get(ENDPOINT_SLICE),
-      changeHandler<EndpointSlice>((previous, current) => {
-        const slice = current ?? previous!;
-        const { namespace } = namespacedNameOf(slice);
-        const name = slice.metadata.labels?.[SERVICE_NAME_LABEL];
-        const isApi = (namespace === "default" && name === "kubernetes") && current !== undefined;
-        const hosts = isApi ? hostsOfSlice(slice) : NO_HOSTS;
-        this.set(`EndpointSlice ${namespace}/${slice.metadata.name}`, hosts);
-      }),
-    );
-    informers.subscribe(
-      ENDPOINTS,
-      subscriptions.get(ENDPOINTS),
-      changeHandler<Endpoints>((previous, current) => {
-        const endpoints = current ?? previous!;
-        const { namespace, name } = namespacedNameOf(endpoints);
-        if (namespace !== "default" || name !== "kubernetes") return;
-        this.set("Endpoints", current === undefined ? NO_HOSTS : hostsOfEndpoints(current));
-      }),
-    );
-    if (!isComplete) return;
-    informers.subscribe(
-      NODE,
-      ALL_NODES,
-      changeHandler((previous, current) => {
-        const { metadata: { name } } = current ?? previous!;
-        if (name === followed.nodeName) return;
-        const addresses = current?.status.addresses?.map(({ address }) => address) ?? [];
-        this.set(`Node ${name}`, hostsAt(addresses, { owner: `node ${name}`, isNode: true }));
-      }),
-    );
+  /** Takes a slice of any Service: only those of the API server name machines. */
+  onSlice(previous: EndpointSlice | undefined, current: EndpointSlice | undefined): void {
+    const slice = current ?? previous!;
+    const { namespace } = namespacedNameOf(slice);
+    const name = slice.metadata.labels?.[SERVICE_NAME_LABEL];
+    const isApi = namespace === "default" && name === "kubernetes" && current !== undefined;
+    const hosts = isApi ? hostsOfSlice(slice) : NO_HOSTS;
+    this.set(`EndpointSlice ${namespace}/${slice.metadata.name}`, hosts);
+  }
+
+  /** As {@linkcode onSlice}. */
+  onEndpoints(previous: Endpoints | undefined, current: Endpoints | undefined): void {
+    const { namespace, name } = namespacedNameOf(current ?? previous!);
+    if (namespace !== "default" || name !== "kubernetes") return;
+    this.set("Endpoints", current === undefined ? NO_HOSTS : hostsOfEndpoints(current));
+  }
+
+  /** Takes another Node; `undefined` = it was deleted. */
+  onNode(name: string, node: Node | undefined): void {
+    const addresses = node?.status.addresses?.map(({ address }) => address) ?? [];
+    this.set(`Node ${name}`, hostsAt(addresses, { owner: `node ${name}`, isNode: true }));
   }
 }
 

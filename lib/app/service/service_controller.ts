@@ -2,6 +2,7 @@ import type { InterfaceAddress } from "../../os/network.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { Controller } from "../../engine/controller.ts";
 import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
@@ -15,18 +16,15 @@ import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
 import { OtherModes } from "../handover/other_modes.ts";
-import { LivePlanSettings } from "../run/live_plan_settings.ts";
-import { planSettingsOf } from "../run/plan_settings.ts";
+import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
-import { createFamilyProxies } from "./create_family_proxies.ts";
-import type { FamilyProxy } from "./family_proxy.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
 import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
-import { routeObjects } from "./route_objects.ts";
-import { followedKinds } from "./service_subscriptions.ts";
+import { createServiceFamily, type ServiceFamily } from "./service_family.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
+import { followedKinds, followServices } from "./service_subscriptions.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { type ServiceSyncListener, whenSynced } from "./service_sync_event.ts";
 
@@ -42,8 +40,7 @@ interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServ
 /** Keeps Services reachable on this node. */
 export class ServiceController implements Controller {
   readonly name = "service";
-  readonly settings: LivePlanSettings;
-  readonly families: readonly FamilyProxy[];
+  readonly families: readonly ServiceFamily[];
   readonly handover: KubeProxyHandover;
   readonly kinds: Controller["kinds"];
   readonly #parts: ServiceControllerParts;
@@ -51,9 +48,13 @@ export class ServiceController implements Controller {
   /** Absent in modes that make no addresses local. */
   readonly #guard: HostGuard | undefined;
   readonly #hosts = new HostRegistry((address, host) => {
-    this.families.find(({ family }) => family === ipFamilyOf(address))?.onHost(address, host);
+    this.families.find(({ family }) => family === ipFamilyOf(address))?.services.onHost(
+      address,
+      host,
+    );
     this.#guard?.hostChanged();
   });
+  #settings: PlanSettings;
   #node: Node | undefined;
   /** Absent with a cluster, whose Node has the addresses. */
   readonly #primary: PrimaryAddresses | undefined;
@@ -63,10 +64,7 @@ export class ServiceController implements Controller {
     const { proxy, relay, mode } = configuration;
     this.#parts = parts;
     this.kinds = followedKinds(mode);
-    const { externalIpRanges } = relay;
-    this.settings = new LivePlanSettings(
-      planSettingsOf(proxy, { nodeName, mode, externalIpRanges }),
-    );
+    this.#settings = this.#settingsOf(proxy);
     this.handover = new KubeProxyHandover({
       ...parts,
       nodeAnnotations: () => startUp.node.annotations,
@@ -77,7 +75,8 @@ export class ServiceController implements Controller {
       { ...parts, events: startUp.events },
       {
         configuration: proxy,
-        settings: this.settings,
+        servesEverywhere: (family) =>
+          configuredNodePorts(parts.current.proxy, { mode, family }).kind === "all",
         health,
         handover: this.handover,
         uidOf: (service) => informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
@@ -88,11 +87,9 @@ export class ServiceController implements Controller {
       this.#serviceHealth.synced(...synced);
       this.handover.synced(...synced);
     }));
-    this.families = createFamilyProxies(parts, {
-      ...parts,
-      settings: this.settings,
-      serviceListeners: parts.serviceListeners,
-    });
+    this.families = configuration.families.map((family) =>
+      createServiceFamily(parts, family, this.#settings, parts.traffic)
+    );
     const { bindsAddresses, forwardsItself } = MODE_TRAITS[mode];
     if (bindsAddresses) {
       this.#guard = new HostGuard(parts, {
@@ -119,20 +116,17 @@ export class ServiceController implements Controller {
         },
       });
     }
-    routeObjects({
-      informers,
-      nodeName,
-      endpointsFallback: relay.endpointsFallback,
-      families: this.families,
-      serviceCidrs: relay.serviceCidrs,
-      // During a takeover, kube-proxy serves the unread objects, and ends afterwards.
-      servesEarly: relay.manifests.length > 0 && !relay.takeover,
+    const { endpointsFallback, serviceCidrs } = relay;
+    // During a takeover, kube-proxy serves the unread objects, and ends afterwards.
+    const servesEarly = relay.manifests.length > 0 && !relay.takeover;
+    const families = this.families.map(({ services }) => services);
+    followServices(informers, { nodeName, endpointsFallback }, families, {
+      serviceCidrs,
+      hosts: this.#hosts,
+      hasAllNodes: bindsAddresses,
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => startUp.onNodeDeleted(),
-    });
-    this.#hosts.follow(informers, {
-      ...{ nodeName, isComplete: bindsAddresses },
-      endpointsFallback: relay.endpointsFallback,
+      ...(servesEarly && { afterChange: () => this.families.forEach((each) => each.openEarly()) }),
     });
   }
 
@@ -180,13 +174,25 @@ export class ServiceController implements Controller {
     this.#primary?.onConfiguration();
   }
 
+  /** Takes a configuration in which something that concerns Services has changed. */
+  setConfiguration(proxy: KubeProxyConfiguration): void {
+    this.#settings = this.#settingsOf(proxy);
+    for (const { services } of this.families) services.onSettings(this.#settings);
+    this.#parts.startUp.onConfiguration(proxy);
+  }
+
+  #settingsOf(proxy: KubeProxyConfiguration): PlanSettings {
+    const { configuration: { mode, relay: { externalIpRanges } }, nodeName } = this.#parts;
+    return planSettingsOf(proxy, { nodeName, mode, externalIpRanges });
+  }
+
   async #readResolvers(): Promise<void> {
     const found = await Promise.all(RESOLVER_FILES.map(readResolvers));
     this.#hosts.set("resolvers", hostsAt(found.flat(), { owner: "a resolver" }));
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.families.map((family) => family.stop()));
+    await Promise.all(this.families.map(({ loop }) => loop.stop()));
     // Load balancers leave this node out while open connections still have their time.
     await this.#serviceHealth.stop();
   }
@@ -214,7 +220,7 @@ export class ServiceController implements Controller {
 
   async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
-    for (const { family, pipeline: { services, endpoints }, backend } of this.families) {
+    for (const { family, services: { services, endpoints }, backend } of this.families) {
       // Counters that cannot be read keep their last value; the backend logs the reason at a sync.
       const { connections, counting } = backend;
       const rules = await counting?.ruleCounters().catch(() => undefined);
@@ -235,9 +241,9 @@ export class ServiceController implements Controller {
   }
 
   #passNode(): void {
-    const state = this.settings.nodeState(this.#node);
+    const state = this.#settings.nodeState(this.#node);
     const complete = this.#primary?.complete(state) ?? state;
-    for (const family of this.families) family.onNode(complete);
+    for (const { services } of this.families) services.onNode(complete);
   }
 
   #onNode(node: Node): void {

@@ -10,16 +10,18 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
+import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
-import { FamilyProxy } from "./family_proxy.ts";
+import { ServiceFamily } from "./service_family.ts";
+import { Services } from "./services.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import type { SyncMetrics } from "./family_proxy.ts";
+import type { ServiceSyncListener } from "./service_sync_event.ts";
 
 interface Rig {
   readonly clock: FakeClock;
   readonly backend: FakeBackend;
-  readonly proxy: FamilyProxy;
+  readonly proxy: ServiceFamily;
   readonly health: ProxyHealth;
   /** Messages of the log, and calls of the metrics. */
   readonly reports: string[];
@@ -43,7 +45,7 @@ function createLogger(reports: string[]): Logger {
   return logger;
 }
 
-function createRig(): Rig {
+function createRig(serviceListeners: readonly ServiceSyncListener[] = []): Rig {
   const clock = new FakeClock();
   const backend = new FakeBackend();
   const health = new ProxyHealth({ clock }, { timeoutMs: 60_000 });
@@ -51,7 +53,7 @@ function createRig(): Rig {
   const finished: (boolean | undefined)[] = [];
   const queued: number[] = [];
   const complete: boolean[] = [];
-  const metrics: SyncMetrics = {
+  const metrics: ConstructorParameters<typeof ServiceFamily>[0]["metrics"] = {
     syncQueued: (_, at) => void queued.push(at),
     syncFinished: (_, { full }) => void finished.push(full),
     syncSucceeded: (_, { programmingSeconds, noLocalEndpoints }) => {
@@ -61,26 +63,20 @@ function createRig(): Rig {
     syncFailed: () => void reports.push("sync failed"),
   };
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
-  const proxy = new FamilyProxy(
+  const settings = planSettingsOf(configuration, {
+    nodeName: testNodeState().name,
+    mode: "userspace",
+  });
+  const completeness: ServiceSyncListener = {
+    on: (event) => void (event.kind === "synced" && complete.push(event.isComplete)),
+  };
+  const proxy = new ServiceFamily(
     {
-      clock,
-      logger: createLogger(reports),
-      metrics,
-      listeners: [health, {
-        on: (event) => void (event.kind === "synced" && complete.push(event.isComplete)),
-      }],
-      backend,
-      serviceListeners: [],
+      ...{ clock, logger: createLogger(reports), metrics, backend, serviceListeners },
+      listeners: [health, completeness],
     },
-    {
-      family: "IPv4",
-      node: testNodeState(),
-      settings: planSettingsOf(configuration, {
-        nodeName: testNodeState().name,
-        mode: "userspace",
-      }),
-      runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
-    },
+    new Services({ clock }, "IPv4", settings, { node: testNodeState() }),
+    { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
   );
   return { clock, backend, proxy, health, reports, finished, queued, complete };
 }
@@ -88,9 +84,9 @@ function createRig(): Rig {
 const WEB = "ns1/web/TCP";
 const { IPv4 } = ADDRESSES;
 
-function addWeb(proxy: FamilyProxy, endpoints: readonly string[] = ["10.0.0.1"]): void {
-  proxy.onService(undefined, testService("web"));
-  proxy.onEndpointSlice(testEndpointSlice("web", { endpoints }), "set");
+function addWeb(proxy: ServiceFamily, endpoints: readonly string[] = ["10.0.0.1"]): void {
+  proxy.services.onService(undefined, testService("web"));
+  proxy.services.onSlice(undefined, testEndpointSlice("web", { endpoints }));
 }
 
 function heldEndpoints({ backend }: Rig): readonly string[] {
@@ -98,7 +94,7 @@ function heldEndpoints({ backend }: Rig): readonly string[] {
   return verdict?.kind === "forward" ? verdict.endpoints.map(({ address }) => address) : [];
 }
 
-Deno.test("FamilyProxy syncs nothing before it is opened, then everything at once", async () => {
+Deno.test("ServiceFamily syncs nothing before it is opened, then everything at once", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -108,10 +104,10 @@ Deno.test("FamilyProxy syncs nothing before it is opened, then everything at onc
   await rig.clock.advance(0);
   assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
   assertEquals(heldEndpoints(rig), ["10.0.0.1"]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy that is opened early reports it to its backend, until all is known", async () => {
+Deno.test("ServiceFamily that is opened early reports it to its backend, until all is known", async () => {
   const rig = createRig();
   rig.backend.takesPartialPlans = true;
   await rig.proxy.start();
@@ -125,10 +121,10 @@ Deno.test("FamilyProxy that is opened early reports it to its backend, until all
   await rig.clock.advance(1_000);
   assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
   assertEquals(rig.complete, [false, true]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy does not write if a backend has found the rules of an earlier run", async () => {
+Deno.test("ServiceFamily does not write if a backend has found the rules of an earlier run", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -138,41 +134,41 @@ Deno.test("FamilyProxy does not write if a backend has found the rules of an ear
   rig.proxy.open();
   await rig.clock.advance(0);
   assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy passes only changes to its backend", async () => {
+Deno.test("ServiceFamily passes only changes to its backend", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
-  rig.proxy.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
+  rig.proxy.services.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
   rig.proxy.open();
   await rig.clock.advance(0);
-  rig.proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: ["10.0.0.2"] }), "set");
+  rig.proxy.services.onSlice(undefined, testEndpointSlice("web", { endpoints: ["10.0.0.2"] }));
   await rig.clock.advance(0);
   assertEquals(rig.backend.syncs[1], { upserted: [WEB], removed: [], everything: false });
   assertEquals(heldEndpoints(rig), ["10.0.0.2"]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy does not sync for a change that is taken back, or that is not read", async () => {
+Deno.test("ServiceFamily does not sync for a change that is taken back, or that is not read", async () => {
   const rig = createRig();
   await rig.proxy.start();
   const web = testService("web");
-  rig.proxy.onService(undefined, web);
+  rig.proxy.services.onService(undefined, web);
   rig.proxy.open();
   await rig.clock.advance(5000);
   const syncs = rig.backend.syncs.length;
-  rig.proxy.onService(
+  rig.proxy.services.onService(
     web,
     testService("web", {}, { metadata: { annotations: { note: "hello" } } }),
   );
   await rig.clock.advance(5000);
   assertEquals(rig.backend.syncs.length, syncs);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first sync included", async () => {
+Deno.test("ServiceFamily keeps the changes of failed syncs and retries, the first sync included", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -181,17 +177,17 @@ Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first 
   await rig.clock.advance(0);
   assertEquals(rig.backend.held.size, 0);
   const other = testService("other", { clusterIP: "172.30.0.99" });
-  rig.proxy.onService(undefined, other);
-  rig.proxy.onService(testService("web"), undefined);
+  rig.proxy.services.onService(undefined, other);
+  rig.proxy.services.onService(testService("web"), undefined);
   await rig.clock.advance(10_000);
   assertEquals([...rig.backend.held.keys()], ["ns1/other/TCP"]);
   assertEquals(rig.backend.syncs.at(-1)!.everything, true);
   assertEquals(rig.proxy.loop.status("").failures, 0);
   assertEquals(rig.reports.filter((line) => line === "sync failed").length, 2);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy tries a quarantined ServicePort again and reports it once", async () => {
+Deno.test("ServiceFamily tries a quarantined ServicePort again and reports it once", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -207,10 +203,10 @@ Deno.test("FamilyProxy tries a quarantined ServicePort again and reports it once
     "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy turns unhealthy while its syncs fail for a minute, and recovers", async () => {
+Deno.test("ServiceFamily turns unhealthy while its syncs fail for a minute, and recovers", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
@@ -222,10 +218,10 @@ Deno.test("FamilyProxy turns unhealthy while its syncs fail for a minute, and re
   rig.backend.failures.length = 0;
   await rig.clock.advance(2000);
   assertEquals(rig.health.healthy(), true);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy stays healthy when the time of day jumps while a change waits", async () => {
+Deno.test("ServiceFamily stays healthy when the time of day jumps while a change waits", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
@@ -237,10 +233,10 @@ Deno.test("FamilyProxy stays healthy when the time of day jumps while a change w
   }
   await rig.clock.advance(60_000);
   assertEquals(rig.health.healthy(), false, "a jump back hides nothing");
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy follows the addresses of the machine, except its own", async () => {
+Deno.test("ServiceFamily follows the addresses of the machine, except its own", async () => {
   const rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
@@ -249,80 +245,80 @@ Deno.test("FamilyProxy follows the addresses of the machine, except its own", as
   rig.proxy.onInterfaceAddresses([on(parseIpAddress(IPv4.node))]);
   rig.proxy.open();
   await rig.clock.advance(0);
-  assertEquals(rig.proxy.pipeline.plan.shared.nodePortAddresses, [IPv4.node]);
+  assertEquals(rig.proxy.services.plan.shared.nodePortAddresses, [IPv4.node]);
   const now = [IPv4.node, "192.168.0.77", "fd00::77", own].map((text) => parseIpAddress(text));
   rig.proxy.onInterfaceAddresses(now.sort().map(on));
   await rig.clock.advance(2000);
   assertEquals(
-    rig.proxy.pipeline.plan.shared.nodePortAddresses,
+    rig.proxy.services.plan.shared.nodePortAddresses,
     [
       IPv4.node,
       parseIpAddress("192.168.0.77"),
     ].sort(),
   );
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy measures the time until a change of endpoints takes effect", async () => {
+Deno.test("ServiceFamily measures the time until a change of endpoints takes effect", async () => {
   const rig = createRig();
   await rig.proxy.start();
-  rig.proxy.onService(undefined, testService("web"));
+  rig.proxy.services.onService(undefined, testService("web"));
   rig.proxy.open();
   await rig.clock.advance(5000);
   const changed = new Date(rig.clock.wallNow() - 1500).toISOString();
-  rig.proxy.onEndpointSlice(
+  rig.proxy.services.onSlice(
+    undefined,
     testEndpointSlice("web", {
       endpoints: ["10.0.0.1"],
       metadata: {
         annotations: { "endpoints.kubernetes.io/last-change-trigger-time": changed },
       },
     }),
-    "set",
   );
   await rig.clock.advance(0);
   assertEquals(rig.reports, ["programmed in 1.5 s"]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy counts Services whose endpoints are all on other nodes", async () => {
+Deno.test("ServiceFamily counts Services whose endpoints are all on other nodes", async () => {
   const rig = createRig();
   await rig.proxy.start();
-  rig.proxy.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
-  rig.proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: ["10.0.0.1"] }), "set");
+  rig.proxy.services.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
+  rig.proxy.services.onSlice(undefined, testEndpointSlice("web", { endpoints: ["10.0.0.1"] }));
   rig.proxy.open();
   await rig.clock.advance(0);
   assertEquals(rig.reports, ["1 without local"]);
-  rig.proxy.onService(testService("web", { internalTrafficPolicy: "Local" }), undefined);
+  rig.proxy.services.onService(testService("web", { internalTrafficPolicy: "Local" }), undefined);
   await rig.clock.advance(5000);
-  assertEquals(rig.proxy.pipeline.noLocalEndpoints(), { internal: 0, external: 0 });
-  await rig.proxy.stop();
+  assertEquals(rig.proxy.services.noLocalEndpoints(), { internal: 0, external: 0 });
+  await rig.proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy reports a fault of an object once, although it is deleted and recreated", async () => {
+Deno.test("ServiceFamily reports a fault of an object once, although it is deleted and recreated", async () => {
   const { clock, proxy, reports, backend } = createRig();
   proxy.open();
   const wrong = testService("web", { externalIPs: ["not-an-address"] });
   for (let turn = 0; turn < 15; turn++) {
-    proxy.onService(undefined, wrong);
+    proxy.services.onService(undefined, wrong);
     await clock.advance(2000);
-    proxy.onService(wrong, undefined);
+    proxy.services.onService(wrong, undefined);
     await clock.advance(2000);
   }
   assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
   assertEquals(reports.length, 1, reports.join("\n"));
-  await proxy.stop();
+  await proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy includes a Node with a zone that arrives before the first sync", async () => {
+Deno.test("ServiceFamily includes a Node with a zone that arrives before the first sync", async () => {
   const { clock, proxy, health } = createRig();
   await proxy.start();
-  proxy.onNode(testNodeState({ zone: "another" }));
+  proxy.services.onNode(testNodeState({ zone: "another" }));
   await clock.advance(120_000);
   assertEquals(health.healthy(), true);
-  await proxy.stop();
+  await proxy.loop.stop();
 });
 
-Deno.test("FamilyProxy counts its start as a request, and full and partial syncs", async () => {
+Deno.test("ServiceFamily counts its start as a request, and full and partial syncs", async () => {
   const rig = createRig();
   const startedAt = rig.clock.wallNow();
   await rig.proxy.start();
@@ -334,8 +330,129 @@ Deno.test("FamilyProxy counts its start as a request, and full and partial syncs
   addWeb(rig.proxy);
   rig.proxy.open();
   await rig.clock.advance(10_000);
-  rig.proxy.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
+  rig.proxy.services.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
   await rig.clock.advance(10_000);
   assertEquals(rig.finished, [undefined, true, true, false]);
-  await rig.proxy.stop();
+  await rig.proxy.loop.stop();
+});
+
+Deno.test("ServiceFamily plans every Service again with other settings, once", async () => {
+  const { clock, proxy, backend } = createRig();
+  addWeb(proxy);
+  proxy.open();
+  await clock.advance(5000);
+  const configuration = defaultConfiguration();
+  const iptables = { ...configuration.iptables, masqueradeAll: true };
+  const changed = { ...configuration, bindAddress: "0.0.0.0", iptables };
+  proxy.services.onSettings(planSettingsOf(changed, { nodeName: "node-a", mode: "iptables" }));
+  assertEquals(proxy.services.pending, true);
+  await clock.advance(5000);
+  assertEquals(backend.syncs.slice(1), [{ upserted: [WEB], removed: [], everything: true }]);
+  assertEquals([...backend.held.values()].map((plan) => plan.masqueradeInternal), ["all"]);
+  assertEquals(proxy.services.pending, false);
+  await proxy.loop.stop();
+});
+
+Deno.test("ServiceFamily has pending work while its environment differs from the plan", async () => {
+  const { proxy: { services, loop } } = createRig();
+  const changes = [
+    () => services.onNode(testNodeState({ zone: "elsewhere" })),
+    () => services.onServiceCidrs([parseCidr("10.96.0.0/12")]),
+    () => services.onInterfaceAddresses([parseIpAddress("192.0.2.7")]),
+  ];
+  for (const change of changes) {
+    change();
+    assertEquals(services.pending, true);
+    await loop.sync();
+    assertEquals(services.pending, false);
+    change();
+    assertEquals(services.pending, false, "no news");
+  }
+});
+
+Deno.test("ServiceFamily has something pending from the first change until it is confirmed", async () => {
+  const seen: boolean[] = [];
+  let ms = 0;
+  const nextTurn = () => {
+    seen.push(services.pending);
+    return Promise.resolve();
+  };
+  const clock = Object.assign(new FakeClock(), { nextTurn, now: () => ms += 5 });
+  const settings = planSettingsOf(
+    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
+    { nodeName: "node-a", mode: "userspace" },
+  );
+  const services = new Services({ clock }, "IPv4", settings);
+  for (let i = 0; i < 1_000; i++) services.onService(undefined, testService(`s${i}`));
+  const { changes } = await services.collectChanges([]);
+  seen.push(services.pending);
+  assertEquals([seen.length > 5, new Set(seen)], [true, new Set([true])]);
+  services.synced({ full: false, operations: {}, quarantined: [], services: 0 }, changes);
+  assertEquals(services.pending, false);
+});
+
+Deno.test("ServiceFamily leaves out external IPs if they are not allowed", async () => {
+  const settings = planSettingsOf(
+    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
+    { nodeName: "node-a", mode: "userspace" },
+  );
+  const options = { allowExternalIps: false };
+  const services = new Services({ clock: new FakeClock() }, "IPv4", settings, options);
+  services.onService(undefined, testService("a", { externalIPs: ["192.0.2.7"] }));
+  await services.collectChanges([]);
+  assertEquals([...services.plan.services.values()].flatMap((plan) => plan.externalIps), []);
+});
+
+Deno.test("ServiceFamily names the newer of two Services with one address, and gives it back", async () => {
+  const { proxy: { loop, services }, reports } = createRig();
+  const [older, newer] = ["z", "a"].map((name, index) => {
+    const spec = { clusterIP: `172.30.0.${index + 1}`, externalIPs: ["203.0.113.1"] };
+    const creationTimestamp = `2026-01-0${index + 1}T00:00:00Z`;
+    return testService(name, spec, { metadata: { creationTimestamp } });
+  });
+  for (const service of [older, newer]) services.onService(undefined, service);
+  assertEquals(await loop.sync(), "done", "trying again would change nothing");
+  const lacking = loop.quarantined.map(({ key, address }) => `${key} ${address}`);
+  assertEquals(lacking, ["ns1/a/TCP 203.0.113.1:80/TCP"]);
+  assertEquals(await loop.sync(), "unchanged");
+  services.onService(older, undefined);
+  await loop.sync();
+  assertEquals(loop.quarantined, []);
+  assertEquals(reports, [
+    "Service port is in quarantine; it is tried again, all others work",
+    "Service port is out of quarantine",
+  ]);
+});
+
+Deno.test("ServiceFamily reports that a sync changed nothing, for an endpoint that is not ready", async () => {
+  const { proxy: { loop, services } } = createRig();
+  const slice = (ready: boolean) =>
+    testEndpointSlice("web", { endpoints: [{ addresses: ["10.1.0.1"], conditions: { ready } }] });
+  services.onService(undefined, testService("web"));
+  assertEquals(await loop.sync(), "done");
+  services.onSlice(undefined, slice(false));
+  assertEquals(await loop.sync(), "unchanged");
+  services.onSlice(slice(false), slice(true));
+  assertEquals(await loop.sync(), "done");
+});
+
+Deno.test("ServiceFamily changes nothing before the followers are ready", async () => {
+  const ready = Promise.withResolvers<void>();
+  const reported: string[] = [];
+  const { proxy: { loop, services }, backend } = createRig([{
+    on(event) {
+      if (event.kind !== "syncing" && event.kind !== "synced") return undefined;
+      reported.push(`${event.kind} ${event.changes.upserted.size} of ${event.plan.services.size}`);
+      return event.kind === "syncing" ? ready.promise : undefined;
+    },
+  }]);
+  backend.failures.push(new Error("busy"));
+  services.onService(undefined, testService("web"));
+  const syncing = loop.sync();
+  for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+  assertEquals([reported, backend.syncs.length], [["syncing 1 of 1"], 0]);
+  ready.resolve();
+  assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
+  assertEquals(await loop.sync(), "done");
+  assertEquals(reported, ["syncing 1 of 1", "syncing 1 of 1", "synced 1 of 1"]);
 });

@@ -7,6 +7,7 @@ import {
 } from "../../health/service_health_server.ts";
 import type { EventSink } from "../../kube/event.ts";
 import type { Logger } from "../../log/logger.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { AddressHandover } from "../../os/http_server.ts";
@@ -15,7 +16,6 @@ import type { Network } from "../../os/network.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import { probeWildcard } from "../../os/wildcard.ts";
 import type { NamespacedName } from "../../proxy/service_port_name.ts";
-import type { PlanSettings } from "../run/plan_settings.ts";
 
 interface ServiceHealthDependencies {
   readonly clock: Clock;
@@ -29,7 +29,8 @@ interface ServiceHealthDependencies {
 
 interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
-  readonly settings: PlanSettings;
+  /** Whether node ports of a family are on every address. */
+  readonly servesEverywhere: (family: IpFamily) => boolean;
   readonly health: ProxyHealth;
   /** Takes over ports from a kube-proxy. @default {none} */
   readonly handover?: AddressHandover;
@@ -40,7 +41,7 @@ interface ServiceHealthOptions {
 /** Creates the servers; they listen once a sync has a Service that needs it. */
 export function createServiceHealth(
   { events, metrics, openFiles, ...dependencies }: ServiceHealthDependencies,
-  { configuration, settings, health, handover, uidOf }: ServiceHealthOptions,
+  { configuration, servesEverywhere, health, handover, uidOf }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { network } = dependencies;
   // A user who disabled the proxy's health check does not want it reported to load balancers.
@@ -48,8 +49,7 @@ export function createServiceHealth(
   const listen = countedListen(dependencies, openFiles);
   return new ServiceHealthServer({ ...dependencies, listen }, {
     ...(handover && { handover }),
-    everywhere: (family) =>
-      settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
+    everywhere: servesEverywhere,
     wildcard: () => probeWildcard(network),
     proxyHealthy: () => ignoresProxy || health.healthy(),
     onListenFailure: (failure) => {

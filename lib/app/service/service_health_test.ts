@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { serviceLoop, testNodeState } from "../../../tests/support/builders/builders.ts";
+import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
@@ -11,33 +11,19 @@ import {
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { KubeEvent } from "../../kube/event.ts";
-import { hostCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { systemNetwork } from "../../os/network.ts";
 import type { NamespacedName } from "../../proxy/service_port_name.ts";
-import { LivePlanSettings } from "../run/live_plan_settings.ts";
-import type { PlanSettings } from "../run/plan_settings.ts";
 import { createServiceHealth } from "./service_health.ts";
 
 const LOOPBACK = parseIpAddress("127.0.0.1");
 
-/** Node ports on 127.0.0.1 alone. */
-const SETTINGS: PlanSettings = {
-  nodeState: () => testNodeState(),
-  planOptions: (family) => ({
-    family,
-    localTraffic: { kind: "none" },
-    nodePortAddresses: { kind: "cidrs", cidrs: [hostCidr(LOOPBACK)] },
-    masqueradeAll: false,
-  }),
-};
-
 /** The servers, after a sync of one Service with this health check node port and one endpoint. */
 async function serve(
   port: number,
-  { healthzBindAddress = "0.0.0.0:10256", settings = SETTINGS } = {},
+  { healthzBindAddress = "0.0.0.0:10256", servesEverywhere = (): boolean => false } = {},
 ) {
   const events: KubeEvent[] = [];
   const counted: "failure"[] = [];
@@ -52,7 +38,7 @@ async function serve(
     random: () => 0,
     events: { record: (event) => events.push(event) },
     metrics: { healthBindFailed: () => void counted.push("failure") },
-  }, { configuration: { healthzBindAddress }, settings, health, uidOf });
+  }, { configuration: { healthzBindAddress }, servesEverywhere, health, uidOf });
   const plan = testProxyPlan([testServicePlan({
     healthCheckNodePort: parsePort(port),
     endpoints: [testEndpoint("10.0.0.1:80", { isLocal: true })],
@@ -84,8 +70,8 @@ Deno.test("createServiceHealth() treats the proxy as healthy if its health check
 
 Deno.test("createServiceHealth() moves to other addresses when the configuration changes", async () => {
   const port = unusedPort();
-  const settings = new LivePlanSettings(SETTINGS);
-  const { server, plan } = await serve(port, { settings });
+  let isEverywhere = false;
+  const { server, plan } = await serve(port, { servesEverywhere: () => isEverywhere });
   const all = parseIpAddress("127.0.0.2");
   const status = async () => {
     const answer = await fetch(`http://${all}:${port}/`).catch(() => undefined);
@@ -93,18 +79,12 @@ Deno.test("createServiceHealth() moves to other addresses when the configuration
     return answer?.status;
   };
   assertEquals(await status(), undefined);
-  settings.replace({
-    ...SETTINGS,
-    planOptions: (family, node) => ({
-      ...SETTINGS.planOptions(family, node),
-      nodePortAddresses: { kind: "all" },
-    }),
-  });
+  isEverywhere = true;
   // As in a sync after new settings: everything is planned again, with the same result.
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), 200);
-  settings.replace(SETTINGS);
+  isEverywhere = false;
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), undefined);

@@ -8,7 +8,7 @@ import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
-import type { FamilyProxy } from "./family_proxy.ts";
+import type { ServiceFamily } from "./service_family.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** An endpoint of a ServicePort. */
@@ -62,7 +62,7 @@ export interface ServiceStatus extends ControllerStatus {
 /** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
 export async function collectFamilyStatus(
   { clock }: { readonly clock: Clock },
-  { backend, loop, pipeline }: FamilyProxy,
+  { backend, loop, services: planned }: ServiceFamily,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
   const wallNow = clock.wallNow();
@@ -73,7 +73,7 @@ export async function collectFamilyStatus(
   const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));
   const services: StatusService[] = [];
   const slice = new TimeSlice(clock);
-  for (const [key, plan] of brief ? [] : pipeline.plan.services) {
+  for (const [key, plan] of brief ? [] : planned.plan.services) {
     const [reason, retryAt] = [reasons.get(key), retries.get(key)];
     services.push({
       ...serviceStatus(plan, { inspection: byKey.get(key), wallNow }),

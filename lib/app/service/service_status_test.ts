@@ -3,7 +3,7 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { FamilyProxy } from "./family_proxy.ts";
+import type { ServiceFamily } from "./service_family.ts";
 import { collectFamilyStatus } from "./service_status.ts";
 
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
@@ -14,9 +14,9 @@ function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
     family: "IPv4",
     backend: new FakeBackend(),
     loop: { quarantined, status: () => ({}) },
-    pipeline: { plan: testProxyPlan([PLAN]), pending: false },
+    services: { plan: testProxyPlan([PLAN]), pending: false },
   };
-  return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as FamilyProxy, {
+  return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as ServiceFamily, {
     brief,
   });
 }

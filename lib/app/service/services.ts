@@ -1,75 +1,62 @@
 import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../../api/kinds/endpoints.ts";
 import type { Service } from "../../api/kinds/service.ts";
+import type { ObjectProblem } from "../../api/problem.ts";
+import type { Source } from "../../engine/sync_event.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import { TimeSlice, urgent } from "../../os/time_slice.ts";
-import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { Source } from "../../engine/sync_event.ts";
+import { runInSlices, urgent } from "../../os/time_slice.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
+import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import { contestedItems } from "../../proxy/frontend_owners.ts";
-import { drainInSlices } from "../../proxy/drain.ts";
-import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
 import type { AskedHost, KnownHost } from "../../proxy/known_hosts.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import type { ObjectProblem } from "../../api/problem.ts";
 import {
   createProxyPlan,
   mergePlanChanges,
   type MutableProxyPlan,
   type PlanChanges,
   type ProxyPlan,
-  updatePlanInSlices,
+  type ProxyState,
+  updatePlan,
 } from "../../proxy/proxy_plan.ts";
-import { createProxyState, type MutableProxyState } from "../../proxy/proxy_state.ts";
-import { ServiceChangeTracker } from "../../proxy/service_changes.ts";
+import { ServiceTracker } from "../../proxy/service_tracker.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { LoopListener, ServiceChange } from "../change_listener.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
-interface CollectedChanges {
-  readonly changes: PlanChanges;
-  /** Values of changed objects that could not be used. */
-  readonly problems: readonly ObjectProblem[];
-}
-
-interface ProxyPipelineDependencies {
-  readonly clock: Clock;
-  readonly recorder?: Pick<LoopListener<ServiceChange, ServicePlan>, "drained" | "planned">;
-}
-
-export interface ProxyPipelineOptions {
-  readonly family: IpFamily;
-  /** The state of the own node before its object is known. */
-  readonly node: NodeState;
-  readonly settings: PlanSettings;
-  /** Whether `spec.externalIPs` is honoured. @default {true} */
-  readonly allowExternalIps?: boolean;
-}
-
 /** Samples of the programming latency in one sync. */
 const MOST_TRIGGER_TIMES = 100_000;
+/** Services drained in one step: about 1 ms of work. */
+const SLICE_SIZE = 256;
 
-/** The stages between informers and backend, for one IP family. Has state, but starts nothing itself. */
-export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePortKey, SyncReport> {
-  readonly services: ServiceChangeTracker;
-  readonly endpoints: EndpointsChangeTracker;
+/** What the plan depends on besides Services and their endpoints. */
+type Surroundings = Pick<ProxyState, "node" | "serviceCidrs" | "interfaceAddresses">;
+
+/** The Services of one IP family, from objects to the plan. Starts nothing. */
+export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, SyncReport> {
+  readonly family: IpFamily;
+  readonly services: ServiceTracker;
+  readonly endpoints: EndpointTracker;
+  /** Called when a sync is due. */
+  onDue: () => void = () => {};
   readonly #clock: Clock;
-  readonly #recorder: ProxyPipelineDependencies["recorder"];
-  readonly #options: ProxyPipelineOptions;
-  readonly #state: MutableProxyState;
+  readonly #recorder: LoopListener<ServiceChange, ServicePlan> | undefined;
   readonly #plan: MutableProxyPlan;
   #settings: PlanSettings;
+  /** Those of the plan. */
+  #surroundings: Surroundings;
+  /** Those that the plan does not have yet. */
+  #next: Partial<Surroundings> = {};
+  #interfaceAddresses: readonly IpAddress[] | undefined;
   #isPartial = false;
-  /** Whether the settings differ from those of the plan. */
+  #isPlanned = false;
   #hasNewSettings = false;
   /** Whether drained changes are not in the plan yet. */
   #isCollecting = false;
-  #node: NodeState | undefined;
-  #serviceCidrs: readonly Cidr[] | undefined;
-  #interfaceAddresses: readonly IpAddress[] | undefined;
   /** Changes that no backend has confirmed yet, from failed syncs and from the running one. */
   #unconfirmed: PlanChanges | undefined;
   #triggerTimes: number[] = [];
@@ -78,19 +65,27 @@ export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePort
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
-  constructor({ clock, recorder }: ProxyPipelineDependencies, options: ProxyPipelineOptions) {
-    const { family, node, settings, allowExternalIps = true } = options;
+  /** `node`: the state of the own node before its object is known. */
+  constructor(
+    { clock, recorder }: {
+      readonly clock: Clock;
+      readonly recorder?: LoopListener<ServiceChange, ServicePlan> | undefined;
+    },
+    family: IpFamily,
+    settings: PlanSettings,
+    { node = settings.nodeState(undefined), allowExternalIps = true }: {
+      readonly node?: NodeState;
+      /** Whether `spec.externalIPs` is honoured. @default {true} */
+      readonly allowExternalIps?: boolean;
+    } = {},
+  ) {
+    this.family = family;
     this.#clock = clock;
     this.#recorder = recorder;
-    this.#options = options;
     this.#settings = settings;
-    this.services = new ServiceChangeTracker({ family, allowExternalIps });
-    this.endpoints = new EndpointsChangeTracker({
-      family,
-      nodeName: node.name,
-      startedAtMs: clock.wallNow(),
-    });
-    this.#state = createProxyState(node);
+    this.services = new ServiceTracker({ family, allowExternalIps });
+    this.endpoints = new EndpointTracker(family, node.name, clock.wallNow());
+    this.#surroundings = { node, serviceCidrs: [], interfaceAddresses: [] };
     this.#plan = createProxyPlan(settings.planOptions(family, node));
   }
 
@@ -104,11 +99,60 @@ export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePort
     return this.#interfaceAddresses;
   }
 
+  /** The machines whose addresses a Service asks for. */
+  get hosts(): readonly AskedHost[] {
+    return this.#plan.owners.askedHosts;
+  }
+
   /** Whether changes wait for the next sync. */
   get pending(): boolean {
-    return this.services.pending > 0 || this.endpoints.changed ||
-      this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
+    return this.services.pending > 0 || this.endpoints.undrained > 0 || this.#hasNewSettings ||
+      this.#unconfirmed !== undefined || Object.keys(this.#next).length > 0 ||
       this.#plan.owners.hasNewHosts || this.#isCollecting;
+  }
+
+  onService(previous: Service | undefined, current: Service | undefined): void {
+    if (this.services.update(previous, current)) this.#due({ kind: "Service", previous, current });
+  }
+
+  onSlice(previous: EndpointSlice | undefined, current: EndpointSlice | undefined): void {
+    const isDue = this.endpoints.updateSlice(previous, current);
+    if (isDue) this.#due({ kind: "EndpointSlice", previous, current });
+  }
+
+  onEndpoints(previous: Endpoints | undefined, current: Endpoints | undefined): void {
+    const isDue = this.endpoints.updateEndpoints(previous, current);
+    if (isDue) this.#due({ kind: "Endpoints", previous, current });
+  }
+
+  onNode(current: NodeState): void {
+    const { node: previous } = { ...this.#surroundings, ...this.#next };
+    if (this.#changed({ node: current })) this.#due({ kind: "Node", previous, current });
+  }
+
+  /** Takes the ranges of cluster IPs of this family. */
+  onServiceCidrs(serviceCidrs: readonly Cidr[]): void {
+    if (this.#changed({ serviceCidrs })) this.#dueTo("ServiceCIDR");
+  }
+
+  /** Takes the node's own addresses of this family, sorted. */
+  onInterfaceAddresses(current: readonly IpAddress[]): void {
+    const previous = this.#interfaceAddresses ?? [];
+    this.#interfaceAddresses = current;
+    const isDue = this.#changed({ interfaceAddresses: current });
+    if (isDue) this.#due({ kind: "addresses", previous, current });
+  }
+
+  /** Takes the machine that has an address of this family; `undefined` = none that is known. */
+  onHost(address: IpAddress, host: KnownHost | undefined): void {
+    if (this.#plan.owners.setHost(address, host)) this.#dueTo("machines");
+  }
+
+  /** Takes other settings: everything is planned again. */
+  onSettings(settings: PlanSettings): void {
+    this.#settings = settings;
+    this.#hasNewSettings = true;
+    this.#dueTo("configuration");
   }
 
   /** Takes whether objects are still being read for the first time: plans may then lack Services. */
@@ -116,106 +160,66 @@ export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePort
     this.#isPartial = isPartial;
   }
 
-  /** Replaces the settings; the next sync plans everything again. */
-  setSettings(settings: PlanSettings): void {
-    this.#settings = settings;
-    this.#hasNewSettings = true;
-  }
-
-  /** Takes the own Node; returns whether a sync is due. */
-  setNode(node: NodeState): boolean {
-    const before = this.#node ?? this.#state.node;
-    this.#node = node;
-    return !deepEqual(before, node);
-  }
-
-  /** Takes the ranges of cluster IPs of this family; returns whether a sync is due. */
-  setServiceCidrs(cidrs: readonly Cidr[]): boolean {
-    const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
-    this.#serviceCidrs = cidrs;
-    return !deepEqual(before, cidrs);
-  }
-
-  /** Takes the node's own addresses of this family, sorted; returns whether a sync is due. */
-  setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
-    const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
-    this.#interfaceAddresses = addresses;
-    return !deepEqual(before, addresses);
-  }
-
-  /**
-   * Takes the machine that has an address; `undefined` = none that is known. Returns whether a sync
-   * is due.
-   */
-  setHost(address: IpAddress, host: KnownHost | undefined): boolean {
-    return this.#plan.owners.setHost(address, host);
-  }
-
-  /** The machines whose addresses a Service asks for. */
-  get hosts(): readonly AskedHost[] {
-    return this.#plan.owners.askedHosts;
-  }
-
-  /** Whether the node, its addresses or the ranges differ from those of the plan. */
-  get #hasNewSurroundings(): boolean {
-    const { node, serviceCidrs, interfaceAddresses } = this.#state;
-    const planned = [node, serviceCidrs, interfaceAddresses];
-    const known = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
-    return known.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
-  }
-
-  /**
-   * Drains the trackers into state and plan. Returns the changes since the last {@linkcode
-   * synced}; `again` names ServicePorts to retry even if unchanged.
-   */
-  async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+  /** As {@linkcode Source.collectChanges}; the changes are those since the last {@linkcode synced}. */
+  async collectChanges(
+    again: readonly ServicePortKey[],
+  ): Promise<{ readonly changes: PlanChanges; readonly problems: readonly ObjectProblem[] }> {
+    const isPartial = this.#isPartial;
     this.#isCollecting = true;
     try {
-      return await this.#collect(again);
+      const { fresh, problems } = await runInSlices(urgent(this.#clock), this.#update());
+      const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
+      const retried = again.filter((key) => this.#plan.services.has(key));
+      const changes = retried.length === 0
+        ? merged
+        : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
+      this.#unconfirmed = changes;
+      return { changes: isPartial ? { ...changes, isPartial } : changes, problems };
     } finally {
       this.#isCollecting = false;
     }
   }
 
-  async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
-    const recorder = this.#recorder;
-    const isPartial = this.#isPartial;
-    const slice = new TimeSlice(urgent(this.#clock));
-    const pause = () => slice.pause();
-    const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
-      changes: {
-        ...(this.#node && { node: this.#node }),
-        ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
-        ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
-      },
-      pause,
-      ...(recorder && { onDrained: () => recorder.drained() }),
-    });
-    const options = this.#settings.planOptions(this.#options.family, this.#state.node);
-    // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
-    const isAsBefore = !this.#hasNewSettings &&
-      deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+  /** Brings the plan up to date, in steps. Changes that arrive while it drains are drained, too. */
+  *#update(): Generator<void, { fresh: PlanChanges; problems: readonly ObjectProblem[] }> {
+    const before = this.#surroundings;
+    const { node, ...others } = this.#surroundings = { ...before, ...this.#next };
+    const hasNew = Object.keys(this.#next).length > 0;
+    this.#next = {};
+    const keys = new Set<ServicePortKey>();
+    const problems: ObjectProblem[] = [];
+    const triggerTimes: number[] = [];
+    for (;;) {
+      const services = this.services.drain(SLICE_SIZE);
+      const endpoints = this.endpoints.drain(SLICE_SIZE);
+      for (const key of services.keys) keys.add(key);
+      for (const key of endpoints.keys) keys.add(key);
+      // Not push(...list): some 100,000 items are too many arguments.
+      for (const time of endpoints.triggerTimes) triggerTimes.push(time);
+      for (const problem of services.problems) problems.push(problem);
+      for (const problem of endpoints.problems) problems.push(problem);
+      if (this.services.pending === 0 && this.endpoints.undrained === 0) break;
+      yield;
+    }
+    this.#recorder?.drained();
+    const options = this.#settings.planOptions(this.family, node);
+    const everything = !this.#isPlanned || this.#hasNewSettings || before.node.name !== node.name ||
+      before.node.zone !== node.zone ||
+      // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
+      !deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+    this.#isPlanned = true;
     this.#hasNewSettings = false;
-    const fresh = await updatePlanInSlices(
+    const fresh = yield* updatePlan(
       this.#plan,
-      this.#state,
-      isAsBefore ? dirty : { ...dirty, shared: true, everything: true },
-      {
-        ...options,
-        pause,
-        ...(recorder && { onPlanned: (previous, next) => recorder.planned(previous, next) }),
-      },
+      { services: this.services.ports, endpoints: this.endpoints.endpoints, node, ...others },
+      { keys, shared: hasNew || everything, everything },
+      options,
+      this.#recorder && ((previous, next) => this.#recorder!.planned(previous, next)),
     );
     // While syncs fail, changes accumulate.
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#countDropped(fresh);
-    const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
-    const retried = again.filter((key) => this.#plan.services.has(key));
-    const changes = retried.length === 0
-      ? merged
-      : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
-    this.#unconfirmed = changes;
-    return { changes: isPartial ? { ...changes, isPartial } : changes, problems };
+    return { fresh, problems };
   }
 
   /** The backend holds the plan. Adds the frontends that another ServicePort owns to what it lacks. */
@@ -242,36 +246,34 @@ export class ProxyPipeline implements Source<ProxyPlan, PlanChanges, ServicePort
     return { internal: this.#droppedInternally.size, external: this.#droppedExternally.size };
   }
 
-  #countDropped(changes: PlanChanges): void {
-    for (const key of changes.removed.keys()) {
-      this.#droppedInternally.delete(key);
-      this.#droppedExternally.delete(key);
-    }
-    for (const key of changes.upserted) {
+  #countDropped({ removed, upserted }: PlanChanges): void {
+    for (const key of [...removed.keys(), ...upserted]) {
       const plan = this.#plan.services.get(key);
-      if (!plan) continue;
-      note(this.#droppedInternally, key, plan.internal.kind === "drop");
-      note(this.#droppedExternally, key, plan.external.kind === "drop");
+      note(this.#droppedInternally, key, plan?.internal.kind === "drop");
+      note(this.#droppedExternally, key, plan?.external.kind === "drop");
     }
   }
 
-  /** Updates the service tracker; returns whether a sync is due. */
-  onService(previous: Service | undefined, current: Service | undefined): boolean {
-    return this.services.update(previous, current);
+  /** Returns whether they differ from the last known ones. */
+  #changed(surroundings: Partial<Surroundings>): boolean {
+    const known = { ...this.#surroundings, ...this.#next };
+    const next = { ...known, ...surroundings };
+    if (deepEqual(known, next)) return false;
+    this.#next = { ...this.#next, ...surroundings };
+    return true;
   }
 
-  /** Updates the endpoints tracker with a slice; returns whether a sync is due. */
-  onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): boolean {
-    return this.endpoints.updateSlice(slice, verb);
+  #dueTo(kind: "ServiceCIDR" | "configuration" | "machines"): void {
+    this.#due({ kind, previous: undefined, current: undefined });
   }
 
-  /** Updates the endpoints tracker with an Endpoints object; returns whether a sync is due. */
-  onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): boolean {
-    return this.endpoints.updateEndpoints(endpoints, verb);
+  #due(cause: ServiceChange): void {
+    this.#recorder?.seen(cause);
+    this.onDue();
   }
 }
 
-function note(set: Set<ServicePortKey>, key: ServicePortKey, present: boolean): void {
-  if (present) set.add(key);
+function note(set: Set<ServicePortKey>, key: ServicePortKey, isIn: boolean): void {
+  if (isIn) set.add(key);
   else set.delete(key);
 }

@@ -14,7 +14,7 @@ import type { ChangeEntry, ChangeLine, ChangesReport } from "./change_entry.ts";
 export interface ServedFamily {
   readonly family: IpFamily;
   readonly backend: Pick<Backend, "explain">;
-  readonly pipeline: { readonly plan: ProxyPlan };
+  readonly services: { readonly plan: ProxyPlan };
 }
 
 /** Objects of one kind and name that serve a ServicePort. */
@@ -80,7 +80,7 @@ function rulesText(rules: readonly RuleName[]): string {
 /** `undefined` if the mode cannot name rules. */
 type Rules = readonly RuleName[] | undefined;
 
-function currentRules({ backend, pipeline: { plan } }: ServedFamily, servicePort: string): Rules {
+function currentRules({ backend, services: { plan } }: ServedFamily, servicePort: string): Rules {
   const services: ReadonlyMap<string, ServicePlan> = plan.services;
   const service = services.get(servicePort);
   if (service === undefined) return [];

@@ -3,11 +3,11 @@ import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
 import { BadQuestion } from "./control_server.ts";
-import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import type { ServiceFamily } from "../../app/service/service_family.ts";
 
 export interface FlowParts {
   readonly clock: Clock;
-  readonly families: readonly Pick<FamilyProxy, "backend" | "family">[];
+  readonly families: readonly Pick<ServiceFamily, "backend" | "family">[];
 }
 
 const ID = /^[\w-]{1,64}$/;

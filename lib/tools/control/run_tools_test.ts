@@ -12,7 +12,8 @@ import { OpenFiles } from "../../os/open_files.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import type { Backend } from "../../proxy/backend.ts";
-import { FamilyProxy } from "../../app/service/family_proxy.ts";
+import { ServiceFamily } from "../../app/service/service_family.ts";
+import { Services } from "../../app/service/services.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import { controllerTools } from "./controller_tools.ts";
 import { ToolsOfRun } from "./run_tools.ts";
@@ -40,19 +41,18 @@ async function createStage() {
   const edges = { ...testDependencies({ clock }), logger, openFiles: new OpenFiles() };
   const tools = new ToolsOfRun(edges, controllerTools);
   const { changes } = tools;
-  const proxy = new FamilyProxy({
-    ...{ clock, logger, backend, serviceListeners: [], listeners: [] },
-    metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    recorder: changes.followServices(serviceLoop("IPv4"), 1000),
-  }, {
-    family: "IPv4",
-    node: testNodeState(),
-    settings: planSettingsOf(
-      { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
-      { nodeName: "node-a", mode: "userspace" },
-    ),
-    runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
-  });
+  const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+  const settings = planSettingsOf(configuration, { nodeName: "node-a", mode: "userspace" });
+  const recorder = changes.followServices(serviceLoop("IPv4"), 1000);
+  const proxy = new ServiceFamily(
+    {
+      ...{ clock, logger: logger, backend, serviceListeners: [], listeners: [] },
+      metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
+    },
+    new Services({ clock, recorder }, "IPv4", settings, { node: testNodeState() }),
+    { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+    recorder,
+  );
   const looked = new Set<PropertyKey>();
   const run = new Proxy(
     { services: { families: [proxy] }, others: [] } as unknown as ObservedRun,
@@ -71,13 +71,16 @@ async function createStage() {
 
 Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", async () => {
   const { clock, backend, changes, proxy, routes, looked } = await createStage();
-  proxy.onService(undefined, testService("web"));
+  proxy.services.onService(undefined, testService("web"));
   proxy.open();
   await clock.advance(5000);
   const timers = clock.pendingTimers;
   for (let count = 0; count < 20; count++) {
     const addresses = [`10.1.0.${count + 1}`];
-    proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: [{ addresses }] }), "set");
+    proxy.services.onSlice(
+      undefined,
+      testEndpointSlice("web", { endpoints: [{ addresses }] }),
+    );
     await clock.advance(5000);
   }
   assert(changes.recent().entries.length > 10, "there were no syncs");
@@ -91,5 +94,5 @@ Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", asy
   assertEquals(backend.asked, []);
   await routes["/changes"]!(new URLSearchParams("rules"));
   assertEquals(backend.asked, ["explain"]);
-  await proxy.stop();
+  await proxy.loop.stop();
 });

@@ -5,7 +5,7 @@
  */
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import type { ServiceFamily } from "../../app/service/service_family.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -56,8 +56,8 @@ async function serviceNames(
 ): Promise<readonly string[]> {
   const names = new Set<string>();
   let seen = 0;
-  for (const { pipeline } of services.families) {
-    for (const { name } of pipeline.plan.services.values()) {
+  for (const { services: { plan } } of services.families) {
+    for (const { name } of plan.services.values()) {
       if (++seen % 256 === 0) await clock.yieldToEventLoop();
       const text = serviceKey(name);
       if (text.startsWith(prefix)) names.add(text);
@@ -76,14 +76,14 @@ async function compare(
   const proxies = proxiesOf(run, query.get("family"));
   const keys = keysOf(run, query.get("service"), proxies);
   const families: FamilyDifference[] = [];
-  for (const { backend, pipeline, loop } of proxies) {
+  for (const { backend, services, loop } of proxies) {
     const compareOnce = async () => {
       // Only this process knows its open sockets.
       const serving = MODE_TRAITS[backend.mode].forwardsItself &&
         (await backend.inspect()).services;
       return await compareFamily({
         backend,
-        plan: pipeline.plan,
+        plan: services.plan,
         quarantined: loop.quarantined,
         ...(serving && { serving }),
       }, { ...(keys && { keys }) });
@@ -96,7 +96,7 @@ async function compare(
 function proxiesOf(
   { services: { families } }: ObservedRun,
   wanted: string | null,
-): readonly FamilyProxy[] {
+): readonly ServiceFamily[] {
   if (askedFamily(wanted) === undefined) return families;
   const found = families.filter(({ family }) => family === wanted);
   if (found.length > 0) return found;
@@ -107,10 +107,10 @@ function proxiesOf(
 function keysOf(
   { informers }: ObservedRun,
   service: string | null,
-  proxies: readonly FamilyProxy[],
+  proxies: readonly ServiceFamily[],
 ): CompareOptions["keys"] {
   if (service === null) return undefined;
-  const plans = proxies.map(({ pipeline }) => pipeline.plan);
+  const plans = proxies.map(({ services }) => services.plan);
   const all = [...informers.of(SERVICE).values()].map((each) => serviceKey(namespacedNameOf(each)));
   try {
     checkService(service, { plans, all: new Set(all) });
@@ -133,13 +133,13 @@ async function explain(
   }
   const { mode } = configuration;
   const nodeName = startUp.node.name;
-  const others = families.flatMap(({ pipeline }) => pipeline.interfaceAddresses ?? []);
+  const others = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
   try {
     return await explainEnds({ clock }, { from, to }, {
       mode,
       nodeName,
-      plans: new Map(families.map(({ family, pipeline }) => [family, pipeline.plan])),
+      plans: new Map(families.map(({ family, services }) => [family, services.plan])),
       nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
       services: () => informers.of(SERVICE).values(),
       backend: (family) => proxies.get(family)!.backend,

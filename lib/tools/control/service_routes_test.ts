@@ -27,7 +27,7 @@ function comparison(
     readonly mode?: Backend["mode"];
     readonly clock?: FakeClock;
     readonly loop?: object;
-    readonly pipeline?: { readonly plan: ProxyPlan };
+    readonly services?: { readonly plan: ProxyPlan };
   } = {},
 ) {
   const plan = testProxyPlan([WEB, API]);
@@ -35,7 +35,7 @@ function comparison(
   const family = {
     family: "IPv4",
     backend: { mode, compare, inspect },
-    pipeline: { plan },
+    services: { plan },
     loop: { quarantined: QUARANTINED, activity: {} },
     ...more,
   };
@@ -142,15 +142,15 @@ Deno.test("GET /difference waits for a sync that runs, and looks again after one
 Deno.test("GET /difference compares a Service by the plan of the sync that it waited for", async () => {
   const clock = new FakeClock();
   const activity: { runningSince?: number } = { runningSince: 0 };
-  const pipeline = { plan: testProxyPlan([WEB]) };
+  const services = { plan: testProxyPlan([WEB]) };
   const scopes: unknown[] = [];
   const running = comparison((_, scope) => {
     scopes.push([...scope?.keys ?? []]);
     return Promise.resolve([]);
-  }, { clock, loop: { quarantined: QUARANTINED, activity }, pipeline });
+  }, { clock, loop: { quarantined: QUARANTINED, activity }, services });
   const answer = running("service=ns/web");
   await clock.advance(30);
-  pipeline.plan = testProxyPlan([WEB]);
+  services.plan = testProxyPlan([WEB]);
   delete activity.runningSince;
   await clock.advance(30);
   await answer;

@@ -20,7 +20,7 @@ import { VERSION } from "../../config/version.ts";
 import type { ToolsOf } from "../control/controller_tools.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import type { ServiceFamily } from "../../app/service/service_family.ts";
 import type { ServiceController } from "../../app/service/service_controller.ts";
 import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -211,12 +211,12 @@ export function dumpRunning(
 }
 
 function familyOf(
-  { family, backend, pipeline, loop }: FamilyProxy,
+  { family, backend, services: planned, loop }: ServiceFamily,
   services: Pick<ServiceController, "primaryAddress">,
 ): DumpedFamily {
   const facts = backend.facts();
   const primaryAddress = services.primaryAddress(family);
-  const { plan, interfaceAddresses, hosts } = pipeline;
+  const { plan, interfaceAddresses, hosts } = planned;
   return {
     family,
     plan,

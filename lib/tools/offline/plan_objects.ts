@@ -2,12 +2,10 @@ import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { ObjectProblem } from "../../api/problem.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
-import { cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
@@ -22,7 +20,8 @@ import { idleBackendOptions } from "../../app/run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../../app/run/plan_settings.ts";
 import { HostRegistry } from "../../app/service/host_registry.ts";
 import { withPrimaryAddresses } from "../../app/service/primary_addresses.ts";
-import { ProxyPipeline } from "../../app/service/proxy_pipeline.ts";
+import { ALL_NODES, serviceCidrsOf } from "../../app/service/service_subscriptions.ts";
+import { Services } from "../../app/service/services.ts";
 
 export type PlanNodeDependencies = Dependencies & BackendDependencies;
 
@@ -139,28 +138,30 @@ async function planFamily(
   const ofRoutes = primaryAddress === undefined ? [] : [primaryAddress];
   const node = withPrimaryAddresses(settings.nodeState(ownNode(informers)), ofRoutes);
   const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
-  const pipeline = new ProxyPipeline({ clock }, { family, node, settings, allowExternalIps });
-  pipeline.setNode(node);
-  pipeline.setInterfaceAddresses(
+  const services = new Services({ clock }, family, settings, { node, allowExternalIps });
+  services.onInterfaceAddresses(
     interfaceAddresses ??
       node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
   );
-  const fromApi = [...informers.of(SERVICE_CIDR).values()].flatMap(({ spec }) => spec.cidrs ?? []);
-  const serviceCidrs = relay.serviceCidrs.length > 0
-    ? relay.serviceCidrs
-    : fromApi.map(tryParseCidr).filter((cidr) => cidr !== undefined);
-  pipeline.setServiceCidrs(serviceCidrs.filter((cidr) => cidrFamilyOf(cidr) === family));
-  for (const service of informers.of(SERVICE).values()) pipeline.onService(undefined, service);
-  for (const slice of informers.of(ENDPOINT_SLICE).values()) pipeline.onEndpointSlice(slice, "set");
-  for (const endpoints of informers.of(ENDPOINTS).values()) pipeline.onEndpoints(endpoints, "set");
-  if (hosts) { for (const { address, ...host } of hosts) pipeline.setHost(address, host); }
-  else {
-    const registry = new HostRegistry((address, host) => {
-      if (ipFamilyOf(address) === family) pipeline.setHost(address, host);
-    });
-    const { endpointsFallback } = relay;
-    registry.follow(informers, { nodeName, endpointsFallback, isComplete: true });
+  services.onServiceCidrs(serviceCidrsOf(informers, relay.serviceCidrs, family));
+  // The machines that a running process knew are all that count.
+  const registry = new HostRegistry((address, host) => {
+    if (!hosts && ipFamilyOf(address) === family) services.onHost(address, host);
+  });
+  for (const { address, ...host } of hosts ?? []) services.onHost(address, host);
+  for (const service of informers.of(SERVICE).values()) services.onService(undefined, service);
+  for (const slice of informers.of(ENDPOINT_SLICE).values()) {
+    services.onSlice(undefined, slice);
+    registry.onSlice(undefined, slice);
   }
-  const { problems } = await pipeline.collectChanges([]);
-  return { plan: pipeline.plan, problems };
+  for (const endpoints of informers.of(ENDPOINTS).values()) {
+    services.onEndpoints(undefined, endpoints);
+    registry.onEndpoints(undefined, endpoints);
+  }
+  for (const other of informers.subscribe(NODE, ALL_NODES).values()) {
+    const { metadata: { name } } = other;
+    if (name !== nodeName) registry.onNode(name, other);
+  }
+  const { problems } = await services.collectChanges([]);
+  return { plan: services.plan, problems };
 }

@@ -7,8 +7,9 @@ import {
   createProxyPlan,
   type PlanOptions,
   type ProxyPlan,
+  type ProxyState,
 } from "../../../lib/proxy/proxy_plan.ts";
-import type { ProxyState } from "../../../lib/proxy/proxy_state.ts";
+
 import { updatePlan } from "./update_plan.ts";
 
 /** The plan for a state. Every sequence of updates has to produce the same plan. */

@@ -10,7 +10,7 @@ import type { Endpoints } from "../../../lib/api/kinds/endpoints.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { StateChanges } from "../../../lib/proxy/proxy_state.ts";
+import type { ProxyState } from "../../../lib/proxy/proxy_plan.ts";
 import { THIS_NODE } from "./address_plan.ts";
 import { testEndpoints, testEndpointSlice, testNodeState, testService } from "./builders.ts";
 
@@ -19,7 +19,7 @@ export type HistoryEvent =
   | { readonly kind: "service"; readonly name: string; readonly object: Service | undefined }
   | { readonly kind: "slice"; readonly name: string; readonly object: EndpointSlice | undefined }
   | { readonly kind: "endpoints"; readonly name: string; readonly object: Endpoints | undefined }
-  | { readonly kind: "shared"; readonly changes: StateChanges }
+  | { readonly kind: "shared"; readonly changes: Partial<ProxyState> }
   | { readonly kind: "sync"; readonly outcome: "ok" | "nothing" | "half" };
 
 /** Few, so that histories come back to the same objects. */
