@@ -479,6 +479,9 @@ const FLAGS = {
     last: integer("N", undefined, { minimum: 1, default: "20", verbs: ["status"] })(
       "with --changes: most changes to show, the newest ones",
     ),
+    verbose: boolean(undefined, { verbs: ["doctor"] })(
+      "print the machine and every tested feature, too",
+    ),
     watch: boolean(undefined, { verbs: ["status"] })(
       "show the state on the whole terminal and update it until q is pressed",
     ),

@@ -70,6 +70,7 @@ export class ToolsOfRun implements RunTools {
             ? await this.#namedChanges(run, last)
             : this.changes.recent(last);
         },
+        "/flags": () => Promise.resolve(run.configuration.flags),
         "/dump": (query) => this.#dump(run, query.has("inputs")),
       } satisfies ControlRoutes,
       serviceRoutes(clock, run),

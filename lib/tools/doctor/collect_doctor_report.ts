@@ -26,6 +26,8 @@ import { examineRelay } from "./examine_relay.ts";
 
 interface DoctorOptions {
   readonly configuration: LoadedConfiguration;
+  /** The source of the configuration. */
+  readonly configuredBy: string;
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
@@ -33,7 +35,7 @@ interface DoctorOptions {
 /** Examines the machine. Removes everything that was added for a test. */
 export async function collectDoctorReport(
   dependencies: Dependencies,
-  { configuration, logger, signal }: DoctorOptions,
+  { configuration, configuredBy, logger, signal }: DoctorOptions,
 ): Promise<DoctorReport> {
   const { relay, mode: request } = configuration;
   const [machine, api, running] = await Promise.all([
@@ -79,6 +81,7 @@ export async function collectDoctorReport(
   return {
     program: examineProgram(),
     machine,
+    configuredBy,
     modes: modes.modes,
     choice: modes.choice,
     api: api.fact,

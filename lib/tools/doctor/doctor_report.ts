@@ -59,6 +59,8 @@ export interface DoctorRelay {
 export interface DoctorReport {
   readonly program: DoctorProgram;
   readonly machine: DoctorMachine;
+  /** The source of the checked configuration, e.g. `the running process`. */
+  readonly configuredBy: string;
   readonly modes: readonly DoctorMode[];
   readonly choice: DoctorChoice;
   readonly api: DoctorApi;

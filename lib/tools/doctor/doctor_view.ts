@@ -1,104 +1,87 @@
-/** The findings of `doctor` as text. Pure: the same report gives the same text. */
+/** The answer of `doctor`: findings first, then what is well in one line per mode. Pure. */
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
-import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
+import type { Report, Row, Tone } from "../report.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
-
-/** Width of the column of labels. */
-const INDENT = 11;
-
-/** Formats the machine, each mode, the findings and the verdict. */
-export function renderDoctor(report: DoctorReport, look: TextLook = {}): string {
-  const view = textStyle(look, { most: 110 });
-  const sections = [
-    factLines(report, view),
-    choiceLines(report, view),
-    ...report.modes.map((mode) => modeLines(mode, view)),
-    findingLines(report, view),
-  ];
-  return sections.map((lines) => `${lines.join("\n")}\n`).join("\n");
-}
-
-function factLines(
-  { program, machine, api, relay }: DoctorReport,
-  view: TextStyle,
-): readonly string[] {
-  const { version, kubeProxy, deno, platform } = program;
-  const { hostname, kernel, uid, capabilities, toolsPath } = machine;
-  const user = uid === 0 ? "root" : uid === undefined ? "unknown user" : `user ${uid}`;
-  const rights = capabilities === undefined
-    ? "the rights of its tools could not be determined"
-    : capabilities.length === 0
-    ? "its tools have no capability of use here"
-    : `its tools have ${capabilities.join(", ")}`;
-  return [
-    view.colors.bold("kube-relay".padEnd(INDENT)) +
-    entry("", `v${version} (kube-proxy ${kubeProxy}, Deno ${deno}, ${platform})`, view)
-      .slice(INDENT),
-    entry("Machine", `${hostname}, kernel ${kernel ?? "unknown"}`, view),
-    entry("User", `${user}; ${rights}`, view),
-    ...(toolsPath.length === 0 ? [] : [entry("Tools", `first in ${toolsPath.join(", ")}`, view)]),
-    entry("API", `${api.state}: ${api.detail}`, view),
-    entry(
-      "Running",
-      relay.state === "running" ? relay.detail : `${relay.state}: ${relay.detail}`,
-      view,
-    ),
-  ];
-}
-
-function choiceLines({ choice }: DoctorReport, view: TextStyle): readonly string[] {
-  const { request, mode, reasons } = choice;
-  const { colors } = view;
-  const asked = request === "default"
-    ? "no mode was requested, and the default is iptables"
-    : `requested: ${request}`;
-  const taken = mode === undefined ? "a start would fail" : `a start would choose ${mode}`;
-  const mark = mode === undefined ? colors.red : colors.green;
-  return [
-    mark("Mode".padEnd(INDENT)) + entry("", `${taken}; ${asked}`, view).slice(INDENT),
-    ...reasons.map((reason) => bullet(reason, view)),
-  ];
-}
-
-function modeLines(
-  { mode, inRelease, families, features, notTried }: DoctorMode,
-  view: TextStyle,
-): readonly string[] {
-  const { colors } = view;
-  const [mark, works] = notTried !== undefined
-    ? [colors.yellow, notTried] as const
-    : families.length === 0
-    ? [colors.red, "does not work on this host"] as const
-    : [colors.green, "works on this host"] as const;
-  const limit = families.length === 1 ? `, for ${families[0]} only` : "";
-  const release = inRelease ? "" : "; not in this release";
-  const rows = mergeFamilies(features);
-  const there = rows.filter(({ available }) => available);
-  const absent = rows.filter(({ available }) => !available);
-  return [
-    colors.bold(mark(mode.padEnd(INDENT))) +
-    entry("", `${works}${limit}${release}`, view).slice(INDENT),
-    ...absent.filter((row) => row.required).flatMap((row) => missingLines("  lacks", row, view)),
-    ...absent.filter((row) => !row.required).flatMap((row) => missingLines("  without", row, view)),
-    ...(there.length === 0 ? [] : [entry("  has", there.map(named).join(", "), view)]),
-    ...there.filter(({ detail }) => detail !== WORKS)
-      .map((row) => bullet(`${named(row)}: ${row.detail}`, view)),
-  ];
-}
 
 /** The detail of a feature that works without restrictions. */
 const WORKS = "works";
 
-function missingLines(word: string, row: MergedRow, view: TextStyle): readonly string[] {
-  const { colors } = view;
-  const { detail, lost, cure, required } = row;
-  const mark = required ? colors.red : colors.yellow;
+const SEVERITY_TONES: Readonly<Record<HostFinding["severity"], Tone>> = {
+  blocking: "bad",
+  warning: "warning",
+  info: "effect",
+};
+
+/** Makes the report. Without `isVerbose` it has no facts about the machine and no features. */
+export function doctorView(report: DoctorReport, isVerbose: boolean): Report {
+  const { findings } = report;
+  const [title, tone] = isBlocked(report)
+    ? ["kube-relay cannot run here until these problems are fixed.", "bad"] as const
+    : findings.some(({ severity }) => severity === "warning")
+    ? ["kube-relay can run here, with warnings.", "warning"] as const
+    : ["kube-relay can run here.", "good"] as const;
+  const rows = [
+    choiceRow(report),
+    ...report.modes.map((mode) => modeRow(mode, isVerbose)),
+    ...factRows(report, isVerbose),
+  ];
+  return {
+    title,
+    tone,
+    rows: [],
+    parts: [
+      ...(findings.length === 0 ? [] : [{ title: "", rows: findings.map(findingRow), parts: [] }]),
+      { title: "", rows, parts: [] },
+    ],
+  };
+}
+
+function findingRow({ severity, summary, evidence, cure }: HostFinding): Row {
+  const detail = [...evidence, ...(cure === undefined ? [] : [`remedy: ${cure}`])];
+  return { cells: [severity, `${summary}.`], tone: SEVERITY_TONES[severity], detail };
+}
+
+function choiceRow({ choice: { request, mode, reasons } }: DoctorReport): Row {
+  const asked = request === "default"
+    ? "no mode was requested, and the default is iptables"
+    : `requested: ${request}`;
+  const taken = mode === undefined ? "a start would fail" : `a start would choose ${mode}`;
+  const tone = mode === undefined ? "bad" : "good";
+  return { cells: ["Mode", `${taken}; ${asked}`], tone, detail: reasons };
+}
+
+function modeRow(
+  { mode, inRelease, families, features, notTried }: DoctorMode,
+  isVerbose: boolean,
+): Row {
+  const rows = mergeFamilies(features);
+  const [tone, works] = notTried !== undefined
+    ? ["warning", notTried] as const
+    : families.length === 0
+    ? ["bad", "does not work on this host"] as const
+    : ["good", "works on this host"] as const;
+  const limit = families.length === 1 ? `, for ${families[0]} only` : "";
+  const namesOf = (isRequired: boolean) =>
+    rows.filter(({ available, required }) => !available && required === isRequired).map(named);
+  const [lacking, without] = [namesOf(true), namesOf(false)];
+  const text = [
+    `${works}${limit}`,
+    ...(inRelease ? [] : ["not in this release"]),
+    ...(lacking.length === 0 ? [] : [`lacks ${lacking.join(", ")}`]),
+    ...(without.length === 0 ? [] : [`without ${without.join(", ")}`]),
+  ].join("; ");
+  return { cells: [mode, text], tone, ...(isVerbose && { detail: rows.flatMap(featureLines) }) };
+}
+
+function featureLines(row: MergedRow): readonly string[] {
+  const { available, required, detail, lost, cure } = row;
+  if (available) return [`has ${named(row)}${detail === WORKS ? "" : `: ${detail}`}`];
   return [
-    mark(word.padEnd(INDENT)) + entry("", `${named(row)}: ${detail}`, view).slice(INDENT),
-    ...(lost === undefined ? [] : [bullet(`lost: ${lost}`, view)]),
-    ...(cure === undefined ? [] : [bullet(`remedy: ${cure}`, view)]),
+    `${required ? "lacks" : "without"} ${named(row)}: ${detail}`,
+    ...(lost === undefined ? [] : [`  lost: ${lost}`]),
+    ...(cure === undefined ? [] : [`  remedy: ${cure}`]),
   ];
 }
 
@@ -131,37 +114,30 @@ function named({ feature, families }: MergedRow): string {
     : feature;
 }
 
-function findingLines(report: DoctorReport, view: TextStyle): readonly string[] {
-  const { colors } = view;
-  const { findings } = report;
-  const verdict = isBlocked(report)
-    ? colors.red("kube-relay cannot run here until these problems are fixed.")
-    : findings.some(({ severity }) => severity === "warning")
-    ? colors.yellow("kube-relay can run here, with warnings.")
-    : colors.green("kube-relay can run here.");
-  return [...findings.flatMap((finding) => oneFinding(finding, view)), verdict];
-}
-
-function oneFinding(
-  { severity, summary, evidence, cure }: HostFinding,
-  view: TextStyle,
-): readonly string[] {
-  const { colors } = view;
-  const mark = { blocking: colors.red, warning: colors.yellow, info: colors.cyan }[severity];
-  return [
-    mark(severity.padEnd(INDENT)) + entry("", `${summary}.`, view).slice(INDENT),
-    ...evidence.map((line) => bullet(line, view)),
-    ...(cure === undefined ? [] : [bullet(`remedy: ${cure}`, view)]),
-    "",
+function factRows(
+  { program, machine, api, relay, configuredBy }: DoctorReport,
+  isVerbose: boolean,
+): readonly Row[] {
+  const { version, kubeProxy, deno, platform } = program;
+  const { hostname, kernel, uid, capabilities, toolsPath } = machine;
+  const user = uid === 0 ? "root" : uid === undefined ? "unknown user" : `user ${uid}`;
+  const rights = capabilities === undefined
+    ? "the rights of its tools could not be determined"
+    : capabilities.length === 0
+    ? "its tools have no capability of use here"
+    : `its tools have ${capabilities.join(", ")}`;
+  const facts = [
+    ["API", `${api.state}: ${api.detail}`],
+    ["Running", relay.state === "running" ? relay.detail : `${relay.state}: ${relay.detail}`],
+    ["Checked", `the configuration of ${configuredBy}`],
+    ...(isVerbose
+      ? [
+        ["kube-relay", `v${version} (kube-proxy ${kubeProxy}, Deno ${deno}, ${platform})`],
+        ["Machine", `${hostname}, kernel ${kernel ?? "unknown"}`],
+        ["User", `${user}; ${rights}`],
+        ...(toolsPath.length === 0 ? [] : [["Tools", `first in ${toolsPath.join(", ")}`]]),
+      ]
+      : []),
   ];
-}
-
-/** Formats a label and the text next to it. */
-function entry(word: string, text: string, { width }: TextStyle): string {
-  return hangingText(word.padEnd(INDENT), text, { width });
-}
-
-/** Formats one item of the list below a label. */
-function bullet(text: string, { width }: TextStyle): string {
-  return hangingText(`${" ".repeat(INDENT)}- `, text, { width });
+  return facts.map((cells) => ({ cells }));
 }

@@ -1,7 +1,8 @@
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { missingFeature } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { byGravity, type DoctorReport, isBlocked } from "./doctor_report.ts";
-import { renderDoctor } from "./doctor_view.ts";
+import { paintText, type TextLook } from "../report.ts";
+import { doctorView } from "./doctor_view.ts";
 
 const REPORT: DoctorReport = {
   program: { version: "1.2.3", kubeProxy: "1.36", deno: "2.9.6", platform: "linux/x86_64" },
@@ -12,6 +13,7 @@ const REPORT: DoctorReport = {
     capabilities: ["CAP_NET_ADMIN"],
     toolsPath: ["/opt/tools"],
   },
+  configuredBy: "this command line",
   modes: [
     {
       mode: "nftables",
@@ -41,76 +43,52 @@ const REPORT: DoctorReport = {
   ],
 };
 
-Deno.test("renderDoctor() reports machine, modes, choice and findings", () => {
+function text(report: DoctorReport, look: TextLook & { isVerbose?: boolean } = {}): string {
+  return paintText(doctorView(report, look.isVerbose ?? false), look);
+}
+
+Deno.test("doctorView() has findings first, and one line for each mode", () => {
   assertEquals(
-    renderDoctor(REPORT),
-    `kube-relay v1.2.3 (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)
-Machine    node-a, kernel 6.1.0
-User       root; its tools have CAP_NET_ADMIN
-Tools      first in /opt/tools
-API        not configured: nothing was given
-Running    not running: no program listens
+    text(REPORT),
+    `kube-relay cannot run here until these problems are fixed.
+
+blocking  A kube-proxy runs on this node.
+            port 10256 answers
+            remedy: turn it off
 
 Mode       a start would choose userspace; no mode was requested, and the
            default is iptables
-           - iptables: it is missing
-
-nftables   works on this host, for IPv4 only; not in this release
-  lacks    fib (IPv6): no fib
-           - lost: Node ports
-           - remedy: get fib
-  without  reject: no reject
-           - remedy: get reject
-  has      nft, fib (IPv4)
-           - nft: version 1.0.6
-
+             iptables: it is missing
+nftables   works on this host, for IPv4 only; not in this release; lacks fib
+           (IPv6); without reject
 userspace  works on this host
-
-blocking   A kube-proxy runs on this node.
-           - port 10256 answers
-           - remedy: turn it off
-
-kube-relay cannot run here until these problems are fixed.
+API        not configured: nothing was given
+Running    not running: no program listens
+Checked    the configuration of this command line
 `,
   );
 });
 
-Deno.test("renderDoctor() does not claim that a mode works that was not tested", () => {
+Deno.test("doctorView() has the machine and every feature if it is verbose", () => {
+  const verbose = text(REPORT, { isVerbose: true });
+  for (
+    const part of [
+      "           (IPv6); without reject\n             has nft: version 1.0.6\n",
+      "             has fib (IPv4)\n             lacks fib (IPv6): no fib\n",
+      "               lost: Node ports\n               remedy: get fib\n",
+      "             without reject: no reject\n",
+      "kube-relay  v1.2.3 (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)\n",
+      "Machine     node-a, kernel 6.1.0\n",
+      "User        root; its tools have CAP_NET_ADMIN\n",
+      "Tools       first in /opt/tools\n",
+    ]
+  ) assertStringIncludes(verbose.replaceAll("              ", "             "), part.trimStart());
+});
+
+Deno.test("doctorView() does not claim that a mode works that was not tested", () => {
   const [, userspace] = REPORT.modes;
   const modes = [{ ...userspace!, notTried: "not tested because it runs" }];
-  const text = renderDoctor({ ...REPORT, modes });
-  assertStringIncludes(text, "\nuserspace  not tested because it runs\n");
-});
-
-Deno.test("renderDoctor() keeps to the width, whatever was found", () => {
-  const long = "word ".repeat(60).trim();
-  const report: DoctorReport = {
-    ...REPORT,
-    findings: [{ id: "x", severity: "info", summary: long, evidence: [long], cure: long }],
-    api: { state: "unreachable", detail: long },
-  };
-  for (const columns of [10, 60, 80, 200]) {
-    const longest = Math.max(...renderDoctor(report, { columns }).split("\n").map((l) => l.length));
-    assert(longest <= Math.min(110, Math.max(60, columns)), `${longest} in ${columns}`);
-  }
-});
-
-Deno.test("renderDoctor() lets no text of the machine move the cursor", () => {
-  const evil = "a\x1b[2Jb\rc\u202ed";
-  const text = renderDoctor({
-    ...REPORT,
-    machine: { ...REPORT.machine, hostname: evil },
-    findings: [{ id: "x", severity: "info", summary: evil, evidence: [evil], cure: evil }],
-  });
-  // deno-lint-ignore no-control-regex -- that is what must not be there
-  assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(text), JSON.stringify(text));
-});
-
-Deno.test("renderDoctor() colours only if it is asked to, and the text is the same", () => {
-  const colored = renderDoctor(REPORT, { color: true });
-  assertStringIncludes(colored, "\x1b[");
-  // deno-lint-ignore no-control-regex -- colours
-  assertEquals(colored.replace(/\x1b\[\d+m/g, ""), renderDoctor(REPORT));
+  assertStringIncludes(text({ ...REPORT, modes }), "\nuserspace  not tested because it runs\n");
 });
 
 Deno.test("isBlocked() counts blocking findings only", () => {

@@ -1,22 +1,36 @@
+import { readConfigurationText } from "../../../config/configuration_file.ts";
+import { loadConfiguration } from "../../../config/load.ts";
 import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
 import { isBlocked } from "../../doctor/doctor_report.ts";
-import { renderDoctor } from "../../doctor/doctor_view.ts";
+import { doctorView } from "../../doctor/doctor_view.ts";
+import { flagsInUse } from "../../doctor/flags_in_use.ts";
+import { paintText } from "../../report.ts";
 import { type ActiveCommand, printReport } from "./command.ts";
 
 /** Checks this machine. Exits with status 1 if a problem keeps kube-relay from working. */
 export const doctorCommand: ActiveCommand = {
   name: "doctor",
-  summary: "check this machine: features for each mode, and problems",
+  summary: "check this machine: problems, and what works in each mode",
   examples: ["kube-relay doctor", "kube-relay doctor --mode userspace --manifests DIR --json"],
-  async run(dependencies, context) {
-    const { configuration, logger } = context;
+  async run(dependencies, { flags: given, configuration: own, ...context }) {
     // Feature tests that end in order leave nothing behind.
     const signal = context.endInOrder();
-    const report = await collectDoctorReport(dependencies, { configuration, logger, signal });
+    const { flags, source } = await flagsInUse(given, own.relay.controlSocket);
+    const { uid, env } = dependencies.process;
+    const configuration = flags === given
+      ? own
+      : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, { flags });
+    const { logger } = context;
+    const report = await collectDoctorReport(dependencies, {
+      configuration,
+      configuredBy: source,
+      logger,
+      signal,
+    });
     signal.throwIfAborted();
-    printReport(dependencies, context, {
+    printReport(dependencies, { flags: given }, {
       json: () => report,
-      text: (look) => renderDoctor(report, look),
+      text: (look) => paintText(doctorView(report, given.verbose ?? false), look),
     });
     return isBlocked(report) ? 1 : 0;
   },

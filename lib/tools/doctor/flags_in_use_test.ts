@@ -1,0 +1,48 @@
+import { assertEquals } from "@std/assert";
+import { withFolder } from "../../../tests/support/with_folder.ts";
+import { startControlServer } from "../control/control_server.ts";
+import { flagsInUse } from "./flags_in_use.ts";
+
+const FILES: Readonly<Record<string, string>> = {
+  "/lib/systemd/system/kube-relay-userspace.service": `[Service]
+EnvironmentFile=-/etc/default/kube-relay
+EnvironmentFile=-/etc/default/none
+ExecStart=/usr/local/bin/kube-relay --proxy-mode=userspace $KUBE_RELAY_ARGS
+`,
+  "/etc/default/kube-relay":
+    `# KUBE_RELAY_ARGS="--config=/x"\nKUBE_RELAY_ARGS="--manifests=/etc/m --routing"\n`,
+};
+
+function read(path: string): Promise<string> {
+  const text = FILES[path];
+  return text === undefined ? Promise.reject(new Deno.errors.NotFound()) : Promise.resolve(text);
+}
+
+Deno.test("flagsInUse() takes the given flags, else those of the process, else those of the unit", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.sock`;
+    const given = { "proxy-mode": "nftables" } as const;
+    assertEquals(await flagsInUse(given, path, read), {
+      flags: given,
+      source: "this command line",
+    });
+    const asked = { json: true, "control-socket": path };
+    assertEquals(await flagsInUse(asked, path, read), {
+      flags: { ...asked, "proxy-mode": "userspace", manifests: ["/etc/m"], routing: true },
+      source: "/lib/systemd/system/kube-relay-userspace.service",
+    });
+    const server = await startControlServer({
+      path,
+      routes: { "/flags": () => Promise.resolve({ "proxy-mode": "ipvs", watch: true, odd: 1 }) },
+    });
+    assertEquals(await flagsInUse(asked, path, read), {
+      flags: { ...asked, "proxy-mode": "ipvs" },
+      source: "the running process",
+    });
+    await server.stop();
+    const none = () => Promise.reject(new Deno.errors.NotFound());
+    assertEquals(await flagsInUse(asked, path, none), {
+      flags: asked,
+      source: "a start without flags",
+    });
+  }));
