@@ -19,7 +19,7 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
-import { type ElementChange, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
 import { type EntryId, keyOfEntry } from "./entry_id.ts";
 import { EXPRESSIONS } from "./expressions.ts";
@@ -38,9 +38,6 @@ export interface CountedElement extends NftCounter {
   readonly id: EntryId;
   readonly direction: typeof DIRECTIONS[number];
 }
-
-/** An added or deleted element. It has no owner, because several Services may share a frontend. */
-type CountingElement = ElementChange<string, CountingSet>;
 
 /** The objects to write. */
 interface CountingChanges {
@@ -104,8 +101,8 @@ export function* countingSteps(
     declared: declares ? COUNTING_SETS : undefined,
     chains: declares ? countingChains(family) : [],
     emptied: empties ? COUNTING_SETS : [],
-    removed: yield* elementSteps(removed),
-    added: yield* elementSteps(added),
+    removed: yield* elementSteps("delete", removed),
+    added: yield* elementSteps("add", added),
   });
 }
 
@@ -125,19 +122,24 @@ export function* countedElements(
   return elements;
 }
 
-/** The elements of entries: one for each direction. */
+/**
+ * The elements of entries: one for each direction. They have no owner, because several Services may
+ * share a frontend.
+ */
 function* elementSteps(
+  verb: "add" | "delete",
   ids: Iterable<EntryId>,
-): Generator<void, ReadonlyMap<CountingSet, readonly CountingElement[]>> {
-  const elements = new Map(COUNTING_SETS.map((name) => [name, new Array<CountingElement>()]));
+): Generator<void, ReadonlyMap<CountingSet, ElementLines<string>>> {
+  const elements = new Map(
+    COUNTING_SETS.map((name) => [name, new ElementLines<string>(verb)] as const),
+  );
   let seen = 0;
   for (const id of ids) {
     if (++seen % SLICE_SIZE === 0) yield;
-    const container = setOf(id);
-    if (container === undefined) continue;
+    const set = setOf(id);
+    const lines = set && elements.get(set);
     for (const direction of DIRECTIONS) {
-      const key = `${keyOfEntry(id)} . ${direction}`;
-      elements.get(container)?.push({ element: { container, key } });
+      lines?.add(`${keyOfEntry(id)} . ${direction}`, undefined, undefined);
     }
   }
   return elements;

@@ -14,7 +14,11 @@ import type {
   NftTableSpec,
 } from "../../backends/netfilter/nft/nft_objects.ts";
 import { NftRunner } from "../../backends/netfilter/nft/nft_runner.ts";
-import { type NftChanges, NftTransaction } from "../../backends/netfilter/nft/nft_transaction.ts";
+import {
+  ElementLines,
+  type NftChanges,
+  NftTransaction,
+} from "../../backends/netfilter/nft/nft_transaction.ts";
 import {
   isDeclaredAs,
   normalHook,
@@ -108,7 +112,11 @@ class Stage implements AsyncDisposable {
 
   /** Writes everything, as the first sync of a process does. */
   async writeAll(): Promise<void> {
-    await this.write({ declared: CONTAINERS.keys(), chains: CHAINS, added: changesOf(ELEMENTS) });
+    await this.write({
+      declared: CONTAINERS.keys(),
+      chains: CHAINS,
+      added: changesOf("add", ELEMENTS),
+    });
   }
 
   nft(command: string): Promise<string> {
@@ -120,11 +128,12 @@ class Stage implements AsyncDisposable {
   }
 }
 
-function changesOf(elements: readonly NftElement<Name>[], owner?: Owner) {
-  return Map.groupBy(
-    elements.map((element) => ({ element, owner })),
-    ({ element }) => element.container,
-  );
+function changesOf(verb: "add" | "delete", elements: readonly NftElement<Name>[], owner?: Owner) {
+  const changes = new Map<Name, ElementLines<Owner>>();
+  for (const { container, key, value } of elements) {
+    changes.getOrInsertComputed(container, () => new ElementLines(verb)).add(key, value, owner);
+  }
+  return changes;
 }
 
 function wanted(elements: readonly NftElement<Name>[]): Record<string, Record<string, string>> {
@@ -192,8 +201,8 @@ Deno.test({
     const podB = { container: "isolated", key: "10.0.0.3", value: "goto pod-b" } as const;
     await stage.write({
       chains: [{ name: "pod-b", owner: "ns/deny", rules: ["drop"] }],
-      removed: changesOf([podA!]),
-      added: changesOf([podB]),
+      removed: changesOf("delete", [podA!]),
+      added: changesOf("add", [podB]),
       emptied: ["clients"],
     });
     // A transaction of its own: an element that is deleted by the same one still holds its chain.
@@ -242,7 +251,7 @@ Deno.test({
     const transaction = atOnce(NftTransaction.steps<Owner, Name>(TABLE, {
       declared: CONTAINERS.keys(),
       chains: [{ name: "pod-b", owner: "ns/deny", rules: ["ip saddr @no-set drop"] }],
-      added: changesOf([nowhere], "ns/allow"),
+      added: changesOf("add", [nowhere], "ns/allow"),
     }));
     const { kind, lines, message } = await assertRejects(
       () => stage.runner.write(transaction),

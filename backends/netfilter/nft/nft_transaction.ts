@@ -3,13 +3,7 @@
  *
  * @module
  */
-import type { NftChain, NftContainer, NftElement, NftTable, NftTableSpec } from "./nft_objects.ts";
-
-/** An element that is added or deleted, and its owner. */
-export interface ElementChange<Owner extends string, Name extends string> {
-  readonly element: NftElement<Name>;
-  readonly owner?: Owner | undefined;
-}
+import type { NftChain, NftContainer, NftTable, NftTableSpec } from "./nft_objects.ts";
 
 /** A chain that is written, and its owner. */
 export interface ChainChange<Owner extends string> extends NftChain {
@@ -17,11 +11,6 @@ export interface ChainChange<Owner extends string> extends NftChain {
   /** The owners of its rules, in their order. @default {the chain's owner} */
   readonly ruleOwners?: readonly (Owner | undefined)[];
 }
-
-/** The changes of one set or map: a list, or the text of many. */
-export type ElementChanges<Owner extends string, Name extends string> =
-  | readonly ElementChange<Owner, Name>[]
-  | ElementLines<Owner>;
 
 /** A set or map, of whatever types. */
 type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
@@ -41,9 +30,9 @@ export interface NftChanges<Owner extends string, Name extends string> {
   /** Sets and maps that lose all elements first. */
   readonly emptied?: readonly Name[];
   /** Elements to delete, in the order of the table's sets and maps. */
-  readonly removed?: ReadonlyMap<Name, ElementChanges<Owner, Name>>;
+  readonly removed?: ReadonlyMap<Name, ElementLines<Owner>>;
   /** Elements to add. */
-  readonly added?: ReadonlyMap<Name, ElementChanges<Owner, Name>>;
+  readonly added?: ReadonlyMap<Name, ElementLines<Owner>>;
   /** Chains to delete. No rule or element may lead to them. */
   readonly removedChains?: readonly string[];
   /** Sets and maps to delete, that no rule names. */
@@ -53,7 +42,6 @@ export interface NftChanges<Owner extends string, Name extends string> {
 /** Few enough lines that they are joined while they are young: older ones stay until a full collection. */
 const PIECE_CHARACTERS = 8_192;
 /** Well under a millisecond. */
-const LINES_PER_STEP = 2_000;
 const OWNERS_PER_STEP = 50_000;
 /** They have few rules each. */
 const CHAINS_PER_STEP = 256;
@@ -233,9 +221,9 @@ class Draft<Owner extends string> {
   *change(
     verb: "add" | "delete",
     container: string,
-    changes: ElementChanges<Owner, string> = [],
+    lines: ElementLines<Owner> | undefined,
   ): Generator<void, void, void> {
-    const lines = changes instanceof ElementLines ? changes : yield* linesOf(verb, changes);
+    if (lines === undefined) return;
     const { only, owners } = lines;
     this.elements += owners.length;
     if (owners.length === 0) return;
@@ -257,18 +245,6 @@ class Draft<Owner extends string> {
     this.#text.add(line);
     this.owners.push(owner);
   }
-}
-
-function* linesOf<Owner extends string>(
-  verb: "add" | "delete",
-  changes: readonly ElementChange<Owner, string>[],
-): Generator<void, ElementLines<Owner>, void> {
-  const lines = new ElementLines<Owner>(verb);
-  for (const [index, { element, owner }] of changes.entries()) {
-    lines.add(element.key, element.value, owner);
-    if (index % LINES_PER_STEP === LINES_PER_STEP - 1) yield;
-  }
-  return lines;
 }
 
 function known<Name extends string, T>(containers: ReadonlyMap<Name, T>, name: Name): T {
