@@ -11,7 +11,8 @@ import { DUMP_SCHEMA } from "../lib/tools/dump/dump_schema.ts";
 import { renderChanges } from "../lib/tools/changes/changes_view.ts";
 import { planDump } from "../lib/tools/dump/plan_dump.ts";
 import { DumpError, parseDump } from "../lib/tools/dump/read_dump.ts";
-import { renderStatus } from "../lib/tools/status/status_text.ts";
+import { paintText } from "../lib/tools/report.ts";
+import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { relayOptionsOf } from "../lib/config/relay_options.ts";
 import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
@@ -43,7 +44,7 @@ async function fate(text: string): Promise<"refused" | number> {
         length += piece.length;
       }
     }
-    if (dump.status) assertPrintable(renderStatus(dump.status, { now: 0 }));
+    if (dump.status) assertPrintable(paintText(statusAnswer(dump.status, { time: agesAt(0) })));
     if (dump.changes) assertPrintable(renderChanges(dump.changes, { columns: 80 }));
     return length;
   } catch (error) {

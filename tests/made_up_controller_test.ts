@@ -12,8 +12,9 @@ import { OUTCOME_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";
 import { relayFindings } from "../lib/tools/doctor/examine_relay.ts";
 import { pageDocument } from "../lib/tools/status/page/page_document.ts";
-import { renderStatus } from "../lib/tools/status/status_text.ts";
-import { renderWatch } from "../lib/tools/status/watch/watch_view.ts";
+import { paintText } from "../lib/tools/report.ts";
+import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
+import { renderWatch } from "../lib/tools/status/watch_view.ts";
 import { lantern } from "./support/builders/lantern.ts";
 import { LanternRelay } from "./support/stages/lantern_relay.ts";
 
@@ -47,24 +48,24 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
     assertEquals(status.families.map(({ services }) => services.length), [1], "Services stay");
   });
   await t.step("the terminal", () => {
-    const text = renderStatus(status, look);
-    assertStringIncludes(text, "\n\nrouting\nLanterns 1 lit\nIPv4     gas lights\nSync");
-    assertStringIncludes(text, "park/b at the corner: no such street; tried again");
+    const text = paintText(statusAnswer(status, { time: agesAt(look.now) }), look);
+    assertStringIncludes(text, "\n\nrouting\n  Lanterns  1 lit\n  IPv4      gas lights\n  Sync");
+    assertStringIncludes(text, "park/b at the corner: no such street\n");
   });
   await t.step("the live view", () => {
-    const model = { socket, filter: "", scrolledBy: 0, answer: { status, changes } };
+    const model = { socket, filter: "", scrolledBy: 0, answer: { at: look.now, status, changes } };
     const size = { columns: 100, rows: 40 };
     const lines = renderWatch(model, { ...look, size });
-    assert(lines.some((line) => /^IPv4 routing {3}/.test(line)), lines.join("\n"));
+    assert(lines.some((line) => /^routing IPv4 /.test(line)), lines.join("\n"));
     assert(lines.some((line) => line.includes("routing: ")), lines.join("\n"));
   });
   await t.step("the page", () => {
     const { syncs, entries } = changes;
     const doctor = { findings: [] };
     const page = pageDocument({ report: status, filter: "", syncs, changes: entries, doctor });
-    assertStringIncludes(page, "Other controllers</h2>");
+    assertStringIncludes(page, "Policies and routing</h2>");
     assertStringIncludes(page, "<h3>routing</h3>");
-    assertStringIncludes(page, "In quarantine: park/b at the corner: no such street");
+    assertStringIncludes(page, "park/b at the corner: no such street");
   });
   await t.step("the findings of doctor", () => {
     const [finding] = relayFindings(status);

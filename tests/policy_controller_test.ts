@@ -14,7 +14,8 @@ import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";
-import { renderStatus } from "../lib/tools/status/status_text.ts";
+import { paintText } from "../lib/tools/report.ts";
+import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { missingFeature } from "./support/fakes/fake_host_checks.ts";
@@ -63,9 +64,9 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
       },
       { name: "Relayed", text: "connections are judged by the address of the client" },
     ]);
-    const text = renderStatus(status, { now: Date.now(), columns: 100 });
-    assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
-    assertStringIncludes(text, "IPv4     fake rules of IPv4");
+    const text = paintText(statusAnswer(status, { time: agesAt(Date.now()) }), { columns: 100 });
+    assertStringIncludes(text, "network-policy\n  Policies  1, for 3 pods of the cluster\n");
+    assertStringIncludes(text, "IPv4      fake rules of IPv4");
   });
   await t.step("the change log", async () => {
     const changes = await askControl(relay.socket, { route: "/changes" }) as ChangesReport;

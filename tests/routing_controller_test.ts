@@ -6,7 +6,8 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/tools/control/control_client.ts";
-import { renderStatus } from "../lib/tools/status/status_text.ts";
+import { paintText } from "../lib/tools/report.ts";
+import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { removePodNetwork } from "../lib/app/routing/pod_network_part.ts";
 import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";
@@ -77,7 +78,10 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
       { name: "Layer 2", text: "192.0.2.0 of default/web: node-a" },
     ]);
     assertStringIncludes(controller!.families[0]!.summary, "layer 2, answers for 1");
-    const text = renderStatus(status, { now: cluster.clock.wallNow(), columns: 100 });
+    const text = paintText(
+      statusAnswer(status, { time: agesAt(cluster.clock.wallNow()) }),
+      { columns: 100 },
+    );
     assertStringIncludes(text, "\nrouting\n");
   });
   await t.step("the dump", async () => {

@@ -488,6 +488,13 @@ const FLAGS = {
     wait: duration(undefined, { minimum: 1, default: "30s", verbs: ["trace"] })(
       "longest time to wait for a packet from another sender",
     ),
+    all: boolean(undefined, { verbs: ["status"] })(
+      "list all Services and problems, however many there are",
+    ),
+    problems: boolean(undefined, { verbs: ["status"] })("list only the problems, and all of them"),
+    check: boolean(undefined, { verbs: ["status"] })(
+      "exit with status 1 if anything is wrong, for monitoring",
+    ),
     filter: text("TEXT", undefined, { verbs: ["status"] })(
       "only Services whose namespace/name begins with this text or contains it as a whole word",
     ),

@@ -76,6 +76,11 @@ export function painter(color: boolean): (line: Line) => string {
   };
 }
 
+/** Swaps the colors of a text and its background. */
+export function inverse(text: string): string {
+  return `\x1b[7m${text}\x1b[27m`;
+}
+
 /** Returns the lines of a report. Words longer than a line stay whole, except in tables. */
 export function reportLines(report: Report, columns: number): readonly Line[] {
   const lines: Line[] = [];

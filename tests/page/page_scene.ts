@@ -101,7 +101,7 @@ export class PageScene implements AsyncDisposable {
   async #ready(): Promise<void> {
     await eventually("the page shows Services", async () => {
       const answer = await fetch(this.url).catch(() => undefined);
-      return (await answer?.text())?.includes(`<th scope="row">default/web:http`);
+      return (await answer?.text())?.includes(`>default/web:http TCP</a>`);
     }).catch((cause) => {
       throw new Error(`the page never came; kube-relay said: ${this.#process.errors}`, { cause });
     });

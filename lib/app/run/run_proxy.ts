@@ -110,6 +110,7 @@ function createParts(
   const running = {
     ...shared,
     tools,
+    traffic,
     collection,
     eventLoop,
     manager,

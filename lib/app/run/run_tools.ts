@@ -10,6 +10,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import type { ChangeListener } from "../change_listener.ts";
 import type { Dependencies } from "../dependencies.ts";
+import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ServiceController } from "../service/service_controller.ts";
 import type { CurrentConfiguration } from "./configuration_reload.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
@@ -32,6 +33,8 @@ export interface ObservedRun {
   /** The effective configuration: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly informers: InformerSet;
+  /** The traffic of each Service; absent where it is not counted. */
+  readonly traffic: ServiceTrafficTable | undefined;
 }
 
 /** Answers a request for one of its pages; `undefined` for other paths. */

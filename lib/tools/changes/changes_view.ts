@@ -2,7 +2,7 @@
 import { wrapText } from "../../config/wrap_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { durationText, type TimeTexts, timeTexts } from "../status/number_texts.ts";
-import { matchesFilter } from "../status/status_view.ts";
+import { matchesFilter } from "../status/status_answer.ts";
 import { type TextLook, toneColors, type TonedText } from "../cli/terminal_text.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
 

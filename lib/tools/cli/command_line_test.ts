@@ -235,19 +235,27 @@ const REPORT = testStatusReport({
 Deno.test("runCommandLine() status asks the control socket", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
+  let phase = REPORT.phase;
   const server = await startControlServer({
     path,
-    routes: { "/status": () => Promise.resolve(REPORT) },
+    routes: { "/status": () => Promise.resolve({ ...REPORT, phase }) },
   });
   try {
     const status = ["status", `--control-socket=${path}`];
     const table = await run(status);
     assertEquals([table.code, table.err], [0, ""]);
-    assertStringIncludes(table.out, "kube-relay v0.1.0  serving, up 0s  (process 4711)\n");
-    assertStringIncludes(table.out, "demo/b TCP  -");
+    assertStringIncludes(table.out, "kube-relay v0.1.0  serving, started 0s ago  (process 4711)\n");
+    assertStringIncludes(table.out, "demo/b TCP  no endpoints  -");
     const filtered = await run([...status, "--filter=demo/a"]);
     assert(!filtered.out.includes("demo/b"));
-    assertEquals(JSON.parse((await run([...status, "--json"])).out), REPORT);
+    assertEquals(JSON.parse((await run([...status, "--json"])).out), {
+      apiVersion: "kube-relay/v1",
+      ...REPORT,
+    });
+    const check = await run([...status, "--check"]);
+    assertEquals(check.code, 0);
+    phase = "stopping";
+    assertEquals((await run([...status, "--check"])).code, 1);
     const json = JSON.parse((await run([...status, "--json", "--filter=b"])).out) as StatusReport;
     assertEquals(json.families[0]!.services.map(({ name }) => name), ["demo/b"]);
   } finally {

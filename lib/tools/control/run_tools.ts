@@ -10,7 +10,8 @@ import { createStatusPage } from "../status/page/status_page.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { BadQuestion, type ControlRoutes, startControlServer } from "./control_server.ts";
 import type { ToolsOf } from "./controller_tools.ts";
-import { serviceRoutes } from "./service_routes.ts";
+import { sampleTraffic, trafficTotals } from "../status/traffic.ts";
+import { explain, serviceRoutes } from "./service_routes.ts";
 
 /** The change log, the status page and the control socket of a run. Nothing is read until it is asked for. */
 export class ToolsOfRun implements RunTools {
@@ -33,6 +34,8 @@ export class ToolsOfRun implements RunTools {
     return createStatusPage(this.#edges, {
       status: (options) => this.#status(run, options),
       changes: () => this.changes.recent(),
+      traffic: run.traffic && sampleTraffic(this.#edges.clock, run.traffic, signal),
+      explain: (query) => explain(this.#edges.clock, run, query),
       findings: async () => {
         const status = await this.#status(run, { brief: true });
         const { annotations: nodeAnnotations } = status.node;
@@ -95,6 +98,7 @@ export class ToolsOfRun implements RunTools {
       node: startUp.node,
       sources: source.status(),
       hostSettings: startUp.hostSettings,
+      ...(run.traffic && { traffic: trafficTotals(run.traffic) }),
       families,
       ...(controllers.length > 0 && { controllers }),
     };

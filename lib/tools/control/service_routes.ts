@@ -121,8 +121,8 @@ function keysOf(
   return (plan) => servicePortsOf(plan, service);
 }
 
-/** `?from=…&to=…`; `&brief` does not ask the machine. */
-async function explain(
+/** Answers `?from=…&to=…`; `&brief` does not ask the machine. Rejects with a BadQuestion. */
+export async function explain(
   clock: Clock,
   { services: { families, node }, configuration, current, informers, startUp }: ObservedRun,
   query: URLSearchParams,

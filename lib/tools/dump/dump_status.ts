@@ -77,6 +77,15 @@ export const endpointHealth = v.picklist(
   "has to be unchecked, healthy, unhealthy or ejected",
 );
 
+const traffic = optional(fields({
+  bytesFromClients: number,
+  bytesToClients: number,
+  packetsFromClients: optional(number),
+  packetsToClients: optional(number),
+  opened: optional(number),
+  open: optional(number),
+}));
+
 const service = fields({
   name: ownText,
   protocol: ownText,
@@ -95,14 +104,7 @@ const service = fields({
     })),
   })),
   connections: optional(number),
-  traffic: optional(fields({
-    bytesFromClients: number,
-    bytesToClients: number,
-    packetsFromClients: optional(number),
-    packetsToClients: optional(number),
-    opened: optional(number),
-    open: optional(number),
-  })),
+  traffic,
   settings: optional(list(ownText)),
   quarantined: optional(foreignText),
   retryAt: optional(time),
@@ -152,6 +154,7 @@ const status = fields({
     reason: optional(foreignText),
     cure: optional(ownText),
   })),
+  traffic,
   families: list(family),
   controllers: optional(list(fields({
     controller,

@@ -47,7 +47,8 @@ export function loadNotes({ active, inactive, rates }: ServerLoad): readonly str
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"] as const;
 
-function sizeText(bytes: number): string {
+/** Returns e.g. `999 B` or `3.5 MB`. */
+export function sizeText(bytes: number): string {
   let [size, unit] = [bytes, 0];
   // Half a step before the unit is full: 999,950 would be written as 1000.0 kB.
   for (; size >= 999.95 && unit < UNITS.length - 1; unit++) size /= 1000;

@@ -1,6 +1,7 @@
 import type { StatusNode } from "../../app/run/start_up.ts";
 import type { StatusFamily } from "../../app/service/service_status.ts";
 import type { ControllerStatus, StatusSource } from "../../engine/controller.ts";
+import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 
 /** The answer to `kube-relay status`, and its JSON. */
@@ -17,6 +18,8 @@ export interface StatusReport {
   readonly sources: readonly StatusSource[];
   /** Requested kernel settings and their outcome. */
   readonly hostSettings: readonly HostSettingOutcome[];
+  /** Of all Services since the start; absent without `--service-counters`. */
+  readonly traffic?: TrafficFigures;
   /** The status of the controller of Services. */
   readonly families: readonly StatusFamily[];
   /** The other controllers; absent where there are none. */

@@ -7,8 +7,7 @@ import { requestChanges, requestStatus } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
 import type { StatusReport } from "../../status/status_report.ts";
-import { renderStatus } from "../../status/status_text.ts";
-import { matchesFilter } from "../../status/status_view.ts";
+import { agesAt, matchesFilter, statusAnswer, statusProblems } from "../../status/status_answer.ts";
 import {
   answered,
   mostScrolled,
@@ -17,8 +16,14 @@ import {
   unanswered,
   type WatchAnswer,
   type WatchModel,
-} from "../../status/watch/watch_view.ts";
-import { type ActiveCommand, type CommandContext, printReport, usesColor } from "./command.ts";
+} from "../../status/watch_view.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  printAnswer,
+  printReport,
+  usesColor,
+} from "./command.ts";
 
 /** Changes that a text has without `--last`. */
 const LAST_CHANGES = 20;
@@ -27,7 +32,12 @@ const LAST_CHANGES = 20;
 export const statusCommand: ActiveCommand = {
   name: "status",
   summary: "ask a running kube-relay for Services, addresses, endpoints and syncs",
-  examples: ["kube-relay status --changes --filter default/web", "kube-relay status --watch"],
+  examples: [
+    "kube-relay status --filter default/web",
+    "kube-relay status --check",
+    "kube-relay status --changes",
+    "kube-relay status --watch",
+  ],
   async run(dependencies, context) {
     const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
     if (flags.watch) return await watch(dependencies, context);
@@ -35,11 +45,16 @@ export const statusCommand: ActiveCommand = {
     const { report, now } = from === undefined
       ? { report: await requestStatus(relay.controlSocket), now: dependencies.clock.wallNow() }
       : await readDumpedStatus(from);
-    printReport(dependencies, context, {
-      json: () => filterReport(report, filter),
-      text: (look) => renderStatus(report, { ...look, now, filter }),
-    });
-    return 0;
+    const options = { time: agesAt(now), filter };
+    const show = flags.problems ? "problems" : flags.all ? "all" : "few";
+    const most = show === "few" ? {} : { mostProblems: Infinity };
+    printAnswer(
+      dependencies,
+      context,
+      () => filterReport(report, filter),
+      () => statusAnswer(report, { ...options, show, ...most }),
+    );
+    return flags.check && statusProblems(report, options).length > 0 ? 1 : 0;
   },
 };
 
@@ -136,7 +151,7 @@ async function runWatch(
   draw({ force: true });
   while (!ends.aborted) {
     try {
-      model = answered(model, await ask(socket));
+      model = answered(model, { at: clock.wallNow(), ...await ask(socket) });
     } catch (error) {
       model = unanswered(model, { reason: messageOf(error), at: clock.wallNow() });
     }
@@ -146,7 +161,7 @@ async function runWatch(
   }
 }
 
-async function ask(socket: string): Promise<WatchAnswer> {
+async function ask(socket: string): Promise<Omit<WatchAnswer, "at">> {
   const [status, changes] = await Promise.all([
     requestStatus(socket, { brief: true }),
     requestChanges(socket, { last: ENTRIES }),

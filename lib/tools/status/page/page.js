@@ -1,7 +1,7 @@
-// Keeps the page up to date. kube-relay renders every section; the script puts it in place and keeps
-// open what the reader has opened.
+// Keeps the page up to date. kube-relay renders every section; the script puts it in place, writes
+// moments as ages, and asks for other Services while a filter is typed.
 
-const { document, location } = globalThis;
+const { document, history, location } = globalThis;
 const connection = document.getElementById("connection");
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
 
@@ -13,13 +13,11 @@ function say(text) {
 function replace({ id, html }) {
   const place = document.getElementById(id);
   if (place === null) return;
-  const open = new Set([...place.querySelectorAll("details[open]")].map((details) => details.id));
-  const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
-  const { scrollTop, scrollLeft } = place;
+  const focused = place.contains(document.activeElement) ? document.activeElement.href : undefined;
   place.innerHTML = html;
-  for (const details of place.querySelectorAll("details")) details.open = open.has(details.id);
-  place.scrollTo(scrollLeft, scrollTop);
-  if (focused !== "") document.getElementById(focused)?.focus();
+  if (focused !== undefined) {
+    [...place.querySelectorAll("a")].find(({ href }) => href === focused)?.focus();
+  }
   showAges();
 }
 
@@ -38,15 +36,32 @@ function showAges() {
   }
 }
 
-const events = new EventSource(`events${location.search}`);
-events.addEventListener("section", (event) => {
-  replace(JSON.parse(event.data));
-  say("Live");
+let events;
+
+function follow() {
+  events?.close();
+  events = new EventSource(`events${location.search}`);
+  events.addEventListener("section", (event) => {
+    replace(JSON.parse(event.data));
+    say("Live");
+  });
+  events.addEventListener(
+    "error",
+    () => say("Not connected: showing the last known state; trying again"),
+  );
+  events.addEventListener("open", () => say("Live"));
+}
+
+let typing;
+document.getElementById("filter").addEventListener("input", ({ target }) => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const query = target.value === "" ? "" : `?filter=${encodeURIComponent(target.value)}`;
+    history.replaceState(null, "", `${location.pathname}${query}`);
+    follow();
+  }, 300);
 });
-events.addEventListener(
-  "error",
-  () => say("Not connected: showing the last known state; trying again"),
-);
-events.addEventListener("open", () => say("Live"));
+
+follow();
 showAges();
 setInterval(showAges, 5000);

@@ -1,22 +1,22 @@
-/**
- * The status page and its parts as HTML. Pure. All text goes through the templates of hono/html, which
- * escape it: a manifest may hold any.
- */
+/** The status page and its sections as HTML. Pure. Sections are reports, tiles and plots. */
 import { html, raw } from "hono/html";
+import { countText, groupedText } from "../../../log/count_text.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
-import { durationText } from "../number_texts.ts";
-import type { StatusReport } from "../status_report.ts";
+import type { Report, Row, Tone } from "../../report.ts";
+import { durationText, sizeText } from "../number_texts.ts";
 import {
-  type ControllerView,
-  type FamilyView,
+  controllerPart,
   foremostServices,
-  type ServiceView,
-  type StatusView,
-  statusView,
-} from "../status_view.ts";
-import type { Tone } from "../../cli/terminal_text.ts";
-import { clockText, type Html, syncPlot } from "./sync_plot.ts";
+  loopRows,
+  serviceTable,
+  statusAnswer,
+  statusProblems,
+} from "../status_answer.ts";
+import type { StatusReport } from "../status_report.ts";
+import { type Html, paintHtml, text } from "./paint_html.ts";
+import { plot } from "./plot.ts";
+import type { TrafficRate } from "../traffic.ts";
 
 /** The content of the page at one time. */
 export interface PageModel {
@@ -27,6 +27,8 @@ export interface PageModel {
   readonly syncs: readonly SyncTime[];
   /** Oldest first. */
   readonly changes: readonly ChangeEntry[];
+  /** Traffic of the last hour, oldest first; absent where it is not counted. */
+  readonly traffic?: readonly TrafficRate[];
   readonly doctor: PageFindings;
 }
 
@@ -48,246 +50,218 @@ export interface PageSection {
 const RELOAD_SECONDS = 10;
 /** Rows of the table of Services; more would make each update megabytes. */
 const MOST_SERVICES = 200;
+const MOST_PROBLEMS = 200;
 const MOST_DRIFTS = 6;
 const MOST_CHANGES = 50;
 
-/** Parts of the page by id, in its order. A `label`: the part scrolls, so it needs the keyboard focus and a name. */
+/** Parts of the page by id, in its order. */
 const SECTIONS: Readonly<
-  Record<string, {
-    readonly heading: string;
-    readonly label?: string;
-    readonly render: (model: PageModel, view: StatusView) => Html;
-  }>
+  Record<string, { readonly heading: string; readonly render: (model: PageModel) => Html | "" }>
 > = {
   summary: { heading: "This node", render: summary },
-  trouble: { heading: "Quarantine, failures and drift", render: trouble },
-  controllers: { heading: "Other controllers", render: otherControllers },
-  syncs: { heading: "Syncs", render: ({ syncs }) => syncPlot(syncs) },
-  services: { heading: "Services", label: "Table of Services", render: serviceTable },
-  changes: {
-    heading: "Last changes",
-    label: "List of changes",
-    render: ({ changes }) => changeList(changes),
-  },
+  problems: { heading: "Problems", render: problems },
+  traffic: { heading: "Traffic", render: traffic },
+  syncs: { heading: "Syncs", render: syncPlot },
+  services: { heading: "Services", render: services },
+  controllers: { heading: "Policies and routing", render: controllers },
+  changes: { heading: "Last changes", render: changes },
   doctor: { heading: "Doctor’s findings", render: doctor },
 };
 
-/** Returns all sections, in the order of the page. */
+/** Returns all sections, in the order of the page. A section without content is left out. */
 export function pageSections(model: PageModel): readonly PageSection[] {
-  const view = statusView(model.report);
   return Object.entries(SECTIONS)
-    .map(([id, { render }]) => ({ id, html: String(render(model, view)) }))
+    .map(([id, { render }]) => ({ id, html: String(render(model)) }))
     .filter(({ html }) => html !== "");
 }
 
 /** Returns the whole page, which a browser shows without any script. */
 export function pageDocument(model: PageModel): string {
   const { filter, report: { node } } = model;
-  const section = ({ id, html: content }: PageSection) => {
-    const { heading, label } = SECTIONS[id]!;
-    return html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${heading}</h2>
-${id === "services" ? filterForm(filter) : ""}<div id="${id}" class="section"${
-      label
-        ? html`
-          role="region" aria-label="${label}" tabindex="0"
-        `
-        : ""
-    }>${raw(content)}</div></section>`;
-  };
+  const sections = pageSections(model).map(({ id, html: content }) =>
+    html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${
+      SECTIONS[id]!.heading
+    }</h2>
+${id === "services" ? filterForm(filter) : ""}<div id="${id}">${raw(content)}</div></section>`
+  );
+  return frame(
+    node.name,
+    html`<noscript><meta http-equiv="refresh" content="${RELOAD_SECONDS}"></noscript>
+<script src="page.js" type="module"></script>`,
+    html`
+      <a class="skip" href="#services-heading">Skip to the Services</a>
+      <header>
+        <h1>kube-relay <span>on ${node.name}</span></h1>
+        <p id="connection" role="status">The state when the page was loaded</p>
+      </header>
+      <main>${sections}</main>
+    `,
+  );
+}
+
+/** Returns the page with one report, e.g. an explanation. */
+export function reportDocument(node: string, title: string, report: Report): string {
+  return frame(
+    node,
+    "",
+    html`
+      <header>
+        <h1>${title} <span>on ${node}</span></h1>
+        <p><a href="./">All of this node</a></p>
+      </header>
+      <main>
+        <section>${paintHtml(report)}</section>
+      </main>
+    `,
+  );
+}
+
+function frame(node: string, head: Html | "", body: Html): string {
   return String(html`
     <!DOCTYPE html>
     <html lang="en">
-      <head>
-        <meta charset="utf-8">
-        <meta name="viewport" content="width=device-width, initial-scale=1">
-        <meta name="color-scheme" content="light dark">
-        <title>kube-relay on ${node.name}</title>
-        <link rel="stylesheet" href="page.css">
-        <link rel="icon" href="icon.svg">
-        <noscript><meta http-equiv="refresh" content="${RELOAD_SECONDS}"></noscript>
-        <script src="page.js" type="module"></script>
-      </head>
-      <body>
-        <a class="skip" href="#services-heading">Skip to the Services</a>
-        <header>
-          <h1>kube-relay <span>on ${node.name}</span></h1>
-          <p id="connection" role="status">The state when the page was loaded</p>
-        </header>
-        <main>
-    ${pageSections(model).map(section)}
-        </main>
-      </body>
+      <head><meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <meta name="color-scheme" content="light dark">
+    <title>kube-relay on ${node}</title>
+    <link rel="stylesheet" href="page.css"><link rel="icon" href="icon.svg">
+    ${head}</head>
+      <body>${body}</body>
     </html>
   `);
 }
 
-function filterForm(filter: string) {
-  return html`
-    <form method="get" action="./">
-      <label for="filter">Only Services whose namespace/name begins with</label>
-      <input id="filter" name="filter" type="search" value="${filter}" spellcheck="false"
-        autocomplete="off">
-      <button type="submit">Show</button>
-    </form>
-  `;
+function filterForm(filter: string): Html {
+  return html`<form method="get" action="./">
+<label for="filter">Only Services whose namespace/name begins with</label>
+<input id="filter" name="filter" type="search" value="${filter}" spellcheck="false"
+  autocomplete="off"><button type="submit">Show</button></form>`;
 }
 
-const CLASSES: Readonly<Partial<Record<Tone, string>>> = {
-  good: "good",
-  warning: "attention",
-  bad: "attention",
-};
+/** A script in the page replaces moments by ages. */
+const time = (at: number) => new Date(at).toISOString();
 
-function classOf(tone: Tone): string {
-  return CLASSES[tone] ?? "";
-}
-
-function summary(_: PageModel, view: StatusView): Html {
-  const { program, process, phase, node, startedAt, controllers, sources } = view;
-  return html`<dl>
-${fact("State", html`<strong class="${classOf(phase.tone)}">${phase.text}</strong>`)}
-${fact("Node", node)}
-${fact("Version", `${program}, ${process}`)}
-${fact("Since", time(startedAt))}
-${controllers.filter(({ name }) => name === undefined).map(familyFacts)}
-${sources.map(({ text }) => fact("Source", text))}
-</dl>`;
-}
-
-function familyFacts({ families }: ControllerView): readonly Html[] {
-  return families.map((family) => fact(family.name, familyText(family)));
-}
-
-/** Empty where there is no other controller; the section is then left out. */
-function otherControllers(_: PageModel, { controllers }: StatusView): Html {
-  const others = controllers.filter(({ name }) => name !== undefined);
-  return html`${
-    others.map((controller) =>
-      html`
-        <h3>${controller.name}</h3>
-        <dl>${controller.facts.map(({ name, text }) => fact(name, text))}${familyFacts(
-          controller,
-        )}</dl>
-      `
-    )
+function summary({ report, traffic = [] }: PageModel): Html {
+  const { families, controllers: _, ...rest } = report;
+  const { title, tone, rows } = statusAnswer({ ...rest, families }, { time, show: "problems" });
+  const now = traffic.at(-1);
+  const count = statusProblems(report, { time }).length;
+  const ports = families.reduce((sum, { services }) => sum + services.length, 0);
+  const tile = (value: string, name: string, tone?: Tone) =>
+    html`<li class="${tone ?? ""}"><strong>${value}</strong> ${name}</li>`;
+  return html`<ul class="tiles">
+${tile(groupedText(ports), "ServicePorts")}
+${tile(groupedText(count), count === 1 ? "problem" : "problems", count === 0 ? "good" : "bad")}
+${tile(now ? rateText(now.connections) : "–", "connections/s")}
+${tile(now ? sizeText(Math.round(now.bytes)) : "–", "of traffic a second")}
+</ul>${
+    paintHtml({
+      title: "",
+      rows: [
+        { cells: ["State", title], ...(tone && { tone }) },
+        ...rows,
+        ...families.flatMap((family) => [
+          { cells: [family.family, `${family.mode}: ${family.summary}`] },
+          ...loopRows(family, time),
+        ]),
+      ],
+      parts: [],
+    })
   }`;
 }
 
-function fact(name: string, value: Html | string): Html {
-  return html`
-    <div>
-      <dt>${name}</dt>
-      <dd>${value}</dd>
-    </div>
-  `;
-}
-
-function familyText({ dataPlane, lastSync, notes }: FamilyView): Html {
-  const sync = lastSync &&
-    html`last sync ${time(lastSync.at)} in ${lastSync.duration}`;
-  const noted = notes.map(({ text }) => text).join(", ");
-  return html`${dataPlane}; ${sync ?? ""}${sync && noted !== "" ? ", " : ""}${noted}`;
-}
-
-/** `14:03:22 UTC`; a script in the page replaces it by the age. */
-function time(at: number): Html {
-  return html`<time datetime="${new Date(at).toISOString()}">${clockText(at)} UTC</time>`;
-}
-
-function trouble({ changes }: PageModel, { controllers, sources, settings }: StatusView): Html {
+function problems({ report, changes }: PageModel): Html {
   const drifts = changes.filter(({ kind }) => kind === "drift" || kind === "repair");
-  const items = [
-    ...controllers.flatMap(({ families }) => families).flatMap(familyTrouble),
-    ...sources.flatMap(({ text, problems }) =>
-      problems.map((problem) => html`<li>Source ${text}: ${problem}</li>`)
-    ),
-    ...settings.map(({ text, command }) =>
-      html`<li>Kernel setting ${text}${command ? html`; <code>${command}</code>` : ""}</li>`
-    ),
-    ...drifts.slice(-MOST_DRIFTS).map((entry) =>
-      html`<li>${time(Date.parse(entry.at))}, ${entry.family ?? ""}: ${
-        entry.lines.map(({ text }) => text).join("; ")
-      }</li>`
-    ),
+  const found = statusProblems(report, { time });
+  const more = found.length - MOST_PROBLEMS;
+  const rows: readonly Row[] = [
+    ...found.slice(0, MOST_PROBLEMS),
+    ...(more > 0 ? [{ cells: ["", `and ${more} more`] }] : []),
+    ...drifts.slice(-MOST_DRIFTS).map((entry): Row => ({
+      cells: [
+        "drift",
+        `${entry.at}, ${entry.family ?? ""}: ${entry.lines.map(({ text }) => text).join("; ")}`,
+      ],
+      tone: "warning",
+    })),
   ];
-  if (items.length === 0) {
-    return html`<p class="good">Nothing is in quarantine, no sync fails, and no drift was seen.</p>`;
+  if (rows.length > 0) return paintHtml({ title: "", rows, parts: [] });
+  const none = "Nothing is in quarantine, no sync fails, and no drift was seen.";
+  return paintHtml({ title: "", rows: [{ cells: [none], tone: "good" }], parts: [] });
+}
+
+function traffic({ traffic: samples }: PageModel): Html {
+  if (samples === undefined) {
+    return html`<p>Not counted; <code>--service-counters</code> counts it.</p>`;
   }
-  return html`<ul class="attention">${items}</ul>`;
+  const series = (value: (rate: TrafficRate) => number) =>
+    samples.map((rate) => ({ at: rate.at, value: value(rate) }));
+  return html`${plot("Connections a second", series(({ connections }) => connections), rateText)}
+${plot("Bytes a second", series(({ bytes }) => bytes), (bytes) => sizeText(Math.round(bytes)))}`;
 }
 
-function familyTrouble({ title, notes, error, quarantine }: FamilyView): readonly Html[] {
-  return [
-    ...notes.filter(({ tone }) => tone === "bad").map(({ text }) =>
-      html`<li>${title}: ${text}: ${error ?? ""}</li>`
-    ),
-    ...quarantine.slice(0, MOST_SERVICES).map(({ text, retryAt }) =>
-      html`<li>In quarantine: ${text}; tried again ${
-        retryAt === undefined ? "at each sync" : time(retryAt)
-      }</li>`
-    ),
-  ];
+function rateText(value: number): string {
+  return value < 10 ? String(Math.round(value * 10) / 10) : groupedText(Math.round(value));
 }
 
-function serviceTable({ report, filter }: PageModel): Html {
-  const { shown, all } = foremostServices(report, { filter, most: MOST_SERVICES });
-  const isCounted = shown.some(({ traffic }) => traffic !== undefined);
+function syncPlot({ syncs }: PageModel): Html {
+  const samples = syncs.map(({ at, durationMs, outcome }) => ({
+    at,
+    value: outcome === "failed" ? undefined : durationMs,
+  }));
+  return plot(countText(syncs.length, "sync"), samples, durationText);
+}
+
+/** The path of a packet from this node. */
+function explainPath(to: string): string {
+  return `explain?${new URLSearchParams({ from: "node", to })}`;
+}
+
+function services({ report, filter }: PageModel): Html {
+  const all = report.families.reduce((sum, { services }) => sum + services.length, 0);
+  const shown = foremostServices(report, filter, MOST_SERVICES);
+  const linkOf = (line: string, column: number) => {
+    const [end = "", protocol] = line.split(" ");
+    if (column === 0 && protocol !== undefined) {
+      return explainPath(end.includes(":") ? `${end}/${protocol}` : end);
+    }
+    return column === 3 && /:\d+$/.test(end) ? explainPath(end) : undefined;
+  };
   const count = `${shown.length} of ${all}${filter === "" ? "" : `, filter “${filter}”`}`;
-  return html`
-    <table>
-      <caption>ServicePorts: ${count}; those with trouble first</caption>
-      <thead>
-        <tr><th scope="col">Service</th><th scope="col">Health</th><th scope="col">Addresses</th>
-    <th scope="col">Endpoints</th>${isCounted ? html`<th scope="col">Traffic</th>` : ""}</tr>
-      </thead>
-      <tbody>${shown.map((service) => serviceRow(service, isCounted))}</tbody>
-    </table>
-  `;
+  return html`<p class="soft">ServicePorts: ${count}; those with problems first</p>
+${paintHtml(serviceTable(shown), { linkOf })}`;
 }
 
-function serviceRow(service: ServiceView, isCounted: boolean): Html {
-  const { name, protocol, health, addresses, endpoints, traffic = [] } = service;
-  return html`<tr><th scope="row">${name} <span>${protocol}</span></th>
-<td class="${classOf(health.tone)}">${health.text}</td>
-<td>${addresses.map((text) => html`<div>${text}</div>`)}</td>
-<td>${endpoints.map((text) => html`<div>${text}</div>`)}</td>${
-    isCounted ? html`<td>${traffic.join(", ")}</td>` : ""
-  }</tr>`;
+/** Empty where there is no other controller. */
+function controllers({ report: { controllers = [] } }: PageModel): Html | "" {
+  if (controllers.length === 0) return "";
+  const parts = controllers.map((each) => controllerPart(each, time));
+  return paintHtml({ title: "", rows: [], parts });
 }
 
-function changeList(changes: readonly ChangeEntry[]): Html {
-  if (changes.length === 0) return html`<p>Nothing has changed since the start.</p>`;
-  return html`<ol>${changes.slice(-MOST_CHANGES).reverse().map(changeItem)}</ol>`;
-}
-
-function changeItem(entry: ChangeEntry): Html {
-  const { family = "", tookMs } = entry;
-  const head = [family, tookMs === undefined ? "" : durationText(tookMs)]
-    .filter((text) => text !== "");
-  return html`<li>${time(Date.parse(entry.at))} ${head.join(", ")}${
-    entry.lines.map(({ tone, text }) =>
-      tone === "detail"
-        ? html`<div><span>${text}</span></div>`
-        : html`<div class="${classOf(tone ?? "plain")}">${text}</div>`
-    )
-  }</li>`;
+function changes({ changes }: PageModel): Html {
+  const rows = changes.slice(-MOST_CHANGES).reverse().map((entry): Row => {
+    const { at, family, tookMs, lines: [first, ...others] } = entry;
+    const took = tookMs === undefined ? [] : [durationText(tookMs)];
+    return {
+      cells: [`${[at, family ?? [], took].flat().join(", ")}: ${first?.text}`],
+      detail: others.map(({ text }) => text),
+      ...(entry.lines.some(({ tone }) => tone === "bad") && { tone: "bad" }),
+    };
+  });
+  const none = { cells: ["Nothing has changed since the start."] };
+  return paintHtml({ title: "", rows: rows.length === 0 ? [none] : rows, parts: [] });
 }
 
 function doctor({ doctor: { at, findings } }: PageModel): Html {
   if (at === undefined) return html`<p>The machine is being checked&hellip;</p>`;
-  const when = html`<p>Checked ${time(at)}; <code>kube-relay doctor</code> checks more.</p>`;
-  if (findings.length === 0) return html`<p class="good">No findings.</p>${when}`;
-  return html`${when}<ul>${findings.map(finding)}</ul>`;
-}
-
-function finding({ severity, summary, evidence, cure }: HostFinding): Html {
-  return html`
-    <li
-      class="${severity === "info"
-        ? ""
-        : "attention"}"><strong>${severity}</strong>: ${summary}<details id="${`finding-${summary}`
-        .replace(/\W+/g, "-")}"><summary>Evidence</summary><ul>${evidence.map((line) =>
-          html`<li>${line}</li>`
-        )}</ul></details>${cure === undefined ? "" : html`<p>What to do: ${cure}</p>`}</li>
-  `;
+  const rows = findings.map(({ severity, summary, evidence, cure }): Row => ({
+    cells: [severity, summary],
+    ...(severity !== "info" && { tone: severity === "blocking" ? "bad" : "warning" }),
+    detail: [...evidence, ...(cure === undefined ? [] : [`What to do: ${cure}`])],
+  }));
+  const none: Row = { cells: ["No findings."], tone: "good" };
+  const report: Report = { title: "", rows: rows.length === 0 ? [none] : rows, parts: [] };
+  return html`<p>Checked ${text(time(at))}; <code>kube-relay doctor</code> checks more.</p>
+${paintHtml(report)}`;
 }

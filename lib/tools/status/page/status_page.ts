@@ -4,7 +4,10 @@ import type { Clock } from "../../../os/clock.ts";
 import css from "./page.css" with { type: "text" };
 import icon from "./icon.svg" with { type: "text" };
 import js from "./page.js" with { type: "text" };
-import { pageDocument, pageSections } from "./page_document.ts";
+import type { ExplainReport } from "../../explain/explain_report.ts";
+import { explanationAnswer } from "../../explain/explanation_answer.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import { pageDocument, pageSections, reportDocument } from "./page_document.ts";
 import { MOST_STREAMS, PageEvents } from "./page_events.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
 
@@ -27,7 +30,10 @@ const LONGEST_FILTER = 512;
  */
 export function createStatusPage(
   { clock }: { readonly clock: Clock },
-  parts: PageParts,
+  parts: PageParts & {
+    /** Explains a packet without asking the machine. Rejects for a wrong question. */
+    readonly explain: (query: URLSearchParams) => Promise<ExplainReport>;
+  },
 ): LocalPages {
   const source = new PageSource({ clock }, parts);
   const events = new PageEvents({ clock }, {
@@ -35,8 +41,24 @@ export function createStatusPage(
   });
   const page = async (filter: string) =>
     answer(pageDocument(await source.model(filter)), "text/html");
-  const paths: Readonly<Record<string, (filter: string) => Promise<Response>>> = {
+  const explanation = async (_: string, query: URLSearchParams) => {
+    const title = `From ${query.get("from")} to ${query.get("to")}`;
+    const asked = new URLSearchParams([...query, ["brief", ""]]);
+    try {
+      const report = await parts.explain(asked);
+      return answer(
+        reportDocument(report.nodeName, title, explanationAnswer(report)),
+        "text/html",
+      );
+    } catch (error) {
+      return answerText(`${messageOf(error)}\n`, 400);
+    }
+  };
+  const paths: Readonly<
+    Record<string, (filter: string, query: URLSearchParams) => Promise<Response>>
+  > = {
     "/": page,
+    "/explain": explanation,
     "/page.css": () => Promise.resolve(answer(css, "text/css")),
     "/page.js": () => Promise.resolve(answer(js, "text/javascript")),
     "/icon.svg": () => Promise.resolve(answer(icon, "image/svg+xml")),
@@ -46,7 +68,8 @@ export function createStatusPage(
     const { pathname, searchParams } = new URL(request.url);
     if (!Object.hasOwn(paths, pathname)) return undefined;
     if (request.method !== "GET" || !isLocalRequest(request, peer)) return undefined;
-    return paths[pathname]!((searchParams.get("filter") ?? "").slice(0, LONGEST_FILTER));
+    const filter = (searchParams.get("filter") ?? "").slice(0, LONGEST_FILTER);
+    return paths[pathname]!(filter, searchParams);
   };
 }
 

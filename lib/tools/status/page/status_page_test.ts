@@ -1,6 +1,7 @@
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
 import { parseIpAddress } from "../../../net/ip_address.ts";
+import { BadQuestion } from "../../control/control_server.ts";
 import { createStatusPage } from "./status_page.ts";
 
 const LOCAL = parseIpAddress("127.0.0.1");
@@ -21,6 +22,7 @@ function createPage() {
       }),
     changes: () => ({ entries: [], syncs: [] }),
     findings: () => Promise.resolve([]),
+    explain: () => Promise.reject(new BadQuestion("Cannot explain it")),
   });
 }
 

@@ -2,8 +2,9 @@ import { assert, assertEquals } from "@std/assert";
 import {
   testStatusFamily,
   testStatusReport,
-} from "../../../../tests/support/builders/status_reports.ts";
-import { pressed, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
+} from "../../../tests/support/builders/status_reports.ts";
+import type { TrafficFigures } from "../../proxy/service_traffic.ts";
+import { answered, pressed, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
@@ -35,7 +36,7 @@ Deno.test("renderWatch() shows before the first answer which process it asks, an
 });
 
 Deno.test("renderWatch() fits every size and lets no text move the cursor", () => {
-  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
+  const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
   for (const size of [[1, 1], [10, 3], [40, 8], [200, 60]] as const) {
     const [columns, height] = size;
     const lines = rows({ ...MODEL, answer }, { columns, rows: height });
@@ -48,10 +49,15 @@ Deno.test("renderWatch() fits every size and lets no text move the cursor", () =
 });
 
 Deno.test("renderWatch() shows failures, pending changes, and the filter that is typed", () => {
-  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
+  const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
   const text = rows({ ...MODEL, answer, typed: "we" }, { columns: 100, rows: 20 }).join("\n");
   for (
-    const part of ["up 1m0s", "changes wait, 2 syncs failed", "! line 3: no such table", "we_"]
+    const part of [
+      "started 1m0s ago",
+      "changes wait, 2 syncs failed",
+      "sync    IPv4: 2 syncs failed: line 3: no such table",
+      "we_",
+    ]
   ) {
     assert(text.includes(part), `${part}\n${text}`);
   }
@@ -62,10 +68,25 @@ Deno.test("renderWatch() draws each sync in proportion to the highest, and marks
   const syncs = times.map(([durationMs, outcome]) => ({
     ...{ family: "IPv4", at: 0, durationMs, outcome } as const,
   }));
-  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs } };
+  const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs } };
   const text = rows({ ...MODEL, answer }, { columns: 100, rows: 20 }).join("\n");
   assert(text.includes("highest 10 ms"), text);
   assert(text.includes("  \u2581\u2585x\u2588"), text);
+});
+
+Deno.test("answered() measures the traffic since the answer before", () => {
+  const traffic = { bytesFromClients: 1000, bytesToClients: 1000, opened: 10, open: 3 };
+  const later = { bytesFromClients: 2000, bytesToClients: 4000, opened: 30, open: 4 };
+  const answerAt = (at: number, traffic: TrafficFigures) => ({
+    ...{ at, status: { ...STATUS, traffic } },
+    changes: { entries: [], forgotten: 0, syncs: [] },
+  });
+  const model = answered(answered(MODEL, answerAt(0, traffic)), answerAt(2000, later));
+  assert(
+    rows(model, { columns: 100, rows: 20 }).includes(
+      "Traffic  10 connections/s, 2.0 kB/s; 4 open, 30 in all, 2.0 kB in, 4.0 kB out",
+    ),
+  );
 });
 
 function after(keys: readonly string[], model = MODEL): WatchModel {

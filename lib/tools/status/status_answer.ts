@@ -1,0 +1,345 @@
+/** The status as a report: what is wrong first, then the Services and the other controllers. Pure. */
+import type { StatusEndpoint, StatusService } from "../../app/service/service_status.ts";
+import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
+import { loopText } from "../../engine/loop_id.ts";
+import { countText } from "../../log/count_text.ts";
+import { printableText } from "../../log/printable_text.ts";
+import { formatHostPort } from "../../net/port.ts";
+import type { ServedAddress } from "../../proxy/service_mode.ts";
+import type { Report, Row, Tone } from "../report.ts";
+import { ageText, durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
+import type { StatusReport } from "./status_report.ts";
+
+interface StatusOptions {
+  /** Formats a moment in milliseconds since 1970, e.g. as `2s ago`. */
+  readonly time: (at: number) => string;
+  /** Only Services that {@linkcode matchesFilter} selects. @default {all} */
+  readonly filter?: string;
+  /** Whether tables list all Services, no part follows the problems, or more Services are only counted. @default {"few"} */
+  readonly show?: "all" | "few" | "problems";
+  /** Problems beyond these are counted. @default {30} */
+  readonly mostProblems?: number;
+}
+
+/** From here on, Services are only counted. */
+const MANY_SERVICES = 30;
+/** Endpoints beyond these are counted. */
+const MOST_ENDPOINTS = 8;
+/** A Service may have 100,000 frontends. */
+const MOST_ADDRESSES = 64;
+/** Addresses with a problem come first, because further ones are only counted. */
+const STATES: readonly ServedAddress["state"][] = ["quarantined", "refusing", "serving"];
+
+/** Formats moments by their distance from now: `2s ago`, `in 12s`. */
+export function agesAt(now: number): StatusOptions["time"] {
+  return (at) => at > now ? `in ${ageText(at - now)}` : `${ageText(now - at)} ago`;
+}
+
+/** The whole status. */
+export function statusAnswer(report: StatusReport, options: StatusOptions): Report {
+  const { version, pid, phase, startedAt, node, sources, traffic, families, controllers = [] } =
+    report;
+  const { time, filter = "", show = "few", mostProblems = 30 } = options;
+  const problems = statusProblems(report, options);
+  const more = problems.length - mostProblems;
+  const selected = families.map(({ services }) => selectedServices(services, filter));
+  const isShown = show === "all" || filter !== "" || selected.flat().length < MANY_SERVICES;
+  const parts: readonly Report[] = show === "problems" ? [] : [
+    ...families.map((family, index) =>
+      familyPart(family, { time, services: isShown ? selected[index]! : undefined, filter })
+    ),
+    ...controllers.map((each) => controllerPart(each, time)),
+  ];
+  return {
+    title: `kube-relay v${version}  ${phase}, started ${time(Date.parse(startedAt))}  ` +
+      `(process ${pid})`,
+    tone: phase === "serving" ? "good" : "warning",
+    rows: [
+      { cells: ["Summary", summaryText(report)], tone: toneOf(problems) },
+      { cells: ["Node", node.name + (node.zone === undefined ? "" : `, zone ${node.zone}`)] },
+      ...(traffic === undefined
+        ? []
+        : [{ cells: ["Traffic", `${traffic.open ?? 0} open, ${trafficText(traffic)}`] }]),
+      ...sources.map(({ name, state }) => ({ cells: ["Source", `${name}: ${state}`] })),
+    ],
+    parts: [
+      ...(problems.length === 0 ? [] : [{
+        title: "Problems",
+        rows: [
+          ...problems.slice(0, mostProblems),
+          ...(more > 0 ? [{ cells: [`and ${more} more; --problems lists all`] }] : []),
+        ],
+        parts: [],
+      }]),
+      ...parts,
+    ],
+  };
+}
+
+function toneOf(problems: readonly Row[]): Tone {
+  if (problems.some(({ tone }) => tone === "bad")) return "bad";
+  return problems.length > 0 ? "warning" : "good";
+}
+
+/** Returns e.g. `6 ServicePorts, 1 in quarantine, 1 unhealthy; 2 problems of sources`. */
+function summaryText({ families, controllers = [], sources, hostSettings }: StatusReport): string {
+  const services = families.flatMap((family) => family.services);
+  const loops = [...families, ...controllers.flatMap((each) => each.families)];
+  const known = families.reduce(
+    (sum, { services, lastSync }) => sum + (services.length || (lastSync?.services ?? 0)),
+    0,
+  );
+  const count = (items: readonly unknown[], text: string) =>
+    items.length === 0 ? [] : [`${items.length} ${text}`];
+  const quarantined = new Set(
+    loops.flatMap(({ family, quarantined }) => quarantined.map(({ key }) => `${family} ${key}`)),
+  );
+  const ofServices = [
+    countText(known, "ServicePort"),
+    ...count([...quarantined], "in quarantine"),
+    ...count(services.filter((service) => [2, 3].includes(severity(service))), "unhealthy"),
+    ...count(services.filter(({ endpoints }) => endpoints.length === 0), "without endpoints"),
+  ].join(", ");
+  const others = [
+    [loops.filter(({ failures }) => failures > 0), "failing loop"],
+    [sources.flatMap(({ problems }) => problems), "source problem"],
+    [hostSettings.filter(({ state }) => state === "refused"), "refused kernel setting"],
+  ] as const;
+  return [
+    ofServices,
+    ...others.flatMap(([found, noun]) => found.length ? [countText(found.length, noun)] : []),
+  ].join("; ");
+}
+
+/** Whatever an administrator should look at. A Service without any endpoint is none: it may be meant. */
+export function statusProblems(
+  { phase, sources, hostSettings, families, controllers = [] }: StatusReport,
+  { time, filter = "" }: Pick<StatusOptions, "filter" | "time">,
+): readonly Row[] {
+  const rows: Row[] = phase === "serving" ? [] : [{ cells: ["state", phase], tone: "warning" }];
+  const add = (tone: Tone, label: string, text: string, detail: readonly string[] = []) =>
+    rows.push({ cells: [label, text], tone, detail });
+  const addLoop = (loop: LoopStatus, title: string, nameOf: (key: string) => string) => {
+    const { failures, lastError, quarantined } = loop;
+    if (failures > 0) {
+      add("bad", "sync", `${title}: ${countText(failures, "sync")} failed: ${lastError ?? ""}`);
+    }
+    for (const { key, address, reason, retryAt } of quarantined) {
+      if (!matchesFilter(nameOf(key), filter)) continue;
+      const place = address === undefined ? key : `${key} at ${address}`;
+      const when = retryAt === undefined ? "at each sync" : time(Date.parse(retryAt));
+      add("bad", "quarantine", `${place}: ${reason}`, [`tried again ${when}`]);
+    }
+  };
+  for (const family of families) {
+    addLoop(family, family.family, (key) => key.slice(0, key.lastIndexOf("/")));
+  }
+  for (const { controller, families } of controllers) {
+    for (const loop of families) addLoop(loop, loopText({ controller, ...loop }), (key) => key);
+  }
+  for (const { name, problems } of sources) {
+    for (const problem of problems) add("warning", "source", `${name}: ${problem}`);
+  }
+  for (const { name, wanted, found = "unknown", state, reason = "refused", cure } of hostSettings) {
+    if (state !== "refused") continue;
+    const detail = cure === undefined ? [] : ["where that is allowed:", cure];
+    add("warning", "kernel", `${name} is ${found}, not ${wanted}: ${reason}`, detail);
+  }
+  for (const service of selectedServices(families.flatMap((each) => each.services), filter)) {
+    if (severity(service) < 2 || service.quarantined !== undefined) continue;
+    const skipped = service.endpoints.filter(isSkipped).slice(0, MOST_ENDPOINTS).map(endpointText);
+    add("warning", "service", `${nameOf(service)}: ${healthText(service)}`, skipped);
+  }
+  return rows;
+}
+
+/** The facts and syncs of another controller. */
+export function controllerPart(
+  { controller, families, facts }: ControllerStatus,
+  time: StatusOptions["time"],
+): Report {
+  const rows = [
+    ...facts.map(({ name, text }) => ({ cells: [name, text] })),
+    ...families.flatMap((loop): readonly Row[] => [
+      { cells: [loop.family, loop.summary] },
+      ...loopRows(loop, time),
+    ]),
+  ];
+  return { title: controller, rows, parts: [] };
+}
+
+function familyPart(
+  family: StatusReport["families"][number],
+  { time, services, filter }: {
+    readonly time: StatusOptions["time"];
+    /** Absent where there are too many. */
+    readonly services: readonly StatusService[] | undefined;
+    readonly filter: string;
+  },
+): Report {
+  const none = family.services.length === 0 ? "No Services" : `No Service matches '${filter}'`;
+  const all = `${
+    countText(family.services.length, "ServicePort")
+  }: --all lists them, --filter some`;
+  return {
+    title: family.family,
+    rows: [
+      { cells: ["Mode", `${family.mode}: ${family.summary}`] },
+      ...loopRows(family, time),
+      ...(services?.length ? [] : [{ cells: ["Services", services ? none : all] }]),
+    ],
+    parts: services?.length ? [serviceTable(services)] : [],
+  };
+}
+
+/** The last sync of a loop. */
+export function loopRows(
+  { lastSync, pending, failures }: LoopStatus,
+  time: StatusOptions["time"],
+): readonly Row[] {
+  const texts = [
+    lastSync === undefined
+      ? "no sync yet"
+      : `${time(Date.parse(lastSync.at))} in ${durationText(lastSync.durationMs)} (${
+        lastSync.full ? "everything" : "changes only"
+      }: ${operationsText(lastSync.operations)})`,
+    ...(pending ? ["changes wait"] : []),
+    ...(failures > 0 ? [`${countText(failures, "sync")} failed`] : []),
+  ];
+  return [{ cells: ["Sync", texts.join(", ")], ...(failures > 0 && { tone: "bad" }) }];
+}
+
+/** The table of these Services. */
+export function serviceTable(services: readonly StatusService[]): Report {
+  const columns = ["SERVICE", "HEALTH", "ADDRESSES", "ENDPOINTS"];
+  return { title: "", columns, rows: services.map(serviceRow), parts: [] };
+}
+
+function serviceRow(service: StatusService): Row {
+  const { addresses, endpoints, connections, traffic, settings = [] } = service;
+  const isBad = severity(service) > 2;
+  const counted = [
+    ...(connections ? [`${connections} open`] : []),
+    ...(traffic === undefined ? [] : [trafficText(traffic)]),
+  ].join(", ");
+  return {
+    cells: [
+      nameOf(service),
+      healthText(service),
+      limited(addressTexts(addresses), MOST_ADDRESSES) || "-",
+      limited(
+        endpoints.toSorted((a, b) => Number(isSkipped(b)) - Number(isSkipped(a))).map(endpointText),
+        MOST_ENDPOINTS,
+      ) || "none: refused",
+    ],
+    ...(isBad && { tone: "bad" }),
+    detail: [...(counted === "" ? [] : [counted]), ...settings],
+  };
+}
+
+function limited(texts: readonly string[], most: number): string {
+  const more = texts.length - most;
+  const shown = more > 0 ? [...texts.slice(0, most), `and ${more} more`] : texts;
+  // A line end in a reason is not one of the cell.
+  return shown.map(printableText).join("\n");
+}
+
+/** Whether a filter selects a Service: by the start of `namespace/name:port`, or by a whole word of it. */
+export function matchesFilter(name: string, filter: string): boolean {
+  return name.startsWith(filter) || name.split(/[/:]/).includes(filter);
+}
+
+/** The Services that a filter selects, by name. */
+function selectedServices(
+  services: readonly StatusService[],
+  filter: string,
+): readonly StatusService[] {
+  return services.filter(({ name }) => matchesFilter(name, filter)).toSorted(compareNames);
+}
+
+/**
+ * As many Services of all families as a page has room for: those with problems first, then by traffic
+ * and name.
+ */
+export function foremostServices(
+  { families }: Pick<StatusReport, "families">,
+  filter: string,
+  most: number,
+): readonly StatusService[] {
+  return families.flatMap(({ services }) => services)
+    .filter(({ name }) => matchesFilter(name, filter))
+    .sort((a, b) =>
+      severity(b) - severity(a) || (b.traffic?.opened ?? 0) - (a.traffic?.opened ?? 0) ||
+      compareNames(a, b)
+    ).slice(0, most);
+}
+
+function nameOf({ name, protocol }: StatusService): string {
+  return `${name} ${protocol}`;
+}
+
+function addressTexts(addresses: readonly ServedAddress[]): readonly string[] {
+  return STATES.flatMap((wanted) =>
+    addresses.filter(({ state }) => state === wanted).map(addressText).sort()
+  );
+}
+
+function addressText({ role, address, port, state, load }: ServedAddress): string {
+  const label = role === "ClusterIP" ? "" : ` ${role}`;
+  const notes = [...(state === "serving" ? [] : [state]), ...(load ? loadNotes(load) : [])];
+  return `${formatHostPort(address, port)}${label}${inBrackets(notes)}`;
+}
+
+function endpointText({ address, state, local, health }: StatusEndpoint): string {
+  return address + inBrackets([
+    ...(state === "ready" ? [] : [state]),
+    ...(local ? ["local"] : []),
+    ...(health ? healthNotes(health) : []),
+  ]);
+}
+
+function healthNotes(
+  { state, reason = "", since }: NonNullable<StatusEndpoint["health"]>,
+): readonly string[] {
+  if (state === "unchecked") return reason === "" ? [] : [reason];
+  if (state === "healthy") return [];
+  return [`${state} since ${since.slice(0, 19)}Z: ${reason}`];
+}
+
+/** Whether new connections skip an endpoint. */
+function isSkipped({ health }: StatusEndpoint): boolean {
+  return health?.state === "unhealthy" || health?.state === "ejected";
+}
+
+function inBrackets(notes: readonly string[]): string {
+  return notes.length === 0 ? "" : ` (${notes.join(", ")})`;
+}
+
+function readyCount({ endpoints }: StatusService): number {
+  return endpoints.filter(({ state }) => state === "ready").length;
+}
+
+function healthText(service: StatusService): string {
+  if (service.quarantined !== undefined) return "in quarantine";
+  if (service.endpoints.length === 0) return "no endpoints";
+  const text = `${readyCount(service)} of ${service.endpoints.length} ready`;
+  const skipped = service.endpoints.filter(isSkipped).length;
+  return skipped === 0 ? text : `${text}, ${skipped} unhealthy`;
+}
+
+/** 0 = healthy, 1 = without endpoints, 2 = some of them unhealthy, 3 = all of them, 4 = in quarantine. */
+function severity(service: StatusService): number {
+  if (service.quarantined !== undefined) return 4;
+  if (service.endpoints.length === 0) return 1;
+  const skipped = service.endpoints.filter(isSkipped).length;
+  if (readyCount(service) <= skipped) return 3;
+  return skipped > 0 ? 2 : 0;
+}
+
+function compareNames(a: StatusService, b: StatusService): number {
+  return compare(a.name, b.name) || compare(a.protocol, b.protocol);
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b);
+}
