@@ -69,7 +69,6 @@ const PURE_IN_BACKENDS = new RegExp(
     ...["render\\w*", "explain\\w*", "diff\\w*", "describe\\w*", "unsupported", "local_match"],
     ...[
       "compare(_elements|_listeners)?",
-      "service_excerpt",
       "judge_findings",
       "prefix_tree\\w*",
       "nft_monitor_text",

@@ -7,20 +7,20 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import { baseJumps, rangeRules } from "./base_chains.ts";
-import { chainKey, type ChainRef } from "./chain_ref.ts";
+import { chainKey, type ChainRef, keyOf, serviceRef } from "./chain_ref.ts";
 import { IptablesLayout } from "./layout.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
-import { ruleBatch } from "./rule_batch.ts";
+import { ruleBatch, type RuleChanges } from "./rule_batch.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
-import { serviceExcerpt, ServiceExcerpts } from "./service_excerpt.ts";
 import type { LayoutOrigin } from "./tree_shape.ts";
 
 /** All rules of one IP family. */
 interface IptablesRuleset {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
-  readonly batch: RestoreBatch<ServicePortKey>;
+  readonly batch: RestoreBatch;
   /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
 }
@@ -28,42 +28,11 @@ interface IptablesRuleset {
 /** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
   const layout = layOut(plan, options);
-  return rulesetOf(layout, layout.dirty);
-}
-
-/**
- * Renders the chains of {@linkcode renderIptables} that concern some ServicePorts: those with their
- * rules, and the chains before and after them. Chains shared with other ServicePorts are complete.
- */
-function renderIptablesAround(
-  plan: ProxyPlan,
-  options: IptablesRenderOptions,
-  keys: ReadonlySet<ServicePortKey>,
-): IptablesRuleset {
-  const layout = layOut(plan, options, { isForFew: true });
-  const near = new Set<string>();
-  for (const key of keys) {
-    const service = plan.services.get(key);
-    if (service === undefined) continue;
-    const { localTraffic } = plan.shared;
-    for (const { tree, path } of renderService(service, { localTraffic, options }).entries) {
-      for (const ref of layout.branch(tree, path)) near.add(chainKey(ref));
-    }
-  }
-  const dirty = layout.dirty.filter((ref) => {
-    const { source } = ref;
-    if (source.kind === "service") return keys.has(source.key);
-    return source.kind === "base" || source.prefix === "" || near.has(chainKey(ref));
-  });
-  return rulesetOf(layout, dirty);
-}
-
-function rulesetOf(layout: IptablesLayout, refs: readonly ChainRef[]): IptablesRuleset {
-  const chains = refs.flatMap((ref) => {
+  const chains = layout.dirty.flatMap((ref) => {
     const content = layout.content(ref);
     return content ? [{ ...ref, ...content }] : [];
   });
-  const batch = ruleBatch({ chains, jumps: baseJumps(layout.options) });
+  const batch = ruleBatch({ chains, jumps: baseJumps(options) });
   return { batch, quarantined: layout.quarantined };
 }
 
@@ -97,9 +66,7 @@ export function* renderText(
     yield* quarantined.map(leftOutText);
     return;
   }
-  const { batch, quarantined } = renderIptablesAround(plan, options, keys);
-  yield* serviceExcerpt(batch, { keys, shared: sharedRules(plan, options, keys) });
-  yield* quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
+  for (const text of excerpts(plan, options, [keys])) yield* text;
 }
 
 /** As {@linkcode renderText} for each of these ServicePorts alone, but lays the rules out once. */
@@ -108,14 +75,8 @@ export function* renderEach(
   options: IptablesRenderOptions,
   keys: ReadonlySet<ServicePortKey>,
 ): Generator<readonly [ServicePortKey, string]> {
-  const { batch, quarantined } = renderIptablesAround(plan, options, keys);
-  const excerpts = new ServiceExcerpts(batch);
-  const leftOut = Map.groupBy(quarantined, ({ key }) => key);
-  for (const key of keys) {
-    const alone = new Set([key]);
-    const rules = excerpts.text({ keys: alone, shared: sharedRules(plan, options, alone) });
-    yield [key, [...rules, ...leftOut.get(key)?.map(leftOutText) ?? []].join("")];
-  }
+  const texts = excerpts(plan, options, [...keys].map((key) => new Set([key])));
+  for (const key of keys) yield [key, [...texts.next().value ?? []].join("")];
 }
 
 /** Comments of the tool end with their line, and no name or reason has a line break. */
@@ -123,11 +84,104 @@ function leftOutText({ key, address, reason }: Quarantined): string {
   return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
 }
 
+/** The text of each of these groups of ServicePorts. */
+function* excerpts(
+  plan: ProxyPlan,
+  options: IptablesRenderOptions,
+  groups: readonly ReadonlySet<ServicePortKey>[],
+): Generator<Iterable<string>, undefined> {
+  const layout = layOut(plan, options, { isForFew: true });
+  const order = new Map([...layout.dirtyKeys].map((key, index) => [key, index]));
+  const leftOut = Map.groupBy(layout.quarantined, ({ key }) => key);
+  for (const keys of groups) {
+    const near = [...chainsNear(layout, plan, keys)].sort(([one], [other]) =>
+      order.get(one)! - order.get(other)!
+    );
+    const rules = excerptOf(
+      layout,
+      near.map(([, ref]) => ref),
+      keys,
+      sharedRules(plan, options, keys),
+    );
+    const rest = [...keys].flatMap((key) => leftOut.get(key) ?? []);
+    yield [...ruleBatch(rules).text(), ...rest.map(leftOutText)];
+  }
+}
+
+/** The chains that may have rules for some ServicePorts, or lead to them. */
+function chainsNear(
+  layout: IptablesLayout,
+  { services, shared: { localTraffic } }: ProxyPlan,
+  keys: ReadonlySet<ServicePortKey>,
+): ReadonlyMap<string, ChainRef> {
+  const near = new Map([...layout.lasting()].map((ref) => [keyOf(ref), ref]));
+  for (const key of keys) {
+    const service = services.get(key);
+    if (service === undefined) continue;
+    const { chains, entries } = renderService(service, { localTraffic, options: layout.options });
+    for (const { name } of chains) near.set(keyOf(serviceRef(key, name)), serviceRef(key, name));
+    for (const { tree, path } of entries) {
+      for (const ref of layout.branch(tree, path)) near.set(keyOf(ref), ref);
+    }
+  }
+  return near;
+}
+
+/** The rules of some ServicePorts, with the chains above that lead to them, and all of those below. */
+function excerptOf(
+  layout: IptablesLayout,
+  near: readonly ChainRef[],
+  keys: ReadonlySet<ServicePortKey>,
+  shared: ReadonlySet<string>,
+): RuleChanges {
+  const lineOf = (table: string, chain: string, text: string, owner?: ServicePortKey) => ({
+    text,
+    at: `${table} ${chain}`,
+    to: `${table} ${targetOf(text)}`,
+    isOwn: (owner !== undefined && keys.has(owner)) || shared.has(text),
+  });
+  const jumps = baseJumps(layout.options).map((jump) => ({
+    jump,
+    line: lineOf(jump.table, jump.from, ruleText(jump.rule)),
+  }));
+  const lines = near.flatMap((ref) => {
+    const { rules, owners } = layout.content(ref) ?? { rules: [], owners: [] };
+    return rules.map((text, index) => lineOf(ref.table, ref.name, text, owners[index]));
+  });
+  const all = [...lines, ...jumps.map(({ line }) => line)];
+  const from = Map.groupBy(all, ({ at }) => at);
+  const to = Map.groupBy(all, ({ to }) => to);
+  const own = lines.filter(({ isOwn }) => isOwn);
+  const above = reached(own.map(({ at }) => at), (chain) => to.get(chain)?.map(({ at }) => at));
+  const below = reached(own.map(({ to }) => to), (chain) => from.get(chain)?.map(({ to }) => to));
+  const isKept = ({ at, to, isOwn }: (typeof all)[number]) =>
+    isOwn || above.has(to) || below.has(at);
+  return {
+    chains: near.filter((ref) => above.has(chainKey(ref)) || below.has(chainKey(ref))).map((
+      ref,
+    ) => ({
+      ...ref,
+      rules: (from.get(chainKey(ref)) ?? []).filter(isKept).map(({ text }) => text),
+    })),
+    jumps: jumps.filter(({ line }) => isKept(line)).map(({ jump }) => jump),
+  };
+}
+
+/** Returns all chains reachable from `start`, including `start`. */
+function reached(
+  start: readonly string[],
+  next: (chain: string) => readonly string[] | undefined,
+): ReadonlySet<string> {
+  const found = new Set(start);
+  for (const chain of found) for (const further of next(chain) ?? []) found.add(further);
+  return found;
+}
+
 /**
  * Rules without their chain: a chain that several ServicePorts need may be in the text of another
  * one.
  */
-export function sharedRules(
+function sharedRules(
   { services, shared }: ProxyPlan,
   options: IptablesRenderOptions,
   keys: ReadonlySet<ServicePortKey>,

@@ -2,7 +2,8 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { type ServicePortKey, servicePortText } from "../../lib/proxy/service_port_name.ts";
+import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
@@ -11,9 +12,8 @@ import {
   type TestServicePlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { renderIptables, renderText, sharedRules } from "./render.ts";
+import { renderEach, renderIptables, renderText } from "./render.ts";
 import { ALL_FEATURES } from "./render_options.ts";
-import { serviceExcerpt } from "./service_excerpt.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 
@@ -67,19 +67,72 @@ Deno.test("renderText() puts into comments what rules cannot express", () => {
   assert(/^# Left out: ns\/a\/TCP: Cannot express .*'statistic'/.test(comments()[0] ?? ""));
 });
 
-Deno.test("renderText() of some ServicePorts is the excerpt of all rules that are for them", () => {
+Deno.test("renderText() of some ServicePorts has their rules in the order of all rules, as complete input", () => {
   const plans = fc.array(randomServicePlan, { minLength: 1, maxLength: 60 });
   fc.assert(
     fc.property(plans, fc.integer({ min: 1, max: 7 }), (made, every) => {
       const services = [...new Map(made.map((each) => [each.key, each])).values()];
       const all = testProxyPlan(services);
-      const keys = new Set(
-        services.filter((_, index) => index % every === 0).map(({ key }) => key),
-      );
-      const shared = sharedRules(all, OPTIONS, keys);
-      const expected = [...serviceExcerpt(renderIptables(all, OPTIONS).batch, { keys, shared })];
-      assertEquals([...renderText(all, OPTIONS, keys)].join(""), expected.join(""));
+      const chosen = services.filter((_, index) => index % every === 0);
+      const keys = new Set(chosen.map(({ key }) => key));
+      const text = [...renderText(all, OPTIONS, keys)].join("");
+      new FakeIptables().restore(text);
+      const left = new Set(text.split("\n"));
+      const { lines } = renderIptables(all, OPTIONS).batch;
+      const own = chosen.map(({ name }) => `"${servicePortText(name)} `);
+      for (const line of lines) {
+        const isThere = left.delete(line);
+        if (own.some((comment) => line.includes(comment))) assert(isThere, line);
+      }
+      assertEquals([...left].filter((line) => line !== "" && !line.startsWith("#")), []);
+      const each = [...renderEach(all, OPTIONS, keys)];
+      assertEquals(each.map(([key]) => key), [...keys]);
+      for (const [key, text] of each.slice(0, 3)) {
+        assertEquals(text, [...renderText(all, OPTIONS, new Set([key]))].join(""));
+      }
     }),
     { numRuns: 60 },
   );
+});
+
+const SERVICES = Array.from({ length: 100 }, (_, number) =>
+  testServicePlan({
+    name: `service-${number}`,
+    clusterIp: `10.96.0.${number}`,
+    masqueradeInternal: "all",
+    ...(number === 7 && { nodePort: 30_007 }),
+    to: number === 9 ? [] : [`10.1.0.${number}:80`, `10.2.0.${number}:80`],
+  }));
+
+function excerptOf(...numbers: readonly number[]): string {
+  const keys = new Set(numbers.map((number) => SERVICES[number]!.key));
+  return [...renderText(testProxyPlan(SERVICES), OPTIONS, keys)].join("");
+}
+
+Deno.test("renderText() of a ServicePort has its rules and the way to them", () => {
+  const lines = excerptOf(3).split("\n");
+  assertEquals(lines.filter((line) => line.includes("DNAT")).length, 2);
+  assert(lines.every((line) => !line.includes("-j DNAT") || line.includes("10.96.0.3 ")));
+  assert(lines.some((line) => line.startsWith("-I OUTPUT ") && line.endsWith("-j KUBE-SERVICES")));
+  assert(lines.some((line) => /^-A KUBE-SERVICES -d 10.96.0.\d+.* -[jg] KUBE-VIP-/.test(line)));
+  assert(lines.some((line) => line.startsWith("-A KUBE-MARK-MASQ -j MARK ")));
+  assertEquals(excerptOf(), "");
+});
+
+Deno.test("renderText() of a ServicePort has its node port, and the table of a refusal", () => {
+  const served = excerptOf(7);
+  assert(/^-A KUBE-SERVICES .* -j KUBE-NODEPORTS$/m.test(served));
+  assert(/^-A KUBE-NODEPORTS .* --dport 30007 /m.test(served));
+  assert(!served.includes("*filter"));
+  const refused = excerptOf(9);
+  assert(!refused.includes("*nat"));
+  assert(refused.includes("has no endpoints"));
+});
+
+Deno.test("renderText() of a ServicePort ignores chain names in comments", () => {
+  const [service] = SERVICES;
+  const named = { ...service!, name: { ...service!.name, port: '" -j KUBE-POSTROUTING "' } };
+  const text = [...renderText(testProxyPlan([named]), OPTIONS, new Set([named.key]))].join("");
+  assert(text.includes("DNAT"));
+  assert(!text.includes(":KUBE-POSTROUTING"));
 });

@@ -14,7 +14,6 @@
  *
  * @module
  */
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { IptablesTable, Jump } from "../netfilter/iptables/iptables_objects.ts";
 import {
@@ -32,8 +31,6 @@ export interface ChainChange {
   readonly before?: readonly string[] | undefined;
   /** Its rules from now on; `undefined` = it is removed. */
   readonly rules?: readonly string[] | undefined;
-  /** The ServicePort of each rule; `undefined` for shared rules. @default {all are shared} */
-  readonly owners?: readonly (ServicePortKey | undefined)[];
 }
 
 /** The changes of one batch. */
@@ -46,14 +43,14 @@ export interface RuleChanges {
 }
 
 /** Arranges the changes. */
-export function ruleBatch(changes: RuleChanges): RestoreBatch<ServicePortKey> {
+export function ruleBatch(changes: RuleChanges): RestoreBatch {
   return atOnce(ruleBatchInSteps(changes));
 }
 
 /** As {@linkcode ruleBatch}, in short steps. */
 export function ruleBatchInSteps(
   { chains, jumps = [], removedJumps = [] }: RuleChanges,
-): Generator<void, RestoreBatch<ServicePortKey>, void> {
+): Generator<void, RestoreBatch, void> {
   const of = (table: IptablesTable) => {
     const isHere = (each: { readonly table: IptablesTable }) => each.table === table;
     const here = chains.filter(isHere);
@@ -66,18 +63,18 @@ export function ruleBatchInSteps(
   };
   const { chains: written, removed, ...jumpsOfFilter } = of("filter");
   const { stricter, looser } = filterParts(written);
-  const parts: readonly RestorePart<ServicePortKey>[] = [
+  const parts: readonly RestorePart[] = [
     { table: "mangle", ...of("mangle") },
     { table: "filter", chains: stricter, ...jumpsOfFilter },
     { table: "nat", ...of("nat") },
     { table: "filter", chains: looser, removed },
   ];
-  const isNeeded = (part: RestorePart<ServicePortKey>) =>
+  const isNeeded = (part: RestorePart) =>
     [part.chains, part.removed, part.removedJumps, part.jumps].some((list) => list?.length);
   return RestoreBatch.steps(parts.filter(isNeeded));
 }
 
-type WrittenChange = ChainChange & WrittenChain<ServicePortKey>;
+type WrittenChange = ChainChange & WrittenChain;
 
 function isWritten(change: ChainChange): change is WrittenChange {
   return change.rules !== undefined;
@@ -89,8 +86,8 @@ function isWritten(change: ChainChange): change is WrittenChange {
  * only the second.
  */
 function filterParts(chains: readonly WrittenChange[]) {
-  const stricter: WrittenChain<ServicePortKey>[] = [];
-  const looser: WrittenChain<ServicePortKey>[] = [];
+  const stricter: WrittenChain[] = [];
+  const looser: WrittenChain[] = [];
   for (const chain of chains) {
     const { before, rules } = chain;
     const present = before ?? [];

@@ -73,9 +73,6 @@ export function servicesTable(family: IpFamily): NftTableSpec<ContainerName> {
   };
 }
 
-/** Filled by the packet path, so its content is not compared. */
-export const DYNAMIC_CONTAINER: ContainerName = "affinity";
-
 function map(declaration: string): NftContainer {
   return { kind: "map", declaration };
 }

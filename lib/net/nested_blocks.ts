@@ -5,10 +5,10 @@
  * @module
  */
 import { rangeOf } from "./address_range.ts";
-import { type Cidr, cidrContains, cidrFamilyOf } from "./cidr.ts";
+import { type Cidr, cidrFamilyOf } from "./cidr.ts";
 import { CidrIndex } from "./cidr_cover.ts";
 import { sortInSteps } from "./steps.ts";
-import { addressAt, addressNumber, type IpAddress, type IpFamily } from "./ip_address.ts";
+import { addressAt, type IpAddress, type IpFamily } from "./ip_address.ts";
 
 /** A block and the blocks that are taken out of it. */
 export interface BlockWithExceptions {
@@ -67,16 +67,6 @@ export function* nestBlocks(
 /** Returns the same addresses as disjoint sorted ranges: an address, a block, or `first-last`. */
 export function* rangesOf(nested: NestedBlocks): Generator<string, void, void> {
   for (const { range, family } of numericRanges(nested)) yield rangeText(range, family);
-}
-
-/** Whether a range in the spelling of {@linkcode rangesOf} has an address. Never true across families. */
-export function rangeContains(range: string, address: IpAddress): boolean {
-  if (range.includes("/")) return cidrContains(range as Cidr, address);
-  if (range.includes(":") !== address.includes(":")) return false;
-  const [first = range, last = first] = range.split("-");
-  const number = addressNumber(address);
-  return addressNumber(first as IpAddress) <= number &&
-    number <= addressNumber(last as IpAddress);
 }
 
 /** Answers whether nested blocks hold addresses. */

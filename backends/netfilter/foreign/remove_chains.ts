@@ -186,7 +186,7 @@ function renderTableRemoval(
       chains: emptied.map((name) => ({ name, rules: [] })),
       removed: chains,
       removedJumps: jumps,
-    }).map(([text]) => text),
+    }),
   );
 }
 

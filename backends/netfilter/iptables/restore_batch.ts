@@ -1,5 +1,5 @@
 /**
- * Input for one `iptables-restore --noflush`, for any table, chain and owner of a line. Pure.
+ * Input for one `iptables-restore --noflush`, for any table and chain. Pure.
  *
  * @module
  */
@@ -10,12 +10,10 @@ import { chainLine, type IptablesTable, type Jump, ruleText } from "./iptables_o
 const LINES_PER_STEP = 1024;
 
 /** A chain that is created, or emptied, and filled. */
-export interface WrittenChain<Owner = never> {
+export interface WrittenChain {
   readonly name: string;
   /** The rules, as lines without `-A` and the chain. */
   readonly rules: readonly string[];
-  /** The owner of each rule; `undefined` for shared rules. @default {all are shared} */
-  readonly owners?: readonly (Owner | undefined)[];
 }
 
 /** A rule of a chain that is not written as a whole. */
@@ -32,10 +30,10 @@ export interface PlacedLine extends ChainLine {
 }
 
 /** One `*table … COMMIT`: changes of a table that take effect atomically. */
-export interface RestorePart<Owner = never> {
+export interface RestorePart {
   readonly table: string;
   /** @default {none} */
-  readonly chains?: readonly WrittenChain<Owner>[];
+  readonly chains?: readonly WrittenChain[];
   /** Rules that are added at the end of chains that keep their other rules. @default {none} */
   readonly appended?: readonly ChainLine[];
   /** Rules that are deleted; of equal rules of a chain, the first one. @default {none} */
@@ -55,35 +53,23 @@ interface BatchCounts {
   readonly rules: Map<string, number>;
 }
 
-/** A line of the input, and its owner. */
-type OwnedLine<Owner> = readonly [text: string, owner?: Owner | undefined];
-
 /** The input, line by line. */
-export class RestoreBatch<Owner extends string> {
+export class RestoreBatch {
   readonly lines: readonly string[];
   readonly counts: Readonly<BatchCounts>;
-  readonly #owners: readonly (Owner | undefined)[];
 
-  private constructor(
-    { lines, counts }: Pick<RestoreBatch<Owner>, "counts" | "lines">,
-    owners: readonly (Owner | undefined)[],
-  ) {
+  private constructor({ lines, counts }: Pick<RestoreBatch, "counts" | "lines">) {
     this.lines = lines;
     this.counts = counts;
-    this.#owners = owners;
   }
 
   /** Makes a batch in short steps: other tasks may have their turn between two of them. */
-  static *steps<Owner extends string>(
-    parts: readonly RestorePart<Owner>[],
-  ): Generator<void, RestoreBatch<Owner>, void> {
+  static *steps(parts: readonly RestorePart[]): Generator<void, RestoreBatch, void> {
     const lines: string[] = [];
-    const owners: (Owner | undefined)[] = [];
     const counts: BatchCounts = { bytes: 0, jumps: 0, rules: new Map() };
     for (const part of parts) {
       const { table, chains = [], appended = [], removedJumps = [], jumps = [] } = part;
-      for (const [text, owner] of partLines(part)) {
-        owners.push(owner);
+      for (const text of partLines(part)) {
         counts.bytes += text.length + 1;
         if (lines.push(text) % LINES_PER_STEP === 0) yield;
       }
@@ -91,17 +77,12 @@ export class RestoreBatch<Owner extends string> {
       counts.rules.set(table, (counts.rules.get(table) ?? 0) + rules);
       counts.jumps += removedJumps.length + jumps.length;
     }
-    return new RestoreBatch({ lines, counts }, owners);
+    return new RestoreBatch({ lines, counts });
   }
 
   /** Whether there is nothing to do. */
   get isEmpty(): boolean {
     return this.lines.length === 0;
-  }
-
-  /** Returns the owner of a line. Lines count from 1, as in the tool's messages. */
-  ownerOf(line: number): Owner | undefined {
-    return this.#owners[line - 1];
   }
 
   /** The input in pieces of about 64 KiB. */
@@ -110,10 +91,10 @@ export class RestoreBatch<Owner extends string> {
   }
 }
 
-/** The lines of parts, for callers that need no owners. Parts without a change are left out. */
+/** The lines of parts. Parts without a change are left out. */
 export function restoreLines(parts: readonly RestorePart[]): string[] {
   return parts.flatMap((part) => {
-    const lines = [...partLines(part)].map(([text]) => text);
+    const lines = [...partLines(part)];
     return lines.length > EMPTY_PART_LINES ? lines : [];
   });
 }
@@ -122,19 +103,17 @@ export function restoreLines(parts: readonly RestorePart[]): string[] {
 const EMPTY_PART_LINES = 2;
 
 /** The lines of a part. A chain is deleted last: it has to be empty, and no other may lead to it. */
-export function* partLines<Owner>(part: RestorePart<Owner>): Generator<OwnedLine<Owner>> {
+export function* partLines(part: RestorePart): Generator<string> {
   const { table, chains = [], appended = [], removedJumps = [], jumps = [], removed = [] } = part;
-  yield [`*${table}`];
-  for (const { name } of chains) yield [chainLine(name)];
-  for (const name of removed) yield [chainLine(name)];
-  for (const { name, rules, owners } of chains) {
-    for (const [index, rule] of rules.entries()) yield [`-A ${name} ${rule}`, owners?.[index]];
-  }
-  for (const { from, rule } of appended) yield [`-A ${from} ${rule}`];
-  for (const { from, rule } of removedJumps) yield [`-D ${from} ${rule}`];
+  yield `*${table}`;
+  for (const { name } of chains) yield chainLine(name);
+  for (const name of removed) yield chainLine(name);
+  for (const { name, rules } of chains) for (const rule of rules) yield `-A ${name} ${rule}`;
+  for (const { from, rule } of appended) yield `-A ${from} ${rule}`;
+  for (const { from, rule } of removedJumps) yield `-D ${from} ${rule}`;
   for (const { from, rule } of jumps) {
-    yield [`-I ${from} ${typeof rule === "string" ? rule : ruleText(rule)}`];
+    yield `-I ${from} ${typeof rule === "string" ? rule : ruleText(rule)}`;
   }
-  for (const name of removed) yield [`-X ${name}`];
-  yield ["COMMIT"];
+  for (const name of removed) yield `-X ${name}`;
+  yield "COMMIT";
 }

@@ -1,11 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { RestoreBatch, restoreLines, type RestorePart } from "./restore_batch.ts";
 
-const { key } = testServicePlan();
-
-function batchOf(parts: readonly RestorePart<ServicePortKey>[]): RestoreBatch<ServicePortKey> {
+function batchOf(parts: readonly RestorePart[]): RestoreBatch {
   const steps = RestoreBatch.steps(parts);
   for (;;) {
     const { done, value } = steps.next();
@@ -13,15 +9,15 @@ function batchOf(parts: readonly RestorePart<ServicePortKey>[]): RestoreBatch<Se
   }
 }
 
-function chain(name: string, rules: readonly string[], owner?: ServicePortKey) {
-  return { name, rules, owners: rules.map(() => owner) };
+function chain(name: string, rules: readonly string[]) {
+  return { name, rules };
 }
 
 const BATCH = batchOf([
   { table: "filter", chains: [chain("A", ["-j DROP"])], removed: [], jumps: [] },
   {
     table: "nat",
-    chains: [chain("B", ["-j RETURN", "-j C"], key), chain("C", [])],
+    chains: [chain("B", ["-j RETURN", "-j C"]), chain("C", [])],
     removed: ["D"],
     removedJumps: [{ from: "OUTPUT", rule: "-j D" }],
     jumps: [{ from: "OUTPUT", rule: { target: ["B"] } }],
@@ -37,12 +33,6 @@ Deno.test("RestoreBatch creates chains before rules, and deletes unreferenced on
       ...["-D OUTPUT -j D", "-I OUTPUT -j B", "-X D", "COMMIT", ""],
     ].join("\n"),
   );
-});
-
-Deno.test("RestoreBatch knows the owner of each line", () => {
-  const owned = BATCH.lines.filter((_, index) => BATCH.ownerOf(index + 1) === key);
-  assertEquals(owned, ["-A B -j RETURN", "-A B -j C"]);
-  assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99)], [undefined, undefined]);
 });
 
 Deno.test("RestoreBatch of nothing is empty", () => {

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import { NftablesBackend } from "../../../backends/nftables/backend.ts";
-import { CONTAINER_NAMES, DYNAMIC_CONTAINER } from "../../../backends/nftables/containers.ts";
+import { CONTAINER_NAMES } from "../../../backends/nftables/containers.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -106,7 +106,8 @@ export class NftKernelStage implements AsyncDisposable {
     fake.run([...transaction.text()].join(""));
     const wanted = fake.table("ip kube-relay");
     for (const name of CONTAINER_NAMES) {
-      if (name === DYNAMIC_CONTAINER) continue;
+      // The packet path fills it.
+      if (name === "affinity") continue;
       const found = [...elements.get(name) ?? []];
       const texts = (list: Iterable<[string, string]>) =>
         [...list].map(([key, value]) => `${key.replace(/0x8000[08]\w+$/, "")} ${value}`).sort();

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import { rangeContains } from "../../../lib/net/nested_blocks.ts";
+import { type Cidr, cidrContains } from "../../../lib/net/cidr.ts";
+import { addressNumber, type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Key, KeyPart, Statement } from "./nft_rule.ts";
 import type { AnyPacket } from "./walked_packet.ts";
 
@@ -106,4 +106,14 @@ function valuesOf(part: KeyPart, packet: SeenPacket): readonly string[] {
 function isInPorts(port: string, range: string): boolean {
   const [, first, last] = /^(\d+)-(\d+)$/.exec(range) ?? [];
   return Number(first) <= Number(port) && Number(port) <= Number(last);
+}
+
+/** Whether a range in the spelling of `rangesOf()` has an address. Never true across families. */
+function rangeContains(range: string, address: IpAddress): boolean {
+  if (range.includes("/")) return cidrContains(range as Cidr, address);
+  if (range.includes(":") !== address.includes(":")) return false;
+  const [first = range, last = first] = range.split("-");
+  const number = addressNumber(address);
+  return addressNumber(first as IpAddress) <= number &&
+    number <= addressNumber(last as IpAddress);
 }
