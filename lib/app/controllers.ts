@@ -14,7 +14,7 @@ import type { ChangeListener } from "./change_listener.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
-import type { RunSource } from "./run/run_source.ts";
+import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
 import type { ServiceSyncListener } from "./service/service_sync_event.ts";

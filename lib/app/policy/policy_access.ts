@@ -3,7 +3,7 @@ import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { POD } from "../../api/kinds/pod.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { NeededAccess } from "../run/controller_access.ts";
+import type { NeededAccess } from "../run/controller_source.ts";
 
 /** The kinds that policies are planned from. */
 export const POLICY_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];

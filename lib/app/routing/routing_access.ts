@@ -6,7 +6,7 @@ import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ResourceAccess } from "../../kube/access_review.ts";
 import { routingPartsOf, type RoutingSettings } from "../../routing/routing_settings.ts";
-import type { NeededAccess } from "../run/controller_access.ts";
+import type { NeededAccess } from "../run/controller_source.ts";
 
 /** The kinds that addresses and routes are planned from. */
 export function routingKinds(settings: Pick<RoutingSettings, "pools">): readonly KindSpec[] {

@@ -1,98 +1,192 @@
 /**
  * The API server of a controller besides that of Services. It is separate from the source of Services,
  * because missing permissions must not delay Services, and because another kubeconfig may name another
- * identity.
+ * identity: that of kube-proxy suffices for Services only.
  *
  * @module
  */
-import { Backoff } from "../../os/backoff.ts";
-import type { InformerSet } from "../../kube/informer_set.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { StatusSource } from "../../engine/controller.ts";
+import {
+  clusterRoleYaml,
+  describeAccess,
+  type ResourceAccess,
+  reviewAccess,
+} from "../../kube/access_review.ts";
+import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import { KubeAuthError } from "../../kube/kube_identity.ts";
 import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { Backoff } from "../../os/backoff.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { StatusSource } from "../../engine/controller.ts";
-import { createApiObjectSource } from "./api_object_source.ts";
-import type { ObjectSource, ObjectSourceOptions, SourceRunOptions } from "./object_source.ts";
-import { ControllerAccess, type NeededAccess, RETRY } from "./controller_access.ts";
+import { createApiObjectSource, loadConfiguredAuth, type ObjectSource } from "./object_source.ts";
 
-/** The dependencies of {@linkcode ControllerSource}. */
-type ControllerSourceDependencies = Dependencies & { readonly logger: Logger };
+/** The permissions that a controller needs, and the words about them. */
+export interface NeededAccess {
+  /** Name of the line in `status`. */
+  readonly name: string;
+  readonly accesses: readonly ResourceAccess[];
+  /** Name of the ClusterRole that grants them. */
+  readonly clusterRole: string;
+  readonly cure: string;
+  /** The effect of a missing permission, for `status`. */
+  readonly effect: string;
+  /** Log messages. */
+  readonly texts: {
+    readonly granted: string;
+    /** The server has no access reviews. */
+    readonly unanswerable: string;
+    readonly unanswered: string;
+    readonly refused: string;
+    readonly unusableKubeconfig: string;
+  };
+}
 
-/** Options of {@linkcode ControllerSource}. */
-type ControllerSourceOptions = Omit<ObjectSourceOptions, "kubeconfig"> & {
+/** Asks which permissions are missing; `undefined` if none is. Throws as {@linkcode reviewAccess}. */
+export async function findMissingAccess(
+  client: Pick<KubeClient, "create">,
+  { accesses, clusterRole, cure }: Pick<NeededAccess, "accesses" | "clusterRole" | "cure">,
+  signal: AbortSignal,
+): Promise<
+  | { readonly missing: readonly string[]; readonly clusterRole: string; readonly cure: string }
+  | undefined
+> {
+  const missing = await reviewAccess(client, accesses, signal);
+  if (missing.length === 0) return undefined;
+  const role = clusterRoleYaml(clusterRole, missing);
+  return { missing: missing.map(describeAccess), clusterRole: role, cure };
+}
+
+/** A kubeconfig may be written later, a role be bound at any time, and six small requests are cheap. */
+const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
+
+interface ControllerSourceOptions {
+  readonly configuration: LoadedConfiguration;
   /** The informers of the controller only. */
   readonly informers: InformerSet;
   /** Empty = the pod's service account. */
   readonly kubeconfig: string;
   readonly needed: NeededAccess;
-};
-
-/** Options of {@linkcode ControllerSource.run}. */
-interface ControllerSourceRunOptions extends SourceRunOptions {
-  /** Called once the API server permits everything. */
-  readonly onGranted?: (client: KubeClient) => void;
 }
 
-/** Fills informers once the API server permits it. Not used with `--manifests`. */
+/**
+ * Fills informers once there is a usable kubeconfig and the API server permits everything. Until then it
+ * reports in log and status what does not work, and asks again. Not used with `--manifests`.
+ */
 export class ControllerSource {
-  readonly #dependencies: ControllerSourceDependencies;
+  readonly #dependencies: Dependencies & { readonly logger: Logger };
   readonly #options: ControllerSourceOptions;
-  readonly #access: ControllerAccess;
   #source: ObjectSource | undefined;
-  /** The reason why the kubeconfig cannot be used. */
-  #problem: string | undefined;
+  #state: StatusSource["state"] = "not asked yet";
+  #problems: readonly string[] = [];
 
-  constructor(dependencies: ControllerSourceDependencies, options: ControllerSourceOptions) {
+  constructor(
+    dependencies: Dependencies & { readonly logger: Logger },
+    options: ControllerSourceOptions,
+  ) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#access = new ControllerAccess(dependencies, options.needed);
   }
 
-  /** Runs until the signal is aborted, and resolves then. Waits for anything that is missing. */
+  /**
+   * Runs until the signal is aborted, and resolves then. Waits for anything that is missing.
+   * `onGranted` is called once the API server permits everything.
+   */
   async run(
     signal: AbortSignal,
-    { onGranted, ...options }: ControllerSourceRunOptions = {},
+    { onGranted, ...options }: {
+      readonly keepOpen?: Promise<void>;
+      readonly onGranted?: (client: KubeClient) => void;
+    } = {},
   ): Promise<void> {
-    const source = this.#source = await this.#open(signal).catch(unlessAborted(signal));
-    if (!source) return;
-    await this.#access.granted(source.client!, signal).catch(unlessAborted(signal));
-    if (!signal.aborted) onGranted?.(source.client!);
+    const { clock, random } = this.#dependencies;
+    for (const ready of [() => this.#open(), () => this.#mayRead(signal)]) {
+      const backoff = new Backoff(random, RETRY);
+      while (!signal.aborted && !await ready()) {
+        await clock.sleep(backoff.next(clock.now()), signal).catch(() => {});
+      }
+    }
+    if (!signal.aborted) onGranted?.(this.#source!.client!);
     // Closes the connection, also after an abort.
-    await source.run(signal, options);
+    await this.#source?.run(signal, options);
   }
 
   /** Returns the lines of `status`: the permissions first, then the watches. */
   status(): readonly StatusSource[] {
-    const problem = this.#problem;
-    if (problem === undefined) return [this.#access.status, ...this.#source?.status() ?? []];
-    const state = `unusable kubeconfig; ${this.#options.needed.effect}`;
-    return [{ ...this.#access.status, state, problems: [problem] }];
+    const { needed: { name } } = this.#options;
+    const own = { name, state: this.#state, problems: this.#problems };
+    return [own, ...this.#source?.status() ?? []];
   }
 
-  /** A kubeconfig may be written later than kube-relay starts. */
-  async #open(signal: AbortSignal): Promise<ObjectSource> {
-    const { clock, random, logger } = this.#dependencies;
-    const backoff = new Backoff(random, RETRY);
-    for (;;) {
-      try {
-        const source = await createApiObjectSource(this.#dependencies, this.#options);
-        this.#problem = undefined;
-        return source;
-      } catch (error) {
-        if (!(error instanceof KubeAuthError)) throw error;
-        if (this.#problem !== error.message) {
-          logger.error(this.#options.needed.texts.unusableKubeconfig, { error });
-        }
-        this.#problem = error.message;
-      }
-      await clock.sleep(backoff.next(clock.now()), signal);
+  /** Returns whether there is a usable kubeconfig. */
+  async #open(): Promise<boolean> {
+    const { configuration, kubeconfig, needed, informers } = this.#options;
+    try {
+      const auth = await loadConfiguredAuth(this.#dependencies, configuration, kubeconfig);
+      const options = { configuration, informers };
+      this.#source = createApiObjectSource(this.#dependencies, auth, options);
+      [this.#state, this.#problems] = ["not asked yet", []];
+      return true;
+    } catch (error) {
+      if (!(error instanceof KubeAuthError)) throw error;
+      this.#refuse(
+        `unusable kubeconfig; ${needed.effect}`,
+        [error.message],
+        () => this.#dependencies.logger.error(needed.texts.unusableKubeconfig, { error }),
+      );
+      return false;
     }
+  }
+
+  /**
+   * Returns whether everything may be read; also if the API server does not support access reviews,
+   * because the watches then report missing permissions.
+   */
+  async #mayRead(signal: AbortSignal): Promise<boolean> {
+    const { logger } = this.#dependencies;
+    const { needed } = this.#options;
+    const { texts } = needed;
+    try {
+      const found = await findMissingAccess(this.#source!.client!, needed, signal);
+      if (found === undefined) {
+        if (this.#problems.length > 0) logger.info(texts.granted);
+        else logger.verbose(2, texts.granted);
+        [this.#state, this.#problems] = ["granted", []];
+        return true;
+      }
+      const { clusterRole, cure } = found;
+      const missing = found.missing.join(", ");
+      const problems = [`no right to ${missing}`, `missing rule: ${clusterRole}`, cure];
+      this.#refuse(
+        `missing; ${needed.effect}`,
+        problems,
+        () => logger.error(texts.refused, { missing, clusterRole, cure }),
+      );
+    } catch (error) {
+      if (signal.aborted) return false;
+      if (error instanceof ApiError && isFinal(error)) {
+        logger.info(texts.unanswerable, { error });
+        [this.#state, this.#problems] = ["unknown", []];
+        return true;
+      }
+      // The source of Services logs an unreachable API server.
+      logger.verbose(2, texts.unanswered, { error });
+      this.#state = `not answered: ${messageOf(error)}`;
+    }
+    return false;
+  }
+
+  /** Logs a problem once while it lasts. */
+  #refuse(state: string, problems: readonly string[], log: () => void): void {
+    this.#state = state;
+    if (this.#problems[0] !== problems[0]) log();
+    this.#problems = problems;
   }
 }
 
-function unlessAborted(signal: AbortSignal): (error: unknown) => undefined {
-  return (error) => {
-    if (!signal.aborted) throw error;
-  };
+/** Whether the server does not support access reviews. */
+function isFinal(error: ApiError): boolean {
+  return !error.isServerError() && !error.isTooManyRequests() && !error.isUnauthorized();
 }

@@ -1,4 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
+import { ACCESS_REVIEW_PATH } from "../../../tests/support/fakes/fake_access_review.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
@@ -8,11 +9,12 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 import { POD } from "../../api/kinds/pod.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
-import { POLICY_ACCESS } from "../policy/policy_access.ts";
-import { ControllerSource } from "./controller_source.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
+import { ControllerSource, findMissingAccess } from "./controller_source.ts";
 import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** The system's clock, but that its sleeps end when a test says so. */
@@ -106,3 +108,62 @@ Deno.test("ControllerSource ends with its signal, whatever it waits for, and clo
     await stop();
     await eventually("the connection is closed", () => fake.connections === 0);
   }));
+
+Deno.test("ControllerSource asks again while the server is overloaded, logs a refusal once, and does without reviews", () =>
+  withFolder(async (folder) => {
+    await using fake = await FakeApiServer.start();
+    const file = `${folder}/kubeconfig`;
+    await writeKubeconfig(file, {
+      server: fake.url,
+      ca: fake.ca,
+      user: { token: fake.rotateToken() },
+    });
+    const count = POLICY_ACCESS.accesses.length;
+    fake.deniedAccess.add("list /api/v1/pods");
+    const { clock, logger, source, stop } = await start(file);
+    const errors = () => logger.lines.filter(({ level }) => level === "error").length;
+    try {
+      await eventually("access is refused", () => clock.waits.length === 1);
+      clock.waits[0]!.end();
+      await eventually("access is refused again", () => clock.waits.length === 2);
+      assertEquals([clock.waits.map(({ ms }) => ms), errors()], [[5_000, 10_000], 1]);
+      fake.failNext({ status: 429, path: ACCESS_REVIEW_PATH, times: count });
+      clock.waits[1]!.end();
+      await eventually("the server is overloaded", () => clock.waits.length === 3);
+      assertStringIncludes(source.status()[0]!.state, "not answered: ");
+      fake.failNext({ status: 404, path: ACCESS_REVIEW_PATH, times: count });
+      clock.waits[2]!.end();
+      await eventually("the watches say the rest", () => source.status()[0]!.state === "unknown");
+      assertEquals([source.status()[0]!.problems, errors()], [[], 1]);
+    } finally {
+      await stop();
+    }
+  }));
+
+Deno.test("findMissingAccess() names every right that is missing, and the role that grants them", async () => {
+  const refused = ["list pods", "watch pods", "list namespaces", "watch namespaces"];
+  const client = {
+    create(_path: string, object: unknown): Promise<unknown> {
+      const { spec: { resourceAttributes: { verb, resource } } } = object as {
+        spec: { resourceAttributes: { verb: string; resource: string } };
+      };
+      return Promise.resolve({ status: { allowed: !refused.includes(`${verb} ${resource}`) } });
+    },
+  };
+  const { signal } = new AbortController();
+  const { missing, clusterRole, cure } = (await findMissingAccess(client, POLICY_ACCESS, signal))!;
+  assertEquals(missing, refused);
+  assertStringIncludes(
+    clusterRole,
+    "rules: [{apiGroups: [''], resources: [pods, namespaces], verbs: [list, watch]}]",
+  );
+  assertStringIncludes(cure, "--policy-kubeconfig");
+});
+
+Deno.test("policyKubeconfigOf() prefers the kubeconfig for policies", () => {
+  const configuration = defaultConfiguration();
+  const clientConnection = { ...configuration.clientConnection, kubeconfig: "/k" };
+  assertEquals(policyKubeconfigOf({ ...configuration, clientConnection }), "/k");
+  const networkPolicy = { ...configuration.networkPolicy, kubeconfig: "/p" };
+  assertEquals(policyKubeconfigOf({ clientConnection, networkPolicy }), "/p");
+});

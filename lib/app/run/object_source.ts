@@ -1,15 +1,38 @@
+/**
+ * The sources of objects: an API server or a folder of manifests. Never both, because a list of one
+ * would delete the objects of the other.
+ *
+ * @module
+ */
+import { acceptsProtobuf } from "../../config/content_types.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { StatusSource } from "../../engine/controller.ts";
+import { ApiSource } from "../../kube/api_source.ts";
 import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
+import { loadKubeAuth } from "../../kube/kubeconfig.ts";
+import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
+import { FileManifestSource } from "../../kube/manifests/manifests.ts";
+import { countText } from "../../log/count_text.ts";
+import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
+import { tryParsePort } from "../../net/port.ts";
+import type { Clock } from "../../os/clock.ts";
+import { addressesOfHost } from "../../os/host_addresses.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { API_SERVER, hostsAt } from "../service/host_registry.ts";
 
 /** A source of objects. */
 export interface ObjectSource {
-  /** Feeds the informers until the signal is aborted. Rejects only if a restart could help. */
-  run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
+  /**
+   * Feeds the informers until the signal is aborted. Rejects only if a restart could help. The client
+   * stays connected until `keepOpen` resolves, also after the signal; it must not reject.
+   */
+  run(signal: AbortSignal, options?: { readonly keepOpen?: Promise<void> }): Promise<void>;
   /** The client of the API server, for events; absent if there is none. */
   readonly client?: KubeClient | undefined;
   /** The state of the source. */
@@ -20,30 +43,223 @@ export interface ObjectSource {
   repetitions(): ReadonlyMap<string, SourceRepetitions>;
 }
 
-/** Settings of a run. */
-export interface SourceRunOptions {
-  /** The client stays connected until this resolves, also after the signal. Must not reject. */
-  readonly keepOpen?: Promise<void>;
-}
-
-/** Repetitions for one resource. */
+/** Repetitions for one resource: watches that failed, and lists that were repeated. */
 export interface SourceRepetitions {
-  /** Watches that failed. */
   readonly watchFailures: number;
-  /** Repeated lists. */
   readonly relists: number;
 }
+
+type SourceDependencies = Pick<Dependencies, "clock" | "process" | "random"> & {
+  readonly logger: Logger;
+};
 
 /** Options of a source. */
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
-  /** Another kubeconfig; empty = the service account. @default {that of the configuration} */
-  readonly kubeconfig?: string;
-  /** The content of the kubeconfig, if it was read before. @default {it is read} */
-  readonly auth?: KubeAuth | undefined;
   /** Counts each answer of an API server, and each that did not come. */
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
   /** Called with all known addresses of the API server. @default {they are not looked up} */
-  readonly onServer?: ((addresses: ReadonlyMap<IpAddress, KnownHost>) => void) | undefined;
+  readonly onServer?: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void;
+}
+
+/**
+ * Reads the kubeconfig, or what stands for it; an empty one is the service account. Throws a
+ * KubeAuthError.
+ */
+export async function loadConfiguredAuth(
+  { clock, logger, process }: Pick<SourceDependencies, "clock" | "logger" | "process">,
+  { proxy, relay: { master } }: LoadedConfiguration,
+  kubeconfig: string = proxy.clientConnection.kubeconfig,
+): Promise<KubeAuth> {
+  return await loadKubeAuth({ clock, logger }, {
+    ...(kubeconfig !== "" && { kubeconfig }),
+    ...(master !== undefined && { master }),
+    env: process.env,
+  });
+}
+
+/** Creates the source that reads from an API server. */
+export function createApiObjectSource(
+  { clock, logger, random }: SourceDependencies,
+  auth: KubeAuth,
+  { configuration: { proxy }, informers, metrics, onServer }: ObjectSourceOptions,
+): ObjectSource {
+  const addresses = onServer && new ServerAddresses(clock, auth.server, onServer);
+  const source = new ApiSource({ clock, logger, random, auth }, {
+    informers,
+    streamingLists: featureEnabled(proxy, "WatchListClient"),
+    protobuf: acceptsProtobuf(proxy.clientConnection),
+    ...(metrics && { onAnswer: (answer) => metrics.apiAnswered(answer) }),
+    ...(addresses && { onPeer: (address) => addresses.add(address) }),
+  });
+  return {
+    client: source.client,
+    async run(signal, options) {
+      await Promise.all([addresses?.run(signal), source.run(signal, options)]);
+    },
+    status() {
+      const { auth, connected, hint, resources } = source.status();
+      const connection: StatusSource = {
+        name: auth.server,
+        state: `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`,
+        problems: hint === undefined ? [] : [hint],
+      };
+      return [
+        connection,
+        ...resources.map(({ kind, phase, relists, watchFailures, lastError }) => ({
+          name: kind,
+          state: `${phase}, ${relists} relists, ${watchFailures} failed watches`,
+          problems: lastError === undefined ? [] : [lastError],
+        })),
+      ];
+    },
+    repetitions() {
+      return new Map(source.status().resources.map((resource) => [resource.plural, resource]));
+    },
+    ages() {
+      const { lastSignOfLifeMs, resources } = source.status();
+      const ages = new Map<string, number>();
+      const note = (name: string, at: number | undefined) => {
+        if (at !== undefined) ages.set(name, (clock.now() - at) / 1000);
+      };
+      note("connection", lastSignOfLifeMs);
+      for (const { plural, lastEventAtMs, lastListAtMs } of resources) {
+        note(plural, Math.max(lastEventAtMs ?? 0, lastListAtMs ?? 0) || undefined);
+      }
+      return ages;
+    },
+  };
+}
+
+/** The source of a run, and the states of sources that single controllers have besides. */
+export class RunSource implements ObjectSource {
+  readonly client: KubeClient | undefined;
+  readonly #source: ObjectSource;
+  readonly #others: Pick<ObjectSource, "status">[] = [];
+
+  /** `auth`: that of the API server; `undefined` = objects are manifests. */
+  constructor(
+    dependencies: SourceDependencies,
+    auth: KubeAuth | undefined,
+    options: ObjectSourceOptions,
+  ) {
+    this.#source = auth === undefined
+      ? createManifestObjectSource(dependencies, options)
+      : createApiObjectSource(dependencies, auth, options);
+    this.client = this.#source.client;
+  }
+
+  async run(...given: Parameters<ObjectSource["run"]>): Promise<void> {
+    await this.#source.run(...given);
+  }
+
+  status(): readonly StatusSource[] {
+    return [...this.#source.status(), ...this.#others.flatMap((other) => other.status())];
+  }
+
+  /** Reports a source of a single controller along with this one. */
+  reportWith(other: Pick<ObjectSource, "status">): void {
+    this.#others.push(other);
+  }
+
+  ages(): ReadonlyMap<string, number> {
+    return this.#source.ages();
+  }
+
+  repetitions(): ReadonlyMap<string, SourceRepetitions> {
+    return this.#source.repetitions();
+  }
+}
+
+function createManifestObjectSource(
+  { clock, logger }: SourceDependencies,
+  { configuration, informers }: ObjectSourceOptions,
+): ObjectSource {
+  const paths = configuration.relay.manifests;
+  const source = new FileManifestSource({ clock, logger }, { paths, informers });
+  return {
+    run: (signal) => source.run(signal),
+    status() {
+      const shown = source.status().map(({ path, objects, problems, stale, unserved }) => ({
+        name: path,
+        state: `${countText(objects, "object")}${stale ? ", last good state" : ""}` +
+          (unserved === undefined ? "" : `; not served: ${unserved}`),
+        problems: problems.map(formatProblem),
+      }));
+      const more = source.filesNotShown;
+      if (more === 0) return shown;
+      const state = "not shown here; files with problems come first";
+      return [...shown, { name: `${more} more files`, state, problems: [] }];
+    },
+    ages: () => new Map(),
+    repetitions: () => new Map(),
+  };
+}
+
+/** Addresses that are remembered: the load balancers of a cloud get others now and then. */
+const MAX_CONNECTIONS = 32;
+/** Until the name is known; then it is looked up again after each new connection. */
+const RETRY_MS = 5_000;
+
+/** The addresses of the API server: those of its name, and those of connections to it. */
+export class ServerAddresses {
+  readonly #clock: Clock;
+  readonly #onServer: NonNullable<ObjectSourceOptions["onServer"]>;
+  readonly #lookUp: typeof addressesOfHost;
+  readonly #host: KnownHost;
+  readonly #name: string;
+  #ofName: readonly string[] = [];
+  readonly #ofConnections = new Set<string>();
+  #wake = Promise.withResolvers<void>();
+
+  /** `server`: URL. `lookUp` returns the addresses of a host name. */
+  constructor(
+    clock: Clock,
+    server: string,
+    onServer: NonNullable<ObjectSourceOptions["onServer"]>,
+    lookUp = addressesOfHost,
+  ) {
+    const { hostname, port, protocol } = new URL(server);
+    const number = tryParsePort(Number(port || (protocol === "http:" ? 80 : 443)));
+    this.#clock = clock;
+    this.#onServer = onServer;
+    this.#lookUp = lookUp;
+    this.#host = { owner: API_SERVER, ...(number !== undefined && { ports: [number] }) };
+    this.#name = hostname.replace(/^\[|\]$/g, "");
+  }
+
+  /** Takes the other end of a new connection. The server may have got other addresses. */
+  add(address: string): void {
+    this.#ofConnections.delete(address);
+    this.#ofConnections.add(address);
+    const [oldest] = this.#ofConnections;
+    if (this.#ofConnections.size > MAX_CONNECTIONS) this.#ofConnections.delete(oldest!);
+    this.#report();
+    this.#wake.resolve();
+  }
+
+  /** Looks the name up until the signal is aborted; does not wait for a resolver then. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.race([this.#follow(signal), whenAborted(signal)]);
+    this.#wake.resolve();
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      this.#wake = Promise.withResolvers();
+      const found = await this.#lookUp(this.#name).catch(() => undefined);
+      if (signal.aborted) return;
+      if (found !== undefined) {
+        this.#ofName = found;
+        this.#report();
+      }
+      const retry = found === undefined && this.#clock.sleep(RETRY_MS, signal).catch(() => {});
+      await Promise.race([this.#wake.promise, ...retry ? [retry] : []]);
+    }
+  }
+
+  #report(): void {
+    this.#onServer(hostsAt([...this.#ofName, ...this.#ofConnections], this.#host));
+  }
 }

@@ -24,7 +24,7 @@ import { ControllerOpener } from "./controller_opener.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { nodeNameOf } from "./node_name.ts";
-import { RunSource } from "./run_source.ts";
+import { loadConfiguredAuth, RunSource } from "./object_source.ts";
 import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { ProgramDependencies } from "./run_tools.ts";
@@ -51,7 +51,10 @@ export async function runProxy(
   configuration: RunConfiguration,
   signal: AbortSignal,
 ): Promise<void> {
-  await using run = new Run(createParts(dependencies, configuration));
+  const auth = configuration.relay.manifests.length > 0
+    ? undefined
+    : dependencies.auth ?? await loadConfiguredAuth(dependencies, configuration);
+  await using run = new Run(createParts(dependencies, configuration, auth));
   const tasks = new TaskGroup(signal);
   try {
     await run.start(tasks);
@@ -67,9 +70,10 @@ type Parts = ReturnType<typeof createParts>;
 
 /** Makes the parts, each from those above it; nothing is opened, read or started. */
 function createParts(
-  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, auth, createTools, ...edges }:
+  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, createTools, ...edges }:
     RunDependencies,
   configuration: RunConfiguration,
+  auth: KubeAuth | undefined,
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const workers = createRelayWorkers({ ...edges, openFiles }, configuration);
@@ -84,7 +88,10 @@ function createParts(
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
   const traffic = createServiceTraffic(edges, { mode, serviceCounters });
   const metrics = createConfiguredMetrics({ clock: edges.clock, traffic }, configuration);
-  const source = new RunSource(edges, { configuration, informers, metrics, auth });
+  const source = new RunSource(edges, auth, {
+    ...{ configuration, informers, metrics },
+    onServer: (addresses) => services.setHosts("API server", addresses),
+  });
   const folder = controlSocket.replace(/\/[^/]*$/, "");
   const manager = new ServiceManager(edges, { folder });
   const collection = new StartCollection(edges, collectGarbage);
@@ -97,7 +104,7 @@ function createParts(
     serviceListeners: [] as ServiceSyncListener[],
   };
   const parts = { ...dependencies, ...shared, listeners };
-  const services = new ServiceController({ ...parts, traffic });
+  const services: ServiceController = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
     .map((each) => each.create({ ...parts, controllerOfServices: services }));
   /** In the order in which they start; they stop in the reverse order. */
@@ -160,7 +167,6 @@ class Run implements AsyncDisposable {
     const { controllers, source } = this.#parts;
     const keepOpen = this.#eventsWritten.promise;
     try {
-      await source.open();
       tasks.run("source", (signal) => source.run(signal, { keepOpen }));
       await Promise.all(controllers.map((each) => each.start(tasks)));
     } catch (error) {

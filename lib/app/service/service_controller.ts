@@ -100,7 +100,6 @@ export class ServiceController implements Controller {
       });
       parts.serviceListeners.push(whenSynced((...synced) => this.#guard?.synced(...synced)));
     }
-    parts.source.reportServerTo((addresses) => this.#hosts.set("API server", addresses));
     const nodePorts = new NodePortReport(parts);
     parts.serviceListeners.push(whenSynced((...synced) => nodePorts.synced(...synced)));
     parts.source.reportWith(nodePorts);

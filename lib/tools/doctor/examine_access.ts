@@ -5,7 +5,7 @@ import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
-import { findMissingAccess, type NeededAccess } from "../../app/run/controller_access.ts";
+import { findMissingAccess, type NeededAccess } from "../../app/run/controller_source.ts";
 import { withApiClient } from "./examine_api.ts";
 
 /** The edges of {@linkcode examineAccess}. */

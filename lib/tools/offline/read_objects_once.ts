@@ -5,7 +5,7 @@ import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
-import { createApiObjectSource } from "../../app/run/api_object_source.ts";
+import { createApiObjectSource, loadConfiguredAuth } from "../../app/run/object_source.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import { NODE } from "../../api/kinds/node.ts";
@@ -106,7 +106,8 @@ async function openSource(
 ): Promise<OnceSource> {
   const paths = options.configuration.relay.manifests;
   if (paths.length > 0) return openManifests(dependencies, { ...options, paths });
-  const source = await createApiObjectSource(dependencies, options);
+  const auth = await loadConfiguredAuth(dependencies, options.configuration);
+  const source = createApiObjectSource(dependencies, auth, options);
   return {
     run: (signal) => source.run(signal),
     hindrance: () => {

@@ -9,7 +9,7 @@ import { admitStart, excludedServers } from "../../../app/handover/takeover.ts";
 import { showTakeover } from "../show_takeover.ts";
 import { chooseFamilies } from "../../../app/run/choose_families.ts";
 import { chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
-import { loadConfiguredAuth } from "../../../app/run/api_object_source.ts";
+import { loadConfiguredAuth } from "../../../app/run/object_source.ts";
 import { hostSettingRequests } from "../../../app/run/host_setting_requests.ts";
 import { HostSettings } from "../../../app/run/host_settings.ts";
 import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
@@ -70,7 +70,7 @@ async function serve(
   let auth: KubeAuth | undefined;
   try {
     if (readsServer) {
-      auth = await loadConfiguredAuth({ ...dependencies, logger }, { configuration });
+      auth = await loadConfiguredAuth({ ...dependencies, logger }, configuration);
     }
   } catch (error) {
     return exitAfter(error, { configuration, logger, signal });
