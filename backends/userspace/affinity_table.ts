@@ -1,74 +1,85 @@
+import { hashText } from "../../lib/net/text_hash.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import { type RecencyItem, RecencyList } from "./recency_list.ts";
 
-interface AffinityRecord extends RecencyItem<AffinityRecord> {
-  readonly client: string;
-  endpoint: EndpointKey;
+/** Records that a client may have: of each such set, the client that was away for longest is forgotten. */
+const WAYS = 4;
+const SETS = 2 ** 14;
+/** A record is 64 bits: a tag of the client, the endpoint, and the time of the last use. */
+const BITS = { tag: 10n, endpoint: 27n, time: 27n };
+const ENDPOINTS = 2 ** 27;
+/** Milliseconds after which times repeat: 37 hours. The longest affinity is one day. */
+const TIMES = 2 ** 27;
+/** The most by which the clocks of two threads differ. */
+const CLOCKS_MS = 60_000;
+const NOTHING = 0n;
+
+/** A record as it was found. */
+export interface AffinityRecord {
+  readonly cell: number;
+  readonly found: bigint;
+  readonly tag: number;
+  /** The endpoint; `undefined` = the client has none. */
+  readonly endpoint: number | undefined;
+  /** Milliseconds since the last use. */
+  readonly age: number;
+}
+
+/** Memory for the clients of one ServicePort. Pages that are not used take none. */
+export function createAffinityMemory(): SharedArrayBuffer {
+  return new SharedArrayBuffer(WAYS * SETS * BigUint64Array.BYTES_PER_ELEMENT);
+}
+
+/** The number by which records name an endpoint. */
+export function endpointNumber(key: EndpointKey): number {
+  return (hashText(key) & (ENDPOINTS - 1)) || 1;
 }
 
 /**
- * Maximum number of expired records that each {@linkcode AffinityTable.bind} removes: more than it
- * adds.
+ * The endpoints of 65,536 clients, in memory that threads share. A client is known by a hash: two of
+ * one hash have the same endpoint.
  */
-const PURGED_PER_BIND = 4;
-
-/** A bounded table; when it is full, the client that was away for longest is forgotten. */
 export class AffinityTable {
-  readonly #maxClients: number;
-  readonly #records = new Map<string, AffinityRecord>();
-  readonly #recency = new RecencyList<AffinityRecord>();
+  readonly #records: BigUint64Array;
 
-  constructor(maxClients: number) {
-    this.#maxClients = maxClients;
+  constructor(memory: SharedArrayBuffer = createAffinityMemory()) {
+    this.#records = new BigUint64Array(memory);
   }
 
-  /** Clients that are remembered. */
-  get size(): number {
-    return this.#recency.size;
-  }
-
-  /** The endpoint of a client that has come after `since`. */
-  find(client: string, since: number): EndpointKey | undefined {
-    const record = this.#records.get(client);
-    return record && record.usedAt > since ? record.endpoint : undefined;
-  }
-
-  /** Returns the record of a client that was seen after `since`. */
-  entry(
-    client: string,
-    since: number,
-  ): { readonly endpoint: EndpointKey; readonly usedAt: number } | undefined {
-    const record = this.#records.get(client);
-    return record && record.usedAt > since ? record : undefined;
-  }
-
-  /**
-   * Records the endpoint of a client at `now`. Forgets only some of the expired records: a sweep
-   * over all 65,536 would take longer than 10 ms.
-   */
-  bind(
-    client: string,
-    endpoint: EndpointKey,
-    { now, since }: { now: number; since: number },
-  ): void {
-    const record = this.#records.get(client);
-    if (record) {
-      record.endpoint = endpoint;
-      this.#recency.touch(record, now);
-    } else {
-      const added = { client, endpoint, older: undefined, newer: undefined, usedAt: now };
-      this.#records.set(client, added);
-      this.#recency.add(added, now);
+  /** The record of a client, or the one that it is to have. */
+  find(client: string, now: number, timeoutMs: number): AffinityRecord {
+    const hash = hashText(client);
+    const first = WAYS * (hash & (SETS - 1));
+    const tag = (hash >>> 14) & 0x3ff;
+    let oldest: AffinityRecord | undefined;
+    for (let cell = first; cell < first + WAYS; cell++) {
+      const found = Atomics.load(this.#records, cell);
+      const isKnown = found !== NOTHING;
+      const time = Number(found & (BigInt(TIMES) - 1n));
+      const age = isKnown ? ageOf(time, now) : Infinity;
+      const isClient = isKnown && Number(found >> (BITS.endpoint + BITS.time)) === tag;
+      const endpoint = isClient && age < timeoutMs
+        ? Number((found >> BITS.time) & (BigInt(ENDPOINTS) - 1n))
+        : undefined;
+      if (isClient) return { cell, found, tag, endpoint, age };
+      if (oldest === undefined || age > oldest.age) oldest = { cell, found, tag, endpoint, age };
     }
-    this.#purge(since);
+    return oldest!;
   }
 
-  #purge(since: number): void {
-    for (let count = 0; count < PURGED_PER_BIND; count++) {
-      const { oldest, size } = this.#recency;
-      if (!oldest || (oldest.usedAt > since && size <= this.#maxClients)) return;
-      this.#recency.delete(oldest);
-      this.#records.delete(oldest.client);
-    }
+  /** Records a use; returns whether no other thread has changed the record since it was found. */
+  bind({ cell, found, tag }: AffinityRecord, endpoint: number, now: number): boolean {
+    const record = BigInt(tag) << (BITS.endpoint + BITS.time) | BigInt(endpoint) << BITS.time |
+      BigInt(timeOf(now));
+    return Atomics.compareExchange(this.#records, cell, found, record) === found;
   }
+}
+
+/** The clock of another thread may be a little ahead. */
+function ageOf(time: number, now: number): number {
+  const age = (timeOf(now) - time + TIMES) % TIMES;
+  return age > TIMES - CLOCKS_MS ? 0 : age;
+}
+
+function timeOf(now: number): number {
+  return Math.floor(now) % TIMES;
 }

@@ -198,8 +198,8 @@ class SocketBackend implements UserspaceBackend {
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   };
 
-  findAffinity: Backend["findAffinity"] = async ({ key }, { from }) =>
-    await this.#entries.get(key)?.forwarder?.remembered(from.address);
+  findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
+    Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);

@@ -17,11 +17,9 @@ function pickerOf(edge: EdgeSettings, ...to: string[]): EndpointPicker {
   return new EndpointPicker(planOf(edge, ...to), { random: randomFrom(7) });
 }
 
-/** Picks and counts, as a forwarder does with a connection that stays open. */
+/** Picks for a connection that stays open. */
 function open(picker: EndpointPicker, request: Partial<PickRequest> = {}): string {
-  const endpoint = picker.pick({ verdict: "internal", client: "c", now: 0, ...request })!;
-  picker.load?.add(endpoint.key);
-  return endpoint.key;
+  return picker.pick({ verdict: "internal", client: "c", now: 0, ...request })!.key;
 }
 
 function openMany(picker: EndpointPicker, count: number, now = 0): readonly string[] {
@@ -140,23 +138,6 @@ const CLIENTS = Array.from({ length: 2000 }, (_, index) => `10.${index >> 8}.1.$
 function choices(picker: EndpointPicker): readonly string[] {
   return CLIENTS.map((client) => open(picker, { client }));
 }
-
-Deno.test("EndpointPicker.update() with other settings tells former balancers of no connection", () => {
-  const picker = pickerOf({ balance: "least-connections" }, A, B);
-  open(picker);
-  const { load } = picker;
-  let told = 0;
-  // As a balancer does.
-  load!.watch(() => told++);
-  open(picker);
-  assertEquals(told, 1);
-  for (const [weight, balance] of ["least-connections", "random-two-choices"].entries()) {
-    const edge = { ...weights(["10.0.0.1", weight + 2]), balance } as EdgeSettings;
-    picker.update(planOf(edge, A, B), 0);
-    open(picker);
-    assertEquals([picker.load === load, told], [true, 1], balance);
-  }
-});
 
 Deno.test("EndpointPicker.pick() by source-hash moves only the clients of an endpoint that goes or comes", () => {
   fc.assert(

@@ -4,7 +4,7 @@ import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import { usableEndpoints } from "./health/usable_endpoints.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
-import { AffinityTable } from "./affinity_table.ts";
+import { AffinityTable, endpointNumber } from "./affinity_table.ts";
 import type { Balancer, BalanceRequest } from "./balancing/balancer.ts";
 import { EndpointLoad } from "./balancing/endpoint_load.ts";
 import { type EndpointAges, EndpointShares } from "./balancing/endpoint_shares.ts";
@@ -12,6 +12,7 @@ import { OrderedBalancer } from "./balancing/ordered_balancer.ts";
 import { RandomChoice } from "./balancing/random_choice.ts";
 import { Rotation } from "./balancing/rotation.ts";
 import { SourceHash } from "./balancing/source_hash.ts";
+import { createCountMemory, SharedCounts } from "./shared_counts.ts";
 
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
@@ -21,10 +22,13 @@ export interface PickRequest extends BalanceRequest {
   readonly verdict: VerdictName;
 }
 
+/** A plan, with the memory in which several threads remember clients. */
+export interface SharedServicePlan extends ServicePlan {
+  readonly affinityMemory?: SharedArrayBuffer;
+}
+
 /** Settings of an {@linkcode EndpointPicker}. */
 export interface EndpointPickerOptions {
-  /** Clients remembered for session affinity; beyond, the longest absent are forgotten. @default {65536} */
-  readonly maxClients?: number;
   /**
    * The start position in the list, from 0 (included) to 1. A random one prevents all nodes of a
    * cluster from starting with the same endpoint. @default {0}
@@ -32,59 +36,45 @@ export interface EndpointPickerOptions {
   readonly start?: number;
   /** From 0 (included) to 1, for balance `random-two-choices`. @default {() => 0} */
   readonly random?: () => number;
-}
-
-/** Picks endpoints, in this thread or in the one that decides. */
-export interface Picker {
-  /** Counts attempts and connections of each endpoint; absent if no choice depends on them. */
-  readonly load: Pick<EndpointLoad, "add" | "remove"> | undefined;
-  update(plan: ServicePlan, now: number): void;
-  skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void;
-  restoreAges(ages: EndpointAges, now: number): void;
-  remembered(client: string, now: number): AffinityEntry | undefined;
-  pick(request: PickRequest): Endpoint | undefined | Promise<Endpoint | undefined>;
+  /** Counts connections. @default {those of this picker alone} */
+  readonly counts?: () => SharedCounts;
 }
 
 /** The verdicts, whose endpoints together are those of a plan. */
 const VERDICT_NAMES: readonly VerdictName[] = ["internal", "external", "externalFromCluster"];
 
 /** Picks the endpoints of one ServicePort. */
-export class EndpointPicker implements Picker {
-  readonly #maxClients: number;
+export class EndpointPicker {
   readonly #start: number;
   readonly #random: () => number;
-  #plan: ServicePlan;
+  readonly #counts: () => SharedCounts;
+  #plan: SharedServicePlan;
   // Most ServicePorts of a node see no traffic: nothing is built before the first pick.
   #balancers: Map<VerdictName, Balancer> | undefined;
-  #byKey: Map<VerdictName, ReadonlyMap<EndpointKey, Endpoint>> | undefined;
+  #byNumber: Map<VerdictName, ReadonlyMap<number, Endpoint>> | undefined;
   #affinity: AffinityTable | undefined;
   #shares: EndpointShares | undefined;
   #load: EndpointLoad | undefined;
   #unhealthy: ReadonlySet<EndpointKey> = new Set();
 
-  constructor(plan: ServicePlan, options: EndpointPickerOptions = {}) {
+  constructor(plan: SharedServicePlan, options: EndpointPickerOptions = {}) {
     this.#plan = plan;
-    this.#maxClients = options.maxClients ?? 65_536;
     this.#start = options.start ?? 0;
     this.#random = options.random ?? (() => 0);
+    this.#counts = options.counts ?? (() => new SharedCounts(createCountMemory(1, 1), 0));
     if (plan.edge) this.#applySettings();
   }
 
-  /** Where connections to endpoints are to be counted; absent if no choice depends on them. */
+  /** Counts the connections to each endpoint; absent if no choice depends on them. */
   get load(): EndpointLoad | undefined {
     return this.#load;
-  }
-
-  /** Clients that are remembered now. */
-  get clients(): number {
-    return this.#affinity?.size ?? 0;
   }
 
   /**
    * Adopts a new plan. Rotations continue. Clients keep their endpoints; one whose endpoint was
    * removed gets another at its next connection.
    */
-  update(plan: ServicePlan, now: number): void {
+  update(plan: SharedServicePlan, now: number): void {
     const { edge } = this.#plan;
     this.#plan = plan;
     if (plan.affinityTimeoutSeconds === undefined) this.#affinity = undefined;
@@ -113,48 +103,62 @@ export class EndpointPicker implements Picker {
 
   /** The endpoint of a client that returns in time; `undefined` = not remembered. */
   remembered(client: string, now: number): AffinityEntry | undefined {
-    const { affinityTimeoutSeconds: seconds = 0 } = this.#plan;
-    const found = this.#affinity?.entry(client, now - seconds * 1000);
-    if (found === undefined) return undefined;
-    const { endpoint, usedAt } = found;
-    return { endpoint, expiresInSeconds: Math.ceil(seconds - (now - usedAt) / 1000) };
+    const { affinityTimeoutSeconds: seconds } = this.#plan;
+    if (seconds === undefined) return undefined;
+    const { age, endpoint: number } = this.#clients().find(client, now, 1000 * seconds);
+    const endpoint = number === undefined
+      ? undefined
+      : this.#keys().values().find((key) => endpointNumber(key) === number);
+    return endpoint && { endpoint, expiresInSeconds: Math.ceil(seconds - age / 1000) };
   }
 
-  /** The endpoint for a client; `undefined` when there is none, or none that is not excluded. */
+  /**
+   * The endpoint for a client; `undefined` when there is none, or none that is not excluded. It counts
+   * for its {@linkcode load} from now on.
+   */
   pick(request: PickRequest): Endpoint | undefined {
     const balancer = this.#balancer(request.verdict);
     const { affinityTimeoutSeconds } = this.#plan;
     if (affinityTimeoutSeconds === undefined) return balancer.next(request);
-    const { client, now, exclude } = request;
-    const affinity = this.#affinity ??= new AffinityTable(this.#maxClients);
-    const since = now - affinityTimeoutSeconds * 1000;
-    const bound = affinity.find(client, since);
-    const endpoint =
-      (bound && !exclude?.has(bound) ? this.#find(request.verdict, bound) : undefined) ??
-        balancer.next(request);
-    if (endpoint) affinity.bind(client, endpoint.key, { now, since });
-    return endpoint;
+    const { client, now, exclude, verdict } = request;
+    const clients = this.#clients();
+    for (;;) {
+      const record = clients.find(client, now, 1000 * affinityTimeoutSeconds);
+      const bound = record.endpoint === undefined
+        ? undefined
+        : this.#find(verdict, record.endpoint);
+      const isKept = bound !== undefined && !exclude?.has(bound.key);
+      const endpoint = isKept ? bound : balancer.next(request);
+      if (!endpoint) return undefined;
+      if (isKept) this.#load?.add(endpoint.key);
+      if (clients.bind(record, endpointNumber(endpoint.key), now)) return endpoint;
+      this.#load?.remove(endpoint.key);
+    }
   }
 
   allows(verdict: VerdictName, endpoint: EndpointKey): boolean {
-    return this.#find(verdict, endpoint) !== undefined;
+    return this.#find(verdict, endpointNumber(endpoint))?.key === endpoint;
+  }
+
+  #clients(): AffinityTable {
+    return this.#affinity ??= new AffinityTable(this.#plan.affinityMemory);
   }
 
   #applySettings(): void {
     const { edge = {} } = this.#plan;
     const { balance, slowStartMs, weights } = edge;
-    this.#balancers = this.#byKey = undefined;
-    this.#load?.unwatch();
+    this.#balancers = this.#byNumber = undefined;
     this.#shares = slowStartMs === undefined && weights === undefined
       ? undefined
       : new EndpointShares(edge, this.#keys());
     this.#load = balance === "least-connections" || balance === "random-two-choices"
-      ? (this.#load ?? new EndpointLoad())
+      ? (this.#load ?? new EndpointLoad(this.#counts(), this.#plan.key))
       : undefined;
   }
 
   #replaceEndpoints(now: number): void {
-    this.#byKey = undefined;
+    this.#byNumber = undefined;
+    this.#load?.trim();
     this.#shares?.update(this.#keys(), now);
     for (const [verdict, balancer] of this.#balancers ?? []) {
       balancer.replace(this.#endpointsOf(verdict));
@@ -167,12 +171,12 @@ export class EndpointPicker implements Picker {
     return usableEndpoints(verdict.endpoints, this.#unhealthy, this.#plan.edge);
   }
 
-  #find(verdict: VerdictName, key: EndpointKey): Endpoint | undefined {
-    const byKey = (this.#byKey ??= new Map()).getOrInsertComputed(
+  #find(verdict: VerdictName, number: number): Endpoint | undefined {
+    const byNumber = (this.#byNumber ??= new Map()).getOrInsertComputed(
       verdict,
-      () => new Map(this.#endpointsOf(verdict).map((endpoint) => [endpoint.key, endpoint])),
+      () => new Map(this.#endpointsOf(verdict).map((each) => [endpointNumber(each.key), each])),
     );
-    return byKey.get(key);
+    return byNumber.get(number);
   }
 
   #keys(): ReadonlySet<EndpointKey> {

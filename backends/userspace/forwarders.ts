@@ -10,8 +10,7 @@ import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { serviceKey } from "../../lib/proxy/service_port_name.ts";
-import type { LimitedPort } from "./connection_limits.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { LoopPart } from "./endpoint_loops.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
@@ -21,14 +20,15 @@ import { UdpForwarder } from "./udp/udp_forwarder.ts";
 import { UdpPort } from "./udp/udp_port.ts";
 
 /** Forwards the connections or flows of one ServicePort to the endpoints of a plan. */
-export interface ServiceForwarder extends LimitedPort {
+export interface ServiceForwarder {
+  readonly key: ServicePortKey;
   /** Connections or flows that are open now. */
   readonly connections: number;
   update(plan: ServicePlan): void;
   /** Replaces the set of unhealthy endpoints. */
   skip(unhealthy: ReadonlySet<EndpointKey>): void;
   /** The endpoint of a client with session affinity; `undefined` = none. */
-  remembered(client: string): AffinityEntry | undefined | Promise<AffinityEntry | undefined>;
+  remembered(client: string): AffinityEntry | undefined;
   /** Ends all connections or flows. */
   close(): void;
 }
@@ -61,7 +61,7 @@ export interface Forwarders {
   start(): Promise<void>;
   create(plan: ServicePlan & { readonly protocol: "TCP" | "UDP" }): ServiceForwarder;
   /** The ServicePort was removed: flows end, connections may finish, as they do with conntrack. */
-  remove(forwarder: ServiceForwarder, plan: Pick<ServicePlan, "name">): void;
+  remove(forwarder: ServiceForwarder): void;
   /** Opens a socket at a place, which may be a stand-in. Throws errors of the network. */
   open(
     place: { readonly address: IpAddress; readonly port: Port },
@@ -115,9 +115,9 @@ export class LocalForwarders implements Forwarders {
       : new UdpForwarder(this.#forwarding, plan);
   }
 
-  remove(forwarder: ServiceForwarder, { name }: Pick<ServicePlan, "name">): void {
-    this.#forwarding.limits.leave(serviceKey(name), forwarder);
-    if (forwarder instanceof UdpForwarder) forwarder.close();
+  remove(forwarder: ServiceForwarder): void {
+    if (forwarder instanceof TcpForwarder) forwarder.leaveService();
+    else forwarder.close();
   }
 
   open(

@@ -12,13 +12,12 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
-import { type LimitTable, ServiceLimits } from "./connection_limits.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
-import type { CommonDecisions } from "./common_decisions.ts";
-import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpoint_picker.ts";
+import { EndpointPicker, type SharedServicePlan } from "./endpoint_picker.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
+import { createCountMemory, SharedCounts } from "./shared_counts.ts";
 import { SocketRoom } from "./socket_room.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 import type { TrafficCounters } from "../../lib/proxy/backend.ts";
@@ -36,8 +35,8 @@ export interface ForwardingDependencies {
   readonly traffic?: FamilyTraffic;
   /** Sockets towards endpoints. @default {those of this thread} */
   readonly own?: OwnSockets;
-  /** Decides for Services whose choices depend on all threads. @default {there is one thread} */
-  readonly common?: CommonDecisions;
+  /** Counts connections. @default {those of this thread} */
+  readonly counts?: SharedCounts;
   /** Whether other threads listen at the same addresses. @default {false} */
   readonly isShared?: boolean;
 }
@@ -113,10 +112,10 @@ export class Forwarding {
   outcomes: OutcomeObserver | undefined;
   readonly clients = new ClientOrigin();
   readonly own: OwnSockets;
-  readonly common: CommonDecisions | undefined;
   readonly isShared: boolean;
   readonly endpointLoops: EndpointLoops;
-  readonly limits: LimitTable;
+  /** Counts of connections, which take memory once something depends on them. */
+  readonly counts: () => SharedCounts;
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
@@ -156,8 +155,8 @@ export class Forwarding {
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
     this.own = dependencies.own ?? new OwnSockets();
-    this.common = dependencies.common;
-    this.limits = dependencies.common?.limits ?? new ServiceLimits();
+    let counts = dependencies.counts;
+    this.counts = () => counts ??= new SharedCounts(createCountMemory(this.openFiles.limit, 1), 0);
     this.isShared = dependencies.isShared ?? false;
     this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
@@ -177,15 +176,9 @@ export class Forwarding {
     this.accepts = new TurnShare(this, ACCEPTS_PER_TURN);
   }
 
-  /** Creates the picker of a ServicePort that serves TCP. */
-  createPicker(plan: ServicePlan): Picker {
-    return this.common?.createPicker(plan, this.pickerOptions()) ??
-      new EndpointPicker(plan, this.pickerOptions());
-  }
-
-  /** Settings for the picker of one ServicePort. */
-  pickerOptions(): EndpointPickerOptions {
-    return { start: this.random(), random: this.random };
+  createPicker(plan: SharedServicePlan): EndpointPicker {
+    const { counts, random } = this;
+    return new EndpointPicker(plan, { start: random(), random, counts });
   }
 
   /** Reports a connection or flow to the watches, if there are any. */

@@ -163,7 +163,7 @@ export class ServiceEntries {
     this.#release(entry.wanted);
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
-    if (entry.forwarder) forwarders.remove(entry.forwarder, entry.plan);
+    if (entry.forwarder) forwarders.remove(entry.forwarder);
     forwarding.traffic?.leave(entry.plan.name);
   }
 

@@ -7,7 +7,6 @@ import type { Logger } from "../log/logger.ts";
 import type { Clock, Timer } from "./clock.ts";
 import type { SharedOpenFiles } from "./open_files.ts";
 import { whenAborted } from "./when_aborted.ts";
-import type { ChannelMessage } from "./worker_channel.ts";
 
 /** A thread; the part of `Worker` that is used. */
 export interface WorkerThread {
@@ -27,7 +26,7 @@ export const READY = "ready";
 export const UNCAUGHT = "uncaught";
 
 /** A message with the subscriber that it is for. */
-export type PoolMessage = readonly [topic: string, message: ChannelMessage];
+export type PoolMessage = readonly [topic: string, message: unknown];
 
 /** Uses the threads of a pool, each known by its index from 0. */
 export interface PoolSubscriber {
@@ -35,7 +34,7 @@ export interface PoolSubscriber {
   onStarted(index: number): void;
   /** A thread has ended, and all of its state with it. */
   onEnded(index: number, reason: Error): void;
-  onMessage(index: number, message: ChannelMessage): void;
+  onMessage(index: number, message: unknown): void;
 }
 
 /** The threads of a run that forward connections, or why only the main thread does. */
@@ -115,7 +114,7 @@ export class WorkerPool implements Disposable {
     await this.#starting.promise;
   }
 
-  post(index: number, topic: string, message: ChannelMessage): void {
+  post(index: number, topic: string, message: unknown): void {
     this.#threads[index]?.thread?.postMessage([topic, message] satisfies PoolMessage);
   }
 

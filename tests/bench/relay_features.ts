@@ -22,21 +22,22 @@ export interface RelayFeature {
 /** Above what a benchmark reaches. */
 const MANY = "1000000";
 
+function limited(): Readonly<Record<string, string>> {
+  return annotated({
+    "max-connections": MANY,
+    "max-connections-per-client": MANY,
+    "max-new-connections-per-second": MANY,
+    "idle-timeout": "10m",
+    "max-lifetime": "1h",
+  });
+}
+
 /** Every feature that may cost CPU for each connection, request or datagram. */
 export const RELAY_FEATURES: readonly RelayFeature[] = [
   { name: "least-connections", annotations: () => annotated({ balance: "least-connections" }) },
   { name: "source-hash", annotations: () => annotated({ balance: "source-hash" }) },
-  {
-    name: "limits",
-    annotations: () =>
-      annotated({
-        "max-connections": MANY,
-        "max-connections-per-client": MANY,
-        "max-new-connections-per-second": MANY,
-        "idle-timeout": "10m",
-        "max-lifetime": "1h",
-      }),
-  },
+  { name: "limits", annotations: limited },
+  { name: "limits, 2 workers", annotations: limited, flags: ["--userspace-workers=2"] },
   {
     name: "PROXY v2",
     sendsProxyHeader: true,

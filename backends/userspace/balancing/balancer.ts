@@ -14,6 +14,9 @@ export interface BalanceRequest {
 export interface Balancer {
   /** Adopts another list, sorted by key. */
   replace(endpoints: readonly Endpoint[]): void;
-  /** The endpoint for a new connection; `undefined` if there is none, or none that is not excluded. */
+  /**
+   * The endpoint for a new connection, which loads it from now on; `undefined` if there is none, or none
+   * that is not excluded.
+   */
   next(request: BalanceRequest): Endpoint | undefined;
 }

@@ -1,33 +1,38 @@
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { type CountKey, countKey, type SharedCounts } from "../shared_counts.ts";
 
-/** Open connections and flows of each endpoint of a ServicePort, including attempts to connect. */
+/** Open connections and flows of each endpoint of a ServicePort in all threads, including attempts to connect. */
 export class EndpointLoad {
-  readonly #open = new Map<EndpointKey, number>();
-  readonly #watchers: ((key: EndpointKey) => void)[] = [];
+  readonly #counts: SharedCounts;
+  readonly #servicePort: ServicePortKey;
+  /** Those of the endpoints of the plan. */
+  #keys = new Map<EndpointKey, CountKey>();
 
-  of(key: EndpointKey): number {
-    return this.#open.get(key) ?? 0;
+  constructor(counts: SharedCounts, servicePort: ServicePortKey) {
+    this.#counts = counts;
+    this.#servicePort = servicePort;
   }
 
-  add(key: EndpointKey): void {
-    this.#open.set(key, this.of(key) + 1);
-    for (const watcher of this.#watchers) watcher(key);
+  of(key: EndpointKey): number {
+    return this.#counts.of(this.#keyOf(key));
+  }
+
+  /** Counts one more unless there are `most`; returns whether it did. */
+  add(key: EndpointKey, most?: number): boolean {
+    return this.#counts.add(this.#keyOf(key), most);
   }
 
   remove(key: EndpointKey): void {
-    const left = this.of(key) - 1;
-    if (left > 0) this.#open.set(key, left);
-    else this.#open.delete(key);
-    for (const watcher of this.#watchers) watcher(key);
+    this.#counts.remove(this.#keyOf(key));
   }
 
-  /** Calls `watcher` after each change. */
-  watch(watcher: (key: EndpointKey) => void): void {
-    this.#watchers.push(watcher);
+  /** The endpoints may have changed: those that are gone take no memory. */
+  trim(): void {
+    this.#keys.clear();
   }
 
-  /** Forgets all watchers; the counts stay. */
-  unwatch(): void {
-    this.#watchers.length = 0;
+  #keyOf(key: EndpointKey): CountKey {
+    return this.#keys.getOrInsertComputed(key, () => countKey(`${this.#servicePort} ${key}`));
   }
 }

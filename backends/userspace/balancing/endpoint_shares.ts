@@ -23,11 +23,6 @@ export class EndpointShares {
     this.#known = new Set(present);
   }
 
-  /** The endpoints in their slow start. */
-  get growing(): Iterable<EndpointKey> {
-    return this.#appearedAt.keys();
-  }
-
   agesAt(now: number): EndpointAges {
     const ages = new Map<EndpointKey, number>();
     for (const [key, appearedAt] of this.#appearedAt) {

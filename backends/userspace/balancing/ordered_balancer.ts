@@ -1,11 +1,14 @@
-import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { Balancer, BalanceRequest } from "./balancer.ts";
 import type { EndpointLoad } from "./endpoint_load.ts";
 import type { EndpointShares } from "./endpoint_shares.ts";
-import { type HeapItem, PriorityHeap } from "./priority_heap.ts";
 
-interface Candidate extends HeapItem {
+interface Candidate {
   endpoint: Endpoint;
+  /** The turn of the last choice, which decides between equals. */
+  turn: number;
+  /** When its turn comes again, without {@linkcode OrderedBalancerContext.load}. */
+  deadline: number;
 }
 
 interface OrderedBalancerContext {
@@ -17,92 +20,63 @@ interface OrderedBalancerContext {
   readonly start: number;
 }
 
-/** Shares of endpoints in their slow start are brought up to date this often. */
-const REFRESH_MS = 250;
+/** Choices after which one is taken although other threads have just taken it as well. */
+const MOST_CHOICES = 8;
 
 /**
- * Keeps endpoints in the order in which they are chosen: by turns with weights, or by the number of
- * connections. A choice takes a number of steps that grows with the logarithm of their number.
+ * Chooses by turns with weights, or by the number of connections. It looks at each endpoint, which takes
+ * some nanoseconds: an order that is kept up to date would not know the connections of other threads.
  *
  * With weights, an endpoint's turn comes again after one divided by its share (earliest deadline first),
- * which interleaves turns as smoothly as nginx's round robin, without its walk over all endpoints.
+ * which interleaves turns as smoothly as nginx's round robin.
  */
 export class OrderedBalancer implements Balancer {
   readonly #context: OrderedBalancerContext;
-  #candidates = new Map<EndpointKey, Candidate>();
-  #heap = new PriorityHeap<Candidate>([]);
+  #candidates: readonly Candidate[] = [];
   #turn = 0;
   /** The deadline of the last choice: a new endpoint joins there. */
   #reached = 0;
-  #refreshedAt = -Infinity;
-  /** Endpoints whose shares were not final at the last refresh. */
-  #growing: readonly EndpointKey[] = [];
 
   constructor(endpoints: readonly Endpoint[], context: OrderedBalancerContext) {
     this.#context = context;
-    context.load?.watch((key) => this.#update(key));
     this.replace(endpoints);
   }
 
   replace(endpoints: readonly Endpoint[]): void {
-    const before = this.#candidates;
+    const before = new Map(this.#candidates.map((each) => [each.endpoint.key, each]));
     const first = Math.floor(this.#context.start * endpoints.length);
     const added = this.#turn;
     this.#turn += endpoints.length;
-    this.#candidates = new Map(endpoints.map((endpoint, position) => {
-      const turn = added + (position - first + endpoints.length) % endpoints.length;
+    this.#candidates = endpoints.map((endpoint, position) => {
       const known = before.get(endpoint.key);
       if (known) known.endpoint = endpoint;
-      const priority = this.#reached + 1 / this.#shareOf(endpoint, 0);
-      return [endpoint.key, known ?? { endpoint, priority, turn, index: 0 }];
-    }));
-    if (this.#context.load) {
-      for (const each of this.#candidates.values()) each.priority = this.#loadOf(each, 0);
-    }
-    this.#refreshedAt = -Infinity;
-    this.#heap = new PriorityHeap([...this.#candidates.values()]);
+      const turn = added + (position - first + endpoints.length) % endpoints.length;
+      const deadline = this.#reached + 1 / this.#shareOf(endpoint, 0);
+      return known ?? { endpoint, turn, deadline };
+    });
   }
 
   next({ now, exclude }: BalanceRequest): Endpoint | undefined {
-    if (this.#context.load) this.#refresh(now);
-    const candidate = exclude ? this.#firstBut(exclude) : this.#heap.first;
-    if (candidate === undefined) return undefined;
-    candidate.turn = ++this.#turn;
-    if (this.#context.load === undefined) {
-      this.#reached = candidate.priority;
-      candidate.priority += 1 / this.#shareOf(candidate.endpoint, now);
+    const { load } = this.#context;
+    for (let choice = 1;; choice++) {
+      let [best, least, seen]: [Candidate | undefined, number, number] = [undefined, Infinity, 0];
+      for (const each of this.#candidates) {
+        if (exclude?.has(each.endpoint.key)) continue;
+        const count = load?.of(each.endpoint.key) ?? 0;
+        const rank = load ? (count + 1) / this.#shareOf(each.endpoint, now) : each.deadline;
+        if (best && (rank > least || (rank === least && each.turn > best.turn))) continue;
+        [best, least, seen] = [each, rank, count];
+      }
+      if (best === undefined) return undefined;
+      const isLast = choice === MOST_CHOICES;
+      if (load && !load.add(best.endpoint.key, isLast ? Infinity : seen + 1) && !isLast) continue;
+      best.turn = ++this.#turn;
+      if (load === undefined) {
+        this.#reached = best.deadline;
+        best.deadline += 1 / this.#shareOf(best.endpoint, now);
+      }
+      return best.endpoint;
     }
-    this.#heap.moved(candidate);
-    return candidate.endpoint;
-  }
-
-  /** Only after a failed attempt, so that a walk over all is rare. */
-  #firstBut(exclude: ReadonlySet<EndpointKey>): Candidate | undefined {
-    const left = [...this.#candidates.values()].filter(({ endpoint }) =>
-      !exclude.has(endpoint.key)
-    );
-    return new PriorityHeap(left.map((candidate) => ({ ...candidate, candidate }))).first
-      ?.candidate;
-  }
-
-  #update(key: EndpointKey, now = this.#refreshedAt): void {
-    const candidate = this.#candidates.get(key);
-    if (candidate === undefined) return;
-    candidate.priority = this.#loadOf(candidate, now);
-    this.#heap.moved(candidate);
-  }
-
-  #refresh(now: number): void {
-    const { shares } = this.#context;
-    if (shares === undefined || now - this.#refreshedAt < REFRESH_MS) return;
-    this.#refreshedAt = now;
-    const growing = [...shares.growing];
-    for (const key of [...this.#growing, ...growing]) this.#update(key, now);
-    this.#growing = growing;
-  }
-
-  #loadOf({ endpoint }: Candidate, now: number): number {
-    return ((this.#context.load?.of(endpoint.key) ?? 0) + 1) / this.#shareOf(endpoint, now);
   }
 
   #shareOf(endpoint: Endpoint, now: number): number {

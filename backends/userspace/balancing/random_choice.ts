@@ -41,7 +41,9 @@ export class RandomChoice implements Balancer {
     let two = this.#draw();
     for (let tries = 0; tries < MOST_DRAWS && two === one; tries++) two = this.#draw();
     if (one === undefined || two === undefined) return undefined;
-    return this.#loadOf(two, now) < this.#loadOf(one, now) ? two : one;
+    const chosen = this.#loadOf(two, now) < this.#loadOf(one, now) ? two : one;
+    this.#context.load.add(chosen.key);
+    return chosen;
   }
 
   /** Only after a failed attempt, so that a walk over all is rare. */

@@ -1,7 +1,8 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { Picker, VerdictName } from "../endpoint_picker.ts";
+import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
+import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -19,12 +20,18 @@ interface DialRequest {
   readonly client: string;
   /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
-  /** Counts each attempt; that of the connection stays counted. */
-  readonly load?: Picker["load"];
   /** Paths of Unix sockets that replace endpoints. */
   readonly sockets?: ReadonlyMap<EndpointKey, string> | undefined;
   /** Called after each attempt that says something about its endpoint; `undefined` = connected. */
   readonly observe?: ((endpoint: EndpointKey, failure?: string) => void) | undefined;
+}
+
+/** A connection to an endpoint. */
+interface DialledConnection {
+  readonly kind: "connected";
+  readonly connection: TcpConnection;
+  /** Counts it, until it has ended. */
+  readonly load: EndpointLoad | undefined;
 }
 
 /** The reason why no endpoint could be reached. */
@@ -102,29 +109,31 @@ export class TcpDialer {
     return this.#pending;
   }
 
-  /** Connects a client to an endpoint of its verdict. Does not reject. */
-  async dial(picker: Picker, request: DialRequest): Promise<TcpConnection | DialFailure> {
+  /** Connects a client to an endpoint of its verdict, which it loads until it ends. Does not reject. */
+  async dial(
+    picker: EndpointPicker,
+    request: DialRequest,
+  ): Promise<DialledConnection | DialFailure> {
     const attempts: string[] = [];
     let failed: Set<EndpointKey> | undefined;
     let refused: Set<EndpointKey> | undefined;
     let lacksPorts = true;
     for (const queue of this.#queues) {
       let endpoint = this.#pick(picker, request, failed);
-      if (endpoint instanceof Promise) endpoint = await endpoint;
-      if (!endpoint && refused) endpoint = await this.#pick(picker, request, refused);
+      if (!endpoint && refused) endpoint = this.#pick(picker, request, refused);
       if (!endpoint) break;
-      request.load?.add(endpoint.key);
+      const { load } = picker;
       const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
-      if (this.#closed || denial !== undefined) request.load?.remove(endpoint.key);
+      if (this.#closed || denial !== undefined) load?.remove(endpoint.key);
       if (this.#closed) break;
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
       try {
         const path = request.sockets?.get(endpoint.key);
         const connection = await this.#connect(endpoint, { queue, path });
         request.observe?.(endpoint.key);
-        return connection;
+        return { kind: "connected", connection, load };
       } catch (error) {
-        request.load?.remove(endpoint.key);
+        load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;
@@ -155,10 +164,10 @@ export class TcpDialer {
   }
 
   #pick(
-    picker: Picker,
+    picker: EndpointPicker,
     { verdict, client }: DialRequest,
     exclude: ReadonlySet<EndpointKey> | undefined,
-  ): ReturnType<Picker["pick"]> {
+  ): Endpoint | undefined {
     const now = this.#context.clock.now();
     return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
   }

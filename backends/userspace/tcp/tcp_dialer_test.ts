@@ -6,6 +6,7 @@ import {
   FakeNetwork,
 } from "../../../tests/support/fakes/fake_network.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
+import type { TcpConnection } from "../../../lib/os/network.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { serviceAddresses } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -35,10 +36,10 @@ function setUp(
   });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);
-  let result: Awaited<ReturnType<TcpDialer["dial"]>> | undefined;
+  let result: TcpConnection | DialFailure | undefined;
   const dial = () => {
     dialer.dial(picker, { verdict: "internal", client: "192.0.2.1", at: AT! })
-      .then((r) => result = r);
+      .then((r) => result = r.kind === "connected" ? r.connection : r);
   };
   return { clock, network, counters, dialer, picker, dial, result: () => result };
 }

@@ -3,12 +3,8 @@ import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import {
-  type ServiceKey,
-  serviceKey,
-  type ServicePortKey,
-} from "../../../lib/proxy/service_port_name.ts";
-import { admits, type LimitedPort, type Limits, type ReachedLimit } from "../connection_limits.ts";
+import { serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { ConnectionLimits } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -50,25 +46,16 @@ const HEADER_CURE =
 export class TcpEdge {
   readonly #forwarding: Forwarding;
   readonly #key: ServicePortKey;
-  readonly #service: ServiceKey;
-  readonly #port: LimitedPort;
+  readonly #limits: ConnectionLimits;
   #headers: ProxyHeaderGate | undefined;
-  #limits: Limits | undefined;
   #timeouts: SessionTimeouts<TcpSession> | undefined;
   #sendProxy: EdgeSettings["sendProxy"];
   #sockets: ReadonlyMap<EndpointKey, string> | undefined;
 
-  constructor(
-    forwarding: Forwarding,
-    { plan, port }: {
-      readonly plan: Pick<ServicePlan, "key" | "name">;
-      readonly port: LimitedPort;
-    },
-  ) {
+  constructor(forwarding: Forwarding, { key, name }: Pick<ServicePlan, "key" | "name">) {
     this.#forwarding = forwarding;
-    this.#key = plan.key;
-    this.#service = serviceKey(plan.name);
-    this.#port = port;
+    this.#key = key;
+    this.#limits = new ConnectionLimits(forwarding.counts, serviceKey(name));
   }
 
   /**
@@ -76,7 +63,7 @@ export class TcpEdge {
    * were made since there are limits.
    */
   update(edge: EdgeSettings, sessions: Iterable<TcpSession>): void {
-    const { clock, counters, limits } = this.#forwarding;
+    const { clock, counters } = this.#forwarding;
     const now = clock.now();
     this.#sendProxy = edge.sendProxy;
     this.#sockets = edge.unixSockets &&
@@ -85,8 +72,7 @@ export class TcpEdge {
       );
     if (edge.acceptProxyFrom) this.#headers ??= new ProxyHeaderGate(this.#forwarding);
     this.#headers?.update(edge);
-    const counting = this.#limits;
-    this.#limits = limits.update(this.#service, { port: this.#port, settings: edge, now });
+    this.#limits.update(edge, sessions);
     this.#timeouts?.close();
     this.#timeouts = edge.idleMs === undefined && edge.lifetimeMs === undefined
       ? undefined
@@ -94,12 +80,12 @@ export class TcpEdge {
         counters.tcpExpired++;
         session.close();
       });
-    for (const session of sessions) {
-      this.#timeouts?.enter(session, now);
-      if (this.#limits === counting) continue;
-      uncount(session, counting);
-      session.counted = this.#limits?.enter?.();
-    }
+    for (const session of sessions) this.#timeouts?.enter(session, now);
+  }
+
+  /** The ServicePort was removed: open sessions count for no limit of its Service any more. */
+  leaveService(sessions: Iterable<TcpSession>): void {
+    this.#limits.update({}, sessions);
   }
 
   /** Paths of Unix sockets that replace endpoints. */
@@ -144,33 +130,11 @@ export class TcpEdge {
     return { connection, at, client, clientPort, carried, rest };
   }
 
-  /** Whether {@linkcode admits} has to ask another thread. */
-  get asks(): boolean {
-    return this.#limits?.isAsked === true;
-  }
-
-  /** Whether the limits admit a connection of a client besides `open` others; counts it if so. */
-  admits(
-    session: TcpSession,
-    { client, open }: { readonly client: string; readonly open: number },
-  ): boolean | Promise<boolean> {
-    if (this.#limits === undefined) return true;
-    return admits(this.#limits, {
-      ...{ client, port: this.#port, open, now: this.#forwarding.clock.now() },
-      current: () => this.#limits,
-      decide: (reached) => this.#isAdmitted(session, client, reached),
-    });
-  }
-
-  #isAdmitted(session: TcpSession, client: string, reached: ReachedLimit | undefined): boolean {
-    const { counters, log } = this.#forwarding;
-    if (reached === undefined) {
-      if (session.counted !== undefined) this.#limits?.leave(session.counted);
-      session.counted = client;
-      // It may have ended while another thread was asked.
-      if (session.closed) this.leave(session);
-      return true;
-    }
+  /** Whether the limits admit a connection of a client; counts it if so. */
+  admits(session: TcpSession, client: string): boolean {
+    const { clock, counters, log } = this.#forwarding;
+    const reached = this.#limits.admit(session, client, clock.now());
+    if (reached === undefined) return true;
     counters.tcpLimited++;
     log.warn("Refused a connection: a limit of its Service is reached", {
       ...{ servicePort: this.#key, client, ...reached },
@@ -192,7 +156,7 @@ export class TcpEdge {
   leave(session: TcpSession): void {
     this.#headers?.leave(session);
     this.#timeouts?.leave(session);
-    uncount(session, this.#limits);
+    this.#limits.leave(session);
   }
 
   /** What precedes the copied data: a header if the endpoint wants one, and data that came with one. */
@@ -220,11 +184,6 @@ export class TcpEdge {
       cure: HEADER_CURE,
     });
   }
-}
-
-function uncount(session: TcpSession, limits: Limits | undefined): void {
-  if (session.counted !== undefined) limits?.leave(session.counted);
-  session.counted = undefined;
 }
 
 /** The longest time for which data of a session may go unnoticed. */

@@ -15,7 +15,7 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import type { Picker, VerdictName } from "../endpoint_picker.ts";
+import type { EndpointPicker, SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
@@ -45,7 +45,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly smallBuffers: BufferPool;
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
-  readonly #picker: Picker;
+  readonly #picker: EndpointPicker;
   readonly #sessions = new RecencyList<TcpSession>();
   readonly service: ServiceKey;
   readonly use = "connection";
@@ -58,7 +58,7 @@ export class TcpForwarder implements TcpSessionOwner {
   /** Endpoints whose last attempt failed, if the Service ejects such endpoints. */
   #failing: Set<EndpointKey> | undefined;
 
-  constructor(forwarding: Forwarding, plan: ServicePlan) {
+  constructor(forwarding: Forwarding, plan: SharedServicePlan) {
     this.#forwarding = forwarding;
     this.smallBuffers = forwarding.smallBuffers;
     this.largeBuffers = forwarding.largeBuffers;
@@ -129,11 +129,8 @@ export class TcpForwarder implements TcpSessionOwner {
       return void this.#serveTrusted(session, request);
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
-    const asks = this.#edge?.asks === true;
-    const isAdmitted = verdict !== undefined &&
-      (asks || (this.#edge?.admits(session, { client, open: this.connections }) ?? true));
+    const isAdmitted = verdict !== undefined && (this.#edge?.admits(session, client) ?? true);
     if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
-    if (asks) return void this.#serveAdmitted(session, { ...request, verdict });
     this.#countAccepted(session);
     void this.#serve(session, { ...request, verdict });
   }
@@ -170,6 +167,11 @@ export class TcpForwarder implements TcpSessionOwner {
     }
   }
 
+  /** The ServicePort was removed. Connections may finish. */
+  leaveService(): void {
+    this.#edge?.leaveService(this.#sessions);
+  }
+
   /** Closes every connection. */
   close(): void {
     for (const session of this.#sessions) session.close();
@@ -188,6 +190,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
+    session.unload?.();
     if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
     if (this.#sessions.size === 0) this.#forwarding.room.leave(this);
   }
@@ -195,7 +198,7 @@ export class TcpForwarder implements TcpSessionOwner {
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
     this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
-    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
+    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan);
     this.#edge.update(edge, this.#sessions);
   }
 
@@ -226,27 +229,14 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Serves a connection that begins with a PROXY protocol header, for the client that it names. */
   async #serveTrusted(session: TcpSession, accepted: AcceptedConnection): Promise<void> {
-    const { clients, loops } = this.#forwarding;
+    const { clients, counters, loops } = this.#forwarding;
     const request = await this.#edge?.readHeader(session, accepted);
     if (request === undefined) {
       session.close();
       return loops.remove();
     }
     const verdict = clients.verdictFor(this.#plan, request.at, request.client);
-    await this.#serveAdmitted(session, { ...request, verdict });
-  }
-
-  /** Serves a connection that is counted, if the limits of the Service admit it. */
-  async #serveAdmitted(
-    session: TcpSession,
-    { verdict, ...request }: ClientConnection & { readonly verdict: VerdictName | undefined },
-  ): Promise<void> {
-    const { counters, loops } = this.#forwarding;
-    const [{ client }, open] = [request, this.connections - 1];
-    const admitted = verdict !== undefined &&
-      (this.#edge?.admits(session, { client, open }) ?? true);
-    if (verdict !== undefined && await admitted) {
-      this.#countAccepted(session);
+    if (verdict !== undefined && this.#edge?.admits(session, request.client) === true) {
       return await this.#serve(session, { ...request, verdict });
     }
     counters.tcpRefused++;
@@ -255,19 +245,14 @@ export class TcpForwarder implements TcpSessionOwner {
     loops.remove();
   }
 
-  /**
-   * Counts a connection as accepted, once. A Service has its counters from its first connection on:
-   * those without traffic take no place.
-   */
+  /** A Service has its counters from its first connection on: those without traffic take no place. */
   #countAccepted(session: TcpSession): void {
-    if (session.isCountedOpen) return;
     this.#forwarding.counters.tcpAccepted++;
     const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
-    if (traffic) traffic.opened++;
-    // It may have ended while another thread was asked.
-    if (session.closed) return;
     session.isCountedOpen = true;
-    if (traffic) traffic.open++;
+    if (!traffic) return;
+    traffic.opened++;
+    traffic.open++;
   }
 
   async #serve(
@@ -277,21 +262,22 @@ export class TcpForwarder implements TcpSessionOwner {
     const { dialer, loops } = this.#forwarding;
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.sleep(0);
     if (session.closed) return loops.remove();
-    const { load } = this.#picker;
     const sockets = this.#edge?.sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
-    const result = await dialer.dial(this.#picker, { ...request, load, sockets, observe });
-    if ("kind" in result) {
+    const result = await dialer.dial(this.#picker, { ...request, sockets, observe });
+    if (result.kind !== "connected") {
       this.#report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
       if (!session.closed) this.#giveUp(session, result);
     } else {
-      const endpoint = endpointOf(result);
-      this.#report(request, { endpoint, seenAs: result.localAddr.hostname as IpAddress });
-      await this.#relay(session, { endpoint: result, request });
-      load?.remove(endpoint);
+      const { connection, load } = result;
+      const endpoint = endpointOf(connection);
+      this.#report(request, { endpoint, seenAs: connection.localAddr.hostname as IpAddress });
+      if (session.closed) load?.remove(endpoint);
+      else if (load) session.unload = () => load.remove(endpoint);
+      await this.#relay(session, { endpoint: connection, request });
     }
     loops.remove();
   }

@@ -36,6 +36,8 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   hops = 0;
   /** The client whose connections a limit counts; `undefined` = not counted. */
   counted: string | undefined;
+  /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
+  unload: (() => void) | undefined;
   /** Whether the counts of open connections contain it. */
   isCountedOpen = false;
   readonly #owner: TcpSessionOwner;

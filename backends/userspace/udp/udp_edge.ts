@@ -4,7 +4,7 @@ import type { SocketAddress } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
-import { admits, type LimitedPort, type Limits, type ReachedLimit } from "../connection_limits.ts";
+import { ConnectionLimits } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import { parseProxyDatagram, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SessionTimeouts } from "../session_timeouts.ts";
@@ -12,11 +12,12 @@ import type { UdpFlow } from "./udp_flow.ts";
 
 interface UdpEdgeContext {
   readonly plan: Pick<ServicePlan, "key" | "name">;
-  /** The port with its open flows. */
-  readonly port: LimitedPort;
   /** Ends a flow whose lifetime is over. */
   readonly onExpired: (flow: UdpFlow) => void;
 }
+
+/** What the limits count of a flow. */
+type FlowAdmission = Pick<UdpFlow, "counted">;
 
 /** The PROXY protocol header of a datagram. */
 export type DatagramHeader = ReturnType<typeof parseProxyDatagram>;
@@ -29,7 +30,7 @@ const HEADER_CURE =
 export class UdpEdge {
   readonly #forwarding: Forwarding;
   readonly #context: UdpEdgeContext;
-  #limits: Limits | undefined;
+  readonly #limits: ConnectionLimits;
   #lifetimes: SessionTimeouts<UdpFlow> | undefined;
   #sendProxy: EdgeSettings["sendProxyUdp"];
   #trusted: CidrCover | undefined;
@@ -37,18 +38,17 @@ export class UdpEdge {
   constructor(forwarding: Forwarding, context: UdpEdgeContext) {
     this.#forwarding = forwarding;
     this.#context = context;
+    this.#limits = new ConnectionLimits(forwarding.counts, serviceKey(context.plan.name));
   }
 
   /** Adopts other settings, as {@linkcode TcpEdge.update} does. */
   update(edge: EdgeSettings, flows: Iterable<UdpFlow>): void {
-    const { clock, counters, limits } = this.#forwarding;
-    const { plan, port } = this.#context;
+    const { clock, counters } = this.#forwarding;
     const { lifetimeMs } = edge;
     const now = clock.now();
     this.#sendProxy = edge.sendProxyUdp;
     this.#trusted = edge.acceptProxyUdpFrom && new CidrCover(edge.acceptProxyUdpFrom);
-    const counting = this.#limits;
-    this.#limits = limits.update(serviceKey(plan.name), { port, settings: edge, now });
+    this.#limits.update(edge, flows);
     this.#lifetimes?.close();
     this.#lifetimes = lifetimeMs === undefined
       ? undefined
@@ -58,10 +58,6 @@ export class UdpEdge {
       });
     for (const flow of flows) {
       this.#lifetimes?.enter(flow, now);
-      if (this.#limits !== counting) {
-        uncount(flow, counting);
-        flow.counted = this.#limits?.enter?.();
-      }
       flow.header = this.#headerFor(flow);
     }
   }
@@ -87,19 +83,11 @@ export class UdpEdge {
     return header;
   }
 
-  /** Whether the limits admit a flow of a client besides `open` others; counts it if so. */
-  admits(client: string, open: number): boolean | Promise<boolean> {
-    if (this.#limits === undefined) return true;
-    return admits(this.#limits, {
-      ...{ client, port: this.#context.port, open, now: this.#forwarding.clock.now() },
-      current: () => this.#limits,
-      decide: (reached) => this.#isAdmitted(client, reached),
-    });
-  }
-
-  #isAdmitted(client: string, reached: ReachedLimit | undefined): boolean {
+  /** Whether the limits admit a flow of a client; counts it in `admission` if so. */
+  admits(admission: FlowAdmission, client: string): boolean {
+    const { clock, counters, log } = this.#forwarding;
+    const reached = this.#limits.admit(admission, client, clock.now());
     if (reached === undefined) return true;
-    const { counters, log } = this.#forwarding;
     counters.udpLimited++;
     log.warn("Refused a flow: a limit of its Service is reached", {
       ...{ servicePort: this.#context.plan.key, client, ...reached },
@@ -107,14 +95,13 @@ export class UdpEdge {
     return false;
   }
 
-  /** A flow that was admitted is not begun. */
-  revoke(client: string): void {
-    this.#limits?.leave(client);
+  /** A flow that was admitted is not begun, or has ended. */
+  revoke(admission: FlowAdmission): void {
+    this.#limits.leave(admission);
   }
 
   /** A flow begins. */
   enter(flow: UdpFlow, now: number): void {
-    if (this.#limits) flow.counted = flow.client.hostname;
     this.#lifetimes?.enter(flow, now);
     flow.header = this.#headerFor(flow);
   }
@@ -122,7 +109,7 @@ export class UdpEdge {
   /** A flow has ended. */
   leave(flow: UdpFlow): void {
     this.#lifetimes?.leave(flow);
-    uncount(flow, this.#limits);
+    this.revoke(flow);
   }
 
   #headerFor({ client, origin, port: { at } }: UdpFlow): Uint8Array | undefined {
@@ -133,9 +120,4 @@ export class UdpEdge {
     };
     return proxyHeaderV2(carried, "UDP");
   }
-}
-
-function uncount(flow: UdpFlow, limits: Limits | undefined): void {
-  if (flow.counted !== undefined) limits?.leave(flow.counted);
-  flow.counted = undefined;
 }

@@ -39,7 +39,7 @@ interface UdpFlowEnds {
   readonly endpoint: Endpoint;
   /** Counters of the Service, where they are wanted. */
   readonly traffic: ServiceTraffic | undefined;
-  /** Counts flows of each endpoint, where the choice depends on them. */
+  /** Counts flows of each endpoint, where the choice depends on them: this one already. */
   readonly load: EndpointLoad | undefined;
 }
 
@@ -60,7 +60,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   /** Precedes each datagram to the endpoint. */
   header: Uint8Array | undefined;
   /** Counts the flow for its endpoint. */
-  readonly load: EndpointLoad | undefined;
+  load: EndpointLoad | undefined;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
   readonly #traffic: ServiceTraffic | undefined;
@@ -79,7 +79,6 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     this.origin = origin;
     this.verdict = verdict;
     this.load = load;
-    load?.add(endpoint.key);
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
@@ -109,9 +108,9 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   }
 
   /** Switches to another endpoint; later datagrams of the former one are dropped. */
-  move(endpoint: Endpoint): void {
+  move(endpoint: Endpoint, load: EndpointLoad | undefined): void {
     this.load?.remove(this.#endpoint.key);
-    this.load?.add(endpoint.key);
+    this.load = load;
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }

@@ -12,13 +12,19 @@ import {
 import { isOutOfPorts } from "../../../lib/os/socket_errors.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
-import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
+import type { EndpointPicker, SharedServicePlan } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
 import type { RelayedConnection } from "../policy_gate.ts";
 import { type DatagramHeader, UdpEdge } from "./udp_edge.ts";
 import { type DatagramOrigin, UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
+
+/** The client of a flow that the limits count. */
+interface AdmittedOrigin {
+  readonly origin: DatagramOrigin;
+  readonly admission: Pick<UdpFlow, "counted">;
+}
 
 /** Number of silent TCP connections to close when no files are left. */
 const RELIEF = 4;
@@ -47,11 +53,11 @@ export class UdpForwarder {
   #unanswered = 0;
   #closed = false;
 
-  constructor(forwarding: Forwarding, plan: ServicePlan) {
+  constructor(forwarding: Forwarding, plan: SharedServicePlan) {
     this.#forwarding = forwarding;
     this.service = serviceKey(plan.name);
     this.#plan = plan;
-    this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+    this.#picker = forwarding.createPicker(plan);
     this.#flows = new ExpiryQueue(forwarding.clock, {
       ttlMs: forwarding.options.udpTimeoutMs,
       onExpired: (flow) => this.#close(flow),
@@ -113,15 +119,12 @@ export class UdpForwarder {
     if (this.#takesNone || this.#isOwn(port, origin.sender)) return undefined;
     const { client, client: { hostname } } = origin;
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
-    const isAdmitted = verdict !== undefined &&
-      (this.#edge?.admits(hostname, this.#flows.size) ?? true);
-    const open = (isSo: boolean) =>
-      isSo ? this.#openAdmitted(port, origin) : this.#refuse(port, client);
-    return isAdmitted instanceof Promise ? isAdmitted.then(open) : open(isAdmitted);
-  }
-
-  #refuse(port: UdpFlowPort, client: SocketAddress): undefined {
+    const admission = { counted: undefined };
+    if (verdict !== undefined && (this.#edge?.admits(admission, hostname) ?? true)) {
+      return this.#openAdmitted(port, { origin, admission });
+    }
     this.#report({ port, client }, { detail: REFUSED });
+    return undefined;
   }
 
   get #takesNone(): boolean {
@@ -131,46 +134,49 @@ export class UdpForwarder {
   /** Opens a flow that the limits count, or takes it back from them. */
   #openAdmitted(
     port: UdpFlowPort,
-    origin: DatagramOrigin,
+    admitted: AdmittedOrigin,
     isRetry = false,
   ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
-    const { client: { hostname } } = origin;
-    // The plan may have changed while another thread was asked.
-    const verdict = this.#takesNone
-      ? undefined
-      : this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
-    const flow = verdict && this.#openTo(port, { origin, verdict });
+    const flow = this.#takesNone ? undefined : this.#openTo(port, admitted);
     const mayRetry = flow === "out-of-ports" && !isRetry && !this.mayCircle();
     if (mayRetry && this.#forwarding.room.closeForPort(this)) {
       // The port is free when the receive that waits on it has been taken back.
-      return this.#forwarding.clock.sleep(0).then(() => this.#openAdmitted(port, origin, true));
+      return this.#forwarding.clock.sleep(0).then(() => this.#openAdmitted(port, admitted, true));
     }
     if (flow instanceof UdpFlow) return flow;
-    this.#edge?.revoke(hostname);
+    this.#edge?.revoke(admitted.admission);
     return undefined;
   }
 
   #openTo(
     port: UdpFlowPort,
-    { origin, verdict }: { readonly origin: DatagramOrigin; readonly verdict: VerdictName },
+    { origin, admission }: AdmittedOrigin,
   ): UdpFlow | "out-of-ports" | undefined {
-    const { clock, counters, policies, room } = this.#forwarding;
+    const { clients, clock, counters, policies, room } = this.#forwarding;
     const { client } = origin;
+    const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
+    if (verdict === undefined) return undefined;
     const now = clock.now();
     const endpoint = this.#picker.pick({ verdict, client: client.hostname, now });
+    const { load } = this.#picker;
     const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
     this.#report({ port, client }, outcomeOf(endpoint?.key, denial));
-    if (!endpoint || denial !== undefined || !room.take(this)) return undefined;
-    const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
+    if (!endpoint) return undefined;
+    const hasRoom = denial === undefined && room.take(this);
+    const socket = hasRoom
+      ? this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0")
+      : undefined;
     if (typeof socket !== "object") {
-      room.give(this);
+      load?.remove(endpoint.key);
+      if (hasRoom) room.give(this);
       return socket;
     }
     this.#forwarding.own.openFlow(socket.addr.port);
-    const [traffic, { load }] = [this.#countOpened(), this.#picker];
     const flow = new UdpFlow(this.#forwarding, {
-      ...{ port, origin, socket, verdict, endpoint, traffic, load },
+      ...{ port, origin, socket, verdict, endpoint, load },
+      traffic: this.#countOpened(),
     });
+    flow.counted = admission.counted;
     this.#flows.add(flow, now);
     if (this.#flows.size === 1) room.enter(this);
     this.#edge?.enter(flow, now);
@@ -197,7 +203,7 @@ export class UdpForwarder {
     if (this.#picker.allows(verdict, flow.endpoint.key)) return;
     const endpoint = this.#picker.pick({ verdict, client, now: this.#forwarding.clock.now() });
     if (!endpoint) return this.end(flow);
-    flow.move(endpoint);
+    flow.move(endpoint, this.#picker.load);
     this.#forwarding.counters.udpMoved++;
     this.#enterGate(flow);
   }
@@ -254,7 +260,7 @@ export class UdpForwarder {
 
   #applySettings(edge: EdgeSettings = {}): void {
     this.#edge ??= new UdpEdge(this.#forwarding, {
-      ...{ plan: this.#plan, port: this },
+      plan: this.#plan,
       onExpired: (flow) => this.end(flow),
     });
     this.#edge.update(edge, this.#flows);

@@ -6,28 +6,31 @@ import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
-import { type ChannelMessage, WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { SharedServicePlan } from "../endpoint_picker.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
 import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
+import { SharedCounts } from "../shared_counts.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
 import type { UdpForwarder } from "../udp/udp_forwarder.ts";
-import { AskedDecisions, type MainChannel } from "./asked_decisions.ts";
 import { SharedOwnSockets } from "./shared_own_sockets.ts";
 import type {
   Command,
-  MainSide,
+  MainMessage,
+  MainNotice,
   PublishedFrontends,
+  Question,
   RefusedSocket,
+  WorkerMessage,
+  WorkerNotice,
   WorkerReport,
   WorkerSettings,
-  WorkerSide,
 } from "./worker_protocol.ts";
 import { WorkerFigures } from "./worker_figures.ts";
 
@@ -46,25 +49,28 @@ interface NumberedForwarder {
 /** Forwards for one IP family in a worker, as the main thread commands. */
 export class WorkerFamily {
   readonly #edges: WorkerEdges;
-  readonly #channel: MainChannel;
+  readonly #post: (message: WorkerMessage) => void;
   #state: FamilyState | undefined;
 
-  constructor(edges: WorkerEdges, post: (message: ChannelMessage) => void) {
+  constructor(edges: WorkerEdges, post: (message: WorkerMessage) => void) {
     this.#edges = edges;
-    this.#channel = new WorkerChannel<WorkerSide, MainSide>(post, {
-      answer: (question) => this.#answer(question),
-      hear: (notice) => this.#hear(notice),
-    });
+    this.#post = post;
   }
 
-  receive(message: ChannelMessage): void {
-    this.#channel.receive(message);
+  async receive(message: MainMessage): Promise<void> {
+    if (message[0] === "tell") return this.#state?.hear(message[1]);
+    const [, id, question] = message;
+    try {
+      this.#post(["answer", id, await this.#answer(question)]);
+    } catch (error) {
+      this.#post(["failure", id, messageOf(error)]);
+    }
   }
 
-  #answer(question: MainSide["question"]): unknown {
+  #answer(question: Question): unknown {
     if (question.kind === "start") {
-      const { settings } = question;
-      this.#state = new FamilyState(this.#edges, { channel: this.#channel, settings });
+      const tell = (notice: WorkerNotice) => this.#post(["tell", notice]);
+      this.#state = new FamilyState(this.#edges, question.settings, tell);
       return;
     }
     const state = this.#state;
@@ -74,8 +80,6 @@ export class WorkerFamily {
         return state.apply(question.commands);
       case "report":
         return state.report();
-      case "remembered":
-        return state.forwarder(question.forwarder)?.remembered(question.client);
       case "follow":
         return state.follow(question.update);
       case "recheck":
@@ -85,10 +89,6 @@ export class WorkerFamily {
       case "close":
         return state.close();
     }
-  }
-
-  #hear(notice: MainSide["notice"]): void {
-    this.#state?.hear(notice);
   }
 }
 
@@ -107,13 +107,16 @@ class FamilyState {
   readonly #judging = new OneAtATime();
   readonly #frontends = new Map<ServicePortKey, LoopPart>();
 
-  constructor(edges: WorkerEdges, { channel, settings }: {
-    readonly channel: MainChannel;
-    readonly settings: WorkerSettings;
-  }) {
+  constructor(
+    edges: WorkerEdges,
+    settings: WorkerSettings,
+    tell: (notice: WorkerNotice) => void,
+  ) {
     const { index, options, sockets, countsTraffic } = settings;
     const openFiles = OpenFiles.inThread(settings.openFiles, index);
-    this.#clock = edges.clock;
+    const { clock } = edges;
+    const offset = settings.now - clock.now();
+    this.#clock = { ...clock, now: () => clock.now() + offset };
     if (settings.isJudged) {
       this.#judge = new ConnectionJudge();
       // No command is carried out before the policies are known: connections would evade them.
@@ -123,18 +126,18 @@ class FamilyState {
     this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
     const { traffic } = this.#figures;
     this.#forwarding = new Forwarding({
-      ...edges,
-      ...{ logger: toldLogger(channel), openFiles, isShared: true, ...(traffic && { traffic }) },
+      ...{ ...edges, clock: this.#clock },
+      ...{ logger: toldLogger(tell), openFiles, isShared: true, ...(traffic && { traffic }) },
       own: new OwnSockets(new SharedOwnSockets(sockets, index)),
-      common: new AskedDecisions({ channel, numberOf }),
+      counts: new SharedCounts(settings.counts, index),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
       observe: (outcome) => {
         const forwarder = this.#numbers.get(outcome.servicePort);
-        if (forwarder !== undefined) channel.tell({ kind: "outcome", forwarder, outcome });
+        if (forwarder !== undefined) tell({ kind: "outcome", forwarder, outcome });
       },
     };
-    this.#forwarding.watches.onReport = (flow) => channel.tell({ kind: "flow", flow });
+    this.#forwarding.watches.onReport = (flow) => tell({ kind: "flow", flow });
     this.forwarders = new LocalForwarders(this.#forwarding);
   }
 
@@ -155,7 +158,7 @@ class FamilyState {
     return this.#figures.report(this.#forwarding.counters, this.#forwarders);
   }
 
-  hear(notice: MainSide["notice"]): void {
+  hear(notice: MainNotice): void {
     if (notice.kind === "watch") {
       const { query, id } = notice;
       return void this.#forwarding.watches.ask(id, { query, now: this.#clock.now() });
@@ -220,12 +223,12 @@ class FamilyState {
   }
 
   /** What is equal keeps its identity: other settings begin time-outs again. */
-  #forward(number: number, planned: ServicePlan): void {
+  #forward(number: number, planned: SharedServicePlan): void {
     const known = this.#forwarders.get(number);
     const { edge, ...rest } = planned;
     const before = known?.plan.edge;
     const kept = deepEqual(before, edge) ? before : edge;
-    const plan: ServicePlan = { ...rest, ...(kept && { edge: kept }) };
+    const plan: SharedServicePlan = { ...rest, ...(kept && { edge: kept }) };
     this.#numbers.set(plan.key, number);
     if (known) {
       known.plan = plan;
@@ -243,7 +246,7 @@ class FamilyState {
     if (this.#numbers.get(key) === number) this.#numbers.delete(key);
     this.#figures.forget(number, name);
     if (ends) forwarder.close();
-    else this.forwarders.remove(forwarder, { name });
+    else this.forwarders.remove(forwarder);
   }
 
   #replaceFrontends({ key, protocol, frontends }: PublishedFrontends): void {
@@ -256,10 +259,10 @@ class FamilyState {
 }
 
 /** Forwarders only warn. */
-function toldLogger(channel: MainChannel): Logger {
+function toldLogger(tell: (notice: WorkerNotice) => void): Logger {
   const logger: Logger = {
     error: (message, fields = {}) => logger.warn(message, fields),
-    warn: (message, fields = {}) => channel.tell({ kind: "log", message, fields: { ...fields } }),
+    warn: (message, fields = {}) => tell({ kind: "log", message, fields: { ...fields } }),
     info() {},
     verbose() {},
     enabled: () => false,

@@ -5,13 +5,13 @@ import { parsePort } from "../../../lib/net/port.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
-import { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { createSharedSockets } from "./shared_own_sockets.ts";
 import { WorkerFamily } from "./worker_family.ts";
-import type { MainSide, WorkerSide } from "./worker_protocol.ts";
+import { WorkerLink } from "./worker_link.ts";
+import { createCountMemory } from "../shared_counts.ts";
 
 const FULL: PolicyPlanChanges = {
   ...{ full: true, pods: new Set(), lists: new Set(), peers: new Set(), members: new Map() },
@@ -56,16 +56,17 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
     { clock, network, random: () => 0 },
     (message) => channel.receive(message),
   );
-  const channel = new WorkerChannel<MainSide, WorkerSide>(
-    (message) => worker.receive(message),
-    { answer() {}, hear() {} },
-  );
+  const channel = new WorkerLink({
+    clock: systemClock,
+    post: (message) => void worker.receive(message),
+    ...{ hear() {}, onRefused() {}, onHang() {} },
+  });
   const started = channel.ask({
     kind: "start",
     settings: {
       ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
       ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
-      isJudged: true,
+      ...{ counts: createCountMemory(1024, 1), now: 0, isJudged: true },
     },
   });
   const followed = channel.ask({ kind: "follow", update: judgeOfManySets().snapshot() });

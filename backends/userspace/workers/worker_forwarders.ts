@@ -1,26 +1,25 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
-import type { ChannelMessage } from "../../../lib/os/worker_channel.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { ServiceLimits } from "../connection_limits.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
+import { createCountMemory, SharedCounts } from "../shared_counts.ts";
 import { createSharedSockets, forgetSocketsOf } from "./shared_own_sockets.ts";
 import { WorkerCounts } from "./worker_counts.ts";
-import { WorkerDecisions } from "./worker_decisions.ts";
 import { WorkerLink } from "./worker_link.ts";
 import { WorkerLinks } from "./worker_links.ts";
 import type {
   Command,
   Place,
   RefusedSocket,
+  WorkerMessage,
+  WorkerNotice,
   WorkerSettings,
-  WorkerSide,
 } from "./worker_protocol.ts";
 import { WorkerState } from "./worker_state.ts";
 import { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
@@ -42,18 +41,16 @@ const RETRY_MS = 20;
 /** A worker that drains for so much longer has hung. */
 const DRAIN_GRACE_MS = 2000;
 
-/** Forwards in the workers of a pool. Decides what needs a view over all of them. */
+/** Forwards in the workers of a pool. */
 export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly #forwarding: Forwarding;
   readonly #pool: WorkerPool;
-  readonly #settings: Omit<WorkerSettings, "index">;
+  readonly #settings: Omit<WorkerSettings, "index" | "now">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links: WorkerLinks;
   readonly #state: WorkerState;
-  readonly #decisions: WorkerDecisions;
-  readonly #limits = new ServiceLimits();
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
@@ -72,12 +69,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#judge = judge;
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
+      counts: createCountMemory(openFiles.limit, pool.count),
       countsTraffic: forwarding.traffic !== undefined,
       isJudged: judge !== undefined,
       options: { ...options, ...dividedBounds(forwarding, pool.count) },
     };
     this.#state = new WorkerState(forwarding.clock);
-    this.#decisions = new WorkerDecisions(this.#state.forwarders);
     this.#counts = new WorkerCounts(forwarding, {
       ...{ forwarders: this.#state.forwarders, links: this.#links },
     });
@@ -99,15 +96,11 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   create(plan: ServicePlan): WorkerForwarder {
     const number = this.#state.nextNumber();
     const context = {
-      ...{ forwarding: this.#forwarding, limits: this.#limits },
+      clock: this.#forwarding.clock,
       end: (forwarder: WorkerForwarder) =>
         this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
       skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
       touch: (forwarder: WorkerForwarder) => void this.#touched.add(forwarder),
-      remembered: async ({ worker, number: forwarder }: WorkerForwarder, client: string) =>
-        worker === undefined
-          ? undefined
-          : await this.#links.get(worker)?.ask({ kind: "remembered", forwarder, client }),
     };
     const forwarder = new WorkerForwarder(context, { number, plan });
     if (!forwarder.isTcp) this.#state.place(forwarder, this.#links.indexes);
@@ -125,7 +118,6 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       this.#links.queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
     }
     this.#state.place(forwarder, []);
-    this.#decisions.remove(forwarder);
     this.#counts.leave(forwarder.plan.name);
   }
 
@@ -218,16 +210,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const link = new WorkerLink({
       clock: this.#forwarding.clock,
       post: (message) => this.#pool.post(index, this.#settings.family, message),
-      handler: {
-        answer: (question) => this.#decisions.answer(index, question),
-        hear: (notice) => this.#hear(index, notice),
-      },
+      hear: (notice) => this.#hear(index, notice),
       onRefused: (refused) => this.#onRefused(refused),
       onHang: () => this.#pool.giveUp(index),
     });
     this.#links.add(index, link);
     const fail = (error: unknown) => this.#links.fail(index, error);
-    link.ask({ kind: "start", settings: { ...this.#settings, index } }).catch(fail);
+    const { now } = this.#forwarding.clock;
+    link.ask({ kind: "start", settings: { ...this.#settings, index, now: now() } }).catch(fail);
     const judge = this.#judge;
     judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
     link.queue(this.#state.commandsFor(index));
@@ -236,21 +226,22 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   onEnded(index: number, reason: Error): void {
     this.#links.delete(index, reason);
-    this.#decisions.forget(index);
+    for (const { counts } of this.#state.forwarders.values()) counts.delete(index);
     this.#counts.forget(index);
     this.#forwarding.openFiles.forgetThread(index);
     forgetSocketsOf(this.#settings.sockets, index);
+    new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const [worker, command] of this.#state.moveFrom(index, this.#links.indexes)) {
       this.#links.queue(worker, command);
     }
     void this.#links.flush();
   }
 
-  onMessage(index: number, message: ChannelMessage): void {
-    this.#links.get(index)?.receive(message);
+  onMessage(index: number, message: unknown): void {
+    this.#links.get(index)?.receive(message as WorkerMessage);
   }
 
-  #hear(index: number, notice: WorkerSide["notice"]): void {
+  #hear(index: number, notice: WorkerNotice): void {
     const { clock, log, outcomes, watches } = this.#forwarding;
     switch (notice.kind) {
       case "log":
@@ -263,8 +254,6 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         if (failure === undefined) return;
         return this.#links.tell({ kind: "failing", forwarder, endpoint }, { except: index });
       }
-      default:
-        return this.#decisions.count(index, notice);
     }
   }
 

@@ -71,15 +71,33 @@ Deno.test("workers keep the session affinity of a client together", async () => 
   await using a = TcpServer.named("a");
   await using b = TcpServer.named("b");
   await using c = TcpServer.named("c");
-  const workers = new WatchedWorkers();
-  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
-  const to = [a, b, c].map(({ endpoint }) => endpoint);
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const to = [a, b].map(({ endpoint }) => endpoint);
   const plan = planOf({ to, affinityTimeoutSeconds: 60 });
   await test.sync([plan]);
   const opened = await openMany(plan, 60);
   assertEquals([opened.length, new Set(opened.map(([, name]) => name)).size], [60, 1]);
-  assert([0, 1].every((index) => workers.asked(index, "pick") >= 10), "both workers served some");
+  assert(test.connectionsOfWorkers().every((count) => count >= 10), "both workers served some");
   closeAll(opened);
+  const [[, name] = [undefined, ""]] = opened;
+  const bound = name === "a" ? a : b;
+  const found = await test.backend.findAffinity?.(
+    plan,
+    { from: { address: parseIpAddress("127.0.0.1") } } as never,
+  );
+  assertEquals(found?.endpoint as string, bound.endpoint);
+  // A new endpoint gets none of the clients that an endpoint has which stays.
+  const more = { ...plan, ...forwardTo([...to, c.endpoint], plan) };
+  for (let round = 0; round < 3; round++) {
+    await test.sync([round % 2 === 0 ? more : plan]);
+    const opened = await openMany(plan, 20);
+    assertEquals(new Set(opened.map(([, name]) => name)), new Set([name]));
+    closeAll(opened);
+  }
+  await test.sync([{ ...plan, ...forwardTo([c.endpoint], plan) }]);
+  const moved = await openMany(plan, 20);
+  assertEquals(new Set(moved.map(([, name]) => name)), new Set(["c"]));
+  closeAll(moved);
 });
 
 Deno.test("workers choose the endpoint with the fewest connections of all of them", async () => {
@@ -93,7 +111,10 @@ Deno.test("workers choose the endpoint with the fewest connections of all of the
     const opened = await openMany(plan, 8);
     assertEquals(opened.map(([, name]) => name).sort(), names);
     closeAll(opened);
-    await eventually("they are closed", () => servers.every(({ open }) => open === 0));
+    await eventually("they are closed", async () => {
+      const { services: [service] } = await test.backend.inspect([plan.key]);
+      return service?.connections === 0;
+    });
   }
   for (const server of servers) await server[Symbol.asyncDispose]();
 });
@@ -138,6 +159,44 @@ Deno.test("workers keep a limit on the rate of new connections together", async 
   closeAll(opened);
 });
 
+/** An endpoint and a client in a thread of their own; the client sets the flag to what it has got. */
+const PEERS = `
+  const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  (async () => {
+    for await (const connection of listener) connection.readable.pipeTo(connection.writable);
+  })();
+  onmessage = async ({ data: { at, flag } }) => {
+    const connection = await Deno.connect(at);
+    await connection.write(new Uint8Array([7]));
+    const buffer = new Uint8Array(9);
+    await connection.read(buffer);
+    Atomics.store(flag, 0, buffer[0]);
+    Atomics.notify(flag, 0);
+  };
+  postMessage(listener.addr.port);`;
+
+Deno.test("workers forward while the main thread stands still, also with limits, affinity and loads", async () => {
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const url = `data:application/javascript,${encodeURIComponent(PEERS)}`;
+  const peers = new Worker(url, { type: "module" });
+  const port = await new Promise<number>((resolve) => {
+    peers.onmessage = ({ data }) => resolve(data);
+  });
+  const edge = { maxConnections: 9, maxPerClient: 9, maxPerSecond: 9 };
+  for (const balance of ["least-connections", "random-two-choices"] as const) {
+    const plan = planOf({
+      ...{ to: [`127.0.0.1:${port}`], affinityTimeoutSeconds: 60 },
+      edge: { ...edge, balance },
+    });
+    await test.sync([plan]);
+    const flag = new Int32Array(new SharedArrayBuffer(4));
+    peers.postMessage({ at: placeOf(plan), flag });
+    Atomics.wait(flag, 0, 0, 20_000);
+    assertEquals(flag[0], 7, "answered while this thread was blocked");
+  }
+  peers.terminate();
+});
+
 Deno.test("workers have the ServicePorts for UDP evenly, each in one of them", async () => {
   await using endpoint = UdpPeer.open({ answer: (text) => `${text}` });
   await using client = UdpPeer.open();
@@ -169,7 +228,7 @@ Deno.test("a sync is confirmed when each worker serves by it", async () => {
       }),
       Array(30).fill("a"),
     );
-    await test.sync([{ ...plan, ...forwardTo(b.endpoint, plan) }]);
+    await test.sync([{ ...plan, ...forwardTo([b.endpoint], plan) }]);
     assertEquals(
       (await openMany(plan, 30)).map(([connection, name]) => {
         connection.close();
@@ -182,8 +241,8 @@ Deno.test("a sync is confirmed when each worker serves by it", async () => {
   }
 });
 
-function forwardTo(endpoint: string, plan: ServicePlan): Partial<ServicePlan> {
-  const { internal, external, externalFromCluster } = testServicePlan({ to: [endpoint] });
+function forwardTo(to: readonly string[], plan: ServicePlan): Partial<ServicePlan> {
+  const { internal, external, externalFromCluster } = testServicePlan({ to: to.toSorted() });
   return { ...plan, internal, external, externalFromCluster };
 }
 

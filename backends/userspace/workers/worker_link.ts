@@ -1,21 +1,30 @@
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
-import {
-  type ChannelHandler,
-  type ChannelMessage,
-  WorkerChannel,
-} from "../../../lib/os/worker_channel.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
+import type {
+  Answers,
+  Command,
+  MainMessage,
+  MainNotice,
+  Question,
+  RefusedSocket,
+  WorkerMessage,
+  WorkerNotice,
+} from "./worker_protocol.ts";
 
 interface WorkerLinkContext {
   readonly clock: Clock;
-  readonly post: (message: ChannelMessage) => void;
-  readonly handler: ChannelHandler<WorkerSide>;
+  readonly post: (message: MainMessage) => void;
+  hear(notice: WorkerNotice): void;
   onRefused(refused: readonly RefusedSocket[]): void;
   /** The worker does not answer. */
   onHang(): void;
+}
+
+interface Waiting {
+  readonly resolve: (answer: unknown) => void;
+  readonly reject: (error: Error) => void;
 }
 
 /** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
@@ -28,7 +37,10 @@ const STALL_MS = 2000;
 /** The connection of the main thread to a worker that runs. */
 export class WorkerLink {
   readonly #context: WorkerLinkContext;
-  readonly #channel: WorkerChannel<MainSide, WorkerSide>;
+  /** Questions without an answer. */
+  readonly #waiting = new Map<number, Waiting>();
+  #lastId = 0;
+  #closed: Error | undefined;
   readonly #commands: Command[] = [];
   /** When the worker posted something for the last time. */
   #heardAt = 0;
@@ -38,7 +50,6 @@ export class WorkerLink {
 
   constructor(context: WorkerLinkContext) {
     this.#context = context;
-    this.#channel = new WorkerChannel<MainSide, WorkerSide>(context.post, context.handler);
   }
 
   /** Whether commands are queued or being carried out. */
@@ -81,21 +92,29 @@ export class WorkerLink {
     });
   }
 
-  /** As {@linkcode WorkerChannel.ask}. A worker that is silent for too long is given up. */
-  async ask<Kind extends MainSide["question"]["kind"]>(
-    question: Extract<MainSide["question"], { readonly kind: Kind }>,
+  /**
+   * Resolves to the answer. Rejects if the worker has none, or ends. A worker that is silent for too
+   * long is given up.
+   */
+  async ask<Kind extends Question["kind"]>(
+    question: Extract<Question, { readonly kind: Kind }>,
     { withinMs = SILENT_MS }: { readonly withinMs?: number } = {},
-  ): Promise<MainSide["answers"][Kind]> {
+  ): Promise<Answers[Kind]> {
+    if (this.#closed) throw this.#closed;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const id = ++this.#lastId;
+    this.#waiting.set(id, { resolve, reject });
     const timer = this.#watch(withinMs);
     try {
-      return await this.#channel.ask<Kind>(question);
+      this.#context.post(["ask", id, question]);
+      return await promise as Answers[Kind];
     } finally {
       timer.cancel();
     }
   }
 
-  tell(notice: MainSide["notice"]): void {
-    this.#channel.tell(notice);
+  tell(notice: MainNotice): void {
+    if (!this.#closed) this.#context.post(["tell", notice]);
   }
 
   /** Reports a hang when nothing is heard for so long from now on. */
@@ -112,14 +131,22 @@ export class WorkerLink {
     return { cancel: () => timer.cancel() };
   }
 
-  receive(message: ChannelMessage): void {
+  receive(message: WorkerMessage): void {
+    if (this.#closed) return;
     this.#heardAt = this.#context.clock.now();
-    this.#channel.receive(message);
+    if (message[0] === "tell") return this.#context.hear(message[1]);
+    const [type, id, content] = message;
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    if (type === "answer") waiting?.resolve(content);
+    else waiting?.reject(new Error(content));
   }
 
-  /** The worker has ended. */
+  /** The worker has ended: what it was asked fails, and nothing is posted any more. */
   close(reason: Error): void {
-    this.#channel.close(reason);
+    this.#closed = reason;
+    for (const { reject } of this.#waiting.values()) reject(reason);
+    this.#waiting.clear();
   }
 }
 

@@ -2,9 +2,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { WorkerLink } from "./worker_link.ts";
-import type { Command, MainSide } from "./worker_protocol.ts";
-
-type Question = MainSide["question"];
+import type { Answers, Command, MainNotice, Question } from "./worker_protocol.ts";
 
 /** The connections to all workers that run, for one IP family. */
 export class WorkerLinks {
@@ -67,7 +65,7 @@ export class WorkerLinks {
   }
 
   /** Tells every worker, or every other one. */
-  tell(notice: MainSide["notice"], { except }: { readonly except?: number } = {}): void {
+  tell(notice: MainNotice, { except }: { readonly except?: number } = {}): void {
     for (const [index, link] of this.#links) if (index !== except) link.tell(notice);
   }
 
@@ -75,7 +73,7 @@ export class WorkerLinks {
   async ask<Kind extends Question["kind"]>(
     question: Extract<Question, { readonly kind: Kind }>,
     options: { readonly withinMs?: number } = {},
-  ): Promise<readonly (readonly [index: number, answer: MainSide["answers"][Kind]])[]> {
+  ): Promise<readonly (readonly [index: number, answer: Answers[Kind]])[]> {
     const asked = [...this.#links].map(async ([index, link]) =>
       [index, await link.ask<Kind>(question, options)] as const
     );

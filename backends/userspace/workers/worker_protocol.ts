@@ -1,5 +1,5 @@
 /**
- * What the main thread and a worker ask and tell each other, for one IP family. A forwarder and a
+ * What the main thread and a worker post to each other, for one IP family. A forwarder and a
  * socket have numbers that the main thread gives.
  *
  * @module
@@ -8,18 +8,16 @@ import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
-import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
-import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
-import type { ReachedLimit } from "../connection_limits.ts";
-import type { VerdictName } from "../endpoint_picker.ts";
+import type { SharedServicePlan } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
+import type { CountMemory } from "../shared_counts.ts";
 
 /** The settings of forwarding in a worker. */
 export interface WorkerSettings {
@@ -29,6 +27,9 @@ export interface WorkerSettings {
   readonly openFiles: SharedOpenFiles;
   /** As `createSharedSockets()` made it. */
   readonly sockets: SharedArrayBuffer;
+  readonly counts: CountMemory;
+  /** The time of the main thread: what threads share has times. */
+  readonly now: number;
   readonly countsTraffic: boolean;
   /** Whether NetworkPolicies are asked; the first complete update brings them. */
   readonly isJudged: boolean;
@@ -39,7 +40,7 @@ export type Command =
   | { readonly op: "share"; readonly shared: ClientFacts }
   | { readonly op: "frontends" } & PublishedFrontends
   /** Creates the forwarder, or gives it another plan. */
-  | { readonly op: "forward"; readonly forwarder: number; readonly plan: ServicePlan }
+  | { readonly op: "forward"; readonly forwarder: number; readonly plan: SharedServicePlan }
   | {
     readonly op: "skip";
     readonly forwarder: number;
@@ -101,55 +102,44 @@ export interface WorkerReport {
   readonly refused: ReturnType<OpenFiles["takeRefused"]>;
 }
 
-/** What the main thread posts. */
-export interface MainSide {
-  readonly question:
-    | { readonly kind: "start"; readonly settings: WorkerSettings }
-    | { readonly kind: "apply"; readonly commands: readonly Command[] }
-    | { readonly kind: "report" }
-    | { readonly kind: "remembered"; readonly forwarder: number; readonly client: string }
-    | { readonly kind: "follow"; readonly update: JudgeUpdate }
-    | { readonly kind: "recheck"; readonly addresses: readonly IpAddress[] }
-    | { readonly kind: "drain"; readonly timeoutMs: number }
-    | { readonly kind: "close" };
-  readonly answers: {
-    readonly start: void;
-    readonly apply: readonly RefusedSocket[];
-    readonly report: WorkerReport;
-    readonly remembered: AffinityEntry | undefined;
-    readonly follow: void;
-    readonly recheck: number;
-    readonly drain: void;
-    readonly close: void;
-  };
-  readonly notice:
-    | { readonly kind: "watch"; readonly id: string; readonly query: FlowQuery }
-    /** An attempt of another worker failed, so the next success is worth a report. */
-    | { readonly kind: "failing"; readonly forwarder: number; readonly endpoint: EndpointKey };
+/** What the main thread asks, and the answers of a worker. */
+export type Question =
+  | { readonly kind: "start"; readonly settings: WorkerSettings }
+  | { readonly kind: "apply"; readonly commands: readonly Command[] }
+  | { readonly kind: "report" }
+  | { readonly kind: "follow"; readonly update: JudgeUpdate }
+  | { readonly kind: "recheck"; readonly addresses: readonly IpAddress[] }
+  | { readonly kind: "drain"; readonly timeoutMs: number }
+  | { readonly kind: "close" };
+export interface Answers {
+  readonly start: void;
+  readonly apply: readonly RefusedSocket[];
+  readonly report: WorkerReport;
+  readonly follow: void;
+  readonly recheck: number;
+  readonly drain: void;
+  readonly close: void;
 }
 
-/** What a worker posts. */
-export interface WorkerSide {
-  readonly question:
-    | {
-      readonly kind: "pick";
-      readonly forwarder: number;
-      readonly verdict: VerdictName;
-      readonly client: string;
-      readonly exclude: ReadonlySet<EndpointKey> | undefined;
-    }
-    | { readonly kind: "admit"; readonly forwarder: number; readonly client: string };
-  readonly answers: {
-    readonly pick: Endpoint | undefined;
-    readonly admit: ReachedLimit | undefined;
-  };
-  readonly notice:
-    | { readonly kind: "log"; readonly message: string; readonly fields: Record<string, unknown> }
-    | { readonly kind: "flow"; readonly flow: WatchedFlow }
-    | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome }
-    /** A connection, or an attempt to make one, no longer loads an endpoint. */
-    | { readonly kind: "release"; readonly forwarder: number; readonly endpoint: EndpointKey }
-    /** Counts a connection from before the limits. */
-    | { readonly kind: "enter"; readonly forwarder: number }
-    | { readonly kind: "leave"; readonly forwarder: number; readonly client: string };
-}
+/** What the main thread tells. */
+export type MainNotice =
+  | { readonly kind: "watch"; readonly id: string; readonly query: FlowQuery }
+  /** An attempt of another worker failed, so the next success is worth a report. */
+  | { readonly kind: "failing"; readonly forwarder: number; readonly endpoint: EndpointKey };
+
+/** What a worker tells. It asks nothing: no connection waits for another thread. */
+export type WorkerNotice =
+  | { readonly kind: "log"; readonly message: string; readonly fields: Record<string, unknown> }
+  | { readonly kind: "flow"; readonly flow: WatchedFlow }
+  | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome };
+
+/** What the main thread posts. Answers come in any order. */
+export type MainMessage =
+  | readonly ["ask", id: number, question: Question]
+  | readonly ["tell", notice: MainNotice];
+
+/** What a worker posts: an answer, the reason why there is none, or a notice. */
+export type WorkerMessage =
+  | readonly ["answer", id: number, answer: unknown]
+  | readonly ["failure", id: number, reason: string]
+  | readonly ["tell", notice: WorkerNotice];

@@ -3,6 +3,7 @@ import { systemNetwork } from "../../../lib/os/network.ts";
 import { takeUncaughtErrors } from "../../../lib/os/uncaught_errors.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
 import { type WorkerEdges, WorkerFamily } from "./worker_family.ts";
+import type { MainMessage, WorkerMessage } from "./worker_protocol.ts";
 
 /** The part of a worker's global scope that is used. */
 interface WorkerScope {
@@ -27,8 +28,9 @@ export function serveAsWorker(): void {
 export function serveScope(scope: WorkerScope, edges: WorkerEdges): void {
   const families = new Map<string, WorkerFamily>();
   scope.onmessage = ({ data: [topic, message] }) => {
-    const post = (posted: PoolMessage[1]) => scope.postMessage([topic, posted]);
-    families.getOrInsertComputed(topic, () => new WorkerFamily(edges, post)).receive(message);
+    const post = (posted: WorkerMessage) => scope.postMessage([topic, posted]);
+    void families.getOrInsertComputed(topic, () => new WorkerFamily(edges, post))
+      .receive(message as MainMessage);
   };
   scope.postMessage(READY);
 }

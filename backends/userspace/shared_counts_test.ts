@@ -1,0 +1,164 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
+import { AffinityTable, createAffinityMemory } from "./affinity_table.ts";
+import { ConnectionLimits } from "./connection_limits.ts";
+import { countKey, createCountMemory, SharedCounts } from "./shared_counts.ts";
+
+const THREADS = 3;
+const SERVICE = "default/web" as ServiceKey;
+
+interface Connection {
+  counted: string | undefined;
+}
+
+function threadsOf(memory = createCountMemory(1024, THREADS)): readonly SharedCounts[] {
+  return Array.from({ length: THREADS }, (_, thread) => new SharedCounts(memory, thread));
+}
+
+/** The limits of one Service in each thread. */
+function limitsIn(
+  threads: readonly SharedCounts[],
+  settings: Parameters<ConnectionLimits["update"]>[0],
+): readonly ConnectionLimits[] {
+  return threads.map((counts) => {
+    const limits = new ConnectionLimits(() => counts, SERVICE);
+    limits.update(settings, []);
+    return limits;
+  });
+}
+
+Deno.test("ConnectionLimits let no more in than each limit allows, in all threads together, and forget a thread that ends", () => {
+  const steps = fc.array(
+    fc.record({
+      thread: fc.nat(THREADS - 1),
+      client: fc.constantFrom("10.0.0.1", "10.0.0.2", "10.0.0.3"),
+      what: fc.constantFrom("admit", "admit", "admit", "leave", "leave", "end"),
+    }),
+    { maxLength: 200 },
+  );
+  const settings = fc.record({
+    maxConnections: fc.integer({ min: 1, max: 6 }),
+    maxPerClient: fc.integer({ min: 1, max: 4 }),
+  });
+  fc.assert(
+    fc.property(steps, settings, (list, settings) => {
+      const threads = threadsOf();
+      const limits = limitsIn(threads, settings);
+      let open: { readonly thread: number; readonly connection: Connection }[] = [];
+      for (const { thread, client, what } of list) {
+        if (what === "end") {
+          threads[thread]!.forgetOwn();
+          open = open.filter((each) => each.thread !== thread);
+          continue;
+        }
+        const isOwn = (each: (typeof open)[number]) =>
+          each.connection.counted === client && (what === "admit" || each.thread === thread);
+        if (what === "leave") {
+          const index = open.findIndex(isOwn);
+          const [left] = index < 0 ? [] : open.splice(index, 1);
+          if (left) limits[thread]!.leave(left.connection);
+          continue;
+        }
+        const connection: Connection = { counted: undefined };
+        const reached = limits[thread]!.admit(connection, client, 0);
+        const expected = open.length >= settings.maxConnections
+          ? { limit: "max-connections", bound: settings.maxConnections }
+          : open.filter(isOwn).length >= settings.maxPerClient
+          ? { limit: "max-connections-per-client", bound: settings.maxPerClient }
+          : undefined;
+        assertEquals(reached as unknown, expected);
+        if (reached === undefined) open.push({ thread, connection });
+      }
+    }),
+    { seed: 18 },
+  );
+});
+
+Deno.test("ConnectionLimits refill the rate of all threads with time, up to one second's worth", () => {
+  const limits = limitsIn(threadsOf(), { maxPerSecond: 10 });
+  const admitted = (now: number) => {
+    let count = 0;
+    while (limits[count % THREADS]!.admit({ counted: undefined }, "c", now) === undefined) count++;
+    return count;
+  };
+  assertEquals([0, 0, 99, 100, 350, 60_000].map(admitted), [10, 0, 0, 1, 2, 10]);
+});
+
+Deno.test("ConnectionLimits.update() keeps the counts and neither gives nor takes a burst", () => {
+  const [limits] = limitsIn(threadsOf(), { maxPerClient: 2, maxPerSecond: 2 });
+  const admit = () => limits!.admit({ counted: undefined }, "c", 0)?.limit;
+  assertEquals([admit(), admit()], [undefined, undefined]);
+  limits!.update({ maxPerClient: 3, maxPerSecond: 2 }, []);
+  assertEquals(admit(), "max-new-connections-per-second");
+  limits!.update({ maxPerClient: 3 }, []);
+  assertEquals([admit(), admit()], [undefined, "max-connections-per-client"]);
+});
+
+Deno.test("ConnectionLimits.update() counts what was open before, and takes it back", () => {
+  const [limits, other] = limitsIn(threadsOf(), {});
+  const open: Connection[] = [{ counted: undefined }, { counted: undefined }];
+  limits!.update({ maxConnections: 2 }, open);
+  other!.update({ maxConnections: 2 }, []);
+  const admit = () => other!.admit({ counted: undefined }, "c", 0)?.limit;
+  assertEquals(admit(), "max-connections");
+  limits!.update({}, open);
+  assertEquals([admit(), admit(), admit()], [undefined, undefined, "max-connections"]);
+});
+
+Deno.test("SharedCounts refuses what it has no place for, and loses nothing that it has", () => {
+  const [counts] = threadsOf();
+  const keys = Array.from({ length: 20_000 }, (_, index) => countKey(`client ${index}`));
+  const counted = keys.filter((key) => counts!.add(key));
+  assert(counted.length > 3500 && counted.length <= 4096, `${counted.length} of 4096 cells`);
+  assert(counted.every((key) => counts!.of(key) === 1));
+  for (const key of counted) counts!.remove(key);
+  assert(keys.every((key) => counts!.of(key) === 0));
+  assert(keys.slice(0, 1000).every((key) => counts!.add(key, 1) && !counts!.add(key, 1)));
+});
+
+Deno.test("SharedCounts counts exactly while real threads count the same", async () => {
+  const memory = createCountMemory(1024, THREADS);
+  const module = new URL("./shared_counts.ts", import.meta.url).href;
+  const program = `
+    import { countKey, SharedCounts } from "${module}";
+    onmessage = ({ data: { memory, thread, rounds } }) => {
+      const counts = new SharedCounts(memory, thread);
+      const keys = Array.from({ length: 50 }, (_, index) => countKey("key " + index));
+      let most = 0;
+      for (let round = 0; round < rounds; round++) {
+        for (const key of keys) {
+          if (!counts.add(key, 2)) continue;
+          most = Math.max(most, counts.of(key));
+          counts.remove(key);
+        }
+      }
+      for (const key of keys) counts.add(key, 2);
+      postMessage(most);
+    };`;
+  const url = `data:application/typescript,${encodeURIComponent(program)}`;
+  const workers = Array.from({ length: THREADS }, () => new Worker(url, { type: "module" }));
+  const most = await Promise.all(workers.map((worker, thread) =>
+    new Promise<number>((resolve) => {
+      worker.onmessage = ({ data }) => resolve(data);
+      worker.postMessage({ memory, thread, rounds: 2_000 });
+    })
+  ));
+  for (const worker of workers) worker.terminate();
+  assert(most.every((each) => each <= 2), `${most}`);
+  const threads = threadsOf(memory);
+  const keys = Array.from({ length: 50 }, (_, index) => countKey(`key ${index}`));
+  assertEquals(keys.map((key) => threads[0]!.of(key)), Array(50).fill(2));
+  for (const counts of threads) counts.forgetOwn();
+  assertEquals(keys.map((key) => threads[0]!.of(key)), Array(50).fill(0));
+});
+
+Deno.test("AffinityTable.bind() leaves a client with the endpoint that another thread was first to give it", () => {
+  const memory = createAffinityMemory();
+  const [one, two] = [new AffinityTable(memory), new AffinityTable(memory)];
+  const found = [one, two].map((table) => table.find("10.0.0.1", 5, 1000));
+  assertEquals([one.bind(found[0]!, 7, 5), two.bind(found[1]!, 8, 5)], [true, false]);
+  // The clock of the other thread is a little behind.
+  assertEquals(two.find("10.0.0.1", 3, 1000).endpoint, 7);
+  assertEquals(two.find("10.0.0.1", 1005, 1000).endpoint, undefined);
+});
