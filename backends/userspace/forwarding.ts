@@ -7,7 +7,6 @@ import { TurnShare } from "../../lib/os/turn_share.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches, type WatchedFlow } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
