@@ -56,12 +56,14 @@ Deno.test("dump writes a file of a running kube-relay, and status and render rea
     assertEquals(JSON.parse(out).nodeName, JSON.parse(await Deno.readTextFile(file)).nodeName);
   }));
 
-Deno.test("dump of manifests asks no process, and renders as the manifests do", () =>
+Deno.test("dump of manifests asks no process, and renders as the manifests do, by --from and as a manifest itself", () =>
   inFolder(async (folder) => {
     const file = `${folder}/a.json`;
     const source = ["--mode=nftables", `--manifests=${MANIFESTS}`];
     assertEquals((await run("dump", file, ...source)).code, 0);
-    assertEquals(await run("render", "--from", file), await run("render", ...source));
+    const rules = await run("render", ...source);
+    assertEquals(await run("render", "--from", file), rules);
+    assertEquals(await run("render", "--mode=nftables", `--manifests=${file}`), rules);
     const { code, err } = await run("status", "--from", file);
     assertEquals(code, 1);
     assertStringIncludes(err, "no kube-relay was running when it was made");

@@ -115,12 +115,15 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   });
   await t.step("the dump, which its reader keeps", async () => {
     const text = await askControlText(relay.socket, { route: "/dump" });
-    const { objects, controllers } = parseDump(text, { source: "it", part: INPUT_PART });
+    const { objects, controllers, configuration } = parseDump(text, {
+      source: "it",
+      part: INPUT_PART,
+    });
     assertEquals(objects.pods?.length, 3);
     assertEquals(objects.networkpolicies?.length, 1);
     assertEquals(controllers?.["network-policy"]?.families, ["IPv4"]);
-    const { deny, minSyncPeriod } = controllers!["network-policy"]!.settings;
-    assertEquals([deny, minSyncPeriod], ["reject", 20]);
+    const { deny, minSyncPeriod } = configuration.proxy.networkPolicy as Record<string, unknown>;
+    assertEquals([deny, minSyncPeriod], ["reject", "20ms"]);
     assertEquals(text.includes('"kubeconfig"'), false);
   });
   await t.step("a policy that is deleted", async () => {

@@ -9,6 +9,7 @@ import type { KubeObject } from "../lib/api/kind.ts";
 import { ROUTED_NODE, type RoutedNode } from "../lib/api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../lib/api/kinds/routed_service.ts";
 import { startControlServer } from "../lib/tools/control/control_server.ts";
+import { CONFIGURATION } from "../lib/tools/dump/dump_configuration.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/tools/dump/dump_routing.ts";
 import { pickAllowed } from "../lib/tools/dump/pick_allowed.ts";
 import { type AskedRouting, routingRoutes } from "../lib/tools/explain/routing_questions.ts";
@@ -41,7 +42,6 @@ async function routingDump(nodeName: string, live: readonly string[]): Promise<s
   const { proxy: { routing } } = await configurationOf(["--config=examples/routing.yaml"]);
   const own = ofKind("Node").find(({ metadata: { name } }) => name === nodeName) as RoutedNode;
   const section = {
-    settings: dumpedRoutingSettings(routing, own),
     objects: {
       [ROUTED_SERVICE.plural]: ofKind("Service"),
       [ROUTED_NODE.plural]: ofKind("Node"),
@@ -50,8 +50,11 @@ async function routingDump(nodeName: string, live: readonly string[]): Promise<s
     isDraining: false,
     networks: ["192.0.2.0/24"],
   };
+  const dump = JSON.parse(testDump());
+  const settings = { ...dump.configuration.proxy, routing: dumpedRoutingSettings(routing, own) };
   return JSON.stringify({
-    ...JSON.parse(testDump()),
+    ...dump,
+    configuration: pickAllowed({ ...dump.configuration, proxy: settings }, CONFIGURATION),
     nodeName,
     mode: "nftables",
     objects: {

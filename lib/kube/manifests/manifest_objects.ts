@@ -47,6 +47,9 @@ interface ManifestReading {
   readonly itemOf?: ManifestType;
 }
 
+/** The kind of a dump, which has the objects of each kind in a list of their own. */
+export const DUMP_KIND = "kube-relay dump";
+
 /** Deepest nesting of lists, which no real file needs. */
 const DEEPEST_LIST = 3;
 
@@ -113,6 +116,17 @@ function collect(
     });
   }
   const { problems, strings, kinds } = reading;
+  if (isMapping(value) && value["kind"] === DUMP_KIND && isMapping(value["objects"])) {
+    const { objects } = value;
+    return [...kinds.values()].flatMap((spec) => {
+      const items = objects[spec.plural];
+      const type = { kind: spec.kind, apiVersion: apiVersionsOf(spec)[0]! };
+      return (Array.isArray(items) ? items : []).flatMap((item: unknown, index) => {
+        const at = [...root, "objects", spec.plural, index];
+        return collect(document, reading, { value: item, root: at, type, depth: DEEPEST_LIST });
+      });
+    });
+  }
   const ownType = { ...type, ...typeOf(value) };
   const spec = knownKind(
     ownType,

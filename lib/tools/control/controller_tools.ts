@@ -12,7 +12,7 @@ import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { Controller } from "../../engine/controller.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
-import { dumpedPolicies } from "../dump/dump_policies.ts";
+import { DUMPED_POLICIES } from "../dump/dump_schema.ts";
 import { dumpedRouting } from "../dump/dump_routing.ts";
 import type { DumpSection } from "../dump/dump_value.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
@@ -41,7 +41,15 @@ export function controllerTools(
         ...policyRoutes(controller),
         "/policy/difference": (query) => answerPolicyDifference(edges, controller.families, query),
       },
-      dumped: () => dumpedPolicies(controller, current.proxy.networkPolicy),
+      dumped() {
+        const { tool, families } = controller;
+        const value = {
+          ...(tool !== undefined && { tool }),
+          families: families.map(({ family }) => family),
+        };
+        const { networkPolicy } = current.proxy;
+        return { schema: DUMPED_POLICIES, value, settings: { networkPolicy } };
+      },
     };
   }
   if (!(controller instanceof RoutingController)) {

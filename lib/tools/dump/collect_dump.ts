@@ -1,9 +1,11 @@
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
-import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
+import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
 import type { KindSpec } from "../../api/kind.ts";
 import type { Controller, FollowedKinds } from "../../engine/controller.ts";
+import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -25,7 +27,6 @@ import type { ServiceController } from "../../app/service/service_controller.ts"
 import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import {
-  DUMP_KIND,
   DUMP_SCHEMA,
   type DumpInput,
   FORMAT_VERSION,
@@ -82,6 +83,8 @@ export function collectDump(
 ): unknown {
   const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
   const { controllers = [] } = parts;
+  // Without its controller, a block has no meaning in the dump.
+  const { networkPolicy, routing } = defaultConfiguration();
   const sections = new Map(controllers.map(({ name, section }) => [name, section]));
   const followed = new Map<KindSpec, FollowedKinds>([
     ...controllers.flatMap(({ kinds }) => kinds).filter(({ isInSection }) => !isInSection).map((
@@ -101,7 +104,16 @@ export function collectDump(
     },
     mode,
     nodeName,
-    configuration,
+    configuration: {
+      proxy: encodeConfiguration({
+        ...configuration.proxy,
+        ...Object.assign(
+          { networkPolicy, routing },
+          ...[...sections.values()].map(({ settings }) => settings),
+        ),
+      }, mode),
+      relay: configuration.relay,
+    },
     objects: {
       ...Object.fromEntries(
         [...followed].map(([spec, each]) => [spec.plural, [...each.of(spec).values()]]),

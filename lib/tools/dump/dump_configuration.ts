@@ -1,64 +1,100 @@
 /**
- * The configuration in a dump: every setting that rules depend on, without paths, credentials and
- * the address of the API server.
+ * The configuration in a dump: every setting that rules depend on, in the form of its file, without
+ * paths, credentials and the address of the API server. Reading is left to the parser of the file.
  */
+import * as v from "valibot";
 import {
-  cidr,
+  type DumpSettings,
   fields,
   flag,
   list,
   number,
-  objectName,
   optional,
   plainText,
   table,
 } from "./dump_value.ts";
-import * as v from "valibot";
+import { cidr } from "./dump_value.ts";
 
-const syncPeriods = { syncPeriod: number, minSyncPeriod: number };
+/** A value of a setting. */
+const setting = optional(
+  v.nullable(v.union([plainText, number, flag, list(v.union([plainText, number]))])),
+);
 
-/** Fields of kube-proxy's configuration, with its names; times are milliseconds. */
-const PROXY_FIELDS = fields({
-  featureGates: table(flag),
-  hostnameOverride: v.union([v.literal(""), objectName], "has to be the name of a node"),
-  bindAddress: plainText,
-  healthzBindAddress: plainText,
-  metricsBindAddress: plainText,
-  mode: plainText,
-  iptables: fields({
-    masqueradeBit: number,
-    masqueradeAll: flag,
-    localhostNodePorts: flag,
-    ...syncPeriods,
-  }),
-  ipvs: fields({
-    scheduler: plainText,
-    excludeCIDRs: list(plainText),
-    strictARP: flag,
-    tcpTimeout: number,
-    tcpFinTimeout: number,
-    udpTimeout: number,
-    ...syncPeriods,
-  }),
-  nftables: fields({ masqueradeBit: number, masqueradeAll: flag, ...syncPeriods }),
-  detectLocalMode: plainText,
-  detectLocal: fields({ bridgeInterface: plainText, interfaceNamePrefix: plainText }),
-  clusterCIDR: plainText,
-  nodePortAddresses: list(plainText),
-  conntrack: fields({
-    maxPerCore: number,
-    min: number,
-    tcpEstablishedTimeout: number,
-    tcpCloseWaitTimeout: number,
-    tcpBeLiberal: flag,
-    udpTimeout: number,
-    udpStreamTimeout: number,
-  }),
-  configSyncPeriod: number,
-});
+/** Fields with these names, and blocks. */
+function settings(names: string, blocks: v.ObjectEntries = {}) {
+  return optional(fields({
+    ...Object.fromEntries(names.split(" ").map((name) => [name, setting])),
+    ...blocks,
+  }));
+}
+
+const SELECTOR = optional(fields({
+  matchLabels: optional(v.record(plainText, plainText)),
+  matchExpressions: optional(
+    list(fields({ key: plainText, operator: plainText, values: optional(list(plainText)) })),
+  ),
+}));
+
+const IMPORTED = optional(list(settings("prefix minLength maxLength").wrapped));
+
+/** The path of the password file says that there is one; it is not the real path. */
+const PEER = settings(
+  "name address port as passwordFile localAddress multihopTtl holdTimeSeconds bfd " +
+    "gracefulRestartSeconds prepend nextHopSelf bothFamilies otherNextHop",
+  {
+    import: settings("defaultRoute", { prefixes: IMPORTED, clusterPrefixes: IMPORTED }),
+    nodeSelector: SELECTOR,
+  },
+);
+
+const ROUTING = settings(
+  "enabled loadBalancerClass defaultLoadBalancerClass announce leaseNamespace leaseDurationSeconds",
+  {
+    pools: optional(list(
+      settings("name addresses autoAssign announce", {
+        namespaceSelector: SELECTOR,
+        serviceSelector: SELECTOR,
+        nodeSelector: SELECTOR,
+      }).wrapped,
+    )),
+    layer2: settings("interfaces announceIntervalSeconds"),
+    podNetwork: settings("routes overlay cniConfig mtu portMappings masquerade"),
+    bgp: settings(
+      "enabled localAs routerId mesh nodeAnnotations externalIpRanges communities largeCommunities " +
+        "localPreference",
+      {
+        peers: optional(list(PEER.wrapped)),
+        advertise: settings("loadBalancerIps externalIps clusterIps podCidrs serviceRanges"),
+        imports: settings("external defaultRoute table metric limitPerPeer"),
+      },
+    ),
+  },
+);
+
+/** Fields of kube-proxy's configuration, with its names. */
+const PROXY: v.GenericSchema<unknown, DumpSettings> = settings(
+  "hostnameOverride bindAddress healthzBindAddress metricsBindAddress mode detectLocalMode clusterCIDR " +
+    "nodePortAddresses configSyncPeriod",
+  {
+    featureGates: optional(table(flag)),
+    iptables: settings("masqueradeBit masqueradeAll localhostNodePorts syncPeriod minSyncPeriod"),
+    ipvs: settings(
+      "scheduler excludeCIDRs strictARP tcpTimeout tcpFinTimeout udpTimeout syncPeriod minSyncPeriod",
+    ),
+    nftables: settings("masqueradeBit masqueradeAll syncPeriod minSyncPeriod"),
+    detectLocal: settings("bridgeInterface interfaceNamePrefix"),
+    conntrack: settings(
+      "maxPerCore min tcpEstablishedTimeout tcpCloseWaitTimeout tcpBeLiberal udpTimeout udpStreamTimeout",
+    ),
+    networkPolicy: settings(
+      "enabled mode start deny logPerMinute logGroup cutConnections minSyncPeriod",
+    ),
+    routing: ROUTING,
+  },
+).wrapped;
 
 /** kube-relay's own options. */
-const RELAY_FIELDS = fields({
+const RELAY = fields({
   serviceCidrs: list(cidr),
   externalIpRanges: list(cidr),
   addressMode: v.picklist(
@@ -75,7 +111,7 @@ const RELAY_FIELDS = fields({
 });
 
 /** Both. */
-export const CONFIGURATION = fields({ proxy: PROXY_FIELDS, relay: RELAY_FIELDS });
+export const CONFIGURATION = fields({ proxy: PROXY, relay: RELAY });
 
 /** The facts about the machine in a dump, for one IP family. */
 export const MACHINE_FACTS = optional(fields({

@@ -21,110 +21,10 @@ import { type MemberReport, REPORT_SCHEMA } from "../../routing/layer2_member.ts
 import { routingNodeOf } from "../../routing/routing_node.ts";
 import type { ConfiguredPeer } from "../../routing/routing_settings.ts";
 import { dumpedObjects } from "./dump_objects.ts";
-import {
-  cidr,
-  type DumpSection,
-  fields,
-  flag,
-  ipAddress,
-  list,
-  number,
-  objectName,
-  optional,
-  plainText,
-} from "./dump_value.ts";
-
-const SELECTOR = fields({
-  matchLabels: optional(v.record(plainText, plainText)),
-  matchExpressions: optional(
-    list(fields({ key: plainText, operator: plainText, values: optional(list(plainText)) })),
-  ),
-});
-
-const POOL = fields({
-  name: plainText,
-  addresses: list(plainText),
-  autoAssign: flag,
-  announce: plainText,
-  namespaceSelector: optional(SELECTOR),
-  serviceSelector: optional(SELECTOR),
-  nodeSelector: optional(SELECTOR),
-});
-
-const IMPORTED = list(fields({ prefix: cidr, minLength: number, maxLength: number }));
-
-/** The password and the path of its file are not in it. */
-const PEER = fields({
-  name: plainText,
-  address: ipAddress,
-  port: number,
-  as: number,
-  hasPassword: flag,
-  localAddress: plainText,
-  multihopTtl: number,
-  holdTimeSeconds: number,
-  bfd: flag,
-  gracefulRestartSeconds: number,
-  prepend: number,
-  nextHopSelf: flag,
-  bothFamilies: flag,
-  otherNextHop: plainText,
-  import: optional(
-    fields({ prefixes: IMPORTED, clusterPrefixes: IMPORTED, defaultRoute: flag }),
-  ),
-  nodeSelector: optional(SELECTOR),
-});
-
-const BGP = fields({
-  enabled: flag,
-  localAs: number,
-  routerId: plainText,
-  mesh: flag,
-  nodeAnnotations: flag,
-  peers: list(PEER),
-  advertise: fields({
-    loadBalancerIps: flag,
-    externalIps: flag,
-    clusterIps: flag,
-    podCidrs: flag,
-    serviceRanges: flag,
-  }),
-  externalIpRanges: list(plainText),
-  communities: list(plainText),
-  largeCommunities: list(plainText),
-  localPreference: number,
-  imports: fields({
-    external: list(plainText),
-    defaultRoute: flag,
-    table: number,
-    metric: number,
-    limitPerPeer: number,
-  }),
-});
-
-const SETTINGS = fields({
-  loadBalancerClass: plainText,
-  defaultLoadBalancerClass: flag,
-  announce: plainText,
-  pools: list(POOL),
-  leaseNamespace: plainText,
-  leaseDurationSeconds: number,
-  layer2: fields({ interfaces: list(plainText), announceIntervalSeconds: number }),
-  /** Absent in dumps of older versions. */
-  podNetwork: optional(fields({
-    routes: flag,
-    overlay: plainText,
-    cniConfig: plainText,
-    mtu: number,
-    portMappings: flag,
-    masquerade: flag,
-  })),
-  bgp: BGP,
-});
+import { cidr, type DumpSection, fields, flag, list, objectName, optional } from "./dump_value.ts";
 
 /** The section. */
 export const DUMPED_ROUTING = fields({
-  settings: SETTINGS,
   objects: dumpedObjects([ROUTED_SERVICE, ROUTED_NODE]),
   /** Nodes with a valid Lease; absent if none are followed. */
   live: optional(list(objectName)),
@@ -157,8 +57,8 @@ interface RoutingInputsOfRun {
 export function dumpedRouting(
   { routing, nodeName, nodes, services, live, reports, isDraining, networks }: RoutingInputsOfRun,
 ): DumpSection {
+  const settings = { routing: dumpedRoutingSettings(routing, nodes.get(nodeName)) };
   const value = {
-    settings: dumpedRoutingSettings(routing, nodes.get(nodeName)),
     objects: {
       [ROUTED_SERVICE.plural]: [...services.values()],
       [ROUTED_NODE.plural]: [...nodes.values()],
@@ -168,7 +68,7 @@ export function dumpedRouting(
     isDraining,
     networks,
   };
-  return { schema: DUMPED_ROUTING, value };
+  return { schema: DUMPED_ROUTING, value, settings };
 }
 
 /**
@@ -178,7 +78,7 @@ export function dumpedRouting(
 export function dumpedRoutingSettings(
   routing: RoutingConfiguration,
   own: RoutedNode | undefined,
-): unknown {
+): RoutingConfiguration {
   const { pools, bgp } = routingSettingsOf({ ...routing, bgp: { ...routing.bgp, enabled: true } });
   const { peers, nodeAnnotations } = bgp!;
   const annotated = own && nodeAnnotations ? nodeBgpOf(routingNodeOf(own)).bgp.peers : [];
@@ -215,7 +115,7 @@ function dumpedPeer(
     gracefulRestartSeconds: 0,
     ...{ bothFamilies: false, otherNextHop: "" },
     ...peer,
-    hasPassword: passwordFile !== undefined,
+    passwordFile: passwordFile === undefined ? "" : PASSWORD_FILE,
     ...selectorsOf(given),
   };
 }
@@ -230,27 +130,5 @@ function selectorsOf(
     ...(namespaceSelector && { namespaceSelector }),
     ...(serviceSelector && { serviceSelector }),
     ...(nodeSelector && { nodeSelector }),
-  };
-}
-
-/** The block of the configuration that a dump was made with. */
-export function routingOfDump(
-  { settings }: DumpedRouting,
-  defaults: RoutingConfiguration,
-): RoutingConfiguration {
-  const { bgp, podNetwork = defaults.podNetwork } = settings;
-  return {
-    ...defaults,
-    ...settings,
-    enabled: true,
-    podNetwork,
-    bgp: {
-      ...defaults.bgp,
-      ...bgp,
-      peers: bgp.peers.map(({ hasPassword, ...peer }) => ({
-        ...peer,
-        passwordFile: hasPassword ? PASSWORD_FILE : "",
-      })),
-    },
   };
 }

@@ -6,6 +6,7 @@ import { DEFAULT_PEER } from "../../config/routing.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { dumpedRouting } from "./dump_routing.ts";
+import { CONFIGURATION } from "./dump_configuration.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
 Deno.test("dumpedRouting() has no password, no path of one, and no annotation that may hold one", () => {
@@ -15,7 +16,7 @@ Deno.test("dumpedRouting() has no password, no path of one, and no annotation th
     addresses: ["192.0.2.1"],
     annotations: { "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}" },
   });
-  const { schema, value } = dumpedRouting({
+  const { schema, value, settings: given } = dumpedRouting({
     routing: {
       ...routing,
       kubeconfig: "/secret/kubeconfig",
@@ -41,17 +42,18 @@ Deno.test("dumpedRouting() has no password, no path of one, and no annotation th
     isDraining: false,
     networks: [parseCidr("192.0.2.0/24")],
   });
-  const text = JSON.stringify(pickAllowed(value, schema));
+  const { proxy } = CONFIGURATION.entries;
+  const text = JSON.stringify([pickAllowed(value, schema), pickAllowed(given, proxy)]);
   assertEquals([text.includes("secret"), text.includes("remoteip")], [false, false]);
-  const { settings } = JSON.parse(text);
+  const [, { routing: settings }] = JSON.parse(text);
   assertEquals(settings.pools[0].addresses, [
     "203.0.113.0-203.0.113.15",
     "203.0.113.32-203.0.113.32",
   ]);
   assertEquals(
-    settings.bgp.peers.map(({ address, hasPassword }: Record<string, unknown>) => [
+    settings.bgp.peers.map(({ address, passwordFile }: Record<string, unknown>) => [
       address,
-      hasPassword,
+      passwordFile !== "",
     ]),
     // The last one is of the annotation.
     [["192.0.2.254", false], ["192.0.2.253", true], [parseIpAddress("192.0.2.9"), false]],

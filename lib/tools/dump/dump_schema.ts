@@ -6,9 +6,9 @@ import * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
+import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
-import { DUMPED_POLICIES } from "./dump_policies.ts";
 import { DUMPED_ROUTING } from "./dump_routing.ts";
 import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
@@ -24,11 +24,9 @@ import {
   objectName,
   optional,
   ownText,
+  plainText,
   time,
 } from "./dump_value.ts";
-
-/** The value of `kind` in a dump. */
-export const DUMP_KIND = "kube-relay dump";
 
 /** The version of the format; another number is another set of fields. */
 export const FORMAT_VERSION = 1;
@@ -56,6 +54,13 @@ const inputs = {
   configuration: CONFIGURATION,
   objects: dumpedObjects(SERVICE_KINDS),
 };
+
+/** The section of the NetworkPolicy controller; its objects are elsewhere in the dump. */
+export const DUMPED_POLICIES = fields({
+  /** Absent if none was chosen yet. */
+  tool: optional(plainText),
+  families: list(ipFamily),
+});
 
 /** Includes the parts of runs with more controllers. */
 const readInputs = {
@@ -130,6 +135,7 @@ export type InputDump = v.InferOutput<typeof INPUT_PART>;
 /** A dump to be written: its long lists are made while they are written. */
 export type DumpInput = Listed<Dump>;
 
-type Listed<T> = T extends string | number | boolean | null | undefined ? T
+type Listed<T> = unknown extends T ? unknown
+  : T extends string | number | boolean | null | undefined ? T
   : T extends readonly (infer Entry)[] ? Iterable<Listed<Entry>>
   : { readonly [Field in keyof T]: Listed<T[Field]> };

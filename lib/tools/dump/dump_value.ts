@@ -1,5 +1,6 @@
 /** Schemas of the values in a dump. Their messages are the end of a sentence: `has to be …`. */
 import * as v from "valibot";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, tryParseIpAddress } from "../../net/ip_address.ts";
 
@@ -102,6 +103,11 @@ export const optional = v.exactOptional;
 
 /** A controller's part of a dump: only fields of the schema are written. */
 export interface DumpSection {
+  /** Its blocks of the configuration. */
+  readonly settings?: Partial<Pick<KubeProxyConfiguration, "networkPolicy" | "routing">>;
   readonly schema: v.GenericSchema;
   readonly value: unknown;
 }
+
+/** Settings in the form of the configuration file. */
+export type DumpSettings = Readonly<Record<string, unknown>>;

@@ -25,6 +25,7 @@ export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
   const { type, entries, item, wrapped, value: inner } = schema as unknown as SchemaShape;
   if (value === null || value === undefined) return value;
   if (type === "variant") return pickVariant(value, schema as unknown as SchemaShape);
+  if (type === "union") return pickScalar(value);
   if (wrapped) return pickAllowed(value, wrapped);
   if (entries) return pickFields(value, entries);
   if (item) return pickList(value, item);
@@ -37,6 +38,16 @@ export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
 function pickText(value: string, schema: v.GenericSchema): string {
   if (schema === foreignText) return redactText(value);
   return schema === plainText || schema === ownText ? printableText(value) : value;
+}
+
+/** Copies a number, a flag or text, or a list of these. */
+function pickScalar(value: unknown): unknown {
+  if (Array.isArray(value)) return value.filter((each) => typeof each !== "object").map(pickScalar);
+  return typeof value === "string"
+    ? printableText(value)
+    : typeof value === "object"
+    ? undefined
+    : value;
 }
 
 function pickFields(

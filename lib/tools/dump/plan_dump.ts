@@ -8,11 +8,11 @@ import {
   planObjects,
   type RoutedObjects,
 } from "../offline/plan_objects.ts";
-import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
+import type { DumpedRouting } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
-import { defaultConfiguration } from "../../config/configuration.ts";
+import { API_VERSION, KIND, parseConfiguration } from "../../config/configuration.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
@@ -95,23 +95,30 @@ function configurationOf(
   { configuration, controllers, mode }: InputDump,
   { source, relay }: Pick<PlanDumpOptions, "source" | "relay">,
 ): Pick<LoadedConfiguration, "proxy" | "relay"> {
-  const defaults = defaultConfiguration();
-  const policies = controllers?.["network-policy"];
-  const networkPolicy = {
-    ...defaults.networkPolicy,
-    ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    // Without a tool, kube-relay writes no rules.
-    enabled: policies?.tool !== undefined,
-  };
-  const dumped = controllers?.routing;
-  const routing = dumped ? routingOfDump(dumped, defaults.routing) : defaults.routing;
-  const proxy = { ...defaults, ...configuration.proxy, networkPolicy, routing, mode };
-  const [problem] = validateConfiguration(proxy);
-  if (problem !== undefined) {
-    const { path, message } = problem;
+  const refuse = (path: string, message: string) => {
     const said = `configuration.proxy.${path}: ${message}`.slice(0, LONGEST_PROBLEM);
     throw new DumpError(`Cannot plan ${source}: ${printableText(said)}`);
-  }
+  };
+  const parsed = parseConfiguration({
+    ...configuration.proxy,
+    apiVersion: API_VERSION,
+    kind: KIND,
+  });
+  for (const { path, message } of parsed.problems) refuse(path.join("."), message);
+  const given = parsed.configuration!;
+  const tool = controllers?.["network-policy"]?.tool;
+  const proxy = {
+    ...given,
+    mode,
+    // Without a tool, kube-relay writes no rules.
+    networkPolicy: {
+      ...given.networkPolicy,
+      ...(tool !== undefined && { mode: tool }),
+      enabled: tool !== undefined,
+    },
+    routing: { ...given.routing, enabled: controllers?.routing !== undefined },
+  };
+  for (const { path, message } of validateConfiguration(proxy)) refuse(String(path), message);
   return { proxy, relay: { ...relay, ...configuration.relay } };
 }
 

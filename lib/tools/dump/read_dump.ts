@@ -1,12 +1,12 @@
 import * as v from "valibot";
+import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";
 import { formatPath } from "../../kube/manifests/manifest_problem.ts";
 import { jsonErrorPlace, messageOf } from "../../log/message_of.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { readTextUpTo } from "../../os/read_text_up_to.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { DUMP_KIND, FORMAT_VERSION, OUTCOME_PART } from "./dump_schema.ts";
-import { quickReader, REFUSED } from "./quick_reader.ts";
+import { FORMAT_VERSION, OUTCOME_PART } from "./dump_schema.ts";
 
 /** A dump of 10,000 Services has 15 MB. */
 const MAX_BYTES = 256 * 1024 * 1024;
@@ -69,9 +69,6 @@ export function checkDump<Part extends DumpPart>(
   { source, part }: ReadDumpOptions<Part>,
 ): v.InferOutput<Part> {
   checkIdentity(value, source);
-  const read = quickReader(part)(value);
-  if (read !== REFUSED) return read as v.InferOutput<Part>;
-  // The library describes the fault.
   const result = v.safeParse(part, value, { abortEarly: true, abortPipeEarly: true });
   if (!result.success) throw new DumpError(`Cannot read ${source}: ${issueText(result.issues[0])}`);
   return result.output;

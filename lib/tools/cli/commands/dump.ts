@@ -3,7 +3,7 @@ import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
-import { DUMP_KIND } from "../../dump/dump_schema.ts";
+import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import { jsonPieces } from "../json_stream.ts";
 import {
   type ActiveCommand,
