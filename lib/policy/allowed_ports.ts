@@ -5,7 +5,7 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher, type NestedBlocks } from "../net/nested_blocks.ts";
-import { ClusterLists } from "./cluster_lists.ts";
+import { atOnce } from "../net/steps.ts";
 import {
   type BlocksSource,
   matchesQuery,
@@ -13,10 +13,12 @@ import {
   type PeerSource,
   type PodSource,
 } from "./peer_source.ts";
-import type { Direction, PeerSetId, PolicyKey, PolicyRule, PortRange } from "./policy_plan.ts";
-import type { PolicyPod } from "./policy_pod.ts";
+import type { Direction, PeerSetId, PolicyKey, PortRange } from "./policy_plan.ts";
+import { addressesIn, type PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
 import type { PolicyState } from "./policy_state.ts";
+import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
+import { type ListNeed, MOST_RULES, RuleRooms } from "./rule_room.ts";
 
 /** Ports; `all` includes what has no ports, such as an ICMP echo. */
 export type AllowedPorts = "all" | readonly PortRange[];
@@ -37,41 +39,50 @@ export interface Grant {
   readonly ports: AllowedPorts;
 }
 
-/** The rules of a pod in one direction. */
-export interface PodRules {
-  /** Every policy that isolates the pod. */
-  readonly policies: readonly PolicyKey[];
-  readonly rules: readonly PolicyRule[];
-  readonly sources: ReadonlyMap<PeerSetId, PeerSource>;
-}
-
 /** Finds the rules of any pod of the cluster, and what they allow. Good until the state changes. */
 export class RuleBook {
   readonly #state: PolicyState;
   readonly #family: IpFamily;
-  readonly #lists: ClusterLists;
+  readonly #cache = new RuleListCache();
+  readonly #rooms = new RuleRooms();
+  /** Namespaces of nodes whose pods are in the rooms. */
+  readonly #known = new Set<string>();
 
   constructor(state: PolicyState, family: IpFamily) {
     this.#state = state;
     this.#family = family;
-    this.#lists = new ClusterLists(state, family);
   }
 
-  /** `undefined` = not isolated. */
-  rulesOf(pod: PolicyPod, direction: Direction): PodRules | undefined {
-    const made = this.#lists.listOf(pod, direction);
-    if (made === undefined) return undefined;
-    const { list, sources } = made;
-    return {
-      policies: list.policies,
-      rules: list.rules,
-      sources: new Map(sources.map((source) => [source.id, source])),
-    };
+  /** The list that the plan of the pod's node has for it; `undefined` = not isolated. */
+  rulesOf(pod: PolicyPod, direction: Direction): SourcedRuleList | undefined {
+    const need = this.#needOf(pod, direction);
+    if (need === undefined) return undefined;
+    const mostRules = this.#isRefused(pod) ? 0 : MOST_RULES;
+    const of = { pod, direction, family: this.#family, mostRules };
+    return atOnce(this.#cache.listOf(need, this.#state.policiesOf(pod), of));
+  }
+
+  #needOf(pod: PolicyPod, direction: Direction): ListNeed | undefined {
+    const of = { pod, direction, family: this.#family };
+    return atOnce(this.#cache.needOf(this.#state.policiesOf(pod), of));
+  }
+
+  #isRefused({ key, namespace, nodeName }: PolicyPod): boolean {
+    const place = `${nodeName ?? ""} ${namespace}`;
+    if (!this.#known.has(place)) {
+      this.#known.add(place);
+      for (const pod of this.#state.podsIn(namespace)) {
+        if (pod.nodeName !== nodeName || addressesIn(pod, this.#family).length === 0) continue;
+        this.#rooms.set(pod, [this.#needOf(pod, "ingress"), this.#needOf(pod, "egress")]);
+      }
+      this.#rooms.decide();
+    }
+    return this.#rooms.isRefused(key);
   }
 
   /** The rules that allow a peer something. */
-  grantsOf({ rules, sources }: PodRules, peer: Peer): readonly Grant[] {
-    return rules.flatMap((rule) => {
+  grantsOf({ list, sources }: SourcedRuleList, peer: Peer): readonly Grant[] {
+    return list.rules.flatMap((rule) => {
       const found = rule.peers?.flatMap((id) => sources.get(id) ?? []);
       const ports = this.#portsOf({ ports: rule.ports, sources: found }, peer);
       return ports === undefined ? [] : [{ policy: rule.policy, index: rule.index, ports }];

@@ -10,7 +10,6 @@ import {
   commonPorts,
   type Grant,
   type Peer,
-  type PodRules,
   portsOfGrants,
   portsText,
   RuleBook,
@@ -18,6 +17,7 @@ import {
 import { type PodGroup, podGroups } from "./pod_groups.ts";
 import type { Direction, PodKey, PolicyKey } from "./policy_plan.ts";
 import type { PolicyState } from "./policy_state.ts";
+import type { SourcedRuleList } from "./rule_lists.ts";
 
 /** Most pairs of groups that are compared: 1,000 policies that all change are 2 s of work. */
 const MOST_PAIRS = 100_000;
@@ -65,7 +65,7 @@ interface GroupChange extends Omit<ConnectionChange, "from" | "to"> {
 interface ComparedGroup {
   readonly group: PodGroup | undefined;
   readonly peer: Peer;
-  readonly rules: Readonly<Record<Direction, BeforeAndAfter<PodRules | undefined>>>;
+  readonly rules: Readonly<Record<Direction, BeforeAndAfter<SourcedRuleList | undefined>>>;
   readonly isChanged: boolean;
 }
 
@@ -126,7 +126,7 @@ function* changedPairs(
 }
 
 function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): ComparedGroup {
-  const rulesOf = (direction: Direction): BeforeAndAfter<PodRules | undefined> => [
+  const rulesOf = (direction: Direction): BeforeAndAfter<SourcedRuleList | undefined> => [
     books[0].rulesOf(group.pod, direction),
     books[1].rulesOf(group.pod, direction),
   ];
@@ -136,8 +136,8 @@ function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): Compare
 }
 
 /** The name of a set is its selector, so equal names mean equal peers. */
-function textOf(rules: PodRules | undefined): string {
-  return JSON.stringify(rules && [rules.policies, rules.rules]);
+function textOf(rules: SourcedRuleList | undefined): string {
+  return JSON.stringify(rules && [rules.list.policies, rules.list.rules]);
 }
 
 function comparePair(
@@ -165,7 +165,7 @@ function comparePair(
     : "ingress";
   const decisive = (decidedBy === "egress" ? from : to).rules[decidedBy][1];
   const granting = (decidedBy === "egress" ? is.egress : is.ingress) ?? [];
-  const policies = isCut ? decisive?.policies ?? [] : granting.map(({ policy }) => policy);
+  const policies = isCut ? decisive?.list.policies ?? [] : granting.map(({ policy }) => policy);
   return {
     from: [from],
     to: [to],

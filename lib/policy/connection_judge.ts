@@ -124,51 +124,34 @@ export class ConnectionJudge {
    * steps; connections may be judged.
    */
   *takeInSteps(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
-    if (changes.full) yield* this.#copyAll(plan);
-    else yield* this.#copyChanges(plan, changes);
-    this.#deny = plan.deny;
-  }
-
-  *#copyAll({ pods, lists, peers, closedRanges }: JudgedPlan): Generator<void, void, void> {
-    const copy = emptyCopy(closedRanges);
-    for (const [id, set] of peers) {
-      copy.peers.set(id, copyOf(set));
-      yield;
-    }
-    for (const [id, list] of lists) {
-      copy.lists.set(id, list);
-      yield;
-    }
-    for (const [key, pod] of pods) {
-      replacePod(copy, { key, pod });
-      yield;
-    }
-    this.#hasPlan = true;
-    this.#use(copy);
-  }
-
-  /** Sets come before the lists that name them, and go after them. */
-  *#copyChanges(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
-    const copy = this.#copy;
-    for (const id of changes.peers) {
+    const { full } = changes;
+    const copy = full ? emptyCopy(plan.closedRanges) : this.#copy;
+    // Sets come before the lists that name them, and go after them.
+    for (const id of full ? plan.peers.keys() : changes.peers) {
       const set = plan.peers.get(id);
       if (set) copy.peers.set(id, copyOf(set));
       yield;
     }
-    for (const [id, change] of changes.members) {
+    for (const [id, change] of full ? [] : changes.members) {
       const set = copy.peers.get(id);
       if (set && !changes.peers.has(id)) changeMembers(set, change);
       yield;
     }
-    for (const id of changes.lists) {
+    for (const id of full ? plan.lists.keys() : changes.lists) {
       const list = plan.lists.get(id);
       if (list) copy.lists.set(id, list);
+      yield;
     }
-    for (const key of changes.pods) replacePod(copy, { key, pod: plan.pods.get(key) });
+    for (const key of full ? plan.pods.keys() : changes.pods) {
+      replacePod(copy, { key, pod: plan.pods.get(key) });
+      yield;
+    }
     for (const id of changes.lists) if (!plan.lists.has(id)) copy.lists.delete(id);
-    for (const id of changes.peers) {
-      if (!plan.peers.has(id)) copy.peers.delete(id);
-    }
+    for (const id of changes.peers) if (!plan.peers.has(id)) copy.peers.delete(id);
+    this.#deny = plan.deny;
+    if (!full) return;
+    this.#hasPlan = true;
+    this.#use(copy);
   }
 
   #use(copy: PlanCopy): void {

@@ -9,7 +9,6 @@ import {
   type AllowedPorts,
   commonPorts,
   type Peer,
-  type PodRules,
   portsOfGrants,
   portsText,
   RuleBook,
@@ -17,6 +16,7 @@ import {
 import { type PodGroup, podGroups } from "./pod_groups.ts";
 import type { Direction, PodKey, PolicyKey } from "./policy_plan.ts";
 import type { PolicyState } from "./policy_state.ts";
+import type { SourcedRuleList } from "./rule_lists.ts";
 
 /** Most ends of the namespace, and most others: the rest is counted. */
 const MOST_ENDS = 200;
@@ -52,8 +52,8 @@ interface TableEnd {
   readonly group: TableGroup;
   readonly peer: Peer;
   readonly isOwn: boolean;
-  readonly ingress: PodRules | undefined;
-  readonly egress: PodRules | undefined;
+  readonly ingress: SourcedRuleList | undefined;
+  readonly egress: SourcedRuleList | undefined;
 }
 
 /** Makes the table. Costs the groups of the namespace times all groups, not pods times pods. */
@@ -99,8 +99,8 @@ function podEnd(
 ): TableEnd {
   const [ingress, egress] = [book.rulesOf(pod, "ingress"), book.rulesOf(pod, "egress")];
   const isolated = {
-    ...(ingress && { ingress: ingress.policies }),
-    ...(egress && { egress: egress.policies }),
+    ...(ingress && { ingress: ingress.list.policies }),
+    ...(egress && { egress: egress.list.policies }),
   };
   const isIsolated = ingress !== undefined || egress !== undefined;
   return {

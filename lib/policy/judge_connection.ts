@@ -8,7 +8,7 @@ import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import { ClusterLists } from "./cluster_lists.ts";
+import { RuleBook } from "./allowed_ports.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
 import {
@@ -181,15 +181,15 @@ export function viewParts(
 /** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
-  const lists = new ClusterLists(state, family);
+  const book = new RuleBook(state, family);
   return {
     isClosed: () => false,
     podAt(address) {
       const pod = state.ownerOf(address);
       if (pod === undefined) return undefined;
       const listFor = (direction: Direction) => {
-        const made = lists.listOf(pod, direction);
-        for (const source of made?.sources ?? []) sources.set(source.id, source);
+        const made = book.rulesOf(pod, direction);
+        for (const source of made?.sources.values() ?? []) sources.set(source.id, source);
         return made?.list;
       };
       const [ingress, egress] = [listFor("ingress"), listFor("egress")];

@@ -357,7 +357,7 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#usedLists.set(made.id, added);
     this.#lists.set(made.id, made.list);
     this.#pending.markList(made.id);
-    for (const source of made.sources) {
+    for (const source of made.sources.values()) {
       yield;
       if (source.kind === "blocks") yield* source.expandInSteps();
       else if (source.kind === "pod-ports") yield* source.within?.expandInSteps() ?? [];
@@ -371,6 +371,6 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#usedLists.delete(used.id);
     this.#lists.delete(used.id);
     this.#pending.markList(used.id);
-    for (const source of used.sources) this.#peers.release(source);
+    for (const source of used.sources.values()) this.#peers.release(source);
   }
 }

@@ -7,7 +7,14 @@ import type { IpFamily } from "../net/ip_address.ts";
 import { contentIdInSteps } from "./content_id.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { ParsedRule, Policy } from "./policy.ts";
-import type { Direction, PolicyRule, PortRange, RuleList, RuleListId } from "./policy_plan.ts";
+import type {
+  Direction,
+  PeerSetId,
+  PolicyRule,
+  PortRange,
+  RuleList,
+  RuleListId,
+} from "./policy_plan.ts";
 import { findPorts, type PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
 import type { ListNeed } from "./rule_room.ts";
@@ -15,7 +22,7 @@ import type { ListNeed } from "./rule_room.ts";
 /** A list, and the sources of the sets that it names. */
 export interface SourcedRuleList {
   readonly list: RuleList;
-  readonly sources: readonly PeerSource[];
+  readonly sources: ReadonlyMap<PeerSetId, PeerSource>;
 }
 
 /** The inputs of a list besides the policies. */
@@ -124,7 +131,7 @@ function* ruleListInSteps(
   const isolating = policies.filter(({ rules }) => rules[direction] !== undefined);
   if (isolating.length === 0) return undefined;
   const rules: PolicyRule[] = [];
-  const sources: PeerSource[] = [];
+  const sources = new Map<PeerSetId, PeerSource>();
   let [seen, size] = [0, 0];
   for (const { key: policy, rules: own } of isolating) {
     for (const rule of own[direction]?.[family] ?? []) {
@@ -135,7 +142,7 @@ function* ruleListInSteps(
       const { index, peers } = rule;
       size += (peers?.length ?? 1) * Math.ceil((ports?.length ?? 1) / PORTS_PER_RULE);
       if (size > mostRules) continue;
-      for (const peer of peers ?? []) sources.push(peer);
+      for (const peer of peers ?? []) sources.set(peer.id, peer);
       rules.push({
         policy,
         index,
@@ -145,7 +152,7 @@ function* ruleListInSteps(
     }
   }
   const list = { direction, policies: isolating.map(({ key }) => key) };
-  if (size > mostRules) return { list: { ...list, rules: [], excess: size }, sources: [] };
+  if (size > mostRules) return { list: { ...list, rules: [], excess: size }, sources: new Map() };
   return { list: { ...list, rules }, sources };
 }
 
