@@ -24,8 +24,8 @@ interface ConnectionCutterDependencies {
 /** The connections to cut, and the plan that judges them. */
 interface ConnectionCutterOptions {
   readonly family: IpFamily;
-  /** Runs an action once the plan does not change. */
-  readonly whenStill: (action: (plan: PolicyPlan) => void) => void;
+  /** Reads the plan once it does not change. */
+  readonly withPlan: <T>(read: (plan: PolicyPlan) => T) => Promise<T>;
   /** Whether an address is of this node: its traffic with its own pods is always allowed. */
   readonly isOwnNode: (address: IpAddress) => boolean;
 }
@@ -107,18 +107,10 @@ export class ConnectionCutter {
   }
 
   #denied(connections: readonly TrackedConnection[]): Promise<readonly TrackedConnection[]> {
-    const { promise, resolve, reject } = Promise.withResolvers<readonly TrackedConnection[]>();
-    this.#options.whenStill((plan) => {
-      try {
-        const view = viewPlan(plan);
-        resolve(
-          connections.filter((each) => !judgeConnection(view, connectionOf(each)).isAllowed),
-        );
-      } catch (error) {
-        reject(error);
-      }
+    return this.#options.withPlan((plan) => {
+      const view = viewPlan(plan);
+      return connections.filter((each) => !judgeConnection(view, connectionOf(each)).isAllowed);
     });
-    return promise;
   }
 
   #giveBack(suspects: ReadonlySet<IpAddress>): void {

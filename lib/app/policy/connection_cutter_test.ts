@@ -55,7 +55,7 @@ class Stage implements AsyncDisposable {
       metrics: { connectionsCut: (_, count) => void (this.cut += count) },
     }, {
       family: "IPv4",
-      whenStill: (action) => action(this.planner.plan),
+      withPlan: (read) => Promise.resolve(read(this.planner.plan)),
       isOwnNode: (address) => address === NODE,
     });
     this.#running = this.#cutter.run(this.#stop.signal);

@@ -10,6 +10,7 @@ import type { TaskGroup } from "../../engine/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { OneAtATime } from "../../net/one_at_a_time.ts";
 import { changeHandler, type InformerHandler } from "../../kube/informer.ts";
 import {
   IP_FAMILIES,
@@ -20,7 +21,7 @@ import {
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
-import type { PolicyState } from "../../policy/policy_state.ts";
+import { PolicyState } from "../../policy/policy_state.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
@@ -30,8 +31,8 @@ import { choosePolicyTool } from "./choose_policy_tool.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
-import { PolicyInputs } from "./policy_inputs.ts";
 import { deniedFacts, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import type { PolicyCluster } from "./relayed_policies.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import type { PolicyChange } from "../change_listener.ts";
 
@@ -45,7 +46,7 @@ export class NetworkPolicyController implements Controller {
   readonly name = "network-policy";
   readonly kinds: readonly ControllerKind[];
   readonly #parts: ControllerParts;
-  readonly #inputs: PolicyInputs;
+  readonly #cluster: PolicyCluster = { state: new PolicyState(), turns: new OneAtATime() };
   /** Follows an API server by itself; absent where the common source has the objects. */
   readonly #source: ControllerSource | undefined;
   #families: readonly PolicyFamily[] = [];
@@ -61,7 +62,6 @@ export class NetworkPolicyController implements Controller {
   constructor(parts: ControllerParts) {
     const { configuration, nodeName } = parts;
     this.#parts = parts;
-    this.#inputs = new PolicyInputs(parts);
     const isShared = configuration.relay.manifests.length > 0;
     const informers = isShared ? parts.informers : new InformerSet();
     this.kinds = [
@@ -79,7 +79,7 @@ export class NetworkPolicyController implements Controller {
     }
     const { endpointsFallback } = configuration.relay;
     const ownNode = serviceSubscriptions({ nodeName, endpointsFallback }).get(NODE);
-    const { state } = this.#inputs;
+    const { state } = this.#cluster;
     const podHandler = this.#handler<Pod>((previous, current) => {
       this.#seen({ kind: "Pod", previous, current });
       state.setPod(objectKey(current ?? previous!) as PodKey, current);
@@ -105,7 +105,7 @@ export class NetworkPolicyController implements Controller {
 
   /** The cluster as policies see it. */
   get state(): PolicyState {
-    return this.#inputs.state;
+    return this.#cluster.state;
   }
 
   /** Empty until the start, and if no policy is enforced. */
@@ -173,7 +173,7 @@ export class NetworkPolicyController implements Controller {
     const denied = await this.#deniedPackets();
     for (const each of this.#families) {
       const { family } = each;
-      const policies = this.#inputs.state.policies.size;
+      const policies = this.#cluster.state.policies.size;
       metrics.policies.setPolicies(family, { policies, ...each.inspect() });
       metrics.policies.setDenied(family, denied.get(family) ?? {});
     }
@@ -205,7 +205,7 @@ export class NetworkPolicyController implements Controller {
       serviceMode: mode,
       tool: this.#tool,
       networkPolicy,
-      state: this.#inputs.state,
+      state: this.#cluster.state,
       families: this.#families,
       hasRanges: podRangesOf(this.#node).length > 0,
     };
@@ -216,7 +216,7 @@ export class NetworkPolicyController implements Controller {
     const { configuration: { families }, policyBackends } = this.#parts;
     if (tool !== undefined && policyBackends?.[tool] === undefined) return [];
     return families.map((family) =>
-      new PolicyFamily({ ...this.#parts, inputs: this.#inputs, tasks }, {
+      new PolicyFamily({ ...this.#parts, cluster: this.#cluster, tasks }, {
         family,
         tool,
         settings: this.#settings(family),
@@ -259,12 +259,15 @@ export class NetworkPolicyController implements Controller {
     if (relay.takeover) await takeOverPolicies(this.#parts, signal);
   }
 
+  /** Changes what planners read, once no plan is being made. */
+  #whenStill(action: () => void): void {
+    void this.#cluster.turns.run(() => Promise.resolve(action()));
+  }
+
   #handler<T extends KubeObject>(
     take: (previous: T | undefined, current: T | undefined) => void,
   ): InformerHandler<T> {
-    return changeHandler((previous, current) =>
-      this.#inputs.whenStill(() => take(previous, current))
-    );
+    return changeHandler((previous, current) => this.#whenStill(() => take(previous, current)));
   }
 
   #seen(change: PolicyChange): void {
@@ -282,7 +285,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   #applySettings(): void {
-    this.#inputs.whenStill(() => {
+    this.#whenStill(() => {
       for (const family of this.#families) family.setOptions(this.#settings(family.family));
     });
     this.#closeJudges();

@@ -10,6 +10,7 @@ import type { LoopId } from "../../engine/loop_id.ts";
 import { SyncLoop } from "../../engine/sync_loop.ts";
 import { retryBackoff } from "../../engine/sync_runner.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
+import { runInSlices } from "../../os/time_slice.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
@@ -28,8 +29,7 @@ import type { LoopListener, NamedItem, PolicyChange } from "../change_listener.t
 import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
-import type { PolicyInputs } from "./policy_inputs.ts";
-import { RelayedPolicies } from "./relayed_policies.ts";
+import { type PolicyCluster, RelayedPolicies } from "./relayed_policies.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -45,7 +45,7 @@ const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 /** The dependencies of a family. */
 export interface PolicyFamilyDependencies extends ControllerParts {
-  readonly inputs: PolicyInputs;
+  readonly cluster: PolicyCluster;
   readonly tasks: TaskGroup;
 }
 
@@ -82,7 +82,7 @@ export class PolicyFamily {
     const { family, settings } = options;
     const logger = dependencies.logger.with({ ipFamily: family });
     const edges = this.#dependencies = { ...dependencies, logger };
-    const { changes, configuration: { proxy }, current, inputs, judges, nodeName } = edges;
+    const { changes, configuration: { proxy }, current, cluster, judges, nodeName } = edges;
     const { minSyncPeriod: minPeriodMs } = proxy.networkPolicy;
     const id: LoopId = { controller: "network-policy", family };
     const cutsConnections = () => current.proxy.networkPolicy.cutConnections;
@@ -91,7 +91,7 @@ export class PolicyFamily {
     const metrics = edges.metrics.policies;
     this.family = family;
     this.#recorder = changes.followPolicies(id, minPeriodMs);
-    this.#planner = new PolicyPlanner(inputs.state, planned);
+    this.#planner = new PolicyPlanner(cluster.state, planned);
     this.#relayed = judge &&
       new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
     this.backend = createBackend(edges, options.tool, id);
@@ -132,7 +132,7 @@ export class PolicyFamily {
       },
     });
     const request = () => this.request();
-    inputs.state.follow({
+    cluster.state.follow({
       podChanged: request,
       namespaceChanged: request,
       policiesChanged: (policies) => {
@@ -142,7 +142,7 @@ export class PolicyFamily {
     });
   }
 
-  /** The plan; it must not be used while another is made, see {@linkcode PolicyInputs.whenStill}. */
+  /** The plan; it must not be used while another is made, see {@linkcode PolicyCluster}. */
   get plan(): PolicyPlan {
     return this.#planner.plan;
   }
@@ -171,20 +171,21 @@ export class PolicyFamily {
     this.request();
   }
 
-  async #collectChanges(): Promise<{
+  #collectChanges(): Promise<{
     readonly changes: PolicyPlanChanges;
     readonly problems: readonly ObjectProblem[];
   }> {
-    const { inputs } = this.#dependencies;
-    this.#isPending = false;
-    this.#recorder.drained();
-    const news = [...this.#news];
-    this.#news.clear();
-    const changes = await inputs.plan(this.#planner);
-    this.#record(changes);
-    const current = news.filter((policy) => inputs.state.policies.get(policy.key) === policy);
-    const problems = current.flatMap(({ problems }) => problems);
-    return { changes, problems: [...problems, ...this.#planner.takeProblems()] };
+    const { clock, cluster: { state, turns } } = this.#dependencies;
+    return turns.run(async () => {
+      this.#isPending = false;
+      this.#recorder.drained();
+      const changes = await runInSlices(clock, this.#planner.updateInSteps());
+      this.#record(changes);
+      const news = [...this.#news].filter((policy) => state.policies.get(policy.key) === policy);
+      const problems = news.flatMap(({ problems }) => problems);
+      this.#news.clear();
+      return { changes, problems: [...problems, ...this.#planner.takeProblems()] };
+    });
   }
 
   /** Notes for the change log what a plan changes: pods by name, sets of peers as a count. */
@@ -236,12 +237,12 @@ export class PolicyFamily {
 
   /** Starts what ends connections that rules judged; rules never see both ends of a relayed one. */
   #startCutter(isOwnNode: (address: IpAddress) => boolean): ConnectionCutter {
-    const { inputs, tasks, judges, ...edges } = this.#dependencies;
+    const { cluster, tasks, judges, ...edges } = this.#dependencies;
     const { family } = this;
     const conntrack = createConntrack(edges.commands);
     const cutter = new ConnectionCutter({ ...edges, metrics: edges.metrics.policies, conntrack }, {
       family,
-      whenStill: (action) => inputs.whenStill(() => action(this.plan)),
+      withPlan: (read) => cluster.turns.run(() => Promise.resolve(read(this.plan))),
       isOwnNode: (address) =>
         isOwnNode(address) || judges.get(family)?.relay?.serves(address) === true,
     });

@@ -5,6 +5,7 @@
  */
 import type { Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { OneAtATime } from "../../net/one_at_a_time.ts";
 import type { Clock } from "../../os/clock.ts";
 import { runInSlices } from "../../os/time_slice.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
@@ -13,10 +14,10 @@ import {
   type PolicyPlanOptions,
   type PolicyPlanSettings,
 } from "../../policy/policy_planner.ts";
+import type { PolicyState } from "../../policy/policy_state.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { suspectAddresses } from "./connection_cutter.ts";
-import type { PolicyInputs } from "./policy_inputs.ts";
 
 /** The judges of a run, by IP family. Empty = nothing that is relayed is judged. */
 export type ConnectionJudges = ReadonlyMap<IpFamily, ConnectionJudge>;
@@ -29,11 +30,18 @@ export function createConnectionJudges(
   return new Map(isJudged ? families.map((family) => [family, new ConnectionJudge()]) : []);
 }
 
+/** The cluster as policies see it, for the planners of all families. */
+export interface PolicyCluster {
+  readonly state: PolicyState;
+  /** Of events, of plans, which are made in pieces while the state is still, and of readers of a plan. */
+  readonly turns: OneAtATime;
+}
+
 interface RelayedPoliciesDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
-  readonly inputs: PolicyInputs;
+  readonly cluster: PolicyCluster;
   readonly judge: ConnectionJudge;
 }
 
@@ -54,7 +62,7 @@ export class RelayedPolicies {
   constructor(dependencies: RelayedPoliciesDependencies, options: RelayedPoliciesOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#planner = new PolicyPlanner(dependencies.inputs.state, {
+    this.#planner = new PolicyPlanner(dependencies.cluster.state, {
       ...options,
       // A relay has the packets of its own sockets only.
       podLinks: [],
@@ -69,8 +77,10 @@ export class RelayedPolicies {
 
   /** Brings the judge up to date. The caller has one call in flight at most. */
   async sync(): Promise<void> {
-    const { clock, inputs, judge, logger, metrics } = this.#dependencies;
-    const changes = await inputs.plan(this.#planner);
+    const { clock, cluster, judge, logger, metrics } = this.#dependencies;
+    const changes = await cluster.turns.run(() =>
+      runInSlices(clock, this.#planner.updateInSteps())
+    );
     const { plan } = this.#planner;
     await judge.turns.run(() => runInSlices(clock, judge.takeInSteps(plan, changes)));
     await judge.pass(plan, changes);
