@@ -5,9 +5,8 @@
  *
  * @module
  */
-import { renderedPolicyTable } from "../../support/stages/policy_nft_stage.ts";
 import { walkPolicies as walkIptables } from "../../support/walk/iptables_policies.ts";
-import { walkConnection } from "../../support/walk/nft_policies.ts";
+import { renderedPolicyTable, walkConnection } from "../../support/walk/nft_policies.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";

@@ -5,11 +5,19 @@
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
-import { renderedPolicyTable } from "../stages/policy_nft_stage.ts";
+import { renderPolicies } from "../../../backends/policy/nftables/layout.ts";
+import { FakeNft, type FakeNftTable } from "../fakes/fake_nft.ts";
 import { type WalkedNftHost, type WalkedNftTable, walkNft } from "./nft_walk.ts";
 import type { PolicyWalk } from "./walked_packet.ts";
 
 type WalkOptions = Pick<WalkedNftHost, "onRule">;
+
+/** The table of a new machine after the rendered plan. */
+export function renderedPolicyTable(plan: PolicyPlan): FakeNftTable {
+  const tool = new FakeNft();
+  tool.run([...renderPolicies(plan)].join(""));
+  return tool.table(tool.tables[0]!);
+}
 
 /** Walks the first packet of a connection through the hook of forwarded packets. */
 export function walkPolicies(
