@@ -8,12 +8,12 @@ import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { deepEqual } from "./deep_equal.ts";
 import {
   type Endpoint,
+  endpointsFromEndpoints,
   endpointsFromSlice,
   mergeEndpoints,
   type PortEndpoints,
   reuseEndpoints,
 } from "./endpoint.ts";
-import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
 import {
   type NamespacedName,

@@ -3,7 +3,7 @@ import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints } from "../../tests/support/builders/builders.ts";
-import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
+import { endpointsFromEndpoints } from "./endpoint.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 
 function read(endpoints: Endpoints, family: IpFamily = "IPv4") {

@@ -5,13 +5,13 @@
  *
  * @module
  */
-import { AgentPorts } from "./agent_ports.ts";
+import { type AgentPort, AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "../engine/data_plane.ts";
 import { reportedContests } from "./frontend.ts";
 import type { ContestedFrontend, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
-import { type AskedHost, type KnownHost, KnownHosts } from "./known_hosts.ts";
+import { type AddressSettings, type AskedHost, type KnownHost, refusalOf } from "./known_hosts.ts";
 import type { ServicePort } from "./service_port.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
@@ -52,7 +52,9 @@ export class FrontendOwners {
   /** The ports of kube-relay itself, which precede every ServicePort. */
   readonly agent = new AgentPorts();
   /** The machines whose addresses no ServicePort may take. */
-  readonly hosts = new KnownHosts();
+  readonly #hosts = new Map<IpAddress, KnownHost>();
+  #settings: AddressSettings = {};
+  #interfaceAddresses: ReadonlySet<IpAddress> = new Set();
   /** The ServicePorts that ask for an external IP or load balancer address. */
   readonly #asking = new ServicePortIndex<IpAddress>();
   readonly #changedHosts = new Set<IpAddress>();
@@ -86,7 +88,8 @@ export class FrontendOwners {
    * ServicePort asks for the address.
    */
   setHost(address: IpAddress, host: KnownHost | undefined): boolean {
-    this.hosts.set(address, host);
+    if (host === undefined) this.#hosts.delete(address);
+    else this.#hosts.set(address, host);
     if (!this.#asking.has(address)) return false;
     this.#changedHosts.add(address);
     return true;
@@ -95,7 +98,7 @@ export class FrontendOwners {
   /** The machines whose addresses a ServicePort asks for. */
   get askedHosts(): readonly AskedHost[] {
     return [...this.#asking.items].flatMap((address) => {
-      const host = this.hosts.get(address);
+      const host = this.#hosts.get(address);
       return host === undefined ? [] : [{ address, ...host }];
     });
   }
@@ -105,12 +108,20 @@ export class FrontendOwners {
     return this.#changedHosts.size > 0;
   }
 
+  /** Takes settings. The caller plans everything again if they differ. */
+  setSettings(servers: readonly AgentPort[], settings: AddressSettings): void {
+    this.agent.setServers(servers);
+    this.#settings = settings;
+  }
+
   /** Takes the addresses of the node. */
   setNodeAddresses(addresses: NodeAddresses): void {
     this.agent.setAddresses(addresses);
-    for (const address of this.hosts.setInterfaceAddresses(addresses.interfaceAddresses)) {
+    const now = new Set(addresses.interfaceAddresses);
+    for (const address of now.symmetricDifference(this.#interfaceAddresses)) {
       this.#changedHosts.add(address);
     }
+    this.#interfaceAddresses = now;
   }
 
   /** The addresses of the node changed: each ServicePort with a node port may be affected. */
@@ -157,7 +168,12 @@ export class FrontendOwners {
     const found: ContestedFrontend[] = [];
     for (const wanted of frontendsIn(claimant)) {
       const { address } = wanted;
-      const refusal = address && this.hosts.refusalOf({ ...wanted, address, name, protocol });
+      const refusal = address && refusalOf(
+        { ...wanted, address, name, protocol },
+        this.#hosts.get(address),
+        this.#interfaceAddresses.has(address),
+        this.#settings,
+      );
       const owner = refusal === undefined ? this.#ownerOf(wanted, protocol) : refusal;
       if (owner === undefined || owner === key) continue;
       if (typeof owner !== "string") found.push({ ...wanted, owner });

@@ -24,7 +24,7 @@ export interface KnownHost {
 /** A machine whose address a ServicePort asks for. */
 export type AskedHost = { readonly address: IpAddress } & KnownHost;
 
-/** The settings that {@linkcode KnownHosts} depend on. */
+/** The settings that {@linkcode refusalOf} depends on. */
 export interface AddressSettings {
   /** Whether the mode makes Service addresses local. @default {false} */
   readonly bindsAddresses?: boolean;
@@ -34,70 +34,43 @@ export interface AddressSettings {
   readonly configuredHosts?: ReadonlyMap<IpAddress, KnownHost>;
 }
 
-/** A frontend that a ServicePort asks for. */
-interface AskedFrontend {
-  readonly name: ServicePortName;
-  readonly role: FrontendRole;
-  readonly address: IpAddress;
-  readonly port: Port;
-  readonly protocol: Protocol;
-}
-
-/** Decides which external IPs and load balancer addresses no Service may have on this node. */
-export class KnownHosts {
-  readonly #hosts = new Map<IpAddress, KnownHost>();
-  #settings: AddressSettings = {};
-  #interfaceAddresses: ReadonlySet<IpAddress> = new Set();
-
-  /** Replaces the settings. The caller plans everything again if they differ. */
-  setSettings(settings: AddressSettings): void {
-    this.#settings = settings;
+/**
+ * Returns why no Service may have an external IP or load balancer address on this node; `undefined` = one
+ * may. `host`: the machine that is known to have it; `isOwn`: an interface of this node has it.
+ */
+export function refusalOf(
+  { name, role, address, port, protocol }: {
+    readonly name: ServicePortName;
+    readonly role: FrontendRole;
+    readonly address: IpAddress;
+    readonly port: Port;
+    readonly protocol: Protocol;
+  },
+  known: KnownHost | undefined,
+  isOwn: boolean,
+  { bindsAddresses = false, externalIpRanges = [], configuredHosts }: AddressSettings,
+): RefusedFrontend | undefined {
+  if (role !== "ExternalIP" && role !== "LoadBalancer") return undefined;
+  const isOutside = role === "ExternalIP" && externalIpRanges.length > 0 &&
+    !externalIpRanges.some((range) => cidrContains(range, address));
+  if (isOutside) {
+    return { refusal: `${address} is in none of the ranges of --external-ip-ranges` };
   }
-
-  /** Replaces the node's own addresses. Returns those that were added or removed. */
-  setInterfaceAddresses(addresses: readonly IpAddress[]): ReadonlySet<IpAddress> {
-    const now = new Set(addresses);
-    const changed = now.symmetricDifference(this.#interfaceAddresses);
-    this.#interfaceAddresses = now;
-    return changed;
-  }
-
-  /** Takes the machine that has an address; `undefined` = none that is known. */
-  set(address: IpAddress, host: KnownHost | undefined): void {
-    if (host === undefined) this.#hosts.delete(address);
-    else this.#hosts.set(address, host);
-  }
-
-  /** Returns the machine that was set for an address. */
-  get(address: IpAddress): KnownHost | undefined {
-    return this.#hosts.get(address);
-  }
-
-  /** Returns why no Service may have a frontend here; `undefined` = one may. */
-  refusalOf({ name, role, address, port, protocol }: AskedFrontend): RefusedFrontend | undefined {
-    if (role !== "ExternalIP" && role !== "LoadBalancer") return undefined;
-    const { bindsAddresses = false, externalIpRanges = [], configuredHosts } = this.#settings;
-    const isOutside = role === "ExternalIP" && externalIpRanges.length > 0 &&
-      !externalIpRanges.some((range) => cidrContains(range, address));
-    if (isOutside) {
-      return { refusal: `${address} is in none of the ranges of --external-ip-ranges` };
-    }
-    const host = this.#hosts.get(address) ?? configuredHosts?.get(address);
-    if (host === undefined) return undefined;
-    // An address of the node's own interfaces is local already.
-    if (bindsAddresses && !this.#interfaceAddresses.has(address)) {
-      return {
-        refusal: `${address} is an address of ${host.owner}, which this node could no longer reach`,
-        // k3s gives a Service of type LoadBalancer the addresses of all its Nodes.
-        isUsual: role === "LoadBalancer" && host.isNode === true,
-      };
-    }
-    if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer(name)) return undefined;
+  const host = known ?? configuredHosts?.get(address);
+  if (host === undefined) return undefined;
+  // An address of the node's own interfaces is local already.
+  if (bindsAddresses && !isOwn) {
     return {
-      refusal:
-        `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`,
+      refusal: `${address} is an address of ${host.owner}, which this node could no longer reach`,
+      // k3s gives a Service of type LoadBalancer the addresses of all its Nodes.
+      isUsual: role === "LoadBalancer" && host.isNode === true,
     };
   }
+  if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer(name)) return undefined;
+  return {
+    refusal:
+      `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`,
+  };
 }
 
 /** The Service of the API server itself may have its address: its endpoints are the API server. */

@@ -162,8 +162,7 @@ export function* updatePlan(
   const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, dirty, options);
   if (everything) {
-    plan.owners.agent.setServers(options.agentPorts ?? []);
-    plan.owners.hosts.setSettings(options.addresses ?? {});
+    plan.owners.setSettings(options.agentPorts ?? [], options.addresses ?? {});
   }
   if (shared) plan.owners.setNodeAddresses(plan.shared);
   let claimed = 0;

@@ -5,12 +5,15 @@
  */
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
-import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { CommandRunner } from "../../os/command_runner.ts";
+import type { Network } from "../../os/network.ts";
+import { createSysctl } from "../../os/sysctl.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostCheckOptions } from "../../proxy/host_checks.ts";
-import { missingText, supportOf } from "../../proxy/mode_support.ts";
+import { missingText, type ModeSupport, supportOf } from "../../proxy/mode_support.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
 
 /** The modes of `auto`, best first. IPVS is only used if it is requested by name. */
 export const AUTO_ORDER: readonly BackendMode[] = ["nftables", "iptables", "userspace"];
@@ -147,4 +150,71 @@ function logLimits(
     mode,
     features,
   });
+}
+
+/** The evaluation of a mode. */
+export interface ModeVerdict {
+  readonly mode: BackendMode;
+  /** The reason why the mode is not available; absent if it is. */
+  readonly refusal?: string;
+  /** The results of all probes. */
+  readonly results: readonly ProbeResult[];
+  readonly support: ModeSupport;
+}
+
+interface EvaluateOptions extends HostCheckOptions {
+  /** Also probes the needs of a mode that this build lacks. @default {false} */
+  readonly always?: boolean;
+}
+
+/** Evaluates one mode. Rejects only if the caller aborts. */
+export async function evaluateMode(
+  { backends, hostChecks }: Pick<Dependencies, "backends" | "hostChecks">,
+  mode: BackendMode,
+  { always = false, ...options }: EvaluateOptions = {},
+): Promise<ModeVerdict> {
+  const absent = backends[mode] === undefined;
+  const results = absent && !always ? [] : await hostChecks.probeMode(mode, options);
+  const support = supportOf(results);
+  const refusal = absent
+    ? `this release has ${Object.keys(backends).join(", ")} only`
+    : support.families.length === 0
+    ? missingText(support.missing)
+    : undefined;
+  return { mode, results, support, ...(refusal !== undefined && { refusal }) };
+}
+
+const DISABLE_IPV6 = "net.ipv6.conf.all.disable_ipv6";
+
+/**
+ * Returns both families if the kernel has both, whatever the cluster uses, as kube-proxy does; only
+ * IPv4 if IPv6 is off. On a host without `sysctl`, the addresses decide.
+ */
+export async function chooseFamilies(
+  { network, commands, logger }: {
+    readonly network: Pick<Network, "interfaceAddresses">;
+    readonly commands: CommandRunner;
+    readonly logger: Logger;
+  },
+): Promise<readonly IpFamily[]> {
+  const reason = await whyNoIpv6(network, commands);
+  if (reason === undefined) return IP_FAMILIES;
+  logger.info("Skipping an IP family", { ipFamily: "IPv6", reason });
+  return ["IPv4"];
+}
+
+/**
+ * kube-proxy looks for `/proc/net/if_inet6`, which this process may not open. But a kernel with IPv6
+ * always has `::1` on `lo`, and only such a kernel knows the setting.
+ */
+async function whyNoIpv6(
+  network: Pick<Network, "interfaceAddresses">,
+  commands: CommandRunner,
+): Promise<string | undefined> {
+  const hasIpv6 = network.interfaceAddresses().some(({ address }) =>
+    ipFamilyOf(address) === "IPv6"
+  );
+  if (!hasIpv6) return "no interface has an IPv6 address, not even lo";
+  const { values } = await createSysctl(commands).read([DISABLE_IPV6]);
+  return values.get(DISABLE_IPV6) === "1" ? `${DISABLE_IPV6} is 1` : undefined;
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Controller } from "../../engine/controller.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import type { InterfaceAddress, Network } from "../../os/network.ts";
@@ -11,37 +12,26 @@ import type { InterfaceAddress, Network } from "../../os/network.ts";
 /** Time between two reads; node ports follow a change within it. */
 const PERIOD_MS = 10_000;
 
-interface InterfaceWatcherDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly network: Pick<Network, "interfaceAddresses">;
-}
-
-/** Receives the addresses of the machine. */
-interface AddressListener {
-  /** Receives every address, sorted; also if nothing changed. */
-  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
-}
-
-/** Adds addresses to interfaces itself. */
-interface AddressOwner {
-  ownsAddress?(address: InterfaceAddress): boolean;
-}
-
 /** Reads the addresses once for all controllers, because each wake-up of an idle node costs. */
 export class InterfaceWatcher {
-  readonly #dependencies: InterfaceWatcherDependencies;
-  readonly #listeners: readonly AddressListener[];
-  readonly #owners: readonly AddressOwner[];
+  readonly #dependencies: {
+    readonly clock: Clock;
+    readonly logger: Logger;
+    readonly network: Pick<Network, "interfaceAddresses">;
+  };
+  readonly #listeners: readonly Pick<Controller, "onInterfaceAddresses">[];
+  readonly #owners: readonly Pick<Controller, "ownsAddress">[];
   #timer: Timer | undefined;
 
+  /** `owners`: controllers that add addresses to interfaces; these are not those of the node. */
   constructor(
-    dependencies: InterfaceWatcherDependencies,
-    { listeners, owners = [] }: {
-      readonly listeners: readonly AddressListener[];
-      /** Their addresses are not those of the node. */
-      readonly owners?: readonly AddressOwner[];
+    dependencies: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly network: Pick<Network, "interfaceAddresses">;
     },
+    listeners: readonly Pick<Controller, "onInterfaceAddresses">[],
+    owners: readonly Pick<Controller, "ownsAddress">[] = [],
   ) {
     this.#dependencies = dependencies;
     this.#listeners = listeners;

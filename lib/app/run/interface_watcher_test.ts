@@ -12,7 +12,7 @@ Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", a
   const calls: (readonly InterfaceAddress[])[] = [];
   const watcher = new InterfaceWatcher(
     { clock, logger, network: new FakeNetwork() },
-    { listeners: [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }] },
+    [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }],
   );
   assertEquals(calls.length, 0);
   watcher.start();
@@ -38,9 +38,9 @@ Deno.test("InterfaceWatcher continues looking, and reports it, when the addresse
     },
   };
   let calls = 0;
-  const watcher = new InterfaceWatcher({ clock, logger, network }, {
-    listeners: [{ onInterfaceAddresses: () => void calls++ }],
-  });
+  const watcher = new InterfaceWatcher({ clock, logger, network }, [
+    { onInterfaceAddresses: () => void calls++ },
+  ]);
   watcher.start();
   await clock.advance(10_000);
   assertEquals([calls, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
@@ -58,14 +58,11 @@ Deno.test("InterfaceWatcher leaves out addresses that a controller added", () =>
     ],
   };
   let seen: readonly InterfaceAddress[] = [];
-  const watcher = new InterfaceWatcher({
-    clock: new FakeClock(),
-    logger: new MemoryLogger(),
-    network,
-  }, {
-    listeners: [{ onInterfaceAddresses: (addresses) => void (seen = addresses) }],
-    owners: [{}, { ownsAddress: ({ address }) => address === "192.0.2.7" }],
-  });
+  const watcher = new InterfaceWatcher(
+    { clock: new FakeClock(), logger: new MemoryLogger(), network },
+    [{ onInterfaceAddresses: (addresses) => void (seen = addresses) }],
+    [{}, { ownsAddress: ({ address }) => address === "192.0.2.7" }],
+  );
   watcher.start();
   watcher.stop();
   assertEquals(seen.map(({ address }) => `${address}`), ["198.51.100.2"]);

@@ -23,7 +23,7 @@ import { createConfiguredMetrics, createServiceTraffic } from "./configured_metr
 import { ControllerOpener } from "./controller_opener.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
-import { nodeNameOf } from "./node_name.ts";
+import { nodeNameOf } from "./start_up.ts";
 import { loadConfiguredAuth, RunSource } from "./object_source.ts";
 import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -84,7 +84,7 @@ function createParts(
   const eventLoop = new EventLoopMonitor(edges);
   const tools = createTools({ ...edges, openFiles });
   const informers = new InformerSet();
-  const startUp = new StartUp(edges, { configuration, nodeName });
+  const startUp = new StartUp(edges, configuration, nodeName);
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
   const traffic = createServiceTraffic(edges, { mode, serviceCounters });
   const metrics = createConfiguredMetrics({ clock: edges.clock, traffic }, configuration);
@@ -110,10 +110,7 @@ function createParts(
   /** In the order in which they start; they stop in the reverse order. */
   const controllers: readonly Controller[] = [services, ...others];
   const opener = new ControllerOpener({ ...edges, eventLoop, manager }, { informers, controllers });
-  const interfaces = new InterfaceWatcher(edges, {
-    listeners: [...controllers, startUp],
-    owners: controllers,
-  });
+  const interfaces = new InterfaceWatcher(edges, [...controllers, startUp], controllers);
   const running = {
     ...shared,
     tools,

@@ -102,7 +102,7 @@ export class ServiceManager implements Disposable, SyncListener {
   startWatchdog(tasks: TaskGroup, controllers: readonly Pick<Controller, "activity">[]): void {
     const { watchdogMs } = this.#notifier;
     if (watchdogMs === undefined) return;
-    tasks.run("watchdog", (signal) => this.#feed(watchdogMs, { controllers, signal }));
+    tasks.run("watchdog", (signal) => this.#feed(watchdogMs, controllers, signal));
   }
 
   [Symbol.dispose](): void {
@@ -112,18 +112,12 @@ export class ServiceManager implements Disposable, SyncListener {
 
   async #feed(
     periodMs: number,
-    { controllers, signal }: {
-      readonly controllers: readonly Pick<Controller, "activity">[];
-      readonly signal: AbortSignal;
-    },
+    controllers: readonly Pick<Controller, "activity">[],
+    signal: AbortSignal,
   ): Promise<void> {
     const { clock, logger } = this.#dependencies;
     while (!signal.aborted) {
-      const alive = mayFeedWatchdog(controllers.flatMap(({ activity }) => activity), {
-        now: clock.now(),
-        runDeadlineMs: SYNC_DEADLINE_MS,
-        pendingDeadlineMs: SYNC_DEADLINE_MS,
-      });
+      const alive = mayFeedWatchdog(controllers.flatMap(({ activity }) => activity), clock.now());
       if (alive) await this.#notifier.feedWatchdog();
       else logger.error("A sync is overdue; systemd's watchdog is no longer notified");
       await clock.sleep(periodMs, signal).catch(() => {});
@@ -134,24 +128,13 @@ export class ServiceManager implements Disposable, SyncListener {
 function environmentOf(
   env: (name: string) => string | undefined,
 ): ConstructorParameters<typeof ServiceNotifier>[0]["environment"] {
-  const [notifySocket, watchdogUsec, watchdogPid] = [
-    env("NOTIFY_SOCKET"),
-    env("WATCHDOG_USEC"),
-    env("WATCHDOG_PID"),
-  ];
-  return {
-    ...(notifySocket !== undefined && { notifySocket }),
-    ...(watchdogUsec !== undefined && { watchdogUsec }),
-    ...(watchdogPid !== undefined && { watchdogPid }),
+  const names = {
+    notifySocket: "NOTIFY_SOCKET",
+    watchdogUsec: "WATCHDOG_USEC",
+    watchdogPid: "WATCHDOG_PID",
   };
-}
-
-/** The limits on the time of a sync. */
-interface WatchdogOptions {
-  /** Longest time for a run in flight. */
-  readonly runDeadlineMs: number;
-  /** Longest time for which a request may wait while no run is in flight. */
-  readonly pendingDeadlineMs: number;
+  const found = Object.entries(names).map(([field, name]) => [field, env(name)] as const);
+  return Object.fromEntries(found.filter(([, value]) => value !== undefined));
 }
 
 /**
@@ -161,10 +144,10 @@ interface WatchdogOptions {
  */
 export function mayFeedWatchdog(
   activities: readonly RunnerActivity[],
-  { now, runDeadlineMs, pendingDeadlineMs }: WatchdogOptions & { readonly now: number },
+  now: number,
 ): boolean {
   return activities.every(({ runningSince, pendingSince }) => {
-    if (runningSince !== undefined) return now - runningSince < runDeadlineMs;
-    return pendingSince === undefined || now - pendingSince < pendingDeadlineMs;
+    const since = runningSince ?? pendingSince;
+    return since === undefined || now - since < SYNC_DEADLINE_MS;
   });
 }

@@ -36,16 +36,17 @@ async function withStartUp(
   const logger = new MemoryLogger();
   const commands = new FakeCommandRunner()
     .on("choom -n -999 -p 42", { code: 1, stderr: "choom: Permission denied\n" });
-  const startUp = new StartUp({
-    clock: systemClock,
-    commands,
-    logger,
-    random: Math.random,
-    process: { ...TEST_PROCESS, pid: 42 },
-  }, {
-    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"] },
-    nodeName: "node-a",
-  });
+  const startUp = new StartUp(
+    {
+      clock: systemClock,
+      commands,
+      logger,
+      random: Math.random,
+      process: { ...TEST_PROCESS, pid: 42 },
+    },
+    { ...configuration, mode, families: ["IPv4", "IPv6"] },
+    "node-a",
+  );
   const tasks = new TaskGroup(new AbortController().signal);
   await run({ startUp, logger, commands, tasks });
   tasks.stop();

@@ -29,7 +29,7 @@ interface ConntrackMetrics {
   ): void;
 }
 
-export interface ConntrackCleanerDependencies {
+interface ConntrackCleanerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly conntrack: Pick<Conntrack, "listFlows" | "deleteFlows">;

@@ -7,17 +7,16 @@ import type { Controller } from "../../engine/controller.ts";
 import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
-import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
-import { type Backend, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
+import { MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
 import { OtherModes } from "../handover/other_modes.ts";
 import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
-import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
+import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
 import { NodePortReport } from "./node_port_report.ts";
@@ -26,7 +25,7 @@ import { createServiceFamily, type ServiceFamily } from "./service_family.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
 import { followedKinds, followServices } from "./service_subscriptions.ts";
 import { createServiceHealth } from "./service_health.ts";
-import { type ServiceSyncListener, whenSynced } from "./service_sync_event.ts";
+import { whenSynced } from "./service_sync_event.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
 const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
@@ -140,8 +139,16 @@ export class ServiceController implements Controller {
 
   async start(tasks: TaskGroup): Promise<void> {
     const backends = this.families.map(({ backend }) => backend);
-    this.#parts.serviceListeners.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
-    await this.#parts.startUp.prepare(backends);
+    const { commands, serviceListeners, startUp } = this.#parts;
+    if (backends.some(({ usesConntrack }) => usesConntrack)) {
+      const cleaner = new ConntrackCleaner({
+        ...this.#parts,
+        conntrack: createConntrack(commands),
+      });
+      serviceListeners.push(cleaner);
+      tasks.run("conntrack", (signal) => cleaner.run(signal));
+    }
+    await startUp.prepare(backends);
     await this.#readResolvers();
     await this.#primary?.read();
     await Promise.all(this.families.map((family) => family.start()));
@@ -252,25 +259,4 @@ export class ServiceController implements Controller {
     this.#passNode();
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
-}
-
-/** The dependencies of the cleaner, except the connection table. */
-type StartConntrackCleanerDependencies =
-  & Omit<ConntrackCleanerDependencies, "conntrack">
-  & { readonly commands: CommandRunner };
-
-/**
- * Starts a cleaner as a task, for backends that leave known flows to the kernel. Returns the
- * listeners of syncs: the cleaner, or none.
- */
-export function startConntrackCleaner(
-  dependencies: StartConntrackCleanerDependencies,
-  tasks: TaskGroup,
-  { backends }: { readonly backends: readonly Pick<Backend, "usesConntrack">[] },
-): readonly ServiceSyncListener[] {
-  if (!backends.some(({ usesConntrack }) => usesConntrack)) return [];
-  const conntrack = createConntrack(dependencies.commands);
-  const cleaner = new ConntrackCleaner({ ...dependencies, conntrack });
-  tasks.run("conntrack", (signal) => cleaner.run(signal));
-  return [cleaner];
 }

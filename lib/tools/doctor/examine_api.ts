@@ -11,7 +11,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
-import { nodeNameOf } from "../../app/run/node_name.ts";
+import { nodeNameOf } from "../../app/run/start_up.ts";
 import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
 
 /** An API server on the same network answers in milliseconds. */

@@ -6,8 +6,13 @@ import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../proxy/backen
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
-import { AUTO_ORDER, chooseVerdict, ModeError } from "../../app/run/choose_mode.ts";
-import { evaluateMode, type ModeVerdict } from "../../app/run/evaluate_mode.ts";
+import {
+  AUTO_ORDER,
+  chooseVerdict,
+  evaluateMode,
+  ModeError,
+  type ModeVerdict,
+} from "../../app/run/choose_mode.ts";
 import { idleBackendOptions } from "../../app/run/mode_settings.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";

@@ -6,7 +6,7 @@ import type { Dependencies } from "../../app/dependencies.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../../app/policy/policy_access.ts";
 import { examineAccess } from "./examine_access.ts";
 import { findPolicyTool } from "../../app/policy/choose_policy_tool.ts";
-import { BRIDGE_SETTINGS } from "../../app/run/host_setting_requests.ts";
+import { BRIDGE_SETTINGS } from "../../app/run/host_settings.ts";
 import type { DoctorMode } from "./doctor_report.ts";
 
 interface PolicyExamination {

@@ -10,7 +10,7 @@ import { INPUT_PART } from "../dump/dump_schema.ts";
 import { planDump } from "../dump/plan_dump.ts";
 import { checkDump, readDumpFile } from "../dump/read_dump.ts";
 import { namedMode } from "../../app/run/choose_mode.ts";
-import { nodeNameOf } from "../../app/run/node_name.ts";
+import { nodeNameOf } from "../../app/run/start_up.ts";
 import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
 import { routedSubscriptions } from "./plan_routing.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";

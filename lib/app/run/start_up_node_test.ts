@@ -1,15 +1,17 @@
-import { assertEquals, assertRejects } from "@std/assert";
-import type { Node } from "../../api/kinds/node.ts";
-import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import { defaultConfiguration } from "../../config/configuration.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { NodeIdentity, NodeMismatchError } from "./node_identity.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
+import type { Node } from "../../api/kinds/node.ts";
+import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import { isNodeName, NodeMismatchError, nodeNameOf, StartUp } from "./start_up.ts";
+import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 
 interface Stage {
   readonly clock: FakeClock;
-  readonly identity: NodeIdentity;
+  readonly identity: StartUp;
   /** `level: message`. */
   lines(): string[];
   readonly logger: MemoryLogger;
@@ -27,17 +29,18 @@ async function withIdentity(
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const { proxy = {}, expected = true, families = ["IPv4", "IPv6"], name = "node-a" } = options;
-  const identity = new NodeIdentity({ clock, logger }, {
-    name,
-    configuration: {
+  const manifests = expected ? [] : ["examples"];
+  const loaded = await configurationOf(["--control-socket=/run/test/control.sock"]);
+  const identity = new StartUp(
+    { clock, logger, commands: new FakeCommandRunner(), random: () => 0, process: TEST_PROCESS },
+    {
+      ...{ ...loaded, mode: "userspace", families, relay: { ...loaded.relay, manifests } },
       proxy: { ...defaultConfiguration(), bindAddress: "0.0.0.0", ...proxy },
-      mode: "userspace",
     },
-    families,
-    expected,
-  });
+    name,
+  );
   const controller = new AbortController();
-  const ended = identity.run(controller.signal);
+  const ended = identity.watchNode(controller.signal);
   ended.catch(() => {});
   const lines = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
   await run({ clock, identity, lines, logger }, ended);
@@ -58,7 +61,7 @@ function node(addresses: readonly string[], podCIDRs: readonly string[] = []): N
 
 const NODE_CIDR = { detectLocalMode: "NodeCIDR" };
 
-Deno.test("NodeIdentity says at once that no Node can have its name", () =>
+Deno.test("StartUp says at once that no Node can have its name", () =>
   withIdentity({ name: "(none)" }, async ({ lines }) => {
     await settle();
     assertEquals(lines(), [
@@ -66,16 +69,16 @@ Deno.test("NodeIdentity says at once that no Node can have its name", () =>
     ]);
   }));
 
-Deno.test("NodeIdentity asks nothing of its name without a cluster", () =>
+Deno.test("StartUp asks nothing of its name without a cluster", () =>
   withIdentity({ name: "(none)", expected: false }, async ({ lines }) => {
     await settle();
     assertEquals(lines(), ["info: Chose node addresses"]);
   }));
 
-Deno.test("NodeIdentity logs its addresses and their source once", () =>
+Deno.test("StartUp logs its addresses and their source once", () =>
   withIdentity({}, async ({ clock, identity, lines, logger }) => {
-    identity.see(node(["192.168.1.1"]));
-    identity.see(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.1"]));
     await clock.advance(60_000);
     assertEquals(lines(), ["info: Chose node addresses"]);
     assertEquals(logger.lines[0]?.fields, {
@@ -85,71 +88,70 @@ Deno.test("NodeIdentity logs its addresses and their source once", () =>
     });
   }));
 
-Deno.test("NodeIdentity continues with loopback after 30 s, and adopts addresses that appear later", () =>
+Deno.test("StartUp continues with loopback after 30 s, and adopts addresses that appear later", () =>
   withIdentity({}, async ({ clock, identity, lines }) => {
     await clock.advance(29_999);
     assertEquals(lines(), []);
     await clock.advance(1);
-    identity.see(node([]));
+    identity.onNode(node([]));
     assertEquals(lines(), [
       "warn: Continuing without addresses of the Node; they are used when they appear",
       "info: Chose node addresses",
     ]);
-    identity.see(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.1"]));
     assertEquals(lines()[2], "info: The addresses of the Node changed; node ports follow");
   }));
 
-Deno.test("NodeIdentity waits for nothing if there is no cluster", () =>
+Deno.test("StartUp waits for nothing if there is no cluster", () =>
   withIdentity({ expected: false }, async ({ clock, lines }) => {
     await clock.advance(0);
     assertEquals(lines(), ["info: Chose node addresses"]);
   }));
 
-Deno.test("NodeIdentity reports changed addresses and the deletion", () =>
+Deno.test("StartUp reports changed addresses and the deletion", () =>
   withIdentity({}, async ({ identity, lines }) => {
-    identity.see(node(["192.168.1.1"]));
-    identity.see(node(["192.168.1.2"]));
-    identity.lose();
+    identity.onNode(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.2"]));
+    identity.onNodeDeleted();
     assertEquals(lines().slice(1), [
       "info: The addresses of the Node changed; node ports follow",
       "warn: The Node was deleted; continuing with its last known state",
     ]);
-    assertEquals<readonly string[]>(identity.state.addresses, ["192.168.1.2"]);
     await Promise.resolve();
   }));
 
-Deno.test("NodeIdentity reports podCIDRs that are missing for 5 more minutes, appear, or change", () =>
+Deno.test("StartUp reports podCIDRs that are missing for 5 more minutes, appear, or change", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity, lines }) => {
-    identity.see(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.1"]));
     await clock.advance(299_999);
     assertEquals(lines().length, 1);
     await clock.advance(1);
     assertEquals(lines().length, 2);
     assertEquals(lines()[1]?.startsWith("error: Cannot recognize pods"), true);
-    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
-    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
-    identity.see(node(["192.168.1.1"], ["10.2.0.0/24"]));
+    identity.onNode(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.onNode(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.onNode(node(["192.168.1.1"], ["10.2.0.0/24"]));
     assertEquals(lines().slice(2), [
       "info: Chose podCIDRs of the Node as the ranges of pods",
       "warn: The podCIDRs of the Node changed; the ranges of pods follow",
     ]);
   }));
 
-Deno.test("NodeIdentity does not look at podCIDRs in another mode than NodeCIDR", () =>
+Deno.test("StartUp does not look at podCIDRs in another mode than NodeCIDR", () =>
   withIdentity({}, async ({ clock, identity, lines }) => {
-    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
-    identity.see(node(["192.168.1.1"], ["10.2.0.0/24"]));
+    identity.onNode(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.onNode(node(["192.168.1.1"], ["10.2.0.0/24"]));
     await clock.advance(600_000);
     assertEquals(lines(), ["info: Chose node addresses"]);
   }));
 
-Deno.test("NodeIdentity ends the process for podCIDRs without a range of the node's family", () =>
+Deno.test("StartUp ends the process for podCIDRs without a range of the node's family", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ identity }, ended) => {
-    identity.see(node(["192.168.1.1"], ["fd00::/64"]));
+    identity.onNode(node(["192.168.1.1"], ["fd00::/64"]));
     await assertRejects(() => ended, NodeMismatchError, "fd00::/64 has no IPv4 range");
   }));
 
-Deno.test("NodeIdentity ends the process for a clusterCIDR of the family that does not run", () =>
+Deno.test("StartUp ends the process for a clusterCIDR of the family that does not run", () =>
   withIdentity(
     { proxy: { clusterCIDR: "fd00::/48" }, expected: false, families: ["IPv4"] },
     async (_, ended) => {
@@ -157,47 +159,86 @@ Deno.test("NodeIdentity ends the process for a clusterCIDR of the family that do
     },
   ));
 
-Deno.test("NodeIdentity warns once of a setting that makes no sense", () =>
+Deno.test("StartUp warns once of a setting that makes no sense", () =>
   withIdentity({ proxy: { nodePortAddresses: ["fd00::/64"] } }, async ({ identity, lines }) => {
-    identity.see(node(["192.168.1.1"]));
-    identity.see(node(["192.168.1.2"]));
+    identity.onNode(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.2"]));
     await Promise.resolve();
     assertEquals(lines().filter((line) => line === "warn: Setting is not plausible").length, 1);
   }));
 
-Deno.test("NodeIdentity holds a configuration that is taken up later against the node", () =>
+Deno.test("StartUp holds a configuration that is taken up later against the node", () =>
   withIdentity({}, async ({ identity, lines }, ended) => {
     const proxy = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
     const warnings = () => lines().filter((line) => line.startsWith("warn: Setting"));
     identity.onConfiguration({ ...proxy, nodePortAddresses: ["fd00::/64"] });
     assertEquals(warnings(), [], "nothing is known of the node yet");
-    identity.see(node(["192.168.1.1"]));
+    identity.onNode(node(["192.168.1.1"]));
     assertEquals(warnings().length, 1);
     identity.onConfiguration({ ...proxy, nodePortAddresses: ["10.0.0.0/8", "fd00::/64"] });
     assertEquals(warnings().length, 1);
     const clusterCIDR = "10.0.0.0/8,fd00::/48";
     identity.onConfiguration({ ...proxy, clusterCIDR, nodePortAddresses: ["10.0.0.0/8"] });
     assertEquals(warnings().length, 2);
-    identity.see(node(["192.168.1.1"], ["fd00::/64"]));
+    identity.onNode(node(["192.168.1.1"], ["fd00::/64"]));
     identity.onConfiguration({ ...proxy, detectLocalMode: "NodeCIDR" });
     await assertRejects(() => ended, NodeMismatchError, "spec.podCIDRs of the Node");
   }));
 
-Deno.test("NodeIdentity reports once that the node's own family does not run, and continues", () =>
+Deno.test("StartUp reports once that the node's own family does not run, and continues", () =>
   withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
     const isReported = () =>
       lines().filter((line) => line.startsWith("error: The node's own IP family"));
     await clock.advance(30_000);
     assertEquals(isReported(), [], "the family of the node is a guess");
-    for (const last of [1, 2]) identity.see(node([`2001:db8::${last}`, "10.0.0.1"]));
+    for (const last of [1, 2]) identity.onNode(node([`2001:db8::${last}`, "10.0.0.1"]));
     assertEquals(isReported().length, 1);
   }));
 
-Deno.test("NodeIdentity ends nothing while it only guesses the family of the node", () =>
+Deno.test("StartUp ends nothing while it only guesses the family of the node", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity }, ended) => {
-    identity.see(node([], ["fd00::/64"]));
+    identity.onNode(node([], ["fd00::/64"]));
     await clock.advance(30_000);
-    identity.see(node(["2001:db8::1"], ["fd00::/64"]));
+    identity.onNode(node(["2001:db8::1"], ["fd00::/64"]));
     const first = await Promise.race([ended.then(() => "ended", String), clock.advance(1)]);
     assertEquals(first, undefined);
   }));
+
+for (
+  const [hostnameOverride, hostname, expected] of [
+    ["", "Node-A", "node-a"],
+    ["", " node-a\n", "node-a"],
+    ["Other", "node-a", "Other"],
+  ] as const
+) {
+  Deno.test(`nodeNameOf() makes '${expected}' of '${hostnameOverride}' on '${hostname.trim()}'`, () =>
+    assertEquals(nodeNameOf({ hostnameOverride }, { hostname }), expected));
+}
+
+Deno.test("nodeNameOf() throws if no name is configured", () => {
+  for (const hostname of ["", " \n"]) {
+    assertThrows(() => nodeNameOf({ hostnameOverride: "" }, { hostname }), Error, "no host name");
+  }
+});
+
+Deno.test("isNodeName() accepts the names that Kubernetes accepts", async (t) => {
+  const rows: readonly [name: string, expected: boolean][] = [
+    ["node-a.example.org", true],
+    ["7", true],
+    ["a".repeat(253), true],
+    ["a".repeat(254), false],
+    ["", false],
+    ["(none)", false],
+    ["node_a", false],
+    ["Node-a", false],
+    ["-a", false],
+    ["a..b", false],
+    ["a.", false],
+    ["a b", false],
+    ["a,b=c", false],
+    ["a\nb", false],
+  ];
+  for (const [name, expected] of rows) {
+    await t.step(JSON.stringify(name).slice(0, 30), () => assertEquals(isNodeName(name), expected));
+  }
+});
