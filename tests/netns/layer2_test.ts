@@ -42,10 +42,7 @@ class Node {
 
   // deno-lint-ignore no-explicit-any -- JSON
   hold(...addresses: string[]): Promise<any> {
-    return this.ask({
-      do: "sync",
-      addresses: Object.fromEntries(addresses.map((each) => [each, {}])),
-    });
+    return this.ask({ do: "sync", addresses });
   }
 
   async kill(): Promise<void> {
@@ -139,7 +136,8 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       assertEquals(await scene.first.ip("addr show dev eth0"), before, "nothing foreign changes");
       const named = await node.ask({
         do: "sync",
-        addresses: { [elsewhere]: { interfaces: ["eth7", "eth0"] } },
+        addresses: [elsewhere],
+        interfaces: ["eth7", "eth0"],
       });
       assertEquals(named.quarantined, []);
       assert(await holds(scene.first, elsewhere), "on the interface that was named");

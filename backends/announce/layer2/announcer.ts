@@ -147,7 +147,7 @@ export class Announcer {
     const ip = new IpRunner(this.#edges.commands, { family: this.#family });
     try {
       const found = await ip.allAddresses();
-      const links = nodeLinks(found, { family: this.#family, interfaces: undefined });
+      const links = nodeLinks(found, this.#family, []);
       const own = new Set(links.flatMap((each) => each.device === device ? each.network : []));
       const siblings = links.flatMap((each) => own.has(each.network) ? each.device : []);
       const neighbours = new Set<IpAddress>();

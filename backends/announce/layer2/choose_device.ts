@@ -1,7 +1,6 @@
 import { cidrContains, hostCidr, parseCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
 import { linkText, type NodeLink } from "../../../lib/routing/layer2_member.ts";
-import type { Layer2Address } from "../../../lib/routing/layer2_plan.ts";
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import type { DeviceAddress } from "../../iproute/ip_text.ts";
 
@@ -16,9 +15,13 @@ export type ChosenDevice =
   | { readonly device: string; readonly isHeld: boolean }
   | { readonly reason: string };
 
-/** Chooses the device that answers for an address. `found`: every address of the machine. */
+/**
+ * Chooses the device that answers for an address. `interfaces`: those that may, best first; empty = those
+ * whose network has the address. `found`: every address of the machine.
+ */
 export function chooseDevice(
-  { address, interfaces }: Layer2Address & { readonly address: IpAddress },
+  address: IpAddress,
+  interfaces: readonly string[],
   found: readonly DeviceAddress[],
 ): ChosenDevice {
   const present = found.filter((each) => each.address === address);
@@ -30,16 +33,16 @@ export function chooseDevice(
     };
   }
   const held = new Set(present.filter(isOwn).map(({ device }) => device));
-  const links = nodeLinks(found, { family: ipFamilyOf(address), interfaces })
+  const links = nodeLinks(found, ipFamilyOf(address), interfaces)
     .filter(({ network }) => cidrContains(network, address));
   const usable = links.filter(({ obstacle }) => obstacle === undefined);
   const { device } = usable.find((each) => held.has(each.device)) ?? usable[0] ?? {};
   if (device !== undefined) return { device, isHeld: held.has(device) };
-  if (interfaces === undefined && links.length > 0) {
+  if (interfaces.length === 0 && links.length > 0) {
     return { reason: `no interface can answer for ${address}: ${links.map(linkText).join(", ")}` };
   }
   return {
-    reason: interfaces === undefined
+    reason: interfaces.length === 0
       ? `no interface has a network with ${address}; add one, or name interfaces for the pool`
       : `none of the interfaces ${interfaces.join(", ")} can answer: ` +
         links.map(linkText).join(", "),
@@ -55,13 +58,11 @@ const WHOLE = { IPv4: parseCidr("0.0.0.0/0"), IPv6: parseCidr("::/0") };
  */
 export function nodeLinks(
   found: readonly DeviceAddress[],
-  { family, interfaces }: {
-    readonly family: IpFamily;
-    readonly interfaces: readonly string[] | undefined;
-  },
+  family: IpFamily,
+  interfaces: readonly string[],
 ): readonly NodeLink[] {
   const own = found.filter((each) => ipFamilyOf(each.address) === family && !isOwn(each));
-  if (interfaces) {
+  if (interfaces.length > 0) {
     return interfaces.map((device) => {
       const existing = own.find((each) => each.device === device);
       const obstacle = existing ? existing.obstacle : "absent";

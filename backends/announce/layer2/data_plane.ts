@@ -18,7 +18,6 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_a
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { Timer } from "../../../lib/os/clock.ts";
 import type { NodeLink } from "../../../lib/routing/layer2_member.ts";
-import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../../iproute/ip_runner.ts";
 import { addressLine, type DeviceAddress } from "../../iproute/ip_text.ts";
 import { Announcer, type HeldAddress } from "./announcer.ts";
@@ -41,6 +40,7 @@ export class Layer2DataPlane implements AsyncDisposable {
   readonly #turns = new OneAtATime();
   readonly #refused = new Map<IpAddress, Quarantined<IpAddress>>();
   #timer: Timer | undefined;
+  #interfaces: readonly string[] = [];
   /** Whether every address of the plan is compared by the next sync. */
   #isFull = true;
   #isRenewalFailing = false;
@@ -68,18 +68,18 @@ export class Layer2DataPlane implements AsyncDisposable {
    * Adds, removes and announces addresses. Addresses that no interface can hold are quarantined. Those
    * of an earlier run stay for their lifetime, in which the first sync takes them over.
    */
-  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
+  sync(
+    addresses: ReadonlySet<IpAddress>,
+    interfaces: readonly string[],
+  ): Promise<SyncReport<IpAddress>> {
     return this.#turns.run(async () => {
-      const full = this.#isFull;
-      const touched = full
-        ? new Set([
-          ...plan.addresses.keys(),
-          ...this.#announcer.held.keys(),
-          ...this.#refused.keys(),
-        ])
-        : new Set([...changes.addresses, ...this.#refused.keys()]);
-      const removed = await this.#remove([...touched].filter((each) => !plan.addresses.has(each)));
-      const added = await this.#add(plan, [...touched].filter((each) => plan.addresses.has(each)));
+      const { held } = this.#announcer;
+      const full = this.#isFull || `${interfaces}` !== `${this.#interfaces}`;
+      this.#interfaces = interfaces;
+      const removed = await this.#remove(
+        [...held.keys(), ...this.#refused.keys()].filter((each) => !addresses.has(each)),
+      );
+      const added = await this.#add([...addresses].filter((each) => full || !held.has(each)));
       this.#isFull = false;
       this.#renewLater();
       this.#announcer.announceDue();
@@ -117,10 +117,7 @@ export class Layer2DataPlane implements AsyncDisposable {
     }
     this.#carrying = carrying;
     this.#announcer.announceDue();
-    return nodeLinks(found, {
-      family: this.family,
-      interfaces: interfaces.length > 0 ? interfaces : undefined,
-    });
+    return nodeLinks(found, this.family, interfaces);
   }
 
   /**
@@ -179,7 +176,7 @@ export class Layer2DataPlane implements AsyncDisposable {
     return leaving.length;
   }
 
-  async #add(plan: Layer2Plan, addresses: readonly IpAddress[]): Promise<number> {
+  async #add(addresses: readonly IpAddress[]): Promise<number> {
     if (addresses.length === 0) return 0;
     const found = await this.#ip.allAddresses();
     const own = new Map(found.filter(isOwn).map((each) => [each.address, each]));
@@ -187,7 +184,7 @@ export class Layer2DataPlane implements AsyncDisposable {
     const lost: DeviceAddress[] = [];
     for (const address of addresses) {
       this.#refused.delete(address);
-      const chosen = chooseDevice({ address, ...plan.addresses.get(address) }, found);
+      const chosen = chooseDevice(address, this.#interfaces, found);
       if ("reason" in chosen) {
         this.#refuse(address, chosen.reason);
         const present = own.get(address);

@@ -7,11 +7,13 @@ import { BgpPlanner, type BgpPlannerOptions } from "../../routing/bgp_planner.ts
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
-import { PartLoop } from "./part_loop.ts";
+import { PartLoop, syncPart } from "./part_loop.ts";
 import type { BgpBackend, RoutingBackends } from "./routing_backends.ts";
 
 /** Time in which routers learn of a withdrawal, also those behind other routers. */
 const ROUTERS_LEARN_MS = 1_000;
+/** Time between two syncs: a withdrawal has to be sent within a second. */
+const MIN_SYNC_PERIOD_MS = 300;
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
@@ -21,6 +23,7 @@ const TEXTS = {
   failed: "Cannot sync BGP; the last applied state stays and the changes are tried again",
   quarantined: "Part of BGP is in quarantine; it is tried again, everything else works",
   released: "Part of BGP is out of quarantine",
+  item: "item",
 };
 
 interface BgpPartDependencies extends ControllerParts {
@@ -37,7 +40,7 @@ export type BgpPartSettings = Omit<BgpPlannerOptions, "nodeName">;
  */
 export class BgpPart {
   readonly backend: BgpBackend;
-  readonly #part: PartLoop<BgpPlan>;
+  readonly #part: PartLoop<string>;
   readonly #clock: Clock;
   readonly #services: AnnouncedServices;
   readonly #planner: BgpPlanner;
@@ -57,11 +60,11 @@ export class BgpPart {
     this.#planner = new BgpPlanner({ ...settings, nodeName });
     this.backend = routing.bgp(dependencies, { configFile, controlSocket });
     this.#part = new PartLoop(dependencies, {
-      ...{ controller: "bgp", key: "BGP", texts: TEXTS, maxPeriodMs: MAX_SYNC_PERIOD_MS },
-      backend: this.backend,
-      plan: () => this.plan,
-      lacksNode: () => true,
-      collectChanges: () => this.#collectChanges(),
+      id: { controller: "bgp", family: dependencies.configuration.families[0] ?? "IPv4" },
+      texts: TEXTS,
+      periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
+      collect: () => this.#collect(),
+      sync: () => syncPart(this.backend, this.plan, "BGP", nodeName),
     });
     services.follow((keys) => {
       for (const name of keys) {
@@ -75,7 +78,7 @@ export class BgpPart {
     });
   }
 
-  get loop(): PartLoop<BgpPlan>["loop"] {
+  get loop(): PartLoop<string>["loop"] {
     return this.#part.loop;
   }
 
@@ -119,7 +122,7 @@ export class BgpPart {
     if (withdrawn.size > 0) await this.#clock.sleep(ROUTERS_LEARN_MS);
   }
 
-  async #collectChanges() {
+  async #collect() {
     const prefixes = await this.#plan();
     const announced = new Set(this.#planner.plan?.announced.map(({ prefix }) => prefix));
     for (const prefix of prefixes) {

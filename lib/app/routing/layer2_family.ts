@@ -1,11 +1,11 @@
-import type { LoopId } from "../../engine/loop_id.ts";
-import { SyncLoop, type SyncLoopDependencies } from "../../engine/sync_loop.ts";
-import type { SyncRunnerOptions } from "../../engine/sync_runner.ts";
-import type { SyncReport } from "../../engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Layer2Address, Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
+import { PartLoop } from "./part_loop.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
-import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
+
+/** Time between two syncs: an address has to move within a second. */
+const MIN_SYNC_PERIOD_MS = 100;
+/** Longest time from one sync to the next. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -16,15 +16,9 @@ const TEXTS = {
   item: "address",
 };
 
-interface Layer2FamilyDependencies extends SyncLoopDependencies {
-  readonly backend: Layer2Backend;
-  readonly recorder: LoopListener<NamedChange, NamedItem>;
-}
-
 interface Layer2FamilyOptions {
-  readonly runner: SyncRunnerOptions;
   /** Empty = the interface with a network that contains the address. */
-  readonly interfaces: readonly string[];
+  readonly interfaces: () => readonly string[];
   /** Brings the owners up to date before a plan is made. Calls {@linkcode Layer2Family.hold}. */
   readonly refresh: () => Promise<void>;
   /** Called after addresses were added or removed. Must not throw. */
@@ -32,52 +26,28 @@ interface Layer2FamilyOptions {
 }
 
 /** The addresses of one IP family that this node answers for. */
-export class Layer2Family {
+export class Layer2Family extends PartLoop<IpAddress> {
   readonly backend: Layer2Backend;
-  readonly loop: SyncLoop<Layer2Plan, Layer2PlanChanges, IpAddress, SyncReport<IpAddress>>;
-  readonly #dependencies: Layer2FamilyDependencies;
   readonly #options: Layer2FamilyOptions;
-  readonly #addresses = new Map<IpAddress, Layer2Address>();
-  #address: Layer2Address = {};
-  #changed = new Set<IpAddress>();
-  /** Of the sync that runs; they come again if it fails. */
-  #taken: ReadonlySet<IpAddress> = new Set();
+  readonly #addresses = new Set<IpAddress>();
 
-  constructor(dependencies: Layer2FamilyDependencies, options: Layer2FamilyOptions) {
-    const { backend, recorder } = dependencies;
-    this.backend = backend;
-    this.#dependencies = dependencies;
-    this.#options = options;
-    this.setInterfaces(options.interfaces);
-    const id: LoopId = { controller: "routing", family: backend.family };
-    const plan: Layer2Plan = { addresses: this.#addresses };
-    const isPending = () => this.#changed.size > 0;
-    this.loop = new SyncLoop(dependencies, {
-      id,
-      dataPlane: {
-        start: () => Promise.resolve(),
-        sync: (plan, changes) => backend.sync(plan, changes),
-      },
-      source: {
-        plan,
-        get pending() {
-          return isPending();
-        },
-        collectChanges: () => this.#collectChanges(),
-        synced: ({ operations, quarantined }) => {
-          this.#taken = new Set();
-          if (Object.keys(operations).length > 0) options.onMoved();
-          return quarantined;
-        },
-        failed: () => {
-          this.#changed = new Set([...this.#taken, ...this.#changed]);
-          this.#taken = new Set();
-        },
-      },
-      listeners: [recorder],
+  constructor(
+    parts: ConstructorParameters<typeof PartLoop>[0],
+    backend: Layer2Backend,
+    options: Layer2FamilyOptions,
+  ) {
+    super(parts, {
+      id: { controller: "routing", family: backend.family },
       texts: TEXTS,
-      runner: options.runner,
+      periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
+      async collect() {
+        await options.refresh();
+        return [];
+      },
+      sync: () => this.#sync(),
     });
+    this.backend = backend;
+    this.#options = options;
   }
 
   get family(): IpFamily {
@@ -85,7 +55,7 @@ export class Layer2Family {
   }
 
   /** The addresses that this node is to answer for. */
-  get addresses(): ReadonlyMap<IpAddress, Layer2Address> {
+  get addresses(): ReadonlySet<IpAddress> {
     return this.#addresses;
   }
 
@@ -95,49 +65,27 @@ export class Layer2Family {
       this.backend.inspect().held.some((held) => held.address === address);
   }
 
-  /** Notes a cause, for the change log. */
-  seen(change: NamedChange): void {
-    this.#dependencies.recorder.seen(change);
-  }
-
-  /** Takes whether this node answers for an address. */
+  /** Takes whether this node answers for an address, and requests a sync. */
   hold(address: IpAddress, isHeld: boolean): void {
+    this.request();
     if (this.#addresses.has(address) === isHeld) return;
-    if (isHeld) this.#addresses.set(address, this.#address);
+    if (isHeld) this.#addresses.add(address);
     else this.#addresses.delete(address);
-    this.#changed.add(address);
-    const item = {
-      name: address,
-      words: [isHeld ? "answered for here" : "no longer answered for"],
-    };
-    this.#dependencies.recorder.planned(isHeld ? undefined : item, isHeld ? item : undefined);
-  }
-
-  /** Takes the interfaces of every address. */
-  setInterfaces(interfaces: readonly string[]): void {
-    const address: Layer2Address = interfaces.length > 0 ? { interfaces } : {};
-    if (JSON.stringify(address) === JSON.stringify(this.#address)) return;
-    this.#address = address;
-    for (const held of this.#addresses.keys()) {
-      this.#addresses.set(held, address);
-      this.#changed.add(held);
-    }
+    const words = [isHeld ? "answered for here" : "no longer answered for"];
+    const item = { name: address, words };
+    this.planned(isHeld ? undefined : item, isHeld ? item : undefined);
   }
 
   /** Gives every address up at once, whatever the loop waits for. Rejects if that fails. */
   async leave(): Promise<void> {
     await this.loop.stop();
-    for (const address of [...this.#addresses.keys()]) this.hold(address, false);
-    const held = this.backend.inspect().held.map(({ address }) => address);
-    if (held.length === 0) return;
-    await this.backend.sync({ addresses: new Map() }, { addresses: new Set(held) });
+    for (const address of [...this.#addresses]) this.hold(address, false);
+    if (this.backend.inspect().held.length > 0) await this.backend.sync(new Set(), []);
   }
 
-  async #collectChanges() {
-    this.#dependencies.recorder.drained();
-    await this.#options.refresh();
-    const addresses = this.#taken = this.#changed;
-    this.#changed = new Set();
-    return { changes: { addresses }, problems: [] };
+  async #sync() {
+    const report = await this.backend.sync(this.#addresses, this.#options.interfaces());
+    if (Object.keys(report.operations).length > 0) this.#options.onMoved();
+    return report;
   }
 }

@@ -1,4 +1,3 @@
-import { retryBackoff } from "../../engine/sync_runner.ts";
 import { nodeRegarding } from "../../kube/event.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
@@ -27,10 +26,6 @@ import type { AnnouncedServices } from "./announced_services.ts";
 import { Layer2Family } from "./layer2_family.ts";
 import type { RoutingBackends } from "./routing_backends.ts";
 
-/** Time between two syncs: an address has to move within a second. */
-const MIN_SYNC_PERIOD_MS = 100;
-/** Longest time from one sync to the next. */
-const MAX_SYNC_PERIOD_MS = 3_600_000;
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
 const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
 /**
@@ -208,7 +203,7 @@ export class Layer2Part {
 
   /** The addresses that this node answers for, and those of other nodes. */
   get compared(): Omit<ComparedLayer2, "found"> {
-    const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses.keys()]));
+    const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses]));
     const others = [...this.#addresses.addresses].sort().filter((address) => !owned.has(address));
     return { owned, others };
   }
@@ -228,7 +223,6 @@ export class Layer2Part {
     this.#settings = settings;
     this.#addresses.setPools(settings.pools);
     for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
-    for (const family of this.families) family.setInterfaces(settings.layer2.interfaces);
     this.#wakeReader.resolve();
     this.#setReport();
     this.#notify();
@@ -288,7 +282,6 @@ export class Layer2Part {
       if (!family || this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
       this.#ownedAt.set(address, this.#clock.now());
       family.hold(address, true);
-      family.loop.request();
     }
     this.#yielded.clear();
   }
@@ -315,25 +308,17 @@ export class Layer2Part {
   }
 
   #createFamily(family: IpFamily): Layer2Family {
-    const { changes, random, routing, controllerOfServices, ...edges } = this.#dependencies;
+    const { random, routing, controllerOfServices, ...edges } = this.#dependencies;
     const { forwardsItself } = MODE_TRAITS[edges.configuration.mode];
     const logger = edges.logger.with({ ipFamily: family });
-    const { layer2: { interfaces, announceIntervalSeconds } } = this.#settings;
-    const recorder = changes.follow({ controller: "routing", family }, MIN_SYNC_PERIOD_MS);
-    const backend = routing.layer2(
-      { ...edges, logger, random },
-      { family, announceIntervalMs: announceIntervalSeconds * 1000 },
-    );
-    return new Layer2Family({ ...edges, logger, backend, recorder }, {
-      interfaces,
+    const { layer2: { announceIntervalSeconds } } = this.#settings;
+    const parts = { ...edges, random, logger };
+    const options = { family, announceIntervalMs: announceIntervalSeconds * 1000 };
+    return new Layer2Family(parts, routing.layer2(parts, options), {
+      interfaces: () => this.#settings.layer2.interfaces,
       refresh: () => this.#refresh(),
       // A mode that forwards by itself can only listen where an address is local.
       onMoved: () => forwardsItself && controllerOfServices.requestSync(family),
-      runner: {
-        minPeriodMs: MIN_SYNC_PERIOD_MS,
-        maxPeriodMs: MAX_SYNC_PERIOD_MS,
-        retryMs: retryBackoff(random),
-      },
     });
   }
 
@@ -357,7 +342,6 @@ export class Layer2Part {
       if (isNew || !family.addresses.has(address)) continue;
       this.#yielded.add(address);
       family.hold(address, false);
-      family.loop.request();
       this.#dependencies.logger.warn(
         "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
         { address },
@@ -370,7 +354,7 @@ export class Layer2Part {
   }
 
   #request(): void {
-    for (const { loop } of this.families) loop.request();
+    for (const family of this.families) family.request();
   }
 
   #notify(): void {
@@ -559,7 +543,6 @@ export class Layer2Part {
       if (isOwn) this.#ownedAt.set(address, this.#clock.now());
       else this.#ownedAt.delete(address);
       family.hold(address, isOwn);
-      family.loop.request();
     }
     // Others have seen it, too, so this node's view of the owners is theirs.
     if (this.#hasJoined) this.takeBack();

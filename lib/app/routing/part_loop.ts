@@ -8,60 +8,42 @@ import { messageOf } from "../../log/message_of.ts";
 import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 
-/** Time between two syncs: a withdrawal has to be sent within a second. */
-const MIN_SYNC_PERIOD_MS = 300;
-
-/** How a part plans, and what carries its plans out. */
-interface PartLoopOptions<Plan> {
-  readonly controller: LoopId["controller"];
-  /** The key under which the whole part is in quarantine. */
-  readonly key: string;
-  readonly texts: Omit<LoopTexts, "item">;
-  /** Longest time from one sync to the next. */
-  readonly maxPeriodMs: number;
-  readonly backend: { sync(plan: Plan): Promise<SyncReport<string>> };
-  /** The last plan; absent until the machine and its Node are known. */
-  readonly plan: () => Plan | undefined;
-  /** Whether a plan is absent because the own Node is. */
-  readonly lacksNode: () => boolean;
+interface PartLoopOptions<Key extends string> {
+  readonly id: LoopId;
+  readonly texts: LoopTexts;
+  /** Shortest and longest time between two syncs. */
+  readonly periodMs: readonly [min: number, max: number];
   /** Brings the plan up to date, and records its effects. */
-  readonly collectChanges: () => Promise<readonly ObjectProblem[]>;
+  readonly collect: () => Promise<readonly ObjectProblem[]>;
+  /** Carries the plan out. */
+  readonly sync: () => Promise<SyncReport<Key>>;
 }
 
-/** The loop of a part that has one data plane for both families. */
-export class PartLoop<Plan> {
-  readonly loop: SyncLoop<{ readonly part: Plan | undefined }, object, string, SyncReport<string>>;
+/** The loop of a part of routing, whose backend compares the whole plan. */
+export class PartLoop<Key extends string> {
+  readonly loop: SyncLoop<undefined, object, Key, SyncReport<Key>>;
   readonly #recorder: LoopListener<NamedChange, NamedItem>;
-  readonly #options: PartLoopOptions<Plan>;
-  readonly #nodeName: string;
-  #isPending = true;
+  readonly #source: { pending: boolean };
 
-  constructor(dependencies: ControllerParts, options: PartLoopOptions<Plan>) {
-    const { changes, configuration: { families }, nodeName, random } = dependencies;
-    const id = { controller: options.controller, family: families[0] ?? "IPv4" };
-    this.#options = options;
-    this.#nodeName = nodeName;
-    this.#recorder = changes.follow(id, MIN_SYNC_PERIOD_MS);
-    const isPending = () => this.#isPending;
-    this.loop = new SyncLoop(dependencies, {
-      id,
-      dataPlane: { start: () => Promise.resolve(), sync: ({ part }) => this.#sync(part) },
-      source: {
-        get plan() {
-          return { part: options.plan() };
-        },
-        get pending() {
-          return isPending();
-        },
-        collectChanges: () => this.#collectChanges(),
+  constructor(
+    parts: Pick<ControllerParts, "changes" | "clock" | "listeners" | "logger" | "random">,
+    { id, texts, periodMs: [minPeriodMs, maxPeriodMs], collect, sync }: PartLoopOptions<Key>,
+  ) {
+    const recorder = this.#recorder = parts.changes.follow(id, minPeriodMs);
+    const source = {
+      plan: undefined,
+      pending: true,
+      async collectChanges() {
+        source.pending = false;
+        recorder.drained();
+        return { changes: {}, problems: await collect() };
       },
-      listeners: [this.#recorder],
-      texts: { ...options.texts, item: "item" },
-      runner: {
-        minPeriodMs: MIN_SYNC_PERIOD_MS,
-        maxPeriodMs: options.maxPeriodMs,
-        retryMs: retryBackoff(random),
-      },
+    };
+    this.#source = source;
+    this.loop = new SyncLoop(parts, {
+      ...{ id, texts, source, listeners: [recorder] },
+      dataPlane: { start: () => Promise.resolve(), sync },
+      runner: { minPeriodMs, maxPeriodMs, retryMs: retryBackoff(parts.random) },
     });
   }
 
@@ -73,7 +55,7 @@ export class PartLoop<Plan> {
   /** Requests a sync. */
   request(cause?: NamedChange): void {
     if (cause) this.seen(cause);
-    this.#isPending = true;
+    this.#source.pending = true;
     this.loop.request();
   }
 
@@ -81,24 +63,26 @@ export class PartLoop<Plan> {
   planned(previous: NamedItem | undefined, next: NamedItem | undefined): void {
     this.#recorder.planned(previous, next);
   }
+}
 
-  async #collectChanges() {
-    this.#isPending = false;
-    this.#recorder.drained();
-    return { changes: {}, problems: await this.#options.collectChanges() };
+/**
+ * Has a plan carried out, if there is one. What cannot be applied is in quarantine under `key`: it is no
+ * failure of kube-relay, whose Services work.
+ */
+export async function syncPart<Plan>(
+  backend: { sync(plan: Plan): Promise<SyncReport<string>> },
+  plan: Plan | undefined,
+  key: string,
+  missingNode: string | undefined,
+): Promise<SyncReport<string>> {
+  if (plan === undefined) {
+    const reason = `Node ${missingNode} is not known yet: its addresses are needed`;
+    const quarantined = missingNode === undefined ? [] : [{ key, reason }];
+    return { full: false, operations: {}, quarantined };
   }
-
-  /** What cannot be applied is no failure of kube-relay, whose Services work. */
-  async #sync(plan: Plan | undefined): Promise<SyncReport<string>> {
-    const { backend, key, lacksNode } = this.#options;
-    if (plan === undefined) {
-      const reason = `Node ${this.#nodeName} is not known yet: its addresses are needed`;
-      return { full: false, operations: {}, quarantined: lacksNode() ? [{ key, reason }] : [] };
-    }
-    try {
-      return await backend.sync(plan);
-    } catch (error) {
-      return { full: true, operations: {}, quarantined: [{ key, reason: messageOf(error) }] };
-    }
+  try {
+    return await backend.sync(plan);
+  } catch (error) {
+    return { full: true, operations: {}, quarantined: [{ key, reason: messageOf(error) }] };
   }
 }

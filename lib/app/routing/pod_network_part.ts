@@ -5,10 +5,12 @@ import type { PodNetworkPlan, PodRoute } from "../../routing/pod_network_plan.ts
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
-import { PartLoop } from "./part_loop.ts";
+import { PartLoop, syncPart } from "./part_loop.ts";
 import type { PodNetworkBackend, RoutingBackends } from "./routing_backends.ts";
 
-/** Each sync reads the machine, so it also repairs what another program changed. */
+/** Time between two syncs. */
+const MIN_SYNC_PERIOD_MS = 300;
+/** Longest time from one sync to the next. Each sync reads the machine, so it also repairs what another program changed. */
 const MAX_SYNC_PERIOD_MS = 60_000;
 
 /** Waits after a failed removal of a former network of pods. */
@@ -20,6 +22,7 @@ const TEXTS = {
   failed: "Cannot sync the network of pods; the last applied state stays and is tried again",
   quarantined: "Part of the network of pods is in quarantine; it is tried again, the rest works",
   released: "Part of the network of pods is out of quarantine",
+  item: "item",
 };
 
 interface PodNetworkDependencies extends ControllerParts {
@@ -37,7 +40,7 @@ interface PodNetworkPartOptions {
  */
 export class PodNetworkPart {
   readonly backend: PodNetworkBackend;
-  readonly #part: PartLoop<PodNetworkPlan>;
+  readonly #part: PartLoop<string>;
   readonly #nodeName: string;
   readonly #options: PodNetworkPartOptions;
   readonly #nodes = new Map<string, RoutingNode>();
@@ -53,17 +56,19 @@ export class PodNetworkPart {
       cniFiles: cniConfig === undefined ? [] : [cniConfig],
     });
     this.#part = new PartLoop(dependencies, {
-      ...{ controller: "pod-network", key: "pod network", texts: TEXTS },
-      maxPeriodMs: MAX_SYNC_PERIOD_MS,
-      backend: this.backend,
-      plan: () => this.#plan,
-      // The networks of interfaces follow within a moment.
-      lacksNode: () => !this.#nodes.has(nodeName),
-      collectChanges: () => this.#collectChanges(),
+      id: { controller: "pod-network", family: dependencies.configuration.families[0] ?? "IPv4" },
+      texts: TEXTS,
+      periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
+      collect: () => this.#collect(),
+      sync: () => {
+        // The networks of interfaces follow within a moment.
+        const missing = this.#nodes.has(nodeName) ? undefined : nodeName;
+        return syncPart(this.backend, this.#plan, "pod network", missing);
+      },
     });
   }
 
-  get loop(): PartLoop<PodNetworkPlan>["loop"] {
+  get loop(): PartLoop<string>["loop"] {
     return this.#part.loop;
   }
 
@@ -90,7 +95,7 @@ export class PodNetworkPart {
     return this.backend.watch(() => this.#part.request(), signal);
   }
 
-  #collectChanges() {
+  #collect() {
     const before = new Map(this.#plan?.routes.map((route) => [route.destination, route]));
     const own = this.#nodes.get(this.#nodeName);
     const { podNetwork: settings, clusterCidrs } = this.#options;

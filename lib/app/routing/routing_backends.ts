@@ -9,7 +9,6 @@ import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { NodeLink } from "../../routing/layer2_member.ts";
-import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 
 /** Carries plans out. The caller has one sync in flight at most. Constructors have no side effect. */
 interface RoutingBackend extends AsyncDisposable {
@@ -20,8 +19,14 @@ interface RoutingBackend extends AsyncDisposable {
 /** Holds the addresses of one IP family on the links of the node. */
 export interface Layer2Backend extends RoutingBackend {
   readonly family: IpFamily;
-  /** `changes` are relative to the last sync that did not throw. */
-  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>>;
+  /**
+   * Holds these addresses and no others. `interfaces`: those that may answer, best first; empty = those
+   * whose network has the address.
+   */
+  sync(
+    addresses: ReadonlySet<IpAddress>,
+    interfaces: readonly string[],
+  ): Promise<SyncReport<IpAddress>>;
   /** The next sync compares every address with the machine. */
   recheck(): void;
   inspect(): {

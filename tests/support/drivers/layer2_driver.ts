@@ -8,12 +8,15 @@ import { Layer2DataPlane } from "../../../backends/announce/layer2/data_plane.ts
 import { IP_FAMILIES, type IpAddress } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
-import type { Layer2Address } from "../../../lib/routing/layer2_plan.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
 /** A request to the program. */
 export type Layer2Request =
-  | { readonly do: "sync"; readonly addresses: Readonly<Record<string, Layer2Address>> }
+  | {
+    readonly do: "sync";
+    readonly addresses: readonly string[];
+    readonly interfaces?: readonly string[];
+  }
   | { readonly do: "links"; readonly interfaces: readonly string[] }
   | { readonly do: "inspect" | "findConflicts" | "cleanup" | "previewCleanup" };
 
@@ -21,7 +24,6 @@ async function main(): Promise<void> {
   const family = IP_FAMILIES.find((name) => name === Deno.args[0]) ?? "IPv4";
   const edges = { clock: systemClock, commands: systemCommandRunner, logger: new MemoryLogger() };
   const plane = new Layer2DataPlane(edges, { family, announceIntervalMs: 60_000 });
-  let known: IpAddress[] = [];
   const answer = async (request: Layer2Request): Promise<unknown> => {
     if (request.do === "links") {
       plane.recheck();
@@ -33,10 +35,10 @@ async function main(): Promise<void> {
     }
     if (request.do === "previewCleanup") return await plane.cleanup({ dryRun: true });
     if (request.do !== "sync") return await plane[request.do]();
-    const addresses = new Map(Object.entries(request.addresses) as [IpAddress, Layer2Address][]);
-    const changed = new Set([...known, ...addresses.keys()]);
-    known = [...addresses.keys()];
-    return await plane.sync({ addresses }, { addresses: changed });
+    return await plane.sync(
+      new Set(request.addresses as readonly IpAddress[]),
+      request.interfaces ?? [],
+    );
   };
   let rest = "";
   for await (const text of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {

@@ -16,16 +16,14 @@ import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
 import type { NodeLink } from "../../../lib/routing/layer2_member.ts";
-import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
 
-/** Holds what the plan has; only changed addresses are looked at, as the real one does. */
+/** Holds the addresses that it is given. */
 export class FakeLayer2Backend implements Layer2Backend {
   readonly addresses = new Set<IpAddress>();
-  readonly syncs: Layer2PlanChanges[] = [];
-  /** The plan of the last sync. */
-  plan: Layer2Plan | undefined;
+  /** Those of the last sync. */
+  interfaces: readonly string[] = [];
   readonly failures: Error[] = [];
   /** Addresses for which another machine answers. */
   conflicts: readonly IpAddress[] = [];
@@ -34,17 +32,19 @@ export class FakeLayer2Backend implements Layer2Backend {
 
   constructor(readonly family: IpFamily, readonly calls: string[]) {}
 
-  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
-    this.syncs.push(changes);
-    this.plan = plan;
+  sync(
+    wanted: ReadonlySet<IpAddress>,
+    interfaces: readonly string[],
+  ): Promise<SyncReport<IpAddress>> {
+    this.interfaces = interfaces;
     const failure = this.failures.shift();
     if (failure) return Promise.reject(failure);
     let changed = 0;
-    for (const address of changes.addresses) {
-      if (this.addresses.has(address) === plan.addresses.has(address)) continue;
+    for (const address of wanted.symmetricDifference(this.addresses)) {
       changed++;
-      this.calls.push(`${plan.addresses.has(address) ? "add" : "remove"} ${address}`);
-      if (plan.addresses.has(address)) this.addresses.add(address);
+      const isAdded = wanted.has(address);
+      this.calls.push(`${isAdded ? "add" : "remove"} ${address}`);
+      if (isAdded) this.addresses.add(address);
       else this.addresses.delete(address);
     }
     const operations: Record<string, number> = changed > 0 ? { changed } : {};
