@@ -9,7 +9,7 @@ import { askControlText } from "../lib/tools/control/control_client.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { removePodNetwork } from "../lib/app/routing/pod_network_part.ts";
-import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
+import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_controller.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";
 import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
 import { MemoryLogger } from "./support/fakes/memory_logger.ts";

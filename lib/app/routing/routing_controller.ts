@@ -1,18 +1,24 @@
 import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
-import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { KindSpec } from "../../api/kind.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { DEFAULT_CNI_CONFIG } from "../../config/routing.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type { Controller, ControllerKind, ControllerStatus } from "../../engine/controller.ts";
 import type { RunnerActivity } from "../../engine/sync_runner.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
+import { changeHandler } from "../../kube/informer.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
+import { IP_FAMILIES, type IpAddress } from "../../net/ip_address.ts";
 import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import {
   routingPartsOf,
@@ -20,18 +26,19 @@ import {
   withoutSessions,
 } from "../../routing/routing_settings.ts";
 import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
-import type { ControllerParts } from "../controllers.ts";
+import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
+import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
 import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
-import { RoutedObjects } from "./routed_objects.ts";
+import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
-import { collectRoutingMetrics, routingStatus } from "./routing_report.ts";
+import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
 import { whenSynced } from "../service/service_sync_event.ts";
 
 /** The first sync waits this long for the rules of Services. */
@@ -49,7 +56,9 @@ export class RoutingController implements Controller {
   readonly pods: PodNetworkPart | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
-  readonly #objects: RoutedObjects;
+  /** Without an API server, this node is the only one. */
+  readonly #isAlone: boolean;
+  readonly #nodes = new Map<string, RoutingNode>();
   readonly #source: ControllerSource | undefined;
   readonly #leases: RoutingLeases | undefined;
   #configuration: AppliedConfiguration;
@@ -60,12 +69,12 @@ export class RoutingController implements Controller {
   constructor(parts: ControllerParts) {
     const { configuration: { proxy, relay }, nodeName, routingBackends: routing } = parts;
     const { informers } = this;
-    const configuration = this.#configuration = appliedConfiguration(proxy);
-    const { settings } = configuration;
+    const { settings, clusterCidrs } = this.#configuration = appliedConfiguration(proxy);
     const isAlone = relay.manifests.length > 0;
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
     const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
     this.#parts = parts;
+    this.#isAlone = isAlone;
     this.kinds = kinds.map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
     const services = this.services = new AnnouncedServices({
       informers,
@@ -74,34 +83,28 @@ export class RoutingController implements Controller {
         forwardsItself &&
         poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
-    const objects = this.#objects = new RoutedObjects({ informers }, {
-      ...{ kinds, nodeName, isAlone, leaseNamespace: settings.leaseNamespace },
-      clusterCidrs: () => this.#configuration.clusterCidrs,
+    this.assigner = new AddressAssigner({ ...parts, events: parts.startUp.events }, {
+      settings,
+      ...this.#subscribe(kinds),
+      onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
     });
-    const assigner = this.assigner = new AddressAssigner(
-      { ...parts, events: parts.startUp.events },
-      {
-        ...{ settings, services: objects.services, namespaces: objects.namespaces },
-        onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
-      },
-    );
     const made = routing && { ...parts, services, routing };
-    const needed = routingPartsOf(settings);
-    const layer2 = this.layer2 = made && needed.has("layer2")
-      ? new Layer2Part(made, { settings, isAlone })
-      : undefined;
-    const bgpSettings = bgpSettingsOf(configuration);
-    const bgp = this.bgp = made && bgpSettings ? new BgpPart(made, bgpSettings) : undefined;
-    const leases = this.#leases = kinds.includes(LEASE)
-      ? new RoutingLeases({ ...parts, assigner, layer2 }, { settings, nodeName })
-      : undefined;
+    if (made && routingPartsOf(settings).has("layer2")) {
+      this.layer2 = new Layer2Part(made, { settings, isAlone });
+    }
+    const bgpSettings = bgpSettingsOf(this.#configuration);
+    if (made && bgpSettings) this.bgp = new BgpPart(made, bgpSettings);
+    if (kinds.includes(LEASE)) {
+      this.#leases = new RoutingLeases({ ...parts, assigner: this.assigner, layer2: this.layer2 }, {
+        ...{ settings, nodeName },
+      });
+    }
     const { podNetwork } = settings;
-    const { clusterCidrs } = configuration;
-    const pods = this.pods = made && podNetwork
-      ? new PodNetworkPart(made, { podNetwork, clusterCidrs })
-      : undefined;
-    objects.deliverTo({ services, assigner, layer2, bgp, pods, leases });
-    services.follow(() => {}, () => objects.setTaken());
+    if (made && podNetwork) this.pods = new PodNetworkPart(made, { podNetwork, clusterCidrs });
+    this.#setTaken();
+    // Also before manifests have the Node.
+    if (isAlone) this.#onNode(nodeName, undefined);
+    services.follow(() => {}, () => this.#setTaken());
     parts.serviceListeners.push(services, whenSynced(() => this.#openIfReady()));
     if (isAlone) return;
     this.#source = new ControllerSource(parts, {
@@ -185,7 +188,7 @@ export class RoutingController implements Controller {
     const { settings } = configuration;
     this.services.onExemptions();
     this.assigner.setSettings(settings);
-    this.#objects.setTaken();
+    this.#setTaken();
     this.layer2?.setSettings(settings);
     // BIRD would go on announcing after BGP was disabled.
     const [was, is] = [bgpSettingsOf(before), bgpSettingsOf(configuration)];
@@ -233,6 +236,83 @@ export class RoutingController implements Controller {
     return collectRoutingMetrics(this.#parts.metrics, this.#reported);
   }
 
+  #subscribe(kinds: readonly KindSpec[]) {
+    const { informers } = this;
+    const services = informers.subscribe(
+      ROUTED_SERVICE,
+      {},
+      changeHandler((previous, current) => this.#onService(previous, current)),
+    );
+    // Absent if no pool selects namespaces.
+    const namespaces = kinds.includes(NAMESPACE)
+      ? informers.subscribe(
+        NAMESPACE,
+        {},
+        changeHandler((previous, current) => this.assigner.onNamespace(current ?? previous!)),
+      )
+      : undefined;
+    informers.subscribe(
+      ROUTED_NODE,
+      {},
+      changeHandler((previous, current) =>
+        this.#onNode((current ?? previous!).metadata.name, current && routingNodeOf(current))
+      ),
+    );
+    if (kinds.includes(LEASE)) {
+      const { leaseNamespace: namespace } = this.#configuration.settings;
+      informers.subscribe(
+        LEASE,
+        { namespace, labelSelector: LEASE_LABEL },
+        changeHandler((previous, current) => {
+          const isDeleted = current === undefined;
+          this.#leases?.onLease(current ?? previous!, { isDeleted });
+        }),
+      );
+    }
+    return { services, namespaces };
+  }
+
+  #onService(previous: RoutedService | undefined, current: RoutedService | undefined): void {
+    const service = current ?? previous!;
+    this.assigner.onService(service);
+    const annotations = (each: RoutedService | undefined) =>
+      JSON.stringify(each?.metadata.annotations);
+    if (annotations(previous) === annotations(current)) return;
+    this.services.touch(serviceKey(namespacedNameOf(service)));
+  }
+
+  #onNode(name: string, known: RoutingNode | undefined): void {
+    const isOnly = this.#isAlone && name === this.#parts.nodeName;
+    const node = known ?? (isOnly ? aloneNode(name) : undefined);
+    const before = this.#nodes.get(name);
+    // The kubelet writes the Node every few minutes, mostly other fields.
+    if (JSON.stringify(before) === JSON.stringify(node)) return;
+    if (node) this.#nodes.set(name, node);
+    else this.#nodes.delete(name);
+    this.layer2?.onNode(name, node);
+    this.bgp?.onNode(name, node);
+    this.pods?.onNode(name, node);
+    if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
+    if (`${before?.addresses}` === `${node?.addresses}`) return;
+    const reserved = new Map<IpAddress, string>();
+    for (const { addresses, name } of this.#nodes.values()) {
+      for (const address of addresses) reserved.set(address, `node ${name}`);
+    }
+    this.assigner.setReserved(reserved);
+  }
+
+  /** Addresses of the ranges of pods and cluster IPs would have two owners. */
+  #setTaken(): void {
+    const ofNodes = [...this.#nodes.values()].flatMap(({ podCidrs }) => podCidrs);
+    this.assigner.setTaken(
+      new Map([
+        ...[...this.#configuration.clusterCidrs, ...ofNodes]
+          .map((cidr) => [cidr, "a range of pods"] as const),
+        ...this.services.serviceRanges.map((cidr) => [cidr, "a range of cluster IPs"] as const),
+      ]),
+    );
+  }
+
   get #loops() {
     return [
       ...(this.layer2?.families ?? []).map(({ loop }) => loop),
@@ -260,6 +340,35 @@ export class RoutingController implements Controller {
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();
   }
+}
+
+/** Enabled by `--routing`; what it added is removed whether or not it is. */
+export const ROUTING_CONTROLLER: ControllerDefinition = {
+  name: "routing",
+  isEnabled: ({ proxy }) => proxy.routing.enabled,
+  create: (parts) => new RoutingController(parts),
+  async *cleanUp(dependencies, { proxy, relay }) {
+    const { routingBackends } = dependencies;
+    if (!routingBackends) return;
+    for (const family of IP_FAMILIES) {
+      const options = { family, announceIntervalMs: 0 };
+      await using backend = routingBackends.layer2(dependencies, options);
+      yield await backend.cleanup(relay);
+    }
+    await using backend = routingBackends.bgp(dependencies, proxy.routing.bgp);
+    yield await backend.cleanup(relay);
+    const { cniConfig } = proxy.routing.podNetwork;
+    await using pods = routingBackends.podNetwork(dependencies, {
+      isThorough: true,
+      cniFiles: [DEFAULT_CNI_CONFIG, ...cniConfig === "" ? [] : [cniConfig]],
+    });
+    yield await pods.cleanup(relay);
+  },
+};
+
+/** The node of a run without a cluster, until manifests have a Node. */
+function aloneNode(name: string): RoutingNode {
+  return { name, labels: {}, annotations: {}, addresses: [], primary: {}, podCidrs: [] };
 }
 
 /** The part of the configuration that has been applied. */

@@ -7,34 +7,29 @@ import { acceptedText } from "../../routing/peer_imports.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../../log/count_text.ts";
-import type { RefusedService } from "./address_assigner.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { AddressAssigner } from "./address_assigner.ts";
+import type { BgpPart } from "./bgp_part.ts";
 import type { Layer2Part, OwnedAddressView } from "./layer2_part.ts";
-import type { LeaseHolder } from "./lease_holder.ts";
+import type { PodNetworkPart } from "./pod_network_part.ts";
 import type { BgpSessionView } from "./routing_backends.ts";
+import type { RoutingLeases } from "./routing_leases.ts";
 
-/** The state of the controller that status shows. */
-export interface ShownRouting {
+/** The parts of the controller that reports describe. */
+export interface ReportedRouting {
   readonly settings: RoutingSettings;
   readonly services: { values(): Iterable<RoutedService> };
+  readonly assigner: Pick<AddressAssigner, "problem" | "refused">;
   /** Absent without pools, or without an API server. */
-  readonly leases: {
-    readonly node: Pick<LeaseHolder, "isHeld" | "problem"> | undefined;
-    readonly allocator: Pick<LeaseHolder, "isHeld" | "holder" | "problem">;
-    /** Why the status of Services cannot be written. */
-    readonly writing: string | undefined;
+  readonly leases: Pick<RoutingLeases, "node" | "allocator" | "failure"> | undefined;
+  readonly layer2: Pick<Layer2Part, "families" | "problems" | "view"> | undefined;
+  readonly bgp: {
+    readonly backend: Pick<BgpPart["backend"], "sessions">;
+    readonly loop: Pick<BgpPart["loop"], "status">;
+    readonly plan: BgpPlan | undefined;
   } | undefined;
-  /** Services that lack what they ask for; known to the process that assigns. */
-  readonly refused: readonly RefusedService[];
-  readonly owned: readonly OwnedAddressView[];
-  /** Nodes that cannot answer for addresses, or are configured otherwise. */
-  readonly layer2Problems: Layer2Part["problems"];
-  readonly bgp?: {
-    readonly plan: BgpPlan;
-    /** Or the reason why they are not known. */
-    readonly sessions: readonly BgpSessionView[] | string;
-  };
-  /** Absent if kube-relay does nothing for the network of pods. */
-  readonly pods?: PodNetworkPlan | undefined;
+  readonly pods: Pick<PodNetworkPart, "loop" | "plan"> | undefined;
 }
 
 /** Most addresses and sessions that are named. */
@@ -42,32 +37,69 @@ const MOST_NAMED = 20;
 
 type Facts = ControllerStatus["facts"];
 
-/** The facts, each in one line. */
-export function routingFacts(shown: ShownRouting): Facts {
-  return [
-    ...poolFacts(shown),
-    ...leaseFacts(shown),
-    ...refusalFacts(shown),
-    ...ownerFacts(shown),
-    ...limited(shown.layer2Problems, ({ node, text }) => ({
+/** Returns the status; `brief` omits parts that grow with the number of objects. */
+export async function routingStatus(
+  routing: ReportedRouting,
+  { brief }: { readonly brief: boolean },
+): Promise<ControllerStatus> {
+  const { settings, services, assigner, leases, layer2, bgp, pods } = routing;
+  const families = [
+    ...(layer2?.families ?? []).map(({ loop, backend }) => {
+      const { held, announcing } = backend.inspect();
+      const problem = announcing === undefined ? "" : `; moves are not announced: ${announcing}`;
+      return loop.status(`layer 2, answers for ${held.length}${problem}`);
+    }),
+    ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
+    ...(pods
+      ? [{ ...pods.loop.status(podSummary(pods.plan)), controller: "pod-network" as const }]
+      : []),
+  ];
+  const facts = [
+    ...poolFacts(settings, services),
+    ...(leases ? leaseFacts(leases, assigner.problem) : []),
+    ...limited(brief ? [] : assigner.refused ?? [], ({ key, reasons }) => ({
+      name: "Refused",
+      text: `${key}: ${reasons.join("; ")}`,
+    })),
+    ...limited(brief ? [] : layer2?.view() ?? [], ownerFact),
+    ...limited(layer2?.problems ?? [], ({ node, text }) => ({
       name: "Layer 2",
       text: `node ${node}: ${text}`,
     })),
-    ...bgpFacts(shown),
-    ...podFacts(shown),
+    ...(brief || !bgp?.plan ? [] : bgpFacts(
+      bgp.plan,
+      await bgp.backend.sessions(bgp.plan).catch((error) => messageOf(error)),
+    )),
+    ...(brief || !pods?.plan ? [] : podFacts(pods.plan)),
   ];
+  return { controller: "routing", families, facts };
 }
 
-/** Describes the BGP daemon's plan. */
-export function bgpSummary(plan: BgpPlan | undefined): string {
+/** Sets the metrics that are only collected for a scrape. */
+export async function collectRoutingMetrics(
+  { routing }: Pick<ProxyMetrics, "routing">,
+  { settings: { pools }, services, assigner, leases, layer2, bgp, pods }: ReportedRouting,
+): Promise<void> {
+  for (const { family, backend } of layer2?.families ?? []) {
+    routing.setLayer2Addresses(family, backend.inspect().held.length);
+  }
+  routing.setPools(poolUse(pools, addressesInUse(services.values())));
+  if (leases) routing.setRefusals(assigner.refused?.length);
+  routing.setPodRoutes(pods?.plan?.routes ?? []);
+  if (!bgp) return;
+  const { plan } = bgp;
+  routing.setAnnounced(plan);
+  routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
+}
+
+function bgpSummary(plan: BgpPlan | undefined): string {
   if (!plan) return "BGP, the own Node is not known";
   const { localAs, peers, announced } = plan;
   return `BGP, AS ${localAs}, ${countText(peers.length, "peer")}, ` +
     `${announced.length} announced`;
 }
 
-/** Describes the plan of the network of pods. */
-export function podSummary(plan: PodNetworkPlan | undefined): string {
+function podSummary(plan: PodNetworkPlan | undefined): string {
   if (!plan) return "pod network, the own Node or its networks are not known";
   const { routes, tunnels } = plan;
   return `pod network, ${countText(routes.length, "route")}, ` +
@@ -75,7 +107,7 @@ export function podSummary(plan: PodNetworkPlan | undefined): string {
 }
 
 /** The addresses that Services have in their status. */
-export function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
+function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
   const used = new Set<IpAddress>();
   for (const { status } of services) {
     for (const { ip = "" } of status?.loadBalancer?.ingress ?? []) {
@@ -86,7 +118,10 @@ export function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<I
   return used;
 }
 
-function poolFacts({ settings: { pools }, services }: ShownRouting): Facts {
+function poolFacts(
+  { pools }: RoutingSettings,
+  services: ReportedRouting["services"],
+): Facts {
   if (pools.length === 0) return [{ name: "Pools", text: "none: no address is assigned" }];
   const byPool = Map.groupBy(
     poolUse(pools, addressesInUse(services.values())),
@@ -99,18 +134,12 @@ function poolFacts({ settings: { pools }, services }: ShownRouting): Facts {
   });
 }
 
-function refusalFacts({ refused }: ShownRouting): Facts {
-  return limited(refused, ({ key, reasons }) => ({
-    name: "Refused",
-    text: `${key}: ${reasons.join("; ")}`,
-  }));
-}
-
-function leaseFacts({ leases }: ShownRouting): Facts {
-  if (!leases) return [];
-  const { node, allocator, writing } = leases;
+function leaseFacts(
+  { node, allocator, failure }: NonNullable<ReportedRouting["leases"]>,
+  writing: string | undefined,
+): Facts {
   const leader = allocator.isHeld ? "this node" : allocator.holder ?? "none yet";
-  const problem = writing ?? allocator.problem;
+  const problem = failure ?? writing ?? allocator.problem;
   return [
     { name: "Allocator", text: leader + (problem === undefined ? "" : `; ${problem}`) },
     ...(node && !node.isHeld
@@ -119,17 +148,14 @@ function leaseFacts({ leases }: ShownRouting): Facts {
   ];
 }
 
-function ownerFacts({ owned }: ShownRouting): Facts {
-  return limited(owned, ({ address, owner, services, candidates }) => {
-    const reasons = candidates.map(({ node, obstacle }) => `${node}: ${obstacle}`).slice(0, 3);
-    const text = owner ?? `no node (${reasons.join("; ")})`;
-    return { name: "Layer 2", text: `${address} of ${services.join(", ")}: ${text}` };
-  });
+function ownerFact({ address, owner, services, candidates }: OwnedAddressView): Facts[number] {
+  const reasons = candidates.map(({ node, obstacle }) => `${node}: ${obstacle}`).slice(0, 3);
+  const text = owner ?? `no node (${reasons.join("; ")})`;
+  return { name: "Layer 2", text: `${address} of ${services.join(", ")}: ${text}` };
 }
 
-function bgpFacts({ bgp }: ShownRouting): Facts {
-  if (!bgp) return [];
-  const { plan, sessions } = bgp;
+/** `sessions`: or the reason why they are not known. */
+function bgpFacts(plan: BgpPlan, sessions: readonly BgpSessionView[] | string): Facts {
   const byKind = Map.groupBy(plan.announced, ({ kind }) => kind);
   const kinds = [...byKind].map(([kind, { length }]) => `${length} ${kind}`).sort().join(", ");
   const announced = {
@@ -151,9 +177,7 @@ function bgpFacts({ bgp }: ShownRouting): Facts {
   ];
 }
 
-function podFacts({ pods }: ShownRouting): Facts {
-  if (!pods) return [];
-  const { podCidrs, cni, masquerade, unrouted } = pods;
+function podFacts({ podCidrs, cni, masquerade, unrouted }: PodNetworkPlan): Facts {
   return [
     { name: "Pods here", text: podCidrs.join(", ") || "no range" },
     ...(cni ? [{ name: "CNI configuration", text: cni.path }] : []),

@@ -5,7 +5,7 @@
  * @module
  */
 import { requestStatus } from "../../../lib/tools/control/control_client.ts";
-import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
+import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_controller.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
