@@ -6,19 +6,9 @@ import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { AddressInventory } from "./address_inventory.ts";
 import { type AddressPool, spaceOf } from "./address_pool.ts";
-import {
-  type AddressRefusal,
-  exhausted,
-  foreignStatus,
-  invalidRequest,
-  noPool,
-  notPermitted,
-  outsideOfPools,
-  taken,
-} from "./address_refusal.ts";
-import type { AddressRequest } from "./address_request.ts";
+import { type AddressRequest, shorten } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
-import { type Claim, compareClaims, WaitingClaims } from "./waiting_claims.ts";
+import { type AddressRefusal, type Claim, compareClaims, WaitingClaims } from "./waiting_claims.ts";
 
 /** The addresses assigned to a Service. */
 export interface AddressAssignment {
@@ -100,7 +90,7 @@ export class AddressAllocator {
     const refusals = new Map<string, AddressRefusal>();
     for (const { refusal } of claims) {
       const isEnough = request.prefersDualStack && addresses.length > 0;
-      if (!refusal || isEnough && refusal.reason === "no pool") continue;
+      if (!refusal || isEnough && refusal.kind === "no pool") continue;
       refusals.set(refusal.message, refusal);
     }
     return { addresses, refusals: [...refusals.values()] };
@@ -240,13 +230,18 @@ export class AddressAllocator {
   #foreignPart({ isForeign, current, hostnames }: AddressRequest): AddressRefusal | undefined {
     if (isForeign) return undefined;
     const found = current.find((address) => !this.#inventory.poolAt(address)) ?? hostnames[0];
-    return found === undefined ? undefined : foreignStatus(found);
+    if (found === undefined) return undefined;
+    const message =
+      `The status has ${found}, which is in no pool: another controller wrote it, or ` +
+      "its range was removed from the pools; it is left alone. Stop that controller or add the " +
+      "range again, or remove the entry from the status to get another address";
+    return { message };
   }
 
   #keep(claim: Claim, address: IpAddress): void {
     const pool = this.#inventory.poolAt(address);
     if (!pool || !this.#isPermitted(pool, claim.request)) return;
-    if (this.#inventory.conflict(address, claim.request, { isKept: true })) return;
+    if (this.#inventory.conflict(address, claim.request, true) !== undefined) return;
     this.#inventory.hold(address, claim.request);
     claim.address = address;
   }
@@ -279,7 +274,7 @@ export class AddressAllocator {
     this.#keepFormer(claim);
     if (this.#isSatisfied(claim)) return;
     const requested = request.requested[family];
-    if (request.invalid !== undefined) claim.refusal = invalidRequest(request.invalid);
+    if (request.invalid !== undefined) claim.refusal = { message: request.invalid };
     else if (requested !== undefined) this.#assignRequested(claim, requested);
     else this.#assignAny(claim);
   }
@@ -295,16 +290,18 @@ export class AddressAllocator {
   #assignRequested(claim: Claim, requested: IpAddress): void {
     const pool = this.#inventory.poolAt(requested);
     if (!pool) {
-      claim.refusal = outsideOfPools(requested);
+      claim.refusal = { message: `${requested} is in no pool` };
       return;
     }
     if (!this.#isPermitted(pool, claim.request)) {
-      claim.refusal = notPermitted(requested, pool);
+      claim.refusal = {
+        message: `${requested} is in pool '${pool.name}', which this Service may not use`,
+      };
       return;
     }
-    const conflict = this.#inventory.conflict(requested, claim.request, { isKept: false });
-    if (!conflict) return this.#move(claim, requested);
-    claim.refusal = taken(requested, conflict);
+    const conflict = this.#inventory.conflict(requested, claim.request, false);
+    if (conflict === undefined) return this.#move(claim, requested);
+    claim.refusal = { message: `${requested} is ${conflict}` };
     this.#waiting.add(claim, [requested]);
   }
 
@@ -316,17 +313,20 @@ export class AddressAllocator {
       this.#isPermitted(pool, request)
     );
     if (candidates.length === 0) {
-      const requested = request.pool;
-      claim.refusal = noPool(family, {
-        pools: withFamily,
-        ...(requested !== undefined && { requested }),
-      });
+      const message = request.pool !== undefined
+        ? `The Service may not use pool '${shorten(request.pool)}', or the pool has no ${family}`
+        : withFamily.length === 0
+        ? `No pool has addresses of ${family}`
+        : `No pool with addresses of ${family} assigns addresses to this Service by itself`;
+      claim.refusal = { kind: "no pool", message };
       return;
     }
     const address = this.#sharedAddress(claim, candidates) ??
       first(candidates, (pool) => this.#inventory.firstFree(pool, family));
     if (address !== undefined) return this.#move(claim, address);
-    claim.refusal = exhausted(family, candidates);
+    const names = candidates.map(({ name }) => `'${name}'`).join(", ");
+    const which = candidates.length === 1 ? `Pool ${names} has` : `The pools ${names} have`;
+    claim.refusal = { kind: "exhausted", message: `${which} no free address of ${family}` };
     const terms = request.sharing ? [request.sharing.text] : [];
     this.#waiting.add(claim, [...candidates.map((pool) => spaceOf(pool, family)), ...terms]);
   }
@@ -340,7 +340,7 @@ export class AddressAllocator {
     return this.#inventory.sharedBy(request.sharing.text).find((address) =>
       ipFamilyOf(address) === family &&
       candidates.includes(this.#inventory.poolAt(address)!) &&
-      !this.#inventory.conflict(address, request, { isKept: false })
+      this.#inventory.conflict(address, request, false) === undefined
     );
   }
 

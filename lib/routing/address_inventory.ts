@@ -11,13 +11,6 @@ import { type AddressPool, poolOf, spaceOf } from "./address_pool.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
 
-/** The reason why a Service cannot get an address. */
-export type AddressConflict =
-  | { readonly kind: "reserved"; readonly by: string }
-  | { readonly kind: "other namespace" }
-  | { readonly kind: "no sharing" | "other terms"; readonly service: ServiceKey }
-  | { readonly kind: "same port"; readonly service: ServiceKey; readonly port: string };
-
 /** The reason why an address is not assigned. */
 export interface Reservation {
   /** The user of the address, in words. */
@@ -82,27 +75,29 @@ export class AddressInventory {
     return [...this.#holders.get(address)?.requests.keys() ?? []];
   }
 
-  /** Returns why a Service cannot get an address, or cannot keep it, next to the Services that have it. */
-  conflict(
-    address: IpAddress,
-    request: AddressRequest,
-    { isKept }: { readonly isKept: boolean },
-  ): AddressConflict | undefined {
+  /**
+   * Returns why a Service cannot get an address, or cannot keep it, next to the Services that have it, as
+   * words that follow `is`.
+   */
+  conflict(address: IpAddress, request: AddressRequest, isKept: boolean): string | undefined {
     const reserved = this.#reserved.get(address)?.find(({ isFinal }) => isFinal || !isKept);
-    if (reserved) return { kind: "reserved", by: reserved.by };
+    if (reserved) return `in use by ${reserved.by}`;
     const holders = this.#holders.get(address);
     if (!holders) return undefined;
     // The holders have the same terms: one of them stands for all.
     const [other] = holders.requests.values();
-    const service = other!.key;
-    if (other!.namespace !== request.namespace) return { kind: "other namespace" };
-    if (other!.sharing === undefined || request.sharing?.key !== other!.sharing.key) {
-      return { kind: "no sharing", service };
+    const { key, namespace, sharing } = other!;
+    if (namespace !== request.namespace) return "taken by a Service of another namespace";
+    if (sharing === undefined || request.sharing?.key !== sharing.key) {
+      return `taken by ${key}, and the two Services have no sharing key in common`;
     }
-    if (request.sharing.text !== other!.sharing.text) return { kind: "other terms", service };
+    if (request.sharing.text !== sharing.text) {
+      return `taken by ${key}: to share it, both Services need externalTrafficPolicy Cluster, or ` +
+        "Local with the same selector";
+    }
     for (const port of request.ports) {
       const user = holders.ports.get(port);
-      if (user !== undefined) return { kind: "same port", service: user, port };
+      if (user !== undefined) return `taken by ${user}, which has port ${port} too`;
     }
     return undefined;
   }

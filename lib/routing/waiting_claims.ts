@@ -1,9 +1,16 @@
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { AddressInventory } from "./address_inventory.ts";
 import { spaceOf } from "./address_pool.ts";
-import type { AddressRefusal } from "./address_refusal.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
+
+/** The reason why a Service has no address, or not the requested one. */
+export interface AddressRefusal {
+  /** Absent for what the Service asks for by name. */
+  readonly kind?: "exhausted" | "no pool";
+  /** A sentence for an event on the Service. Names nothing of other namespaces. */
+  readonly message: string;
+}
 
 /** The address of a Service in one family. */
 export interface Claim {

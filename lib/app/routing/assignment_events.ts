@@ -31,8 +31,8 @@ export class AssignmentEvents {
     if (!service || !assignment?.addresses) this.#assigned.delete(key);
     if (!service) return;
     if (isNews) {
-      for (const { reason, message: note } of assignment?.refusals ?? []) {
-        const isExhausted = reason === "exhausted";
+      for (const { kind, message: note } of assignment?.refusals ?? []) {
+        const isExhausted = kind === "exhausted";
         this.#record(service, {
           type: "Warning",
           reason: isExhausted ? "LoadBalancerPoolExhausted" : "LoadBalancerAddressRefused",
