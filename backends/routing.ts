@@ -25,7 +25,7 @@ export const ROUTING_BACKENDS = {
     },
   ): BirdDataPlane {
     const secretsFile = file.replace(/(\.conf)?$/, "-secrets.conf");
-    return new BirdDataPlane(edges, { paths: { file, secretsFile, socket } });
+    return new BirdDataPlane(edges, { file, secretsFile, socket });
   },
   podNetwork(edges: DataPlaneEdges, options: PodNetworkOptions): PodNetworkDataPlane {
     return new PodNetworkDataPlane(edges, options);

@@ -1,7 +1,6 @@
 /** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
 import { assert, assertEquals } from "@std/assert";
 import { birdConfig } from "../../backends/announce/bird/bird_config.ts";
-import { DEFAULT_BIRD_PATHS } from "../../backends/announce/bird/target.ts";
 import { passwordOf } from "../../backends/announce/bird/bird_text.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
@@ -10,7 +9,7 @@ import { withFolder } from "../support/with_folder.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 const FOLDER = new URL("./bird/", import.meta.url);
-const SECRETS_FILE = DEFAULT_BIRD_PATHS.secretsFile;
+const SECRETS_FILE = "/run/kube-relay/bird-secrets.conf";
 
 for (const [name, plan] of Object.entries(BGP_PLANS)) {
   Deno.test(`golden configuration: bird ${name}.conf`, () => {

@@ -2,29 +2,44 @@
  * BGP by a BIRD of its own. BIRD is a service besides kube-relay: sessions and routes stay while
  * kube-relay restarts, and BIRD restarts gracefully by itself.
  *
+ * A new configuration is checked in BIRD before it replaces the file that BIRD reads. After a refusal, the
+ * former one stays in effect and on disk.
+ *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../../lib/engine/data_plane.ts";
-import { SyncFailure } from "../../../lib/engine/sync_failure.ts";
+import type {
+  CleanupReport,
+  DataPlaneEdges,
+  Quarantined,
+  SyncReport,
+} from "../../../lib/engine/data_plane.ts";
 import type { LogFields, Logger } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
+import { cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { fileState } from "../../../lib/os/file_state.ts";
 import { connectUnix } from "../../../lib/os/network.ts";
-import { removeFile } from "../../../lib/os/write_file.ts";
-import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
+import { type BgpPlan, carriesFamily } from "../../../lib/routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
-import { type DriftFound, type DriftSubject, DriftWatch } from "../../netfilter/drift_watch.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
+import { inSteps } from "../../netfilter/in_steps.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
-import { type BgpItem, birdConfig } from "./bird_config.ts";
-import { BirdControl, type BirdControlDependencies } from "./bird_control.ts";
-import { readOwnFile } from "../own_file.ts";
-import { BIRD_FILE } from "./bird_files.ts";
-import { type BgpSession, describeSession } from "./bird_status.ts";
-import { type BirdPaths, BirdTarget, candidateOf, ForeignBirdError } from "./target.ts";
+import { readOwnFile, writeOwnFile } from "../own_file.ts";
+import { type BgpItem, type BirdConfig, birdConfig, birdConfigSteps } from "./bird_config.ts";
+import {
+  BirdControl,
+  type BirdControlDependencies,
+  BirdError,
+  type ConfigurationInForce,
+} from "./bird_control.ts";
+import { BIRD_FILE, readSecrets, type Secrets } from "./bird_files.ts";
+import { peerLines } from "./bird_peer.ts";
+import { type BgpSession, describeSession, parsePrefixes, parseSessions } from "./bird_status.ts";
+import { protocolOf, quoted } from "./bird_text.ts";
 
 /** A session, with its description for users. */
 export interface DescribedSession extends BgpSession {
@@ -35,77 +50,107 @@ export interface DescribedSession extends BgpSession {
 /** Longest wait of a report: status and metrics have more to say than what BIRD knows. */
 const REPORT_MS = 2_000;
 
-const DRIFT_TEXTS = {
-  lost: "BIRD runs with another configuration; repairing",
-  changed: "BIRD runs with another configuration; repairing",
-  failed: "Cannot check the configuration of BIRD; trying again",
-} as const;
+/** The paths of BIRD. */
+export interface BirdPaths {
+  /** The configuration file that BIRD is started with. */
+  readonly file: string;
+  /** The file of passwords, which {@linkcode file} includes. */
+  readonly secretsFile: string;
+  /** The control socket. */
+  readonly socket: string;
+}
+
+/** What is found, and what a plan wants. */
+interface BirdState {
+  readonly config: BirdConfig;
+  readonly secrets: Secrets;
+  /** The texts of the files. */
+  readonly former: { readonly text: string | undefined; readonly secrets: string | undefined };
+  /** `undefined` = BIRD does not run. */
+  readonly inForce: ConfigurationInForce | undefined;
+  /** Empty if BIRD does not run. */
+  readonly sessions: readonly BgpSession[];
+  /** Peers that stay shut down. */
+  readonly excessive: readonly Quarantined<BgpItem>[];
+}
+
+/** The BIRD on the socket belongs to another program or the administrator. */
+class ForeignBirdError extends Error {
+  override name = "ForeignBirdError";
+}
+
+const NO_ROUTE = 8001;
 
 /** Drives the BIRD of one node. The keys of its syncs are peers and prefixes. */
-export class BirdDataPlane implements AsyncDisposable, DriftSubject {
-  readonly pauseMs: number;
+export class BirdDataPlane implements AsyncDisposable {
   readonly #clock: Clock;
   readonly #commands: CommandRunner;
-  readonly #drift: DriftWatch;
+  readonly #random: () => number;
   readonly #logger: Logger;
+  readonly #control: BirdControl;
   readonly #paths: BirdPaths;
-  readonly #target: BirdTarget;
+  readonly #pauseMs: number;
+  readonly #schedule: VerificationSchedule;
   readonly #turns = new OneAtATime();
   #plan: BgpPlan | undefined;
-  #isKnown = false;
-  #pendingSyncs = 0;
+  /** The configuration in force, and its file; `undefined` = unknown. */
+  #applied: { readonly id: string; readonly fileVersion: string | undefined } | undefined;
   /** Shared by all reports. */
   #reading: Promise<readonly BgpSession[]> | undefined;
 
+  /** `pauseMs`: time between two looks for a BIRD that was restarted or changed. */
   constructor(
-    dependencies: DataPlaneEdges & {
+    { clock, commands, connect = connectUnix, logger, random }: DataPlaneEdges & {
       /** @default {the machine's Unix sockets} */
       readonly connect?: BirdControlDependencies["connect"];
     },
-    { paths, pauseMs = 5_000 }: {
-      readonly paths: BirdPaths;
-      /** Time between two looks for a BIRD that was restarted or changed. @default {5000} */
-      readonly pauseMs?: number;
-    },
+    paths: BirdPaths,
+    pauseMs = 5_000,
   ) {
-    const { clock, commands, connect = connectUnix, logger, random } = dependencies;
-    this.pauseMs = pauseMs;
     this.#clock = clock;
     this.#commands = commands;
+    this.#random = random;
     this.#logger = logger.with({ component: "bird" });
+    this.#control = new BirdControl({ clock, connect }, { socket: paths.socket });
     this.#paths = paths;
-    const control = new BirdControl({ clock, connect }, { socket: paths.socket });
-    this.#target = new BirdTarget({ clock, random }, control, paths);
-    const schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });
-    const watched = { clock, logger, schedule, subject: this, turns: this.#turns };
-    this.#drift = new DriftWatch(watched, DRIFT_TEXTS);
-  }
-
-  get isKnown(): boolean {
-    return this.#isKnown;
-  }
-
-  get isPending(): boolean {
-    return this.#pendingSyncs > 0 || !this.#isKnown;
+    this.#pauseMs = pauseMs;
+    this.#schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });
   }
 
   /** Rejects if BIRD does not run or refuses the plan, and if its files belong to another program. */
-  async sync(plan: BgpPlan): Promise<SyncReport<BgpItem>> {
-    this.#pendingSyncs++;
-    try {
-      return await this.#turns.run(async () => {
-        this.#plan = plan;
-        this.#isKnown = false;
-        this.#drift.start();
-        const report = await this.#target.apply(plan);
-        this.#isKnown = true;
-        // The configuration is one text, which is always compared as a whole.
-        return { full: true, ...report };
-      });
-    } catch (cause) {
-      throw new SyncFailure(messageOf(cause), { full: true, cause });
-    } finally {
-      this.#pendingSyncs--;
+  sync(plan: BgpPlan): Promise<SyncReport<BgpItem>> {
+    return this.#turns.run(async () => {
+      const startedAt = this.#clock.now();
+      const isKnown = plan === this.#plan && this.#applied !== undefined;
+      this.#plan = plan;
+      const report = await this.#apply(plan);
+      this.#schedule.verified(this.#clock.now(), this.#clock.now() - startedAt);
+      const { operations } = report;
+      if (isKnown && Object.keys(operations).length > 0) {
+        this.#logger.info("Reconfigured BIRD", operations);
+      }
+      return report;
+    });
+  }
+
+  /**
+   * Calls back when BIRD or its configuration changed, and now and then for what only a sync notices, such
+   * as another password, until the signal is aborted. Never rejects.
+   */
+  async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#clock.sleep(this.#pauseMs, signal).catch(() => {});
+      // After a failure, the next sync compares everything.
+      if (signal.aborted || !this.#applied) continue;
+      try {
+        const changed = await this.#turns.run(() => this.#lookForChange());
+        if (changed) {
+          this.#logger.warn("BIRD runs with another configuration; repairing", changed);
+        }
+        if (changed || this.#schedule.isDue(this.#clock.now())) onChange();
+      } catch (error) {
+        this.#logger.warn("Cannot check the configuration of BIRD; trying again", { error });
+      }
     }
   }
 
@@ -116,12 +161,12 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
 
   /** How BIRD differs from a plan. Changes nothing. */
   compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
-    return this.#turns.run(() => this.#target.compare(plan));
+    return this.#turns.run(() => this.#compare(plan));
   }
 
   /** The sessions of the peers of a plan. Rejects if BIRD does not run. */
   async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
-    const reading = this.#reading ??= this.#target.sessions().finally(() => {
+    const reading = this.#reading ??= this.#sessions().finally(() => {
       this.#reading = undefined;
     });
     const late = Promise.withResolvers<never>();
@@ -137,30 +182,12 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
 
   /** The prefixes that peers are sent now. Rejects if BIRD does not run. */
   async sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
-    return await this.#target.sentPrefixes(await this.#target.sessions());
-  }
-
-  /** For the watch. A BIRD that does not run reads the file when it starts. */
-  async look(): Promise<LogFields | undefined> {
-    const changed = await this.#turns.run(() => this.#target.lookForChange());
-    return this.isPending ? undefined : changed;
-  }
-
-  /** For the watch. */
-  async verify(): Promise<DriftFound> {
-    const plan = this.#plan;
-    if (plan !== undefined) {
-      // Of what `look()` does not notice, such as a changed password file.
-      const { operations } = await this.#target.apply(plan);
-      if (Object.keys(operations).length > 0) this.#logger.info("Reconfigured BIRD", operations);
-    }
-    return { counts: {}, fields: {} };
+    return await this.#sentPrefixes(await this.#sessions());
   }
 
   /** Removes everything that any run added, or only reports it. */
-  async cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
-    if (!dryRun) await this.#drift.stop();
-    return await this.#turns.run(async () => {
+  cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
+    return this.#turns.run(async () => {
       const run = new RemovalRun({ commands: this.#commands }, { dryRun });
       await this.#cleanUp(run).catch((error) => run.fail(messageOf(error)));
       return run.report();
@@ -169,7 +196,7 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
 
   /** Sessions are BIRD's: they go on whether this process does or not. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#drift.stop();
+    await this.#turns.run(() => Promise.resolve());
   }
 
   /** Works without a plan, from the files of an earlier run. */
@@ -185,7 +212,7 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
       const routerId = parseIpAddress(value(/^router id (\S+);$/m));
       const imports = { ...none, table, metric };
       // BIRD would write its routes again, and would go on announcing.
-      await this.#target.empty({ routerId, localAs: 1, peers: [], announced: [], imports })
+      await this.#empty({ routerId, localAs: 1, peers: [], announced: [], imports })
         .catch((error) => {
           if (!(error instanceof ForeignBirdError)) throw error;
           run.keep(`the BIRD on ${socket}: kube-relay did not write its configuration`);
@@ -203,4 +230,263 @@ export class BirdDataPlane implements AsyncDisposable, DriftSubject {
     if (!run.dryRun) await removeFile(candidateOf(this.#paths));
     for (const path of [file, secretsFile]) await run.removeFile(path);
   }
+
+  /** The sessions that BIRD has. Throws a BirdError. */
+  async #sessions(): Promise<readonly BgpSession[]> {
+    const protocols = await this.#control.run("show protocols all");
+    const bfd = await this.#control.run("show bfd sessions").catch((error) => {
+      // Without a BFD protocol the command fails.
+      if (error instanceof BirdError && error.code !== undefined) return [];
+      throw error;
+    });
+    return parseSessions(protocols, bfd);
+  }
+
+  /** The prefixes that BIRD sends to each peer whose session is up. Throws a BirdError. */
+  async #sentPrefixes(
+    sessions: readonly BgpSession[],
+  ): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+    const sent = new Map<string, ReadonlySet<string>>();
+    for (const { peer, state } of sessions) {
+      if (state !== "Established") continue;
+      const lines = await this.#control.run(`show route export ${protocolOf(peer)}`)
+        .catch((error) => {
+          if (!(error instanceof BirdError) || error.kind !== "absent") throw error;
+          // With this code BIRD sends no prefix. With another code, the session went down meanwhile.
+          return error.code === NO_ROUTE ? [] : undefined;
+        });
+      if (lines !== undefined) sent.set(peer, parsePrefixes(lines));
+    }
+    return sent;
+  }
+
+  /** Brings BIRD to a plan. Throws an Error if BIRD does not run or refuses it. */
+  async #apply(plan: BgpPlan): Promise<SyncReport<BgpItem>> {
+    this.#applied = undefined;
+    const state = await this.#look(plan);
+    const { config, excessive, inForce, sessions } = state;
+    if (inForce === undefined) {
+      await this.#write(state);
+      throw new Error(
+        `Cannot apply the BGP configuration: BIRD does not listen on ${this.#paths.socket}. ` +
+          `It reads the new configuration from ${this.#paths.file} when it starts`,
+      );
+    }
+    const operations = isInForce(state)
+      ? await this.#listenAgain(sessions)
+      : { files: await this.#configure(state), reconfigurations: 1 };
+    this.#applied = { id: config.id, fileVersion: await this.#fileVersion() };
+    // The configuration is one text, which is always compared as a whole.
+    return { full: true, operations, quarantined: [...config.quarantined, ...excessive] };
+  }
+
+  /** How BIRD differs from a plan: its configuration, its sessions and what it sends to peers. */
+  async #compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
+    const state = await this.#look(plan);
+    const sent = await this.#sentPrefixes(state.sessions);
+    const leftOut = new Set(state.config.quarantined.map(({ key }) => key));
+    const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
+    const wanted = peers.map(({ name }) => name);
+    return [
+      ...configurationDifferences(state),
+      ...differences("peer", wanted, state.sessions.map(({ peer }) => peer)),
+      ...peers.flatMap((peer) => {
+        const found = sent.get(peer.name);
+        if (found === undefined) return [];
+        const prefixes = plan.announced.filter(({ prefix, to }) =>
+          to.includes(peer.role) && !leftOut.has(`prefix ${prefix}`) &&
+          carriesFamily(peer, cidrFamilyOf(prefix))
+        );
+        const inWords = (prefix: string) => `${prefix} to ${peer.name}`;
+        const wanted = prefixes.map(({ prefix }) => inWords(prefix));
+        // Only external peers can have extra prefixes: a reflector sends those of others.
+        return differences("announcement", wanted, [...found].map(inWords))
+          .filter(({ kind }) => kind === "missing" || peer.role === "external");
+      }),
+    ];
+  }
+
+  /**
+   * Whether BIRD or the files changed since the last sync, as log fields. Much cheaper than a
+   * comparison; password files are not read.
+   */
+  async #lookForChange(): Promise<LogFields | undefined> {
+    const applied = this.#applied;
+    if (applied === undefined) return undefined;
+    const inForce = await this.#inForce();
+    if (inForce !== undefined && inForce.id !== applied.id) {
+      return { wanted: applied.id, found: inForce.id };
+    }
+    const version = await this.#fileVersion();
+    return version === applied.fileVersion ? undefined : { file: this.#paths.file };
+  }
+
+  /** Has BIRD drop all sessions and routes, if it runs. */
+  async #empty(plan: BgpPlan): Promise<void> {
+    const state = await this.#look(plan);
+    if (state.inForce !== undefined) await this.#configure(state);
+  }
+
+  async #look(plan: BgpPlan): Promise<BirdState> {
+    const { file, secretsFile, socket } = this.#paths;
+    const former = {
+      text: await readOwnFile(file, BIRD_FILE),
+      secrets: await readOwnFile(secretsFile, BIRD_FILE),
+    };
+    const inForce = await this.#inForce();
+    const sessions = inForce === undefined ? [] : await this.#sessions();
+    const shutDown = stillShutDown(plan, former.text ?? "", sessions);
+    const secrets = await readSecrets(this.#random, former.secrets, plan.peers);
+    const steps = birdConfigSteps(plan, { leftOut: secrets.leftOut, secretsFile, shutDown });
+    const config = await inSteps({ clock: this.#clock }, steps);
+    const excessive = [...shutDown].map((name): Quarantined<BgpItem> => ({
+      key: `peer ${name}`,
+      reason: `Peer ${name} sent more than ${plan.imports.limitPerPeer} prefixes and was shut ` +
+        `down. Run 'birdc -s ${socket} enable ${protocolOf(name)}' to try again`,
+    }));
+    return { config, excessive, former, inForce, secrets, sessions };
+  }
+
+  /** `undefined` = BIRD does not run. Throws an Error if it is not ours. */
+  async #inForce(): Promise<ConfigurationInForce | undefined> {
+    const inForce = await this.#control.configurationInForce().catch((error) => {
+      if (error instanceof BirdError && error.kind === "down") return undefined;
+      throw error;
+    });
+    if (inForce === undefined || inForce.id !== undefined) return inForce;
+    throw new ForeignBirdError(
+      `Cannot configure the BIRD on ${this.#paths.socket}: kube-relay did not write its ` +
+        `configuration. Start a BIRD with '-c ${this.#paths.file}' on a socket of its own`,
+    );
+  }
+
+  /**
+   * Starts sessions that had no local address or port. BIRD gives them up, although the address may be
+   * added and the other program may end later.
+   */
+  async #listenAgain(sessions: readonly BgpSession[]): Promise<SyncReport<BgpItem>["operations"]> {
+    const deaf = sessions.filter(({ lastError }) => lastError?.includes("No listening socket"));
+    for (const { peer } of deaf) await this.#control.run(`enable ${protocolOf(peer)}`);
+    return deaf.length > 0 ? { sessions: deaf.length } : {};
+  }
+
+  async #configure(state: BirdState): Promise<number> {
+    const { former, config, secrets } = state;
+    const { file, secretsFile, socket } = this.#paths;
+    const candidate = candidateOf(this.#paths);
+    try {
+      if (secrets.text !== former.secrets) await writeOwnFile(secretsFile, BIRD_FILE, secrets.text);
+      await writeFile(candidate, "private", config.text);
+      await this.#control.run(`configure check ${quoted(candidate)}`);
+      const files = await this.#write(state);
+      // Sessions whose settings stay the same go on.
+      await this.#control.run("configure");
+      const { id } = await this.#control.configurationInForce();
+      if (id === config.id) return files;
+      await this.#control.run("configure undo");
+      throw new Error(
+        `Cannot configure the BIRD on ${socket}: it does not read its configuration from ${file}`,
+      );
+    } catch (error) {
+      // A time-out says nothing about the outcome: the next sync compares.
+      if (error instanceof BirdError && error.kind === "timeout") throw error;
+      await writeOwnFile(file, BIRD_FILE, former.text);
+      await writeOwnFile(secretsFile, BIRD_FILE, former.secrets);
+      throw error instanceof BirdError && error.kind === "configuration"
+        ? refusal(error, candidate, config.text)
+        : error;
+    } finally {
+      await removeFile(candidate);
+    }
+  }
+
+  /** Returns the number of files that differed. */
+  async #write({ config, former, secrets }: BirdState): Promise<number> {
+    const differ = [secrets.text !== former.secrets, config.text !== former.text];
+    if (differ[0]) await writeOwnFile(this.#paths.secretsFile, BIRD_FILE, secrets.text);
+    if (differ[1]) await writeOwnFile(this.#paths.file, BIRD_FILE, config.text);
+    return differ.filter(Boolean).length;
+  }
+
+  async #fileVersion(): Promise<string | undefined> {
+    return (await fileState(this.#paths.file))?.version;
+  }
+}
+
+/** What is checked in BIRD; a sync that was interrupted may leave it. */
+function candidateOf({ file }: BirdPaths): string {
+  return `${file}.candidate`;
+}
+
+/** Whether BIRD has the wanted configuration, and would have it after a restart. */
+function isInForce({ config, former, inForce, secrets }: BirdState): boolean {
+  return inForce?.id === config.id && former.text === config.text &&
+    former.secrets === secrets.text &&
+    // Without passwords the file is not included.
+    (inForce.secretsId ?? secrets.id) === secrets.id;
+}
+
+function configurationDifferences(state: BirdState): RoutingDifference[] {
+  const { config, former, inForce } = state;
+  const base = { object: "configuration", wanted: config.id };
+  const isFile = former.text === config.text;
+  return [
+    ...isFile ? [] : [
+      { ...base, name: "file", kind: former.text === undefined ? "missing" : "altered" } as const,
+    ],
+    ...inForce === undefined
+      ? [{ ...base, name: "BIRD", kind: "missing" } as const]
+      : isFile && !isInForce(state)
+      ? [{ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" } as const]
+      : [],
+  ];
+}
+
+function differences(
+  object: string,
+  wanted: readonly string[],
+  found: readonly string[],
+): readonly RoutingDifference[] {
+  const [isWanted, isFound] = [new Set(wanted), new Set(found)];
+  return [
+    ...[...isWanted.difference(isFound)].map((
+      name,
+    ) => ({ object, name, kind: "missing" } as const)),
+    ...[...isFound.difference(isWanted)].map((name) => ({ object, name, kind: "extra" } as const)),
+  ];
+}
+
+/** The words of BIRD with the text of the line that it names. */
+function refusal(error: BirdError, file: string, text: string): Error {
+  const { reason } = error;
+  const line = reason.startsWith(`${file}:`) ? reason.slice(file.length + 1).split(":")[0] : "";
+  const quote = text.split("\n")[Number(line) - 1]?.trim();
+  const place = quote === undefined ? "" : ` (line ${line}: "${quote}")`;
+  const words = `BIRD refused the configuration: ${reason}${place}`;
+  return new Error(`${words}. The former one stays in effect`, { cause: error });
+}
+
+/**
+ * Peers that sent too many prefixes stay shut down: each reconfiguration would start them again.
+ * They are tried again when their settings change, and when the administrator enables them in BIRD.
+ */
+function stillShutDown(
+  plan: BgpPlan,
+  former: string,
+  sessions: readonly BgpSession[],
+): ReadonlySet<string> {
+  const blockIn = (name: string, isShutDown: boolean) => {
+    const peer = plan.peers.find((one) => one.name === name);
+    try {
+      return peer && former.includes(`\n${peerLines(plan, peer, { isShutDown }).join("\n")}\n`);
+    } catch (error) {
+      // A peer that BIRD cannot take any more is left out, which is reported elsewhere.
+      if (error instanceof RangeError) return false;
+      throw error;
+    }
+  };
+  const names = sessions.filter(({ peer, isShutDown, state }) =>
+    state === "Down" && (blockIn(peer, true) || isShutDown && blockIn(peer, false))
+  ).map(({ peer }) => peer);
+  return new Set(names);
 }

@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import { announced, bgpPeer, bgpPlan } from "../../../tests/support/builders/bgp_plans.ts";
@@ -6,7 +7,6 @@ import { type BirdFailure, FakeBird } from "../../../tests/support/fakes/fake_bi
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { namesIn, withFolder } from "../../../tests/support/with_folder.ts";
-import { DEFAULT_BIRD_PATHS } from "./target.ts";
 import { BirdDataPlane } from "./data_plane.ts";
 
 interface Stage {
@@ -48,7 +48,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
         ...{ clock, commands, connect: bird.connect, logger: new MemoryLogger() },
         random: () => (++number % 1000) / 1000,
       },
-      { paths },
+      paths,
     );
     bird.isRunning = false;
     await assertRejects(() => dataPlane.sync(bgpPlan()), Error, "BIRD does not listen on");
@@ -204,12 +204,12 @@ Deno.test("sessions() is asked for once by all reports, which wait two seconds f
   }));
 
 Deno.test("the unit starts BIRD with the default paths", async () => {
-  const { file, secretsFile, socket } = DEFAULT_BIRD_PATHS;
+  const { configFile: file, controlSocket: socket } = defaultConfiguration().routing.bgp;
   const unit = await Deno.readTextFile(
     new URL("../../../deploy/kube-relay-bird.service", import.meta.url),
   );
   assert(unit.includes(`\nExecStart=/usr/sbin/bird -f -R -c ${file} -s ${socket}\n`), unit);
   assert(unit.includes(`until test -e ${file};`), unit);
   // The folder that the unit of kube-relay may write to.
-  for (const path of [file, secretsFile]) assert(path.startsWith("/run/kube-relay/"), path);
+  assert(file.startsWith("/run/kube-relay/"), file);
 });

@@ -107,6 +107,11 @@ export class BgpPart {
     this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
+  /** Follows the daemon: another program may restart or change it. */
+  watch(signal: AbortSignal): Promise<void> {
+    return this.backend.watch(() => this.#part.request(), signal);
+  }
+
   /**
    * Withdraws the addresses of all Services at once, and waits until routers have learned of it:
    * the requests that they send until then are served. Rejects if the withdrawal fails.

@@ -63,6 +63,8 @@ export interface BgpBackend extends RoutingBackend {
   sessions(plan: BgpPlan): Promise<readonly BgpSessionView[]>;
   /** The prefixes that peers are sent now, by peer. Rejects if the daemon does not run. */
   sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
+  /** Calls back when a sync is needed, until the signal is aborted. Never rejects. */
+  watch(onChange: () => void, signal: AbortSignal): Promise<void>;
 }
 
 /** The network of pods on the node; the keys of its syncs are nodes and its other parts. */

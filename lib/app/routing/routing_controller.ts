@@ -138,7 +138,8 @@ export class RoutingController implements Controller {
         (signal) => removePodNetwork(this.#parts, routingBackends, signal),
       );
     }
-    const { layer2, pods } = this;
+    const { bgp, layer2, pods } = this;
+    if (bgp) tasks.run("BGP daemon", (signal) => bgp.watch(signal));
     if (pods) tasks.run("links", (signal) => pods.watch(signal));
     if (layer2) {
       tasks.run("layer 2 interfaces", (signal) => layer2.watchLinks(signal));

@@ -105,6 +105,7 @@ export class FakeBgpBackend implements BgpBackend {
   render = () => ["# bgp\n"];
   compare = () => Promise.resolve([]);
   sentPrefixes = () => Promise.resolve(new Map());
+  watch = () => Promise.resolve();
 
   sessions({ peers }: BgpPlan): Promise<readonly BgpSessionView[]> {
     return Promise.resolve(

@@ -5,10 +5,10 @@
  */
 import {
   BirdDataPlane,
+  type BirdPaths,
   type DescribedSession,
 } from "../../../backends/announce/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";
-import type { BirdPaths } from "../../../backends/announce/bird/target.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
@@ -58,11 +58,12 @@ export class BirdNode implements AsyncDisposable {
   }
 
   /** Makes a data plane. */
-  makeDataPlane(options: { readonly pauseMs?: number } = {}): BirdDataPlane {
+  makeDataPlane(pauseMs = 60_000): BirdDataPlane {
     const { commands, logger, paths } = this;
     const dataPlane = new BirdDataPlane(
       { clock: systemClock, commands, logger, random: Math.random },
-      { paths, pauseMs: 60_000, ...options },
+      paths,
+      pauseMs,
     );
     this.#made.push(dataPlane);
     return dataPlane;
