@@ -69,9 +69,9 @@ function addressesOf(planned: PlannedRouting): ReadonlyMap<string, string> {
   return texts;
 }
 
-function ownersOf({ layer2, owners }: PlannedRouting): ReadonlyMap<string, string> {
+function ownersOf({ owners }: PlannedRouting): ReadonlyMap<string, string> {
   return new Map(
-    [...layer2.addresses].map((address) => [address, owners.ownerOf(address) ?? "no node"]),
+    [...owners.addresses].map((address) => [address, owners.ownerOf(address) ?? "no node"]),
   );
 }
 

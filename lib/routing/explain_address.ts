@@ -48,10 +48,10 @@ export function explainAddress(
   planned: PlannedRouting,
   { address, seen = {} }: { readonly address: IpAddress; readonly seen?: SeenRouting },
 ): AddressReport {
-  const { nodeName: node, owners, layer2, settings: { pools } } = planned;
+  const { nodeName: node, owners, settings: { pools } } = planned;
   const pool = poolOf(pools, address);
   const services = planned.holdersOf(address);
-  const isLayer2 = layer2.servicesAt(address).length > 0;
+  const isLayer2 = owners.servicesAt(address).length > 0;
   const owner = owners.ownerOf(address);
   const own = isLayer2
     ? { ...(owner !== undefined && { owner }), candidates: owners.candidates(address) }

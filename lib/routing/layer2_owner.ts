@@ -2,7 +2,9 @@ import type { IpAddress } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
 import { hashText, mixHash } from "../net/text_hash.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
-import type { AddressPool } from "./address_pool.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
+import { type AddressPool, poolOf } from "./address_pool.ts";
+import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import { type MemberReport, reportedObstacle } from "./layer2_member.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
@@ -46,6 +48,9 @@ interface KnownNode extends RoutingNode {
  * are not ready come after all others.
  */
 export class Layer2Owners {
+  #pools: readonly AddressPool[] = [];
+  readonly #services = new Map<ServiceKey, AnnouncedService>();
+  readonly #holders = new Map<IpAddress, Map<ServiceKey, ServiceAddress>>();
   readonly #addresses = new Map<IpAddress, OwnedAddress>();
   readonly #nodes = new Map<string, KnownNode>();
   readonly #reports = new Map<string, MemberReport>();
@@ -64,6 +69,61 @@ export class Layer2Owners {
   readonly #gone = new Map<IpAddress, string>();
   /** The number of addresses of each node. */
   readonly #counts = new Map<string, number>();
+
+  constructor(pools: readonly AddressPool[]) {
+    this.setPools(pools);
+  }
+
+  /** Takes other pools. The caller then sets every Service again. */
+  setPools(pools: readonly AddressPool[]): void {
+    this.#pools = pools.filter(({ announce }) => announce === "layer2");
+  }
+
+  /** Every address of a Service in a pool with layer 2. */
+  get addresses(): Iterable<IpAddress> {
+    return this.#holders.keys();
+  }
+
+  /** The Services that have an address of layer 2. */
+  servicesAt(address: IpAddress): readonly ServiceKey[] {
+    return [...this.#holders.get(address)?.keys() ?? []];
+  }
+
+  /** Takes the addresses of a Service, or that it is gone. */
+  setService(key: ServiceKey, service: AnnouncedService | undefined): void {
+    const before = addressesOf(this.#services.get(key));
+    const after = addressesOf(service).filter(({ address }) => poolOf(this.#pools, address));
+    if (service) this.#services.set(key, service);
+    else this.#services.delete(key);
+    for (const { address } of before) this.#holders.get(address)?.delete(key);
+    for (const found of after) {
+      this.#holders.getOrInsertComputed(found.address, () => new Map()).set(key, found);
+    }
+    for (const address of new Set([...before, ...after].map((each) => each.address))) {
+      this.#announce(address);
+    }
+  }
+
+  #announce(address: IpAddress): void {
+    const holders = this.#holders.get(address);
+    if (!holders) return;
+    if (holders.size === 0) {
+      this.#holders.delete(address);
+      this.setAddress(address, undefined);
+      return;
+    }
+    const nodeSelector = poolOf(this.#pools, address)?.nodeSelector;
+    // Services that share an address with policy Local have the same endpoints, but perhaps not yet.
+    const local = [...holders.values()].flatMap(({ endpointNodes }) => endpointNodes ?? []);
+    const endpointNodes = local.reduce<ReadonlySet<string> | undefined>(
+      (all, nodes) => all ? all.intersection(nodes) : nodes,
+      undefined,
+    );
+    this.setAddress(address, {
+      ...(nodeSelector && { nodeSelector }),
+      ...(endpointNodes && { endpointNodes }),
+    });
+  }
 
   /** Takes an address, or that no node answers for it any more. */
   setAddress(address: IpAddress, wanted: Layer2Address | undefined): void {
@@ -236,6 +296,10 @@ export class Layer2Owners {
     if (!this.#live.has(name)) return "kube-relay does not renew its Lease there";
     return node.exclusion;
   }
+}
+
+function addressesOf(service: AnnouncedService | undefined): readonly ServiceAddress[] {
+  return service?.addresses.filter(({ kind }) => kind === "loadBalancerIps") ?? [];
 }
 
 function nameOf([name]: readonly [string, unknown]): string {

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
 import type { LabelSelector } from "../policy/label_selector.ts";
 import {
   type LinkObstacle,
@@ -27,7 +28,7 @@ function setNode(owners: Layer2Owners, parts: NodeParts): void {
 
 /** Owners with live nodes of these names. */
 function ownersOf(...names: readonly string[]): Layer2Owners {
-  const owners = new Layer2Owners();
+  const owners = new Layer2Owners([]);
   for (const name of names) setNode(owners, { name });
   owners.setLive(new Set(names));
   return owners;
@@ -287,7 +288,7 @@ function namesOf(list: readonly number[]): ReadonlySet<string> {
 
 /** Decides the owners in steps, and compares them with those of new owners after each update. */
 function replay(history: readonly (readonly Step[])[]): void {
-  const owners = new Layer2Owners();
+  const owners = new Layer2Owners([]);
   const nodes = new Map<string, NodeParts>();
   const reports = new Map<string, MemberReport>();
   const wanted = new Map<IpAddress, Layer2Address>();
@@ -336,7 +337,7 @@ function replay(history: readonly (readonly Step[])[]): void {
       if (after === undefined) known.delete(address);
       else known.set(address, after);
     }
-    const scratch = new Layer2Owners();
+    const scratch = new Layer2Owners([]);
     for (const [name, report] of reports) scratch.setReport(name, report);
     for (const parts of nodes.values()) setNode(scratch, parts);
     for (const [address, layer2] of wanted) scratch.setAddress(address, layer2);
@@ -396,4 +397,45 @@ Deno.test("Layer2Owners gives the address of a node to no node, whatever the sta
   owners.setNode("c", undefined);
   owners.update();
   assert(owners.ownerOf(ADDRESS) !== undefined, "the address is free again");
+});
+
+Deno.test("Layer2Owners: the addresses of Services in pools with layer 2 have owners", () => {
+  const owners = new Layer2Owners([
+    pool("a", ["192.0.2.0/24"]),
+    pool("b", ["198.51.100.0/24"], { announce: "bgp" }),
+  ]);
+  for (const name of ["a", "b", "c"]) owners.setNode(name, routingNodeOf(routedNode({ name })));
+  owners.setLive(new Set(["a", "b", "c"]));
+  const set = (name: string, address: string, ...nodes: readonly string[]) =>
+    owners.setService(name as ServiceKey, {
+      addresses: [
+        {
+          ...{ address: parseIpAddress(address), kind: "loadBalancerIps" },
+          ...(nodes.length > 0 && { endpointNodes: new Set(nodes) }),
+        },
+        { address: parseIpAddress("192.0.2.77"), kind: "externalIps" },
+      ],
+      switches: {},
+    });
+  /** Who can own each address. */
+  const able = () => {
+    owners.update();
+    return Object.fromEntries([...owners.addresses].map((address) => [
+      address,
+      owners.candidates(address).flatMap(({ node, obstacle }) => obstacle ? [] : node).join(" "),
+    ]));
+  };
+  set("ns/web", "192.0.2.1");
+  set("ns/api", "198.51.100.1");
+  assertEquals(able(), { "192.0.2.1": "a b c" });
+  set("ns/web", "192.0.2.2", "a", "b");
+  assertEquals(able(), { "192.0.2.2": "a b" });
+  set("ns/api", "192.0.2.2", "b", "c");
+  assertEquals(able(), { "192.0.2.2": "b" }, "each Service needs an endpoint");
+  assertEquals(`${owners.servicesAt(parseIpAddress("192.0.2.2"))}`, "ns/web,ns/api");
+  owners.setService("ns/web" as ServiceKey, undefined);
+  assertEquals(able(), { "192.0.2.2": "b c" });
+  owners.setPools([]);
+  set("ns/api", "192.0.2.2");
+  assertEquals(able(), {});
 });

@@ -11,7 +11,6 @@ import { type PoolUse, poolUse } from "./address_pool.ts";
 import { addressRequestOf } from "./address_request.ts";
 import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
-import { Layer2Addresses } from "./layer2_addresses.ts";
 import type { MemberReport } from "./layer2_member.ts";
 import { Layer2Owners } from "./layer2_owner.ts";
 import type { PodNetworkPlan } from "./pod_network_plan.ts";
@@ -60,8 +59,7 @@ export class PlannedRouting {
   readonly bgp: BgpPlanner | undefined;
   /** Absent if kube-relay does nothing for the network of pods, or the own Node is not known. */
   readonly podNetwork: PodNetworkPlan | undefined;
-  readonly owners = new Layer2Owners();
-  readonly layer2: Layer2Addresses;
+  readonly owners: Layer2Owners;
   readonly #allocator: AddressAllocator;
   /** The nodes by their addresses. */
   readonly #nodesAt = new Map<IpAddress, string>();
@@ -74,7 +72,7 @@ export class PlannedRouting {
     this.settings = settings;
     this.nodeName = nodeName;
     this.areLeasesKnown = inputs.live !== undefined;
-    this.layer2 = new Layer2Addresses({ owners: this.owners }, pools);
+    this.owners = new Layer2Owners(pools);
     this.#allocator = new AddressAllocator(pools);
     this.bgp = bgp && new BgpPlanner({ settings: bgp, pools, nodeName, clusterCidrs });
     const nodes = [...inputs.nodes].map(routingNodeOf);
@@ -156,7 +154,7 @@ export class PlannedRouting {
       const key = serviceKey(namespacedNameOf(service));
       this.#allocator.setService(key, addressRequestOf(service, settings));
       const announced = announcedServiceOf(byService.get(key) ?? [], service.metadata.annotations);
-      this.layer2.setService(key, announced);
+      this.owners.setService(key, announced);
       this.bgp?.setService(key, announced);
       const addresses = (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) =>
         tryParseIpAddress(ip ?? "") ?? []

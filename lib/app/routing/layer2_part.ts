@@ -7,7 +7,6 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
-import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
 import {
   linkText,
   type MemberReport,
@@ -64,8 +63,7 @@ export class Layer2Part {
   readonly families: readonly Layer2Family[];
   readonly #clock: Clock;
   readonly #dependencies: Layer2PartDependencies;
-  readonly #owners = new Layer2Owners();
-  readonly #addresses: Layer2Addresses;
+  readonly #owners: Layer2Owners;
   #settings: RoutingSettings;
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
@@ -106,7 +104,7 @@ export class Layer2Part {
     this.#clock = clock;
     this.#dependencies = dependencies;
     this.#settings = settings;
-    this.#addresses = new Layer2Addresses({ owners: this.#owners }, settings.pools);
+    this.#owners = new Layer2Owners(settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
     if (isAlone) this.setMember(dependencies.nodeName, { report: undefined });
@@ -204,7 +202,7 @@ export class Layer2Part {
   /** The addresses that this node answers for, and those of other nodes. */
   get compared(): Omit<ComparedLayer2, "found"> {
     const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses]));
-    const others = [...this.#addresses.addresses].sort().filter((address) => !owned.has(address));
+    const others = [...this.#owners.addresses].sort().filter((address) => !owned.has(address));
     return { owned, others };
   }
 
@@ -221,7 +219,7 @@ export class Layer2Part {
   /** Takes other pools and interfaces. */
   setSettings(settings: RoutingSettings): void {
     this.#settings = settings;
-    this.#addresses.setPools(settings.pools);
+    this.#owners.setPools(settings.pools);
     for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
     this.#wakeReader.resolve();
     this.#setReport();
@@ -288,9 +286,9 @@ export class Layer2Part {
 
   /** The addresses, sorted. */
   view(): readonly OwnedAddressView[] {
-    return [...this.#addresses.addresses].sort().map((address) => {
+    return [...this.#owners.addresses].sort().map((address) => {
       const owner = this.#owners.ownerOf(address);
-      const services = this.#addresses.servicesAt(address);
+      const services = this.#owners.servicesAt(address);
       const candidates = owner === undefined ? this.#owners.candidates(address) : [];
       return { address, owner, services, candidates };
     });
@@ -519,7 +517,7 @@ export class Layer2Part {
     const { services, nodeName, logger, metrics } = this.#dependencies;
     await forEachInSlices(this.#clock, this.#dirty, (key) => {
       this.#dirty.delete(key);
-      this.#addresses.setService(key, services.of(key));
+      this.#owners.setService(key, services.of(key));
     });
     if (this.#isStopped) return;
     this.#owners.setLive(this.live);

@@ -53,11 +53,11 @@ export async function compareRouting(
 
 /** The layer-2 part of a planned node. */
 export function layer2Of(
-  { owners, layer2, nodeName }: PlannedRouting,
+  { owners, nodeName }: PlannedRouting,
   addresses: readonly InterfaceAddress[],
 ): ComparedLayer2 {
   const owned = new Set(owners.ownedBy(nodeName));
-  const others = [...layer2.addresses].filter((address) => !owned.has(address));
+  const others = [...owners.addresses].filter((address) => !owned.has(address));
   return { owned, others, ...machineAddresses(addresses) };
 }
 

@@ -29,7 +29,7 @@ export type FailoverAddresses = Readonly<Record<FailoverService, ServiceAddresse
 
 /** Addresses of `web` that the first node owns, and any for `local`. */
 export function chooseFailoverAddresses(): FailoverAddresses {
-  const owners = new Layer2Owners();
+  const owners = new Layer2Owners([]);
   for (const name of FAILOVER_NODES) {
     owners.setNode(name, routingNodeOf(rawNode(name, "::") as never));
   }
