@@ -208,7 +208,7 @@ Deno.test("diff lists the differences of BGP after those of Services", () => {
     assertEquals(code, 3);
     assertStringIncludes(
       out,
-      "Routing  1 difference\n  missing  announcement 198.51.100.7/32 to tor",
+      "Routing  1 difference\n\nRouting\n  missing  announcement 198.51.100.7/32 to tor",
     );
     const json = JSON.parse((await run("diff", "--json", socket)).out);
     assertEquals([json.differences, json.routing.differences], [1, [object]]);
@@ -229,14 +229,14 @@ Deno.test("diff --manifests shows the addresses and announcements that other obj
       name: "shop/chat",
       after: "198.51.100.0",
     });
-    // The rules of the assigned address are planned, and those of known addresses stay.
-    assertStringIncludes(out, "service-ips 198.51.100.0 . tcp . 6667");
+    // The assigned address is planned, and known addresses stay.
+    assertStringIncludes(out, "  added    shop/chat:irc TCP");
     assert(!out.includes("203.0.113.7"), out);
     const one = await run("diff", "--service=shop/chat", ...from);
     assert(!one.out.includes("Routing"), one.out);
     const same = await run("diff", `--from=${path}`, "--manifests=examples/routing");
     assertEquals(same.code, 0, same.out);
-    assertStringIncludes(same.out, "Routing  nothing would change");
+    assertStringIncludes(same.out, "Routing\n  nothing would change");
   });
 });
 
@@ -248,6 +248,6 @@ Deno.test("diff --manifests keeps addresses that kube-relay did not assign, and 
     assert(!out.includes("192.0.2.99"), out);
     const policies = "--manifests=examples/network-policy-change";
     const { out: found } = await run("diff", `--from=${path}`, policies);
-    assertStringIncludes(found, "Routing  nothing would change");
+    assertStringIncludes(found, "Routing\n  nothing would change");
   });
 });

@@ -11,7 +11,8 @@ import type { EndpointSlice } from "../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../lib/api/kinds/service.ts";
 import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { planWhatIf } from "../lib/tools/diff/what_if.ts";
-import { renderWhatIf } from "../lib/tools/diff/what_if_view.ts";
+import { paintText } from "../lib/tools/report.ts";
+import { whatIfReport } from "../lib/tools/diff/what_if_report.ts";
 import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
 import { explainInMode } from "../lib/proxy/explain_packet.ts";
 import { ruleNames } from "../lib/tools/changes/name_rules.ts";
@@ -204,7 +205,7 @@ for (const mode of BACKEND_MODES) {
         return async () => {
           const whatIf = await planWhatIf(DEPENDENCIES, { before, configuration });
           assertEquals(whatIf.families.map(({ changes }) => changes.length), [count]);
-          renderWhatIf(whatIf);
+          paintText(whatIfReport(whatIf));
         };
       });
     });
@@ -212,20 +213,16 @@ for (const mode of BACKEND_MODES) {
 }
 
 Deno.test("diff --from prints the changes of 30,000 ports", () => {
-  const change = {
-    kind: "added",
-    details: ["1 endpoint"],
-    rules: { removed: [], added: ["a", "b"] },
-  };
-  const changes = each(30_000, (index) => ({ ...change, key: `ns/web:p${index}/TCP` }));
-  const plan = { services: new Map() };
-  const text = renderWhatIf(
+  const changes = each(30_000, (index) => ({
+    ...{ kind: "added", details: ["1 endpoint"] },
+    key: `ns/web:p${index}/TCP`,
+  }));
+  const text = paintText(whatIfReport(
     {
       before: { mode: "iptables", nodeName: THIS_NODE },
-      families: [{ family: "IPv4", changes, shared: [], plans: [plan, plan] }],
-      policies: [],
-      problems: [],
-    } as unknown as Parameters<typeof renderWhatIf>[0],
-  );
-  assert(text.includes("30000 ports of Services"));
+      families: [{ family: "IPv4", changes, shared: [] }],
+      ...{ policies: [], problems: [] },
+    } as unknown as Parameters<typeof whatIfReport>[0],
+  ));
+  assert(text.includes("ns/web:p29999 TCP"));
 });

@@ -44,7 +44,7 @@ import {
   servesLocalhost,
 } from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
-import { renderEach, renderText } from "./render.ts";
+import { renderText } from "./render.ts";
 import { foundShape } from "./tree_shape.ts";
 
 /** Settings of the iptables backend. */
@@ -147,9 +147,6 @@ export class IptablesBackend
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.optionsOf(plan), keys);
   }
-
-  override renderEach: Backend["renderEach"] = (plan, keys) =>
-    renderEach(plan, this.optionsOf(plan), keys);
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;

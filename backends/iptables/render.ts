@@ -66,46 +66,24 @@ export function* renderText(
     yield* quarantined.map(leftOutText);
     return;
   }
-  for (const text of excerpts(plan, options, [keys])) yield* text;
-}
-
-/** As {@linkcode renderText} for each of these ServicePorts alone, but lays the rules out once. */
-export function* renderEach(
-  plan: ProxyPlan,
-  options: IptablesRenderOptions,
-  keys: ReadonlySet<ServicePortKey>,
-): Generator<readonly [ServicePortKey, string]> {
-  const texts = excerpts(plan, options, [...keys].map((key) => new Set([key])));
-  for (const key of keys) yield [key, [...texts.next().value ?? []].join("")];
+  const layout = layOut(plan, options, { isForFew: true });
+  const order = new Map([...layout.dirtyKeys].map((key, index) => [key, index]));
+  const near = [...chainsNear(layout, plan, keys)].sort(([one], [other]) =>
+    order.get(one)! - order.get(other)!
+  );
+  const rules = excerptOf(
+    layout,
+    near.map(([, ref]) => ref),
+    keys,
+    sharedRules(plan, options, keys),
+  );
+  yield* ruleBatch(rules).text();
+  yield* layout.quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
 }
 
 /** Comments of the tool end with their line, and no name or reason has a line break. */
 function leftOutText({ key, address, reason }: Quarantined): string {
   return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
-}
-
-/** The text of each of these groups of ServicePorts. */
-function* excerpts(
-  plan: ProxyPlan,
-  options: IptablesRenderOptions,
-  groups: readonly ReadonlySet<ServicePortKey>[],
-): Generator<Iterable<string>, undefined> {
-  const layout = layOut(plan, options, { isForFew: true });
-  const order = new Map([...layout.dirtyKeys].map((key, index) => [key, index]));
-  const leftOut = Map.groupBy(layout.quarantined, ({ key }) => key);
-  for (const keys of groups) {
-    const near = [...chainsNear(layout, plan, keys)].sort(([one], [other]) =>
-      order.get(one)! - order.get(other)!
-    );
-    const rules = excerptOf(
-      layout,
-      near.map(([, ref]) => ref),
-      keys,
-      sharedRules(plan, options, keys),
-    );
-    const rest = [...keys].flatMap((key) => leftOut.get(key) ?? []);
-    yield [...ruleBatch(rules).text(), ...rest.map(leftOutText)];
-  }
 }
 
 /** The chains that may have rules for some ServicePorts, or lead to them. */

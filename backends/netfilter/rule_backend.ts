@@ -25,11 +25,7 @@ import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import {
-  type BackendInspection,
-  type ComparisonScope,
-  renderOneByOne,
-} from "../../lib/proxy/service_mode.ts";
+import type { BackendInspection, ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
@@ -322,9 +318,6 @@ export abstract class RuleBackend<
     const failedPartialWrites = this.#failedPartialWrites;
     return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
   }
-
-  renderEach: Backend["renderEach"] = (plan, keys) =>
-    renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
 
   findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
 

@@ -13,15 +13,14 @@ import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
-import {
-  type BackendInspection,
-  type ComparisonScope,
-  type EndpointHealthChange,
-  type ProbeResult,
-  renderOneByOne,
-  type ServedAddress,
-  type ServiceInspection,
-  type ServiceMode,
+import type {
+  BackendInspection,
+  ComparisonScope,
+  EndpointHealthChange,
+  ProbeResult,
+  ServedAddress,
+  ServiceInspection,
+  ServiceMode,
 } from "../../lib/proxy/service_mode.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -203,10 +202,6 @@ class SocketBackend implements UserspaceBackend {
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
-  }
-
-  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
-    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
   }
 
   /** The text is the same on every machine. */

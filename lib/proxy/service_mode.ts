@@ -130,11 +130,6 @@ export interface ServiceMode {
    * these ServicePorts. Pure.
    */
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
-  /** As {@linkcode render} for each of these ServicePorts alone, in their order. */
-  renderEach(
-    plan: ProxyPlan,
-    keys: ReadonlySet<ServicePortKey>,
-  ): Iterable<readonly [ServicePortKey, string]>;
   /**
    * The inputs of {@linkcode render} besides plan and settings; `undefined` before `start()`, and
    * in a mode whose text is the same on every machine.
@@ -175,12 +170,4 @@ export interface ServiceMode {
    * the machine. Rejects if it is unknown.
    */
   findAffinity(plan: ServicePlan, client: Packet): Promise<AffinityEntry | undefined>;
-}
-
-/** {@linkcode ServiceMode.renderEach} of a mode that is no faster with all of them at once. */
-export function* renderOneByOne(
-  { render }: { readonly render: (key: ServicePortKey) => Iterable<string> },
-  keys: ReadonlySet<ServicePortKey>,
-): Generator<readonly [ServicePortKey, string]> {
-  for (const key of keys) yield [key, [...render(key)].join("")];
 }

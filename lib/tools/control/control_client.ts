@@ -2,7 +2,6 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { RepairNote } from "../changes/repair_note.ts";
-import { answeredControllerDifference, answeredDifference } from "../diff/difference_answer.ts";
 import type { FamilyDifference, NodeDifference } from "../diff/node_difference.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -66,11 +65,8 @@ export async function requestDifference(
   },
 ): Promise<NodeDifference> {
   const query = new URLSearchParams({ ...(family && { family }), ...(service && { service }) });
-  const answer = await askControl(path, {
-    route: `/difference?${query}`,
-    timeoutMs: DIFFERENCE_TIMEOUT_MS,
-  });
-  return answeredDifference(answer) ?? throwForeign(path, "/difference");
+  const route = `/difference?${query}` as const;
+  return await askControl(path, { route, timeoutMs: DIFFERENCE_TIMEOUT_MS }) as NodeDifference;
 }
 
 /** Asks for the differences of rules of NetworkPolicies; empty if the process enforces none. */
@@ -80,12 +76,9 @@ export async function requestPolicyDifference(
 ): Promise<readonly FamilyDifference[]> {
   const { controllers = [] } = await requestStatus(path, { brief: true });
   if (!controllers.some(({ controller }) => controller === "network-policy")) return [];
-  const route = "/policy/difference";
-  const answer = await askControl(path, {
-    route: `${route}?${new URLSearchParams({ ...(family && { family }) })}`,
-    timeoutMs: DIFFERENCE_TIMEOUT_MS,
-  });
-  return answeredControllerDifference(answer) ?? throwForeign(path, route);
+  const route = `/policy/difference?${new URLSearchParams({ ...(family && { family }) })}` as const;
+  const answer = await askControl(path, { route, timeoutMs: DIFFERENCE_TIMEOUT_MS });
+  return (answer as Pick<NodeDifference, "families">).families;
 }
 
 /** Reports a repair, for the change log. */

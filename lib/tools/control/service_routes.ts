@@ -11,7 +11,6 @@ import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
-import { differenceAnswer } from "../diff/difference_answer.ts";
 import {
   compareFamily,
   type CompareOptions,
@@ -39,7 +38,7 @@ export function serviceRoutes(clock: Clock, run: ObservedRun): ControlRoutes {
     "/difference": (query, signal) => {
       const answer = last.then(async () => {
         signal?.throwIfAborted();
-        return differenceAnswer(await compare(clock, run, query));
+        return await compare(clock, run, query);
       });
       last = answer.catch(() => {});
       return answer;
@@ -74,6 +73,13 @@ async function compare(
   query: URLSearchParams,
 ): Promise<NodeDifference> {
   const proxies = proxiesOf(run, query.get("family"));
+  const { phase } = run.manager;
+  if (phase !== "serving" && proxies.some(({ loop }) => loop.lastSync === undefined)) {
+    throw new BadQuestion(
+      `Cannot compare this machine with the plan: kube-relay is '${phase}' and has not synced yet; ` +
+        "ask again when 'kube-relay status' says serving",
+    );
+  }
   const keys = keysOf(run, query.get("service"), proxies);
   const families: FamilyDifference[] = [];
   for (const { backend, services, loop } of proxies) {

@@ -8,7 +8,7 @@ import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { BadQuestion } from "./control_server.ts";
 import { serviceRoutes } from "./service_routes.ts";
-import { answeredDifference, type DifferenceAnswer } from "../diff/difference_answer.ts";
+import type { NodeDifference } from "../diff/node_difference.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
 const API = testServicePlan({ name: "api", clusterIp: "10.96.0.2" });
@@ -44,10 +44,11 @@ function comparison(
     configuration: { mode },
     startUp: { node: { name: "node-1" } },
     informers: testInformers({}),
+    manager: { phase: "serving" },
   };
   const route = serviceRoutes(clock, parts as never)["/difference"]!;
   return (query = "", signal?: AbortSignal) =>
-    route(new URLSearchParams(query), signal) as Promise<DifferenceAnswer>;
+    route(new URLSearchParams(query), signal) as Promise<NodeDifference>;
 }
 
 Deno.test("GET /difference reports differences, with their Services", async () => {
@@ -56,14 +57,11 @@ Deno.test("GET /difference reports differences, with their Services", async () =
     scopes.push(scope?.keys && [...scope.keys]);
     return Promise.resolve([MISSING]);
   });
-  const answer = JSON.parse(JSON.stringify(await running()));
-  const difference = answeredDifference(answer)!;
+  const difference = await running();
   const [family] = difference.families;
   assertEquals([difference.mode, difference.nodeName], ["nftables", "node-1"]);
   assertEquals([family?.family, family?.differences], ["IPv4", [MISSING]]);
   assertEquals(family?.quarantined, QUARANTINED);
-  assertEquals([...family?.services.keys() ?? []], [WEB.key, API.key]);
-  assertEquals(family?.services.get(WEB.key)?.name.name, "web");
   const web = await running("family=IPv4&service=ns/web");
   assertEquals(web.families[0]?.quarantined, []);
   assertEquals(scopes, [undefined, [WEB.key]]);
@@ -167,37 +165,4 @@ Deno.test("GET /difference reports differences that remain after three looks", a
   }, { loop });
   assertEquals((await running()).families[0]?.differences, [MISSING]);
   assertEquals(looks, 3);
-});
-
-const NODE = { mode: "nftables", nodeName: "node-1" };
-const FAMILY = { family: "IPv4", differences: [], quarantined: [], services: [] };
-
-Deno.test("answeredDifference() refuses an answer of another form", () => {
-  const wrong: readonly unknown[] = [
-    undefined,
-    { ...NODE, families: 5 },
-    { ...NODE, mode: "\u001b[31m", families: [FAMILY] },
-    { mode: "nftables", families: [FAMILY] },
-    { ...NODE, families: [null] },
-    { ...NODE, families: [FAMILY, FAMILY] },
-    ...[
-      { family: "IPv5" },
-      { differences: [null] },
-      { differences: [{}] },
-      { differences: [{ ...MISSING, kind: "odd" }] },
-      { differences: [{ ...MISSING, found: 5 }] },
-      { quarantined: [{ key: "k", reason: "r", retryAt: "soon" }] },
-      { services: [5] },
-      { services: [["k", { name: "x" }]] },
-    ].map((fields) => ({ ...NODE, families: [{ ...FAMILY, ...fields }] })),
-  ];
-  for (const answer of wrong) {
-    assertEquals(answeredDifference(answer), undefined, JSON.stringify(answer));
-  }
-});
-
-Deno.test("answeredDifference() drops families that were not requested", () => {
-  const repair = { found: [], left: [], operations: {} };
-  const found = answeredDifference({ ...NODE, families: [{ ...FAMILY, repair }] });
-  assertEquals(found?.families[0]?.repair, undefined);
 });

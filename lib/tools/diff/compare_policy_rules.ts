@@ -5,10 +5,6 @@ import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { askedFamily } from "../control/control_server.ts";
 import type { PolicyBackend } from "../../app/policy/policy_backend.ts";
 import type { PolicyFamily } from "../../app/policy/policy_family.ts";
-import {
-  type ControllerDifferenceAnswer,
-  controllerDifferenceAnswer,
-} from "./difference_answer.ts";
 import type { FamilyDifference, RepairRunner } from "./node_difference.ts";
 import { compareSettled } from "./settled_comparison.ts";
 
@@ -25,7 +21,7 @@ export async function comparePolicyRules(
   { repair }: { readonly repair?: RepairRunner | undefined } = {},
 ): Promise<FamilyDifference> {
   const loop = { controller: CONTROLLER, family: plan.family } as const;
-  const common = { ...loop, services: new Map(), quarantined };
+  const common = { ...loop, quarantined };
   if (repair) {
     const report = await repair(
       loop,
@@ -41,7 +37,7 @@ export async function answerPolicyDifference(
   edges: { readonly clock: Pick<Clock, "sleep"> },
   families: readonly Pick<PolicyFamily, "backend" | "family" | "loop" | "plan">[],
   query: URLSearchParams,
-): Promise<ControllerDifferenceAnswer> {
+): Promise<{ readonly families: readonly FamilyDifference[] }> {
   const wanted = askedFamily(query.get("family"));
   const found: FamilyDifference[] = [];
   for (const each of families) {
@@ -51,5 +47,5 @@ export async function answerPolicyDifference(
       comparePolicyRules({ backend, plan: each.plan, quarantined: loop.quarantined });
     found.push(await compareSettled(edges, loop, compare));
   }
-  return controllerDifferenceAnswer(found);
+  return { families: found };
 }

@@ -5,24 +5,17 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { RoutingComparison } from "./compare_routing.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 
-/** Names of ServicePorts. */
-export type ServicePortNames = ReadonlyMap<
-  ServicePortKey,
-  Pick<ServicePlan, "name" | "protocol">
->;
-
 /** The differences of one family, of Services or of another controller. */
 export interface FamilyDifference extends EntryLoop {
-  /** At least those that the differences mention. */
-  readonly services: ServicePortNames;
   readonly differences: readonly DataPlaneDifference[];
   /** The result of `--repair`. */
   readonly repair?: DataPlaneRepair;
+  /** Whether syncs went on, so that some differences may be unfinished changes. */
+  readonly isUnsettled?: true;
   /** Left out by the running process until the next try; these are no differences. */
   readonly quarantined: readonly controller.Quarantined<string>[];
 }
@@ -73,11 +66,11 @@ export async function compareFamily(
   { backend, plan, serving, quarantined: all = [] }: ComparedFamily,
   { keys, repair }: CompareOptions = {},
 ): Promise<FamilyDifference> {
-  const { family, services } = plan;
+  const { family } = plan;
   const chosen = keys?.(plan);
   const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
   const scope = { keys: chosen, quarantined: all, serving };
-  const common = { family, services, quarantined };
+  const common = { family, quarantined };
   if (repair) {
     const report = await repair({ family }, () => backend.repair(plan, scope));
     return { ...common, differences: report.left, repair: report };

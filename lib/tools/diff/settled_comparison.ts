@@ -28,7 +28,8 @@ export async function compareSettled(
     const { lastSync } = loop;
     const difference = await compare();
     const isSettled = !isSyncing(loop) && loop.lastSync === lastSync;
-    if (isSettled || difference.differences.length === 0 || looks === MAX_LOOKS) return difference;
+    if (isSettled || difference.differences.length === 0) return difference;
+    if (looks === MAX_LOOKS) return { ...difference, isUnsettled: true };
   }
 }
 

@@ -1,46 +1,33 @@
-import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { requestStatus } from "../control/control_client.ts";
-import { countDifferences, type NodeDifference } from "./node_difference.ts";
+import type { NodeDifference } from "./node_difference.ts";
 
-interface SettledNodeOptions {
-  readonly relay: Pick<LoadedConfiguration["relay"], "controlSocket">;
-  readonly signal?: AbortSignal;
-  /** Compares or repairs. */
-  readonly look: () => Promise<NodeDifference>;
-  /** Whether `look` repairs; then the plan must not change meanwhile. */
-  readonly writes: boolean;
-}
-
-export interface SettledLook {
-  readonly difference: NodeDifference;
-  /** Whether syncs went on, so that some differences may be unfinished changes. */
-  readonly isUnsettled: boolean;
-}
-
-const MAX_LOOKS = 3;
+const MAX_REPAIRS = 3;
 /** A sync of a few Services takes less. */
 const PAUSE_MS = 150;
 
-/** Compares until the running process does not sync meanwhile, at most three times. */
-export async function lookSettled(
+/** Repairs until the running process does not sync meanwhile, at most three times. */
+export async function repairSettled(
   { clock }: { readonly clock: Clock },
-  { relay, signal, look, writes }: SettledNodeOptions,
-): Promise<SettledLook> {
+  controlSocket: string,
+  signal: AbortSignal,
+  repair: () => Promise<NodeDifference>,
+): Promise<NodeDifference> {
   let earlier: NodeDifference | undefined;
-  for (let looks = 1;; looks++) {
-    const before = await syncState(relay);
-    const difference = withEarlierRepairs(await look(), earlier);
+  for (let repairs = 1;; repairs++) {
+    const before = await syncState(controlSocket);
+    const difference = withEarlierRepairs(await repair(), earlier);
     earlier = difference;
-    const isClean = !writes && countDifferences(difference) === 0;
-    if (!isClean) await clock.sleep(PAUSE_MS, signal);
-    const isSettled = isClean || deepEqual(before, await syncState(relay));
-    if (isSettled || looks === MAX_LOOKS) return { difference, isUnsettled: !isSettled };
+    await clock.sleep(PAUSE_MS, signal);
+    if (deepEqual(before, await syncState(controlSocket))) return difference;
+    if (repairs < MAX_REPAIRS) continue;
+    const families = difference.families.map((each) => ({ ...each, isUnsettled: true as const }));
+    return { ...difference, families };
   }
 }
 
-/** Adds the repairs of earlier looks. */
+/** Adds what was repaired earlier. */
 function withEarlierRepairs(
   difference: NodeDifference,
   earlier: NodeDifference | undefined,
@@ -62,13 +49,13 @@ function withEarlierRepairs(
 }
 
 /** A value that changes with and before each sync. */
-async function syncState({ controlSocket }: SettledNodeOptions["relay"]): Promise<unknown> {
+async function syncState(controlSocket: string): Promise<unknown> {
   const { families, controllers = [], phase } = await requestStatus(controlSocket, { brief: true });
   const loops = [...families, ...controllers.flatMap((controller) => controller.families)];
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {
     throw new Error(
-      `Cannot compare this machine with the plan: kube-relay is '${phase}' and has not synced yet; ` +
-        "ask again when 'kube-relay status' says serving",
+      `Cannot repair: kube-relay is '${phase}' and has not synced yet; ask again when ` +
+        "'kube-relay status' says serving",
     );
   }
   return loops.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));

@@ -10,8 +10,6 @@ import type { InformerSet } from "../../kube/informer_set.ts";
 import { AGED, ObjectAges } from "../../kube/manifests/manifest_store.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { comparePolicies, type PolicyComparison } from "../../policy/compare_policies.ts";
-import type { Backend } from "../../proxy/backend.ts";
-import { compareLists } from "../../proxy/compare_lists.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
@@ -34,8 +32,6 @@ export interface PlanChange {
   readonly kind: "added" | "changed" | "removed";
   /** The differences, e.g. `2 -> 3 endpoints`. */
   readonly details: readonly string[];
-  /** Lines in the language of the mode. */
-  readonly rules: { readonly removed: readonly string[]; readonly added: readonly string[] };
 }
 
 export interface FamilyWhatIf {
@@ -43,7 +39,6 @@ export interface FamilyWhatIf {
   readonly changes: readonly PlanChange[];
   /** Changes that concern all Services, in words. */
   readonly shared: readonly string[];
-  readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
 }
 
 /** The changes of a node. */
@@ -91,8 +86,7 @@ export async function planWhatIf(
   for (const [family, plan] of before.plans) {
     const next = after.plans.get(family);
     if (next === undefined) continue;
-    await using backend = before.createBackend(family);
-    families.push(await compareFamily(dependencies, { backend, plans: [plan, next], keys }));
+    families.push(await compareFamily(dependencies, { plans: [plan, next], keys }));
   }
   const policies = comparePolicyObjects(before, read.informers);
   const routing = routed && !keys &&
@@ -126,8 +120,7 @@ export function countChanges({ families, policies, routing = [] }: WhatIf): numb
 
 async function compareFamily(
   { clock }: PlanNodeDependencies,
-  { backend, plans, keys }: {
-    readonly backend: Backend;
+  { plans, keys }: {
     readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
     readonly keys: WhatIfOptions["keys"];
   },
@@ -142,12 +135,6 @@ async function compareFamily(
     if (!isSame(before.services.get(key), after.services.get(key))) changed.push(key);
   }
   changed.sort();
-  const frame = new Set(
-    plans.flatMap((plan) => linesOf([...backend.render(withoutServices(plan))].join(""))),
-  );
-  const options = { backend, changed, frame };
-  const had = await ownLines(slice, before, options);
-  const has = await ownLines(slice, after, options);
   const changes = changed.map((key): PlanChange => {
     const [was, is] = [before.services.get(key), after.services.get(key)];
     return {
@@ -156,10 +143,9 @@ async function compareFamily(
       details: is
         ? describePlan(was, is)
         : describePlan(undefined, was).map((word) => `had ${word}`),
-      rules: ruleChanges(had.get(key) ?? [], has.get(key) ?? []),
     };
   });
-  return { family: before.family, changes, shared: sharedTexts(before, after), plans };
+  return { family: before.family, changes, shared: sharedTexts(before, after) };
 }
 
 /** Ignores the creation time: it only decides which Service is older. */
@@ -169,65 +155,6 @@ function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): bool
   const { createdAt: _, ...before } = was;
   const { createdAt: __, ...after } = is;
   return deepEqual(before, after);
-}
-
-/** Renders the chains, jumps and sets that do not depend on Services. */
-function withoutServices(plan: ProxyPlan): ProxyPlan {
-  return { ...plan, services: new Map() };
-}
-
-/**
- * Returns the lines of each ServicePort and the lines that lead to it, without those of the frame.
- */
-async function ownLines(
-  slice: TimeSlice,
-  plan: ProxyPlan,
-  { backend, changed, frame }: {
-    readonly backend: Backend;
-    readonly changed: readonly ServicePortKey[];
-    readonly frame: ReadonlySet<string>;
-  },
-): Promise<ReadonlyMap<ServicePortKey, readonly string[]>> {
-  const keys = new Set(changed.filter((key) => plan.services.has(key)));
-  // A mode may lay out the whole plan to render one ServicePort.
-  if (keys.size === 0) return new Map();
-  const texts = backend.renderEach(plan, keys);
-  const lines = new Map<ServicePortKey, readonly string[]>();
-  for (const [key, text] of texts) {
-    lines.set(key, linesOf(text).filter((line) => !frame.has(line)));
-    await slice.pause();
-  }
-  return lines;
-}
-
-function linesOf(text: string): readonly string[] {
-  const lines: string[] = [];
-  let set: string | undefined;
-  for (const line of text.split("\n").map((each) => each.trim())) {
-    const [, opened, only] = ELEMENTS.exec(line) ?? [];
-    if (only !== undefined) lines.push(`element ${opened} ${only}`);
-    else if (opened !== undefined) set = opened;
-    else if (line === "}") set = undefined;
-    // The last element has no comma.
-    else if (set !== undefined) lines.push(`element ${set} ${line.replace(/,$/, "")}`);
-    // A flush is a command and not part of the rules.
-    else if (line !== "" && !line.startsWith("flush chain ")) lines.push(line.replace(/^add /, ""));
-  }
-  return lines;
-}
-
-/** The line before the elements of a set or map of nftables, or the line of its only element. */
-const ELEMENTS = /^add element (\S+ \S+ \S+) \{(?: (.*) \})?$/;
-
-function ruleChanges(
-  before: readonly string[],
-  after: readonly string[],
-): PlanChange["rules"] {
-  const differences = compareLists(after, before);
-  return {
-    removed: differences.flatMap(({ found }) => found === undefined ? [] : [before[found]!]),
-    added: differences.flatMap(({ wanted }) => wanted === undefined ? [] : [after[wanted]!]),
-  };
 }
 
 function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): readonly string[] {

@@ -90,10 +90,6 @@ export class FakeBackend implements Backend {
     return [];
   }
 
-  renderEach(): Iterable<readonly [ServicePortKey, string]> {
-    return [];
-  }
-
   facts(): MachineFacts | undefined {
     return undefined;
   }

@@ -18,7 +18,7 @@ import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { askRoutingDifference } from "../../explain/routing_questions.ts";
-import { differenceJson, renderDifference } from "../../diff/diff_view.ts";
+import { differenceJson, differenceReport } from "../../diff/difference_report.ts";
 import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
 import {
   compareNode,
@@ -27,9 +27,9 @@ import {
   type NodeDifference,
   type RepairRunner,
 } from "../../diff/node_difference.ts";
-import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
+import { repairSettled } from "../../diff/settled_node.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
-import { renderWhatIf, whatIfJson } from "../../diff/what_if_view.ts";
+import { whatIfJson, whatIfReport } from "../../diff/what_if_report.ts";
 import {
   checkService,
   checkServiceName,
@@ -44,7 +44,7 @@ import {
   type CommandContext,
   logNotices,
   namesObjects,
-  printReport,
+  printAnswer,
 } from "./command.ts";
 
 /** Longest wait for another repair. */
@@ -87,19 +87,21 @@ async function printDifference(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { difference: found, isUnsettled } = await look(dependencies, context);
+  const found = await look(dependencies, context);
   const routing = await lookAtRouting(context);
   const difference = { ...found, ...(routing && { routing }) };
-  if (isUnsettled) {
+  if (found.families.some(({ isUnsettled }) => isUnsettled)) {
     dependencies.complain(
       "kube-relay: objects change faster than they can be compared; look again\n",
     );
   }
   const now = dependencies.clock.wallNow();
-  printReport(dependencies, context, {
-    json: () => differenceJson(difference),
-    text: (look) => renderDifference(difference, { ...look, now }),
-  });
+  printAnswer(
+    dependencies,
+    context,
+    () => differenceJson(difference),
+    () => differenceReport(difference, now),
+  );
   if (countDifferences(difference) > 0) return DIFFERS;
   return difference.routing?.problem === undefined ? 0 : 1;
 }
@@ -107,7 +109,7 @@ async function printDifference(
 async function look(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
-): Promise<SettledLook> {
+): Promise<NodeDifference> {
   const { flags, configuration: { relay } } = context;
   const { service } = flags;
   const keys = chosenService(service);
@@ -122,8 +124,7 @@ async function look(
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);
     const routing = keys ? undefined : await comparePlannedRouting(dependencies, context, planned);
-    const difference = { ...await compare(planned), ...(routing && { routing }) };
-    return { difference, isUnsettled: false };
+    return { ...await compare(planned), ...(routing && { routing }) };
   }
   const families = wantedFamilies(flags.family);
   const { controlSocket } = relay;
@@ -131,12 +132,9 @@ async function look(
     // The process checks everything else.
     if (service !== undefined) checkServiceName(service);
     const [family] = families.length === 1 ? families : [];
-    const ask = async () => {
-      const services = await requestDifference(controlSocket, { family, service });
-      if (service !== undefined) return services;
-      return withFamilies(services, await requestPolicyDifference(controlSocket, { family }));
-    };
-    return await lookSettled(dependencies, { relay, look: ask, writes: false });
+    const services = await requestDifference(controlSocket, { family, service });
+    if (service !== undefined) return services;
+    return withFamilies(services, await requestPolicyDifference(controlSocket, { family }));
   }
   const signal = context.endInOrder();
   // Two repairs at once could remove each other's rules, or add a jump twice.
@@ -146,7 +144,7 @@ async function look(
     const planned = await planRunningNode(dependencies, { relay, families });
     return await compare(await withServing(planned, relay), repair);
   };
-  return await lookSettled(dependencies, { relay, signal, look: repairOnce, writes: true });
+  return await repairSettled(dependencies, controlSocket, signal, repairOnce);
 }
 
 /** Asks the running process. Addresses and routes are of no single Service or family. */
@@ -214,10 +212,7 @@ async function printWhatIf(
   const keys = chosenService(flags.service);
   const whatIf = await planWhatIf(dependencies, { before, configuration, keys });
   for (const problem of whatIf.problems) dependencies.complain(`kube-relay: ${problem}\n`);
-  printReport(dependencies, context, {
-    json: () => whatIfJson(whatIf),
-    text: (look) => renderWhatIf(whatIf, look),
-  });
+  printAnswer(dependencies, context, () => whatIfJson(whatIf), () => whatIfReport(whatIf));
   if (whatIf.problems.length > 0) return 1;
   return countChanges(whatIf) === 0 ? 0 : DIFFERS;
 }

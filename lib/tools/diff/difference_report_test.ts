@@ -1,13 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import { differenceJson } from "./diff_view.ts";
-import { renderDifference } from "./diff_view.ts";
+import { paintText } from "../report.ts";
+import { differenceJson, differenceReport } from "./difference_report.ts";
 import type { NodeDifference } from "./node_difference.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
-const PLAN = testProxyPlan([WEB]);
 
 const MISSING: DataPlaneDifference = {
   object: "map element",
@@ -32,7 +31,6 @@ function of(
   const repair = found && { found, left: differences, operations: { lines: 1 } };
   const family = {
     family: "IPv4" as const,
-    services: PLAN.services,
     differences,
     quarantined,
     ...(repair && { repair }),
@@ -40,58 +38,55 @@ function of(
   return { mode: "nftables", nodeName: "node-1", families: [family] };
 }
 
-Deno.test("renderDifference() reports by Service, and shared objects last", () => {
+function text(difference: NodeDifference, now = 0): string {
+  return paintText(differenceReport(difference, now, "UTC"));
+}
+
+Deno.test("differenceReport() reports by Service, and shared objects last", () => {
   assertEquals(
-    renderDifference(of([ALTERED, MISSING])),
-    `Node     node-1, mode nftables
-IPv4     2 differences
+    text(of([ALTERED, MISSING])),
+    `Node  node-1, mode nftables
+IPv4  2 differences
 
-ns/web:http TCP
+IPv4, ns/web:http TCP
   missing  map element service-ips 10.96.0.1 . tcp . 80
-           wanted 10.96.0.1 . tcp . 80 : 0x80000001
+             wanted 10.96.0.1 . tcp . 80 : 0x80000001
 
-For all Services
+IPv4, For all Services
   altered  rule services, rule 1
-           wanted jump unclaimed
-           found drop
+             wanted jump unclaimed
+             found drop
 
 2 differences; 'kube-relay diff --repair' repairs them
 `,
   );
 });
 
-Deno.test("renderDifference() reports that nothing differs, and reports repairs", () => {
+Deno.test("differenceReport() reports that nothing differs, and reports repairs", () => {
   const lastLines = (difference: NodeDifference) => {
-    const lines = renderDifference(difference).trimEnd().split("\n");
+    const lines = text(difference).trimEnd().split("\n");
     return [lines[1], lines.at(-1)];
   };
-  assertEquals(lastLines(of([])), ["IPv4     as planned", "The machine is as planned"]);
+  assertEquals(lastLines(of([])), ["IPv4  as planned", "The machine is as planned"]);
   assertEquals(lastLines(of([], [MISSING])), [
-    "IPv4     1 difference, of which 1 repaired",
+    "IPv4  1 difference, of which 1 repaired",
     "All is as planned now",
   ]);
   assertEquals(lastLines(of([ALTERED], [ALTERED, MISSING])), [
-    "IPv4     2 differences, of which 1 repaired",
+    "IPv4  2 differences, of which 1 repaired",
     "1 difference left",
   ]);
 });
 
-Deno.test("renderDifference() keeps to the width, and lets no text move the cursor", () => {
-  const found = `${"word ".repeat(60)}\x1b[2J`;
-  const text = renderDifference(of([{ ...ALTERED, found }]), { columns: 60 });
-  assertEquals(text.split("\n").filter((line) => line.length > 60), []);
-  assertEquals(text.includes("\x1b"), false);
-});
-
-Deno.test("renderDifference() shows a bounded part of long values", () => {
+Deno.test("differenceReport() shows a bounded part of long values", () => {
   const many = Array.from({ length: 40 }, (_, index) => ({ ...MISSING, name: `element ${index}` }));
-  const text = renderDifference(of([
+  const shown = text(of([
     ...many,
     { ...ALTERED, wanted: Array.from({ length: 30 }, (_, index) => `rule ${index}`).join("\n") },
   ]));
-  assertEquals(text.includes("and 28 more; --json has all"), true);
-  assertEquals(text.includes("and 24 more lines"), true);
-  assertEquals(text.split("\n").length < 60, true);
+  assertEquals(shown.includes("and 28 more; --json has all"), true);
+  assertEquals(shown.includes("and 24 more lines"), true);
+  assertEquals(shown.split("\n").length < 60, true);
 });
 
 Deno.test("differenceJson() has each difference with its Service", () => {
@@ -115,20 +110,19 @@ const REFUSED: Quarantined = {
   retryAt: "2026-11-22T15:30:12.000Z",
 };
 
-Deno.test("renderDifference() reports the quarantine, the reasons, and the next attempts", () => {
+Deno.test("differenceReport() reports the quarantine, the reasons, and the next attempts", () => {
   const quarantined = [REFUSED, {
     key: WEB.key,
     address: "10.96.0.1:80/TCP",
     reason: "it is taken",
   }];
-  const text = (at: string) =>
-    renderDifference(of([], undefined, quarantined), { now: Date.parse(at), timeZone: "UTC" });
+  const at = (time: string) => text(of([], undefined, quarantined), Date.parse(time));
   assertEquals(
-    text("2026-11-22T15:29:40Z"),
-    `Node     node-1, mode nftables
-IPv4     as planned
+    at("2026-11-22T15:29:40Z"),
+    `Node  node-1, mode nftables
+IPv4  as planned
 
-In quarantine (left out until tried again; no difference):
+IPv4, in quarantine (left out until tried again; no difference)
   ns/web:http TCP: The kernel refused "10.96.0.1 . tcp . 80 : 0x80000001": No
     space left on device
     tried again in 32s, from 15:30:12 on
@@ -139,17 +133,17 @@ The machine is as planned, except for the quarantine
 `,
   );
   assertEquals(
-    text("2026-11-22T15:31:00Z").includes("to be tried again since 2026-11-22 15:30:12\n"),
+    at("2026-11-22T15:31:00Z").includes("to be tried again since 2026-11-22 15:30:12\n"),
     true,
   );
 });
 
-Deno.test("renderDifference() shows a bounded part of a large quarantine, JSON has all", () => {
+Deno.test("differenceReport() shows a bounded part of a large quarantine, JSON has all", () => {
   const many = Array.from({ length: 10_000 }, () => ({ ...REFUSED, reason: "no\x1b[2J" }));
   const difference = of([], undefined, many);
-  const text = renderDifference(difference);
-  assertEquals(text.includes("and 9988 more; --json has all"), true);
-  assertEquals([text.includes("\x1b"), text.split("\n").length < 40], [false, true]);
+  const shown = text(difference);
+  assertEquals(shown.includes("and 9988 more; --json has all"), true);
+  assertEquals([shown.includes("\x1b"), shown.split("\n").length < 40], [false, true]);
   const { families: [family], differences } = JSON.parse(
     JSON.stringify(differenceJson(difference)),
   );
@@ -163,13 +157,13 @@ Deno.test("renderDifference() shows a bounded part of a large quarantine, JSON h
   });
 });
 
-Deno.test("renderDifference() names the remedy for a difference that a repair cannot correct, and offers no repair", () => {
+Deno.test("differenceReport() names the remedy for a difference that a repair cannot correct, and offers no repair", () => {
   const cure = "kube-relay opens it itself";
   const listener = { ...MISSING, object: "listener", name: "10.96.0.1:80/TCP", cure };
-  const alone = renderDifference(of([listener]));
-  assertEquals(alone.includes("\n           kube-relay opens it itself\n"), true, alone);
+  const alone = text(of([listener]));
+  assertEquals(alone.includes("\n             kube-relay opens it itself\n"), true, alone);
   assertEquals(alone.endsWith("\n1 difference\n"), true, alone);
-  const both = renderDifference(of([listener, ALTERED]));
+  const both = text(of([listener, ALTERED]));
   assertEquals(
     both.endsWith("2 differences; 'kube-relay diff --repair' repairs 1 of them\n"),
     true,
