@@ -3,12 +3,13 @@
  * Planning excludes endpoints that are frontends; connections led back by a rule or another
  * machine are detected here.
  *
+ * They are in memory that all threads share, and are found by their port. Of two sockets of one port
+ * one is forgotten: that is rare, and a loop of connections makes more of them.
+ *
  * @module
  */
-import { type IpAddress, ipv4Number } from "../../lib/net/ip_address.ts";
-import { formatHostPort } from "../../lib/net/port.ts";
+import { hashText, mixHash } from "../../lib/net/text_hash.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
-import type { SharedOwnSockets } from "./workers/shared_own_sockets.ts";
 
 /** The cure for a connection or datagram that comes back to this process. */
 export const CAME_BACK_CURE =
@@ -34,131 +35,114 @@ export interface ConnectionEnds {
   readonly remoteAddr: SocketAddress;
 }
 
-type ConnectionKey = string | number;
-
 /** Ports of one address. */
 const PORTS = 65_536;
+/** Rows of the table: hashes of both ends of dialled and taken connections, and the hops. */
+const ROWS = { dialled: 0, dialledTo: 1, hops: 2, taken: 3, takenAt: 4, flow: 5 } as const;
+const ROW_COUNT = 6;
 
-interface KnownConnection {
-  readonly counter: HopCounter;
-  /** The end that is not the key. */
-  readonly farEnd: SocketAddress;
+/** The memory for one IP family. Pages without a socket take none. */
+export function createSharedSockets(): SharedArrayBuffer {
+  return new SharedArrayBuffer(ROW_COUNT * PORTS * Int32Array.BYTES_PER_ELEMENT);
 }
 
-/** Sockets of one IP family. */
+/** Sockets of one IP family, as one thread uses them. */
 export class OwnSockets {
-  /** Connections to endpoints by their own end, and connections taken by the client's end. */
-  readonly #dialled = new Map<ConnectionKey, KnownConnection>();
-  readonly #taken = new Map<ConnectionKey, KnownConnection>();
-  /** Ports of UDP flows: their sockets are bound to all addresses. */
-  readonly #flowPorts = new Set<number>();
-  /** Those of other threads; `undefined` = there are none. */
-  readonly #shared: SharedOwnSockets | undefined;
+  readonly #cells: Int32Array;
+  readonly #thread: number;
+  /** Connections that this thread has taken, by the client's port. */
+  readonly #taken = new Map<number, HopCounter>();
 
-  constructor(shared?: SharedOwnSockets) {
-    this.#shared = shared;
+  constructor(memory: SharedArrayBuffer = createSharedSockets(), thread = 0) {
+    this.#cells = new Int32Array(memory);
+    this.#thread = thread;
   }
 
   /** Notes a connection that was taken. Returns whether this process has made it. */
   take(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
-    const key = keyOf(remoteAddr);
-    const taken = { counter, farEnd: localAddr };
-    this.#taken.set(key, taken);
-    const dialled = this.#dialled.get(key);
-    if (dialled || !this.#shared) return countHops(dialled, taken);
-    this.#shared.take(remoteAddr, localAddr);
-    return this.#countSharedHops(taken, remoteAddr);
+    this.#taken.set(remoteAddr.port, counter);
+    this.#set("takenAt", remoteAddr.port, hashOf(localAddr));
+    this.#set("taken", remoteAddr.port, hashOf(remoteAddr));
+    return this.#countHops(counter, { localAddr, remoteAddr });
   }
 
   /** A connection that was taken is closed. */
-  untake(counter: HopCounter, { remoteAddr }: Pick<ConnectionEnds, "remoteAddr">): void {
-    forget(this.#taken, keyOf(remoteAddr), counter);
-    this.#shared?.untake(remoteAddr);
+  untake(counter: HopCounter): void {
+    const { remoteAddr } = counter.client;
+    if (this.#taken.get(remoteAddr.port) === counter) this.#taken.delete(remoteAddr.port);
+    this.#clear("taken", remoteAddr);
   }
 
   /**
-   * Records a connection to an endpoint. Returns whether this process accepted it, in which case it
-   * is closed. Either end may be known first.
+   * Records a connection to an endpoint. Returns whether this process accepted it. Either end may be
+   * known first. The thread that dialled the client's connection may have noted it only after it was
+   * taken, so its hops are counted again.
    */
-  dial(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
-    const key = keyOf(localAddr);
-    const dialled = { counter, farEnd: remoteAddr };
-    this.#dialled.set(key, dialled);
-    const isShared = this.#shared && this.#dialShared(dialled, localAddr);
-    const taken = this.#taken.get(key);
-    if (taken === undefined || !countHops(dialled, taken)) return isShared === true;
+  dial(counter: HopCounter, { localAddr: own, remoteAddr: farEnd }: ConnectionEnds): boolean {
+    const isOwn = this.#countHops(counter, counter.client);
+    this.#set("hops", own.port, (counter.hops << 8) | (this.#thread + 1));
+    this.#set("dialledTo", own.port, hashOf(farEnd));
+    this.#set("dialled", own.port, hashOf(own));
+    const isTaken = this.#get("taken", own.port) === hashOf(own) &&
+      this.#get("takenAt", own.port) === hashOf(farEnd);
     // Otherwise it would go on to its endpoint, and so on.
-    taken.counter.close();
-    return true;
+    const taken = isTaken ? this.#taken.get(own.port) : undefined;
+    if (taken?.client.remoteAddr.hostname === own.hostname) taken.close();
+    return isOwn || isTaken;
   }
 
   /** A connection to an endpoint is closed. */
-  hangUp(counter: HopCounter, { localAddr }: Pick<ConnectionEnds, "localAddr">): void {
-    forget(this.#dialled, keyOf(localAddr), counter);
-    this.#shared?.hangUp(localAddr);
+  hangUp({ localAddr }: Pick<ConnectionEnds, "localAddr">): void {
+    this.#clear("dialled", localAddr);
   }
 
   openFlow(port: number): void {
-    this.#flowPorts.add(port);
-    this.#shared?.openFlow(port);
+    this.#set("flow", port, this.#thread + 1);
   }
 
   closeFlow(port: number): void {
-    this.#flowPorts.delete(port);
-    this.#shared?.closeFlow(port);
+    if (this.#get("flow", port) === this.#thread + 1) this.#set("flow", port, 0);
   }
 
   /** Whether a flow uses the port, on any address of this machine. */
   hasFlow(port: number): boolean {
-    return this.#flowPorts.has(port) || this.#shared?.hasFlow(port) === true;
+    return this.#get("flow", port) !== 0;
   }
 
-  /**
-   * Publishes a connection for the other threads. The thread that dialled the client's connection
-   * may have noted it only after it was taken, so its hops are counted again.
-   */
-  #dialShared({ counter, farEnd }: KnownConnection, own: SocketAddress): boolean {
-    const { localAddr, remoteAddr } = counter.client;
-    const taken = { counter, farEnd: localAddr };
-    const isOwn = !this.#dialled.has(keyOf(remoteAddr)) &&
-      this.#countSharedHops(taken, remoteAddr);
-    this.#shared!.dial(own, { farEnd, hops: counter.hops });
-    return isOwn || this.#shared!.isTaken(own, farEnd);
+  /** Forgets the sockets of this thread: it has ended. */
+  forgetOwn(): void {
+    for (let port = 0; port < PORTS; port++) {
+      if ((this.#get("hops", port) & 255) === this.#thread + 1) this.#set("dialled", port, 0);
+      this.closeFlow(port);
+    }
   }
 
-  #countSharedHops({ counter, farEnd }: KnownConnection, client: SocketAddress): boolean {
-    const hops = this.#shared!.hopsOf(client, farEnd);
-    if (hops === undefined) return false;
-    counter.hops = Math.min(hops + 1, MOST_HOPS + 1);
+  /** Counts the hops of a taken connection, if this process has made it; returns whether that is certain. */
+  #countHops(counter: HopCounter, { localAddr, remoteAddr: { port }, remoteAddr }: ConnectionEnds) {
+    if (this.#get("dialled", port) !== hashOf(remoteAddr)) return false;
+    // If both ends are equal, nothing has rewritten them.
+    const isCertain = this.#get("dialledTo", port) === hashOf(localAddr);
+    counter.hops = isCertain
+      ? MOST_HOPS + 1
+      : Math.min(this.#get("hops", port) >> 8, MOST_HOPS) + 1;
     return counter.hops > MOST_HOPS;
   }
+
+  #get(row: keyof typeof ROWS, port: number): number {
+    return Atomics.load(this.#cells, ROWS[row] * PORTS + port);
+  }
+
+  #set(row: keyof typeof ROWS, port: number, value: number): void {
+    Atomics.store(this.#cells, ROWS[row] * PORTS + port, value);
+  }
+
+  /** The port may belong to another socket by now. */
+  #clear(row: keyof typeof ROWS, address: SocketAddress): void {
+    Atomics.compareExchange(this.#cells, ROWS[row] * PORTS + address.port, hashOf(address), 0);
+  }
 }
 
-/**
- * Whether both are certainly one connection. If both ends are equal, nothing has rewritten them.
- */
-function countHops(dialled: KnownConnection | undefined, taken: KnownConnection): boolean {
-  if (dialled === undefined) return false;
-  if (isSame(dialled.farEnd, taken.farEnd)) return true;
-  taken.counter.hops = dialled.counter.hops + 1;
-  return taken.counter.hops > MOST_HOPS;
-}
-
-/** The port may belong to another connection by now. */
-function forget(
-  known: Map<ConnectionKey, KnownConnection>,
-  key: ConnectionKey,
-  counter: HopCounter,
-): void {
-  if (known.get(key)?.counter === counter) known.delete(key);
-}
-
-function isSame(left: SocketAddress, right: SocketAddress): boolean {
-  return left.port === right.port && left.hostname === right.hostname;
-}
-
-/** The key of an address in a map; a number where it can be one, which costs less than a text. */
-function keyOf({ hostname, port }: SocketAddress): ConnectionKey {
-  if (hostname.includes(":")) return formatHostPort(hostname, port);
-  return ipv4Number(hostname as IpAddress) * PORTS + port;
+/** Never 0, which stands for no socket. */
+function hashOf({ hostname, port }: SocketAddress): number {
+  return mixHash(hashText(hostname) ^ port) | 1;
 }

@@ -1,10 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { type ConnectionEnds, OwnSockets } from "./own_sockets.ts";
-import {
-  createSharedSockets,
-  forgetSocketsOf,
-  SharedOwnSockets,
-} from "./workers/shared_own_sockets.ts";
+import { type ConnectionEnds, createSharedSockets, OwnSockets } from "./own_sockets.ts";
 
 const FRONTEND = { hostname: "10.96.0.1", port: 80 };
 const REWRITTEN = { hostname: "10.0.0.9", port: 8080 };
@@ -20,7 +15,7 @@ function session(client: ConnectionEnds) {
 /** Two threads with the same memory. */
 function twoThreads() {
   const memory = createSharedSockets();
-  const threads = [0, 1].map((index) => new OwnSockets(new SharedOwnSockets(memory, index)));
+  const threads = [0, 1].map((index) => new OwnSockets(memory, index));
   return { memory, threads: threads as [OwnSockets, OwnSockets] };
 }
 
@@ -41,16 +36,6 @@ Deno.test("OwnSockets recognizes a connection of another thread, whichever end i
   assertEquals(one.dial(session(STRANGER), later), true);
 });
 
-Deno.test("OwnSockets closes a connection that its own thread has taken and made, also with other threads", () => {
-  const { threads: [one] } = twoThreads();
-  const taken = { localAddr: FRONTEND, remoteAddr: own(4000) };
-  let closed = 0;
-  const counter = { ...session(taken), close: () => void closed++ };
-  assertEquals(one.take(counter, taken), false);
-  const dialled = { localAddr: own(4000), remoteAddr: FRONTEND };
-  assertEquals([one.dial(session(STRANGER), dialled), closed], [true, 1]);
-});
-
 Deno.test("OwnSockets finds a circle of rewritten connections that changes threads", () => {
   const { threads } = twoThreads();
   let client = STRANGER;
@@ -67,17 +52,17 @@ Deno.test("OwnSockets finds a circle of rewritten connections that changes threa
 });
 
 Deno.test("OwnSockets forgets what was closed, and the sockets of a thread that has ended", () => {
-  const { memory, threads: [one, two] } = twoThreads();
+  const { threads: [one, two] } = twoThreads();
   const counter = session(STRANGER);
   const dialled = { localAddr: own(4000), remoteAddr: FRONTEND };
   const taken = { localAddr: FRONTEND, remoteAddr: own(4000) };
   one.dial(counter, dialled);
-  one.hangUp(counter, dialled);
+  one.hangUp(dialled);
   assertEquals(two.take(session(taken), taken), false);
-  two.untake(session(taken), taken);
+  two.untake(session(taken));
   one.dial(counter, dialled);
   one.openFlow(6000);
   assertEquals([two.hasFlow(6000), two.hasFlow(6001)], [true, false]);
-  forgetSocketsOf(memory, 0);
+  one.forgetOwn();
   assertEquals([two.take(session(taken), taken), two.hasFlow(6000)], [false, false]);
 });

@@ -188,7 +188,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#sessions.delete(session);
     this.#forwarding.room.give(this);
     this.#forwarding.sessions.remove();
-    this.#forwarding.own.untake(session, session.client);
+    this.#forwarding.own.untake(session);
     this.#edge?.leave(session);
     session.unload?.();
     if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
@@ -208,7 +208,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const isOwn = own.take(session, session.client);
     if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
     if (isOwn || !room.take(this)) {
-      own.untake(session, session.client);
+      own.untake(session);
       return false;
     }
     this.#sessions.add(session, clock.now());
@@ -300,7 +300,7 @@ export class TcpForwarder implements TcpSessionOwner {
     if (rest && this.#traffic) this.#traffic.bytesFromClients += rest.length;
     await session.relay(endpoint, this.#edge?.firstData(request));
     leave?.();
-    own.hangUp(session, endpoint);
+    own.hangUp(endpoint);
   }
 
   /** Reports each failure, and the first success after one. */

@@ -19,7 +19,6 @@ import { OwnSockets } from "../own_sockets.ts";
 import { SharedCounts } from "../shared_counts.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
 import type { UdpForwarder } from "../udp/udp_forwarder.ts";
-import { SharedOwnSockets } from "./shared_own_sockets.ts";
 import type {
   Command,
   MainMessage,
@@ -128,7 +127,7 @@ class FamilyState {
     this.#forwarding = new Forwarding({
       ...{ ...edges, clock: this.#clock },
       ...{ logger: toldLogger(tell), openFiles, isShared: true, ...(traffic && { traffic }) },
-      own: new OwnSockets(new SharedOwnSockets(sockets, index)),
+      own: new OwnSockets(sockets, index),
       counts: new SharedCounts(settings.counts, index),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {

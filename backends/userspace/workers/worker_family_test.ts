@@ -8,7 +8,7 @@ import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { createSharedSockets } from "./shared_own_sockets.ts";
+import { createSharedSockets } from "../own_sockets.ts";
 import { WorkerFamily } from "./worker_family.ts";
 import { WorkerLink } from "./worker_link.ts";
 import { createCountMemory } from "../shared_counts.ts";

@@ -9,7 +9,7 @@ import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
 import { createCountMemory, SharedCounts } from "../shared_counts.ts";
-import { createSharedSockets, forgetSocketsOf } from "./shared_own_sockets.ts";
+import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
 import { WorkerCounts } from "./worker_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
 import { WorkerLinks } from "./worker_links.ts";
@@ -229,7 +229,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     for (const { counts } of this.#state.forwarders.values()) counts.delete(index);
     this.#counts.forget(index);
     this.#forwarding.openFiles.forgetThread(index);
-    forgetSocketsOf(this.#settings.sockets, index);
+    new OwnSockets(this.#settings.sockets, index).forgetOwn();
     new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const [worker, command] of this.#state.moveFrom(index, this.#links.indexes)) {
       this.#links.queue(worker, command);
