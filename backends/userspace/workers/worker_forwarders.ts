@@ -1,28 +1,41 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { servicePortKey, type ServicePortName } from "../../../lib/proxy/service_port_name.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
-import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
-import { createCountMemory, SharedCounts } from "../shared_counts.ts";
+import type { Forwarding, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
+import { type SocketKey, socketKey } from "../listeners.ts";
 import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
-import { WorkerCounts } from "./worker_counts.ts";
+import { createCountMemory, SharedCounts } from "../shared_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
-import { WorkerLinks } from "./worker_links.ts";
 import type {
+  Answers,
+  ClientFacts,
   Command,
+  MainNotice,
   Place,
+  PublishedFrontends,
+  Question,
   RefusedSocket,
+  RelayedTraffic,
   WorkerMessage,
   WorkerNotice,
+  WorkerReport,
   WorkerSettings,
 } from "./worker_protocol.ts";
-import { WorkerState } from "./worker_state.ts";
 import { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
+
+/** Those of one worker to a ServicePort. */
+interface OpenConnections {
+  readonly name: ServicePortName;
+  open: number;
+}
 
 interface WorkerForwardersDependencies {
   /** Of the main thread, which forwards nothing itself. */
@@ -35,6 +48,10 @@ interface WorkerForwardersOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
+/** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
+const REPORT_MS = 1000;
+/** Longest time for which a tool waits for reports. */
+const REFRESH_MS = 2000;
 /** Time in which another worker may find the socket of one that has ended still open. */
 const MOVE_MS = 10_000;
 const RETRY_MS = 20;
@@ -48,9 +65,20 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly #pool: WorkerPool;
   readonly #settings: Omit<WorkerSettings, "index" | "now">;
   readonly #judge: ConnectionJudge | undefined;
-  readonly #counts: WorkerCounts;
-  readonly #links: WorkerLinks;
-  readonly #state: WorkerState;
+  /** The workers that run. */
+  readonly #links = new Map<number, WorkerLink>();
+  readonly #forwarders = new Map<number, WorkerForwarder>();
+  readonly #sockets = new Map<number, WorkerSocket>();
+  /** Where the sockets are bound. */
+  readonly #places = new Set<SocketKey>();
+  /** Frontends for UDP, by which a datagram of this process is recognized. */
+  readonly #frontends = new Map<string, PublishedFrontends>();
+  #facts: ClientFacts | undefined;
+  /** ServicePorts for UDP of each worker. */
+  readonly #uses = new Map<number, number>();
+  /** Open connections in the counts of Services, by worker. */
+  readonly #open = new Map<number, Map<string, OpenConnections>>();
+  #lastNumber = 0;
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
@@ -65,7 +93,6 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.threads = pool.count;
     this.#forwarding = forwarding;
     this.#pool = pool;
-    this.#links = new WorkerLinks(pool);
     this.#judge = judge;
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
@@ -74,10 +101,6 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       isJudged: judge !== undefined,
       options: { ...options, ...dividedBounds(forwarding, pool.count) },
     };
-    this.#state = new WorkerState(forwarding.clock);
-    this.#counts = new WorkerCounts(forwarding, {
-      ...{ forwarders: this.#state.forwarders, links: this.#links },
-    });
   }
 
   get summary(): string {
@@ -87,14 +110,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async start(): Promise<void> {
-    this.#forwarding.watches.onAsk = (id, query) => this.#links.tell({ kind: "watch", id, query });
+    this.#forwarding.watches.onAsk = (id, query) => this.#tell({ kind: "watch", id, query });
     this.#pool.subscribe(this.#settings.family, this);
     await this.#pool.start();
-    void this.#counts.run(this.#stop.signal);
+    void this.#reportAgain();
   }
 
   create(plan: ServicePlan): WorkerForwarder {
-    const number = this.#state.nextNumber();
+    const number = ++this.#lastNumber;
     const context = {
       clock: this.#forwarding.clock,
       end: (forwarder: WorkerForwarder) =>
@@ -103,8 +126,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       touch: (forwarder: WorkerForwarder) => void this.#touched.add(forwarder),
     };
     const forwarder = new WorkerForwarder(context, { number, plan });
-    if (!forwarder.isTcp) this.#state.place(forwarder, this.#links.indexes);
-    this.#state.forwarders.set(number, forwarder);
+    if (!forwarder.isTcp) this.#place(forwarder, this.#links.keys());
+    this.#forwarders.set(number, forwarder);
     this.#touched.add(forwarder);
     return forwarder;
   }
@@ -112,13 +135,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   remove(removed: ServiceForwarder): void {
     const forwarder = removed as WorkerForwarder;
     this.#touched.delete(forwarder);
-    this.#state.forwarders.delete(forwarder.number);
-    const { number, isTcp, worker } = forwarder;
-    if (isTcp || worker !== undefined) {
-      this.#links.queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
+    const { number, isTcp, plan: { name } } = forwarder;
+    this.#forwarders.delete(number);
+    this.#queueFor(forwarder, { op: "remove", forwarder: number, ends: !isTcp });
+    this.#place(forwarder, []);
+    // No worker reports on its connections any more.
+    for (const rows of this.#open.values()) {
+      const row = rows.get(servicePortKey(name));
+      if (row) this.#subtract(row);
+      rows.delete(servicePortKey(name));
     }
-    this.#state.place(forwarder, []);
-    this.#counts.leave(forwarder.plan.name);
   }
 
   /**
@@ -129,12 +155,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const use = { at, forwarder: forwarder as WorkerForwarder };
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
-    this.#state.checkPlace(place, use.forwarder);
+    const key = keyOf(place, use.forwarder);
+    if (this.#places.has(key)) {
+      throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
+    }
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
-    const number = this.#state.nextNumber();
+    const number = ++this.#lastNumber;
     const onClose = (socket: WorkerSocket) => this.#close(socket);
     const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#state.add(socket);
+    this.#sockets.set(number, socket);
+    this.#places.add(key);
     this.#send(use.forwarder, socket.command("open"));
     return socket;
   }
@@ -147,13 +177,15 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     if (worker === assigned.worker) {
       return this.#send(use.forwarder, assigned.command("assign"));
     }
-    if (worker !== undefined) this.#links.queue(worker, { op: "close", socket: assigned.number });
+    if (worker !== undefined) {
+      this.#links.get(worker)?.queue([{ op: "close", socket: assigned.number }]);
+    }
     this.#moving.add(assigned);
   }
 
   share({ interfaceAddresses, localTraffic }: SharedPlan): void {
-    this.#state.facts = { interfaceAddresses, localTraffic };
-    this.#links.queue(undefined, { op: "share", shared: this.#state.facts });
+    this.#facts = { interfaceAddresses, localTraffic };
+    this.#queueForAll({ op: "share", shared: this.#facts });
   }
 
   replaceFrontends(
@@ -162,48 +194,54 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   ): void {
     if (protocol !== "UDP") return;
     const published = { key, protocol, frontends };
-    if (frontends.length > 0) this.#state.frontends.set(key, published);
-    else this.#state.frontends.delete(key);
-    this.#links.queue(undefined, { op: "frontends", ...published });
+    if (frontends.length > 0) this.#frontends.set(key, published);
+    else this.#frontends.delete(key);
+    this.#queueForAll({ op: "frontends", ...published });
   }
 
   async settle(): Promise<readonly FailedSocket[]> {
     for (const forwarder of this.#touched) this.#sendPlan(forwarder);
-    await this.#links.flush();
+    await this.#flush();
     for (const socket of this.#moving) this.#send(socket.use.forwarder, socket.command("open"));
     this.#moving.clear();
     // A worker may have started or ended meanwhile.
-    while (this.#links.areBusy) await this.#links.flush();
-    if (this.#links.indexes.length === 0) throw new Error("Cannot forward: no worker runs");
+    while (this.#links.values().some(({ isBusy }) => isBusy)) await this.#flush();
+    if (this.#links.size === 0) throw new Error("Cannot forward: no worker runs");
     return this.#failed.splice(0);
   }
 
-  refresh(): Promise<void> {
-    return this.#counts.refresh();
+  async refresh(): Promise<void> {
+    const done = new AbortController();
+    const reported = [...this.#links].map(async ([index, link]) =>
+      this.#add(index, await link.ask({ kind: "report" }))
+    );
+    const late = this.#forwarding.clock.sleep(REFRESH_MS, done.signal).catch(() => {});
+    await Promise.race([Promise.allSettled(reported), late]);
+    done.abort();
   }
 
-  follow(update: JudgeUpdate): Promise<void> {
-    return this.#links.follow(update);
+  async follow(update: JudgeUpdate): Promise<void> {
+    const sent = await Promise.all(this.#links.values().map((link) => link.follow(update)));
+    await Promise.allSettled(sent.map(({ done }) => done));
   }
 
   async recheck(addresses: readonly IpAddress[]): Promise<number> {
-    const counts = await this.#links.ask({ kind: "recheck", addresses });
-    return counts.reduce((sum, [, count]) => sum + count, 0);
+    const counts = await this.#ask({ kind: "recheck", addresses });
+    return counts.reduce((sum, count) => sum + count, 0);
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    await this.#links.flush();
-    await this.#links.ask({ kind: "drain", timeoutMs }, {
-      withinMs: 2 * timeoutMs + DRAIN_GRACE_MS,
-    });
+    await this.#flush();
+    await this.#ask({ kind: "drain", timeoutMs }, 2 * timeoutMs + DRAIN_GRACE_MS);
     await this.refresh();
   }
 
   async close(): Promise<void> {
-    await this.#links.flush();
-    await this.#links.ask({ kind: "close" });
+    await this.#flush();
+    await this.#ask({ kind: "close" });
     this.#stop.abort();
-    for (const index of this.#links.indexes) this.#links.delete(index, new Error("closed"));
+    for (const link of this.#links.values()) link.close(new Error("closed"));
+    this.#links.clear();
   }
 
   onStarted(index: number): void {
@@ -214,27 +252,27 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       onRefused: (refused) => this.#onRefused(refused),
       onHang: () => this.#pool.giveUp(index),
     });
-    this.#links.add(index, link);
-    const fail = (error: unknown) => this.#links.fail(index, error);
+    this.#links.set(index, link);
+    const fail = (error: unknown) => this.#fail(index, error);
     const { now } = this.#forwarding.clock;
     link.ask({ kind: "start", settings: { ...this.#settings, index, now: now() } }).catch(fail);
     const judge = this.#judge;
     judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
-    link.queue(this.#state.commandsFor(index));
-    void this.#links.flush();
+    link.queue(this.#commandsFor(index));
+    void this.#flush();
   }
 
   onEnded(index: number, reason: Error): void {
-    this.#links.delete(index, reason);
-    for (const { counts } of this.#state.forwarders.values()) counts.delete(index);
-    this.#counts.forget(index);
+    this.#links.get(index)?.close(reason);
+    this.#links.delete(index);
+    for (const { counts } of this.#forwarders.values()) counts.delete(index);
+    for (const row of this.#open.get(index)?.values() ?? []) this.#subtract(row);
+    this.#open.delete(index);
     this.#forwarding.openFiles.forgetThread(index);
     new OwnSockets(this.#settings.sockets, index).forgetOwn();
     new SharedCounts(this.#settings.counts, index).forgetOwn();
-    for (const [worker, command] of this.#state.moveFrom(index, this.#links.indexes)) {
-      this.#links.queue(worker, command);
-    }
-    void this.#links.flush();
+    this.#moveFrom(index);
+    void this.#flush();
   }
 
   onMessage(index: number, message: unknown): void {
@@ -252,46 +290,165 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         const { forwarder, outcome: { endpoint, failure } } = notice;
         outcomes?.observe(notice.outcome);
         if (failure === undefined) return;
-        return this.#links.tell({ kind: "failing", forwarder, endpoint }, { except: index });
+        return this.#tell({ kind: "failing", forwarder, endpoint }, index);
       }
     }
   }
 
   #close(socket: WorkerSocket): void {
-    this.#state.delete(socket);
+    const { number, place, use: { forwarder }, worker } = socket;
+    this.#sockets.delete(number);
+    this.#places.delete(keyOf(place, forwarder));
     this.#moving.delete(socket);
-    const { number, use: { forwarder }, worker } = socket;
-    if (forwarder.isTcp || worker !== undefined) {
-      this.#links.queue(worker, { op: "close", socket: number });
+    if (forwarder.isTcp) this.#queueForAll({ op: "close", socket: number });
+    else if (worker !== undefined) {
+      this.#links.get(worker)?.queue([{ op: "close", socket: number }]);
     }
   }
 
   /** Health changes at any time, not only in a sync. */
   #skip(forwarder: WorkerForwarder): void {
-    if (!this.#state.forwarders.has(forwarder.number)) return;
+    if (!this.#forwarders.has(forwarder.number)) return;
     const { number, unhealthy } = forwarder;
     this.#send(forwarder, { op: "skip", forwarder: number, unhealthy });
-    void this.#links.flush();
+    void this.#flush();
   }
 
   #sendPlan(forwarder: WorkerForwarder): void {
     this.#touched.delete(forwarder);
-    if (forwarder.isTcp || forwarder.worker !== undefined) {
-      this.#links.queue(forwarder.worker, ...forwarder.commands());
-    }
+    this.#queueFor(forwarder, ...forwarder.commands());
   }
 
   #send(forwarder: WorkerForwarder, command: Command): void {
     if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
-    if (forwarder.isTcp || forwarder.worker !== undefined) {
-      this.#links.queue(forwarder.worker, command);
+    this.#queueFor(forwarder, command);
+  }
+
+  /** Queues commands for the workers that have a forwarder. */
+  #queueFor({ isTcp, worker }: WorkerForwarder, ...commands: readonly Command[]): void {
+    if (isTcp) this.#queueForAll(...commands);
+    else if (worker !== undefined) this.#links.get(worker)?.queue(commands);
+  }
+
+  #queueForAll(...commands: readonly Command[]): void {
+    for (const link of this.#links.values()) link.queue(commands);
+  }
+
+  /** Resolves when the workers have carried out what is queued. Never rejects. */
+  async #flush(): Promise<void> {
+    await Promise.all(
+      [...this.#links].map(([index, link]) =>
+        link.flush().catch((error) => this.#fail(index, error))
+      ),
+    );
+  }
+
+  /** Ends a worker that cannot do what it has to. One that has ended is replaced already. */
+  #fail(index: number, error: unknown): void {
+    if (this.#links.has(index) && this.#pool.isRunning(index)) {
+      this.#pool.end(index, messageOf(error));
     }
+  }
+
+  /** Tells every worker, or every other one. */
+  #tell(notice: MainNotice, except?: number): void {
+    for (const [index, link] of this.#links) if (index !== except) link.tell(notice);
+  }
+
+  /** Resolves to the answers of the workers that answer. */
+  async #ask<Kind extends Question["kind"]>(
+    question: Extract<Question, { readonly kind: Kind }>,
+    withinMs?: number,
+  ): Promise<readonly Answers[Kind][]> {
+    const asked = this.#links.values().map((link) => link.ask<Kind>(question, withinMs));
+    const settled = await Promise.allSettled(asked);
+    return settled.flatMap((each) => each.status === "fulfilled" ? [each.value] : []);
+  }
+
+  /** Gives a ServicePort for UDP to the worker that has the fewest, or to none if there is none. */
+  #place(forwarder: WorkerForwarder, workers: Iterable<number>): void {
+    const usesOf = (worker: number) => this.#uses.get(worker) ?? 0;
+    const { worker: before } = forwarder;
+    if (before !== undefined) this.#uses.set(before, usesOf(before) - 1);
+    const [least] = [...workers].toSorted((left, right) => usesOf(left) - usesOf(right));
+    if (least !== undefined) this.#uses.set(least, usesOf(least) + 1);
+    forwarder.worker = least;
+  }
+
+  /** What a worker has to know that knows nothing. ServicePorts without a worker become its own. */
+  *#commandsFor(worker: number): Generator<Command> {
+    if (this.#facts) yield { op: "share", shared: this.#facts };
+    for (const published of this.#frontends.values()) yield { op: "frontends", ...published };
+    for (const forwarder of this.#forwarders.values()) {
+      if (!forwarder.isTcp && forwarder.worker === undefined) this.#place(forwarder, [worker]);
+      if (forwarder.isTcp || forwarder.worker === worker) yield* forwarder.commands();
+    }
+    for (const socket of this.#sockets.values()) {
+      this.#move(socket);
+      if (socket.use.forwarder.isTcp || socket.worker === worker) yield socket.command("open");
+    }
+  }
+
+  /** Gives the ServicePorts of a worker that has ended to the others. */
+  #moveFrom(ended: number): void {
+    for (const forwarder of this.#forwarders.values()) {
+      if (forwarder.worker !== ended) continue;
+      this.#place(forwarder, this.#links.keys());
+      this.#queueFor(forwarder, ...forwarder.commands());
+    }
+    for (const socket of this.#sockets.values()) {
+      if (socket.worker !== ended) continue;
+      this.#move(socket);
+      this.#queueFor(socket.use.forwarder, socket.command("open"));
+    }
+  }
+
+  /** The socket of a worker that has ended is closed a moment later. */
+  #move(socket: WorkerSocket): void {
+    socket.worker = socket.use.forwarder.worker;
+    socket.movedAt = this.#forwarding.clock.now();
+  }
+
+  async #reportAgain(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.refresh();
+      await this.#forwarding.clock.sleep(REPORT_MS, signal).catch(() => {});
+    }
+  }
+
+  /** Adds what has changed in a worker since its last report. */
+  #add(worker: number, { counters, traffic, connections, refused }: WorkerReport): void {
+    const total = this.#forwarding.counters;
+    for (const [name, change] of Object.entries(counters)) {
+      total[name as keyof ForwardingCounters] += change;
+    }
+    for (const [number, count] of connections) {
+      this.#forwarders.get(number)?.counts.set(worker, count);
+    }
+    for (const [use, count] of refused) this.#forwarding.openFiles.countRefused(use, count);
+    for (const [number, name, changes] of traffic) {
+      // A report that arrives after the removal would make a row that nothing removes.
+      const row = this.#forwarders.has(number) && this.#forwarding.traffic?.enter(name);
+      if (!row) continue;
+      for (const [figure, change] of Object.entries(changes)) {
+        row[figure as keyof RelayedTraffic] += change;
+      }
+      const open = this.#open.getOrInsertComputed(worker, () => new Map())
+        .getOrInsertComputed(servicePortKey(name), () => ({ name, open: 0 }));
+      open.open += changes.open;
+    }
+  }
+
+  #subtract({ name, open }: OpenConnections): void {
+    const traffic = this.#forwarding.traffic?.enter(name);
+    if (traffic) traffic.open -= open;
   }
 
   #onRefused(refused: readonly RefusedSocket[]): void {
     const { clock, log } = this.#forwarding;
     for (const { socket: number, message, code } of refused) {
-      const socket = this.#state.sockets.get(number);
+      const socket = this.#sockets.get(number);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
       const isEarly = clock.now() - (socket.movedAt ?? -Infinity) < MOVE_MS;
       if (isEarly && code === "EADDRINUSE") clock.setTimer(RETRY_MS, () => this.#reopen(socket));
@@ -303,9 +460,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #reopen(socket: WorkerSocket): void {
-    if (this.#state.sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
+    if (this.#sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
     this.#send(socket.use.forwarder, socket.command("open"));
-    void this.#links.flush();
+    void this.#flush();
   }
 }
 
@@ -315,4 +472,8 @@ function dividedBounds(
   count: number,
 ): Pick<ForwardingOptions, "maxConnectionsPerService"> {
   return { maxConnectionsPerService: Math.max(1, Math.floor(maxConnectionsPerService / count)) };
+}
+
+function keyOf({ address, port }: Place, { plan: { protocol } }: WorkerForwarder): SocketKey {
+  return socketKey(address, port, protocol);
 }

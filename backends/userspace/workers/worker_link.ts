@@ -98,7 +98,7 @@ export class WorkerLink {
    */
   async ask<Kind extends Question["kind"]>(
     question: Extract<Question, { readonly kind: Kind }>,
-    { withinMs = SILENT_MS }: { readonly withinMs?: number } = {},
+    withinMs = SILENT_MS,
   ): Promise<Answers[Kind]> {
     if (this.#closed) throw this.#closed;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
