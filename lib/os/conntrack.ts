@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
 import type { TrackedFlow, TrackedProtocol } from "../proxy/stale_flows.ts";
 import { parseTrackedConnection, type TrackedConnection } from "./conntrack_entry.ts";
@@ -60,14 +60,6 @@ const BATCH_SIZE = 100;
 
 const FAMILY: Readonly<Record<IpFamily, string>> = { IPv4: "ipv4", IPv6: "ipv6" };
 
-/**
- * `-A -t 29 -u SEEN_REPLY -s … -d … -r … -q … -p udp --sport … --dport … --reply-port-src … …`; the
- * answering side is `-g` if rules changed the destination, and `-n` replaces `-q` if rules changed
- * the source.
- */
-const SAVED =
-  / -d (\S+) -[rg] (\S+) -[qn] \S+ -p (?:udp|tcp) --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
-
 /** The tool's options for the flows of a protocol. */
 const SELECTED: Readonly<Record<TrackedProtocol, readonly string[]>> = {
   TCP: ["-p", "tcp", "--state", "SYN_SENT"],
@@ -78,7 +70,7 @@ const SELECTED: Readonly<Record<TrackedProtocol, readonly string[]>> = {
 export function createConntrack(commands: CommandRunner): Conntrack {
   return {
     async listFlows(family, { protocol, ports, onFlow, signal }) {
-      const args = ["-f", FAMILY[family], ...SELECTED[protocol], "-o", "save"];
+      const args = ["-f", FAMILY[family], ...SELECTED[protocol]];
       // Few attempts have no answer at a time.
       const filters = protocol === "TCP" || ports.size > MOST_SINGLE_PORTS
         ? [[]]
@@ -86,10 +78,16 @@ export function createConntrack(commands: CommandRunner): Conntrack {
       let entries = 0;
       for (const filter of filters) {
         entries += await list(commands, [...args, ...filter], signal, (line) => {
-          const fields = SAVED.exec(line);
-          const flow = fields && flowOf(fields, ports);
-          if (flow) onFlow(flow);
-          return fields !== null;
+          // Nearly all lines of a large table end here, before their addresses are parsed.
+          const destinationPort = tryParsePort(Number(/ dport=(\d+) /.exec(line)?.[1]));
+          if (destinationPort === undefined) return false;
+          if (!ports.has(destinationPort)) return true;
+          const connection = parseTrackedConnection(line);
+          const replySourcePort = tryParsePort(Number(connection?.ports?.endpoint));
+          if (connection === undefined || replySourcePort === undefined) return false;
+          const { destination, endpoint: replySource } = connection;
+          onFlow({ destination, destinationPort, replySource, replySourcePort });
+          return true;
         });
       }
       return entries;
@@ -164,25 +162,6 @@ function connectionQuery(
     : "";
   return `-p ${protocol} --orig-src ${source} --orig-dst ${destination}` +
     ` --reply-src ${endpoint}${withPorts}`;
-}
-
-/** Returns the flow of a line; `undefined` for other ports. */
-function flowOf(
-  [, destination = "", replySource = "", dport, replySport]: RegExpExecArray,
-  ports: ReadonlySet<Port>,
-): TrackedFlow | undefined {
-  const destinationPort = tryParsePort(Number(dport));
-  // Nearly all lines of a large table end here, before their addresses are parsed.
-  if (destinationPort === undefined || !ports.has(destinationPort)) return undefined;
-  const replySourcePort = tryParsePort(Number(replySport));
-  const addresses = { to: tryParseIpAddress(destination), from: tryParseIpAddress(replySource) };
-  if (!addresses.to || !addresses.from || replySourcePort === undefined) return undefined;
-  return {
-    destination: addresses.to,
-    destinationPort,
-    replySource: addresses.from,
-    replySourcePort,
-  };
 }
 
 /**
