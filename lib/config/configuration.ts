@@ -138,7 +138,7 @@ export type KubeProxyConfiguration = BlockValues<typeof ENTRIES>;
 export type IptablesConfiguration = KubeProxyConfiguration["iptables"];
 export type IpvsConfiguration = KubeProxyConfiguration["ipvs"];
 export type NftablesConfiguration = KubeProxyConfiguration["nftables"];
-export type SyncPeriods = Pick<KubeProxyConfiguration["iptables"], "syncPeriod" | "minSyncPeriod">;
+type SyncPeriods = Pick<KubeProxyConfiguration["iptables"], "syncPeriod" | "minSyncPeriod">;
 
 /** Fields of the file with their types and defaults, without `apiVersion` and `kind`. */
 const CONFIGURATION_SCHEMA = v.object(ENTRIES, wanted("fields")) as v.GenericSchema<

@@ -19,7 +19,7 @@ import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
 /** A message to log once the logger exists: a constant sentence and its fields. */
-export interface ConfigurationNotice {
+interface ConfigurationNotice {
   readonly level: "info" | "warn";
   readonly message: string;
   readonly fields: Readonly<Record<string, string>>;

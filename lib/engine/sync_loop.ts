@@ -7,7 +7,6 @@
 import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
-import { LimitedLines } from "../log/limited_lines.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
@@ -65,8 +64,6 @@ export class SyncLoop<
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
   readonly #runner: SyncRunner;
   readonly #logged: RecentTexts;
-  /** The lines about single items. */
-  readonly #lines: LimitedLines;
   #quarantined: readonly Quarantined<Key>[] = [];
   #lastSync: LastSync<Report> | undefined;
   #isOpen = false;
@@ -84,7 +81,6 @@ export class SyncLoop<
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
     this.#logged = new RecentTexts({ clock });
-    this.#lines = new LimitedLines({ clock, logger: this.#logger });
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
@@ -236,14 +232,14 @@ export class SyncLoop<
     for (const entry of now) {
       if (before.has(textOf(entry))) continue;
       const { key, address, reason } = entry;
-      this.#lines.warn(texts.quarantined, {
+      this.#logger.warn(texts.quarantined, {
         [texts.item]: key,
         ...(address !== undefined && { address }),
         reason,
       });
     }
     for (const { key } of this.#quarantined) {
-      if (!keys.has(key)) this.#lines.info(texts.released, { [texts.item]: key });
+      if (!keys.has(key)) this.#logger.info(texts.released, { [texts.item]: key });
     }
     this.#quarantined = now;
   }
@@ -253,7 +249,7 @@ export class SyncLoop<
       // An object that is created again every second has the same faults each time.
       if (!this.#logged.isNews(JSON.stringify(problem))) continue;
       const { message, ...fields } = problem;
-      this.#lines.warn(message, fields);
+      this.#logger.warn(message, fields);
     }
   }
 }

@@ -105,33 +105,3 @@ Deno.test("SyncLoop runs again at once after a report that more is to be written
   assertEquals(at, [0, 0, 0, 1_000]);
   await loop.stop();
 });
-
-Deno.test("SyncLoop logs a hundred lines about a Service with thousands of refused ports", async () => {
-  const clock = new FakeClock();
-  const logger = new MemoryLogger();
-  const quarantined = Array.from({ length: 5000 }, (_, index) => {
-    return { key: `port ${index}`, reason: "no more sockets" };
-  });
-  const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger, listeners: [] },
-    {
-      id: { controller: "routing", family: "IPv4" },
-      dataPlane: {
-        start: () => Promise.resolve(),
-        sync: () => Promise.resolve({ ...DONE, quarantined }),
-      },
-      source: {
-        plan: "plan",
-        pending: false,
-        collectChanges: () => Promise.resolve({ changes: {}, problems: [] }),
-      },
-      texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
-      runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
-    },
-  );
-  loop.open();
-  await clock.advance(0);
-  assertEquals(loop.quarantined.length, 5000);
-  assertEquals(logger.lines.filter(({ level }) => level === "warn").length, 101);
-  await loop.stop();
-});

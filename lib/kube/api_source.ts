@@ -7,7 +7,6 @@ import type { KubeObject } from "../api/kind.ts";
 import { SERVICE, type Service } from "../api/kinds/service.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
-import { LimitedLines } from "../log/limited_lines.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
@@ -155,10 +154,9 @@ export class ApiSource {
     const strings = this.#strings;
     const isKnown = (key: string) => informer.get(key) !== undefined;
     const logged = new RecentTexts({ clock });
-    const lines = new LimitedLines({ clock, logger });
     const onProblem = (problem: ObjectProblem) => {
       if (!logged.isNews(JSON.stringify(problem))) return;
-      lines.warn("Cannot read an object as the API server sent it", { ...problem });
+      logger.warn("Cannot read an object as the API server sent it", { ...problem });
     };
     const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.#client }, {
       ...handlers,

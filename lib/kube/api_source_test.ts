@@ -292,20 +292,6 @@ Deno.test("ApiSource.run() leaves out an object that can't be read, and names th
     },
   }));
 
-Deno.test("ApiSource.run() logs a hundred lines about a thousand objects that can't be read", () =>
-  withSource(async (stage) => {
-    await synced(stage);
-    const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
-    assertEquals(warnings.length, 101);
-  }, {
-    prepare({ store }) {
-      for (let index = 0; index < 1000; index++) {
-        const metadata = { name: `web-${index}`, namespace: "default" };
-        store.create({ apiVersion: "v1", kind: "Service", metadata, spec: { ports: "http" } });
-      }
-    },
-  }));
-
 Deno.test("ApiSource reports that its server has an address that it should provide itself", () =>
   withSource(async (stage) => {
     await synced(stage);

@@ -10,7 +10,7 @@ export const SERIES_IDLE_MS = 6 * 60_000;
 /**
  * The interval at which an ongoing series is sent to the API server, however many events it has.
  */
-export const SERIES_REFRESH_MS = 30 * 60_000;
+const SERIES_REFRESH_MS = 30 * 60_000;
 
 /** An event and its number of occurrences. */
 export interface EventSeries {

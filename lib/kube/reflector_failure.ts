@@ -4,7 +4,7 @@ import { KubeAuthError } from "./kube_identity.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
 /** The reaction to a failure. */
-export type FailureVerdict =
+type FailureVerdict =
   /** Wait, then watch from the last version; before a first list, list. */
   | "rewatch"
   /** Wait, then list again and compare. */

@@ -352,7 +352,7 @@ export function nftText(
 }
 
 /** The text of a chain. */
-export function chainText({ hook, rules }: Pick<NftChain, "hook" | "rules">): string {
+function chainText({ hook, rules }: Pick<NftChain, "hook" | "rules">): string {
   return [hook ?? "", ...rules].join("\n");
 }
 

@@ -44,7 +44,7 @@ export interface RuleFeature extends Feature {
 }
 
 /** The engine, chains and sets in which rules are tried. */
-export interface IptablesScratch {
+interface IptablesScratch {
   readonly variant: IptablesVariant;
   /** Name of the restore program. */
   readonly restore: string;

@@ -5,7 +5,6 @@
  * @module
  */
 import { formatDuration } from "../../../lib/api/duration.ts";
-import { LimitedLines } from "../../../lib/log/limited_lines.ts";
 import type { Timer } from "../../../lib/os/clock.ts";
 import type { HealthFigures } from "../../../lib/proxy/backend.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
@@ -56,7 +55,6 @@ const NO_ENDPOINTS: ReadonlySet<EndpointKey> = new Set();
 export class HealthMonitor {
   readonly #forwarding: Forwarding;
   readonly #receiver: HealthReceiver;
-  readonly #log: LimitedLines;
   readonly #ports = new Map<ServicePortKey, FollowedPort>();
   readonly #checks: EndpointChecks;
   readonly #returns: DueQueue<Ejection<FollowedEndpoint>>;
@@ -74,7 +72,6 @@ export class HealthMonitor {
   constructor(forwarding: Forwarding, receiver: HealthReceiver) {
     this.#forwarding = forwarding;
     this.#receiver = receiver;
-    this.#log = new LimitedLines(forwarding);
     this.#checks = new EndpointChecks(forwarding, (followed) => this.#refresh(followed));
     this.#returns = new DueQueue(forwarding.clock, (ejection) => {
       ejection.end();
@@ -248,8 +245,9 @@ export class HealthMonitor {
     }
     if (changes.length === 0) return;
     for (const { state, ...fields } of changes) {
-      if (state === "unhealthy" || state === "ejected") this.#log.warn(SENTENCES[state], fields);
-      else this.#log.info(SENTENCES[state], fields);
+      if (state === "unhealthy" || state === "ejected") {
+        this.#forwarding.logger.warn(SENTENCES[state], fields);
+      } else this.#forwarding.logger.info(SENTENCES[state], fields);
     }
     this.#receiver.changed(changes);
   }

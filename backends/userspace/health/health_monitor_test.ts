@@ -116,7 +116,7 @@ Deno.test("HealthMonitor.follow() does work for changed endpoints alone", async 
   stage.monitor.close();
 });
 
-Deno.test("HealthMonitor delivers many verdicts together, and bounds its log lines", async () => {
+Deno.test("HealthMonitor delivers many verdicts together", async () => {
   const stage = new Stage();
   const to = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
   for (const endpoint of to) stage.network.answers.set(endpoint, "refuse");
@@ -126,7 +126,6 @@ Deno.test("HealthMonitor delivers many verdicts together, and bounds its log lin
   assertEquals(stage.monitor.figures.unhealthy, 1000);
   assertEquals([stage.skipped.get(plan.key)?.length, stage.changes.length], [1000, 1000]);
   assert(stage.deliveries <= 150, `${stage.deliveries} deliveries`);
-  assertEquals(stage.logger.lines.length, 101);
   assertEquals(
     stage.monitor.inspect(plan.key)?.ignored,
     "health is ignored: 0 of 1000 endpoints are healthy",

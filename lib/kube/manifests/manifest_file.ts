@@ -193,14 +193,14 @@ class FileReader {
 }
 
 /** A part of a file that can be parsed separately. */
-export interface ManifestPart {
+interface ManifestPart {
   readonly text: string;
   /** The start of the part in the file. */
   readonly origin: TextPosition;
 }
 
 /** A list without its items, and the items. */
-export interface ManifestList {
+interface ManifestList {
   readonly envelope: ManifestPart;
   /** Returns the line of the file for a line of the envelope. */
   readonly lineOf: (envelopeLine: number) => number;
@@ -223,7 +223,7 @@ const STRIDE = 256 * 1024;
  * anywhere, even inside a block scalar. Yields `undefined` in between, so that the caller can yield
  * to the event loop.
  */
-export function* splitDocuments(text: string): Generator<ManifestPart | undefined> {
+function* splitDocuments(text: string): Generator<ManifestPart | undefined> {
   const lines = new LineCount(text);
   let start = 0;
   // A directive belongs to the document after the next marker: the parser needs both.
@@ -243,7 +243,7 @@ export function* splitDocuments(text: string): Generator<ManifestPart | undefine
  * returns `undefined` for any other. Yields between items, so that the caller can yield to the
  * event loop.
  */
-export function* splitList(part: ManifestPart): Generator<void, ManifestList | undefined> {
+function* splitList(part: ManifestPart): Generator<void, ManifestList | undefined> {
   const { text, origin } = part;
   if (text.length < WORTH_SPLITTING) return undefined;
   const isJson = /\S/.exec(text)?.[0] === "{";

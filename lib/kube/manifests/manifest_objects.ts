@@ -220,7 +220,7 @@ const MOST_ROUNDS = 8;
 export type ManifestObjectId = string;
 
 /** Returns the identity of a raw object, even if it is invalid; `undefined` if it has no name. */
-export function rawObjectId(
+function rawObjectId(
   { kind, namespaced }: KindSpec,
   value: unknown,
 ): ManifestObjectId | undefined {
@@ -232,7 +232,7 @@ export function rawObjectId(
 }
 
 /** Reads one raw object as an API server would. Returns `undefined` if the report has an error. */
-export function readManifestObject(
+function readManifestObject(
   spec: KindSpec,
   value: unknown,
   { report, strings, isDetached }: {
@@ -262,7 +262,7 @@ export function readManifestObject(
  * Reads an invalid object without its invalid fields, whose names are in the `unknownFields` of what
  * contains them. Returns `undefined` if it cannot be identified.
  */
-export function readPartialObject(
+function readPartialObject(
   spec: KindSpec,
   value: unknown,
   strings: StringTable,
@@ -356,7 +356,7 @@ function detach(value: unknown): unknown {
 }
 
 /** Whether a value of YAML is a mapping. */
-export function isMapping(value: unknown): value is Record<string, unknown> {
+function isMapping(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
@@ -369,7 +369,7 @@ const OWN_ANNOTATIONS = [...MODE_ANNOTATIONS, ...ROUTING_ANNOTATIONS].flatMap((n
  * Returns the fields of a raw object that its kind does not have, and the annotations of kube-relay that
  * do not exist: mostly typing errors.
  */
-export function unknownFields(
+function unknownFields(
   { kind, schema }: KindSpec,
   raw: unknown,
 ): readonly ManifestFieldProblem[] {

@@ -82,7 +82,7 @@ export function formatPath(path: FieldPath): string {
 }
 
 /** Writes a value in one line. */
-export function formatValue(value: unknown): string {
+function formatValue(value: unknown): string {
   if (value === undefined) return "";
   const text = JSON.stringify(value) ?? String(value);
   return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE - 1)}…` : text;

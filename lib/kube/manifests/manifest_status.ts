@@ -22,12 +22,12 @@ const MAX_NAMED_KINDS = 5;
 const LONGEST_KIND = 63;
 
 /** Returns the kinds that a user may expect to have an effect. */
-export function unservedKinds(ignored: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
+function unservedKinds(ignored: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
   return new Map([...ignored].filter(([kind]) => !SILENT.includes(kind)));
 }
 
 /** Names kinds with the number of their objects, such as `NetworkPolicy x2, Deployment x1`. */
-export function kindsText(kinds: ReadonlyMap<string, number>): string {
+function kindsText(kinds: ReadonlyMap<string, number>): string {
   const named = [...kinds]
     .sort(([one], [other]) => rankOf(one) < rankOf(other) ? -1 : 1)
     .slice(0, MAX_NAMED_KINDS)
@@ -37,7 +37,7 @@ export function kindsText(kinds: ReadonlyMap<string, number>): string {
 }
 
 /** Returns what serves some of the kinds; `undefined` = nothing does. */
-export function cureOf(kinds: ReadonlyMap<string, number>): string | undefined {
+function cureOf(kinds: ReadonlyMap<string, number>): string | undefined {
   if (!kinds.has(NETWORK_POLICY.kind)) return undefined;
   return "NetworkPolicies are enforced with --network-policy only";
 }
@@ -137,7 +137,7 @@ function missingProblem(path: string, reason: string): ManifestProblem {
 /**
  * Returns the problems of a file, including objects that are unused because another file has them.
  */
-export function mergeProblems(
+function mergeProblems(
   problems: ManifestProblems,
   shadowed: readonly ShadowedObject[],
 ): ManifestProblems {
