@@ -369,7 +369,7 @@ const OWN_ANNOTATIONS = [...MODE_ANNOTATIONS, ...ROUTING_ANNOTATIONS].flatMap((n
  * Returns the fields of a raw object that its kind does not have, and the annotations of kube-relay that
  * do not exist: mostly typing errors.
  */
-function unknownFields(
+export function unknownFields(
   { kind, schema }: KindSpec,
   raw: unknown,
 ): readonly ManifestFieldProblem[] {
