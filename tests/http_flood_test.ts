@@ -1,6 +1,7 @@
 /**
  * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
- * forwarded Services.
+ * forwarded Services. How many pages a turn of the event loop has is counted in
+ * `lib/os/http_listener_test.ts`.
  *
  * @module
  */
@@ -18,15 +19,7 @@ const REQUESTS_OF_EACH = 50;
 const WEB = { hostname: "127.61.0.1", port: 8080 };
 
 /** Exchanges through the Service. */
-const EXCHANGES = 100;
-/**
- * The CPU time of kube-relay's thread during nine of ten exchanges. How long they take depends on the
- * other programs of the machine. With a limit of pages in one turn the thread uses up to 0.13 s, and
- * 0.33 s or more without it.
- */
-const MOST_CPU_SECONDS = 0.22;
-/** What is measured more than once is not by chance. */
-const ATTEMPTS = 2;
+const EXCHANGES = 40;
 /** The growth of memory that is allowed: garbage that the next collection frees. */
 const MOST_GROWTH = 192 * 1024 * 1024;
 
@@ -105,39 +98,7 @@ async function startRelay(manifests: Readonly<Record<string, string>>): Promise<
   return relay;
 }
 
-/** Reads the CPU time of a process's main thread without a new program for each look, which takes long. */
-class CpuClock extends LineProcess {
-  constructor(pid: number) {
-    const read = `while read -r _; do read -r line </proc/${pid}/schedstat; echo "$line"; done`;
-    super("sh", ["-c", read]);
-  }
-
-  async seconds(): Promise<number> {
-    await this.writeLine("");
-    const nanoseconds = Number((await this.nextLine()).split(" ")[0]);
-    assert(nanoseconds > 0, "the kernel counts CPU time");
-    return nanoseconds / 1e9;
-  }
-}
-
-/** Returns the CPU time of kube-relay that nine of ten exchanges with the Service take while clients ask. */
-async function cpuSecondsDuring(
-  { pid }: LoopbackRelay,
-  { port, paths }: { readonly port: number; readonly paths: readonly string[] },
-): Promise<number> {
-  await using clients = startClients(port, paths);
-  await using clock = new CpuClock(pid);
-  assertEquals(await clients.nextLine(), "asking");
-  const used: number[] = [];
-  for (let count = 0; count < EXCHANGES; count++) {
-    const before = await clock.seconds();
-    assertEquals(await ask(WEB), "pod");
-    used.push(await clock.seconds() - before);
-  }
-  return used.sort((a, b) => a - b)[Math.floor(EXCHANGES * 0.9)]!;
-}
-
-Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, async (t) => {
+Deno.test(`${CLIENTS} clients that ask for pages endlessly keep no Service from answering`, async (t) => {
   await using pod = TcpServer.named("pod");
   const healthCheckNodePort = unusedPort();
   const web = webManifest(pod.port, healthCheckNodePort);
@@ -146,12 +107,9 @@ Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, as
   const before = await residentOf(relay.pid);
   for (const [name, { paths, port }] of Object.entries(FLOODS)) {
     await t.step(name, async () => {
-      const figures: number[] = [];
-      do {
-        const at = port({ relay, healthCheckNodePort });
-        figures.push(await cpuSecondsDuring(relay, { port: at, paths }));
-      } while (figures.at(-1)! > MOST_CPU_SECONDS && figures.length < ATTEMPTS);
-      assert(figures.at(-1)! <= MOST_CPU_SECONDS, `kube-relay used ${figures} s of CPU time`);
+      await using clients = startClients(port({ relay, healthCheckNodePort }), paths);
+      assertEquals(await clients.nextLine(), "asking");
+      for (let count = 0; count < EXCHANGES; count++) assertEquals(await ask(WEB), "pod");
       const grown = await residentOf(relay.pid) - before;
       assert(grown < MOST_GROWTH, `memory grew by ${grown} bytes`);
     });

@@ -5,6 +5,7 @@ import { GET, read, startHttpStage, write } from "../../tests/support/stages/htt
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
+import { systemClock } from "./clock.ts";
 import { type HttpAcceptor, HttpConnections } from "./http_listener.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";
@@ -161,4 +162,30 @@ Deno.test("HttpConnections waits, and closes waiting connections, when no file i
   assertEquals([first.answers, first.isClosed, last.isClosed], [1, true, false]);
   await listener.close();
   assertEquals([last.isClosed, clock.pendingTimers], [true, 0]);
+});
+
+Deno.test("HttpConnections answers two clients in a turn of the event loop, however many ask", async () => {
+  let turns = 0;
+  const clock = {
+    ...systemClock,
+    async yieldToEventLoop() {
+      await systemClock.yieldToEventLoop();
+      turns++;
+    },
+  };
+  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
+  const clients = Array.from({ length: 40 }, (_, index) => fakeClient(`10.0.0.${index}`));
+  const waiting = [...clients];
+  const { promise: never, reject } = Promise.withResolvers<never>();
+  const answersInTurn = new Map<number, number>();
+  const listener = connections.serve({
+    accept: () => Promise.resolve(waiting.shift() ?? never),
+    close: () => reject(new Deno.errors.BadResource("closed")),
+  }, () => {
+    answersInTurn.set(turns, (answersInTurn.get(turns) ?? 0) + 1);
+    return new Response("x");
+  });
+  await eventually("all are answered", () => clients.every(({ answers }) => answers === 1));
+  assertEquals(Math.max(...answersInTurn.values()), 2);
+  await listener.close();
 });
