@@ -356,7 +356,7 @@ Deno.test("slimObject() identifies every NetworkPolicy that has a name", () => {
   fc.assert(fc.property(fc.record({ metadata, spec }), (raw) => {
     const { object } = slim(NETWORK_POLICY, raw);
     assertEquals(object?.metadata, raw.metadata);
-    const policy = Policy.of(object!);
+    const policy = new Policy(object!);
     assertEquals(Object.keys(policy.rules).length > 0, true);
   }));
 });

@@ -19,25 +19,15 @@ import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
 import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 
-/** The part of a policy that is read at once. */
-interface PolicyHead {
-  readonly key: PolicyKey;
-  readonly namespace: string;
-  readonly created: string | undefined;
-  readonly podSelector: LabelSelector;
-  readonly directions: readonly Direction[];
-  readonly parts: number;
-  readonly problems: readonly ObjectProblem[];
-}
-
 /** The part of a policy that is read in steps. */
 interface PolicyBody {
+  /** Absent = the policy does not isolate in that direction. */
   readonly rules: Readonly<Partial<Record<Direction, FamilyRules>>>;
+  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
   readonly names: readonly NamedPort[];
-  readonly problems: readonly ObjectProblem[];
 }
 
-/** A policy. Its rules are read when they are first asked for. */
+/** A policy. Its rules are read when they are first asked for. Never fails: problems are in the result. */
 export class Policy {
   readonly key: PolicyKey;
   readonly namespace: string;
@@ -46,49 +36,46 @@ export class Policy {
   /** The parts that count in the budget of its namespace. */
   readonly parts: number;
   readonly #object: NetworkPolicy;
-  readonly #head: PolicyHead;
+  readonly #problems: ProblemCollector;
   readonly #reading: Generator<void, PolicyBody, void>;
   #body: PolicyBody | undefined;
 
   /** Without room in the budget of its namespace, a policy isolates its pods and allows nothing. */
-  private constructor(object: NetworkPolicy, head: PolicyHead, { isAdmitted = true } = {}) {
-    this.key = head.key;
-    this.namespace = head.namespace;
-    this.created = head.created;
-    this.podSelector = head.podSelector;
-    this.parts = head.parts;
+  constructor(object: NetworkPolicy, { isAdmitted = true } = {}) {
+    const { metadata, spec } = object;
+    const key = objectKey(object) as PolicyKey;
+    const problems = this.#problems = new ProblemCollector("NetworkPolicy", key);
+    const place = { path: "spec.podSelector", problems };
+    this.key = key;
+    this.namespace = metadata.namespace ?? "";
+    this.created = metadata.creationTimestamp;
+    this.podSelector = parseLabelSelector(spec.podSelector ?? {}, place);
+    this.parts = countPolicyParts(spec);
     this.#object = object;
-    this.#head = head;
-    this.#reading = readBody(object.spec, { head, isAdmitted });
-  }
-
-  /** Reads a policy. Never fails: problems are in the result. */
-  static of(object: NetworkPolicy): Policy {
-    return new Policy(object, readHead(object));
+    this.#reading = this.#read(isolatedDirections(spec, problems), isAdmitted);
   }
 
   /** The same policy, inside the budget of its namespace or outside. */
   withAdmission(isAdmitted: boolean): Policy {
-    return new Policy(this.#object, this.#head, { isAdmitted });
+    return new Policy(this.#object, { isAdmitted });
   }
 
-  /** Absent = the policy does not isolate in that direction. */
   get rules(): PolicyBody["rules"] {
-    return this.#whole.rules;
+    return atOnce(this.readInSteps()).rules;
   }
 
-  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
   get names(): readonly NamedPort[] {
-    return this.#whole.names;
+    return atOnce(this.readInSteps()).names;
   }
 
   get problems(): readonly ObjectProblem[] {
-    return this.#whole.problems;
+    atOnce(this.readInSteps());
+    return this.knownProblems;
   }
 
   /** The problems of what was read so far. Asking for them reads nothing. */
   get knownProblems(): readonly ObjectProblem[] {
-    return (this.#body ?? this.#head).problems;
+    return this.#problems.problems;
   }
 
   /** Reads the rules in short steps, unless that is done. Several callers share the steps. */
@@ -101,8 +88,28 @@ export class Policy {
     return this.#body;
   }
 
-  get #whole(): PolicyBody {
-    return this.#body ?? atOnce(this.readInSteps());
+  *#read(
+    directions: readonly Direction[],
+    isAdmitted: boolean,
+  ): Generator<void, PolicyBody, void> {
+    const { namespace, parts } = this;
+    const { spec } = this.#object;
+    const problems = this.#problems;
+    const isSmall = parts <= MOST_POLICY_PARTS;
+    const isRead = isWhole(spec, { path: "spec", problems }) && !this.podSelector.isInvalid;
+    if (isRead && !isSmall) problems.report("spec", parts, TOO_LARGE);
+    else if (isRead && !isAdmitted) {
+      problems.report("spec", `${parts} in namespace ${namespace}`, NO_ROOM);
+    }
+    const rules: Partial<Record<Direction, FamilyRules>> = {};
+    for (const direction of directions) {
+      const raw = isRead && isSmall && isAdmitted ? rawRules(spec, direction) : [];
+      rules[direction] = yield* familyRules(raw, { namespace, direction, problems });
+    }
+    const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
+      .flatMap((rule) => rule.names ?? []);
+    const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
+    return { rules, names: [...byText.values()] };
   }
 }
 
@@ -127,44 +134,6 @@ interface RawRule {
   readonly peers: readonly NetworkPolicyPeer[] | undefined;
   readonly ports: Parameters<typeof parsePolicyPorts>[0];
   readonly unknownFields?: readonly string[];
-}
-
-function readHead(object: NetworkPolicy): PolicyHead {
-  const { metadata, spec } = object;
-  const key = objectKey(object) as PolicyKey;
-  const problems = new ProblemCollector("NetworkPolicy", key);
-  return {
-    key,
-    namespace: metadata.namespace ?? "",
-    created: metadata.creationTimestamp,
-    podSelector: parseLabelSelector(spec.podSelector ?? {}, { path: "spec.podSelector", problems }),
-    directions: isolatedDirections(spec, problems),
-    parts: countPolicyParts(spec),
-    problems: problems.problems,
-  };
-}
-
-function* readBody(
-  spec: Spec,
-  { head, isAdmitted }: { readonly head: PolicyHead; readonly isAdmitted: boolean },
-): Generator<void, PolicyBody, void> {
-  const { key, namespace, podSelector, directions } = head;
-  const problems = new ProblemCollector("NetworkPolicy", key);
-  const isUnderstood = isWhole(spec, { path: "spec", problems }) && !podSelector.isInvalid &&
-    isSmall(head, problems) && isWithinBudget(isAdmitted, head, problems);
-  const rules: Partial<Record<Direction, FamilyRules>> = {};
-  for (const direction of directions) {
-    const raw = isUnderstood ? rawRules(spec, direction) : [];
-    rules[direction] = yield* familyRules(raw, { namespace, direction, problems });
-  }
-  const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
-    .flatMap((rule) => rule.names ?? []);
-  const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
-  return {
-    rules,
-    names: [...byText.values()],
-    problems: [...head.problems, ...problems.problems],
-  };
 }
 
 /**
@@ -247,21 +216,6 @@ function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefi
 
 function unique(sources: readonly PeerSource[]): readonly PeerSource[] {
   return [...new Map(sources.map((source) => [source.id, source])).values()];
-}
-
-function isSmall({ parts }: PolicyHead, problems: ProblemCollector): boolean {
-  if (parts <= MOST_POLICY_PARTS) return true;
-  problems.report("spec", parts, TOO_LARGE);
-  return false;
-}
-
-function isWithinBudget(
-  isAdmitted: boolean,
-  { namespace, parts }: PolicyHead,
-  problems: ProblemCollector,
-): boolean {
-  if (!isAdmitted) problems.report("spec", `${parts} in namespace ${namespace}`, NO_ROOM);
-  return isAdmitted;
 }
 
 const COUNTED = "rules, ports, peers, exceptions and terms of selectors";

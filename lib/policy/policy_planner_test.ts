@@ -27,10 +27,6 @@ function planOf(planner: PolicyPlanner): PolicyPlan {
 
 const FROM_WEB = { from: [{ podSelector: { matchLabels: { app: "web" } } }] };
 
-function membersOf({ peers }: PolicyPlan): readonly (readonly string[])[] {
-  return [...peers.values()].map(({ members }) => [...members.keys()].sort());
-}
-
 Deno.test("PolicyPlanner names lists and sets by content: the same after every start", () => {
   const { state, planner } = start();
   setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
@@ -90,50 +86,6 @@ Deno.test("PolicyPlanner has no changes where an event says nothing new, or is r
   assertEquals<unknown>(planner.update(), nothing);
 });
 
-Deno.test("PolicyPlanner keeps an address in a set until the last pod that has it is gone", () => {
-  const { state, planner } = start();
-  setPolicy(state, "x/p", { podSelector: { matchLabels: { app: "db" } }, ingress: [FROM_WEB] });
-  setPod(state, "x/db", { address: "10.1.0.1", labels: { app: "db" } });
-  for (const key of ["x/1", "x/2", "x/3"]) {
-    setPod(state, key, { address: "10.1.0.2", labels: { app: "web" }, nodeName: "n2" });
-  }
-  for (const key of ["x/2", "x/1"]) {
-    state.setPod(podKey(key), undefined);
-    assertEquals(membersOf(planOf(planner)), [["10.1.0.2"]]);
-  }
-  state.setPod(podKey("x/3"), undefined);
-  assertEquals(membersOf(planOf(planner)), [[]]);
-});
-
-Deno.test("PolicyPlanner gives an address of two local pods to the later one, and back", () => {
-  const { state, planner } = start();
-  setPod(state, "x/old", { address: "10.1.0.1", created: "2026-01-01T00:00:00Z" });
-  setPod(state, "x/new", { address: "10.1.0.1", created: "2026-01-02T00:00:00Z" });
-  assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/new"]);
-  state.setPod(podKey("x/new"), undefined);
-  assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/old"]);
-});
-
-const NOT_LOCAL: readonly { what: string; pod: TestPod; isPeer: boolean }[] = [
-  { what: "of another node", pod: { address: "10.1.0.2", nodeName: "n2" }, isPeer: true },
-  { what: "of the host's network", pod: { address: "10.1.0.2", hostNetwork: true }, isPeer: false },
-  { what: "that has failed", pod: { address: "10.1.0.2", phase: "Failed" }, isPeer: false },
-  { what: "that has succeeded", pod: { address: "10.1.0.2", phase: "Succeeded" }, isPeer: false },
-  { what: "without an address", pod: {}, isPeer: false },
-  { what: "of the other family", pod: { address: "2001:db8::1" }, isPeer: false },
-];
-
-for (const { what, pod, isPeer } of NOT_LOCAL) {
-  Deno.test(`PolicyPlanner has no local pod ${what}, and ${isPeer ? "a" : "no"} peer`, () => {
-    const { state, planner } = start();
-    setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
-    setPod(state, "x/a", { address: "10.1.0.1" });
-    setPod(state, "x/b", { labels: { app: "web" }, ...pod });
-    assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/a"]);
-    assertEquals(membersOf(planOf(planner)), [isPeer ? ["10.1.0.2"] : []]);
-  });
-}
-
 Deno.test("PolicyPlanner resolves a name of ingress in the isolated pod: other ports, another list", () => {
   const { state, planner } = start();
   setPolicy(state, "x/p", { podSelector: {}, ingress: [{ ports: [{ port: "http" }] }] });
@@ -147,52 +99,6 @@ Deno.test("PolicyPlanner resolves a name of ingress in the isolated pod: other p
   assertEquals<unknown>(["x/a", "x/b", "x/c", "x/d"].map(portsOf), [[80], [8080], [80], []]);
   assertEquals(pods.get(podKey("x/a"))!.ingress, pods.get(podKey("x/c"))!.ingress);
   assertEquals(lists.size, 3);
-});
-
-Deno.test("PolicyPlanner resolves a name of egress in the peers", () => {
-  const { state, planner } = start();
-  setPolicy(state, "x/p", {
-    podSelector: { matchLabels: { app: "web" } },
-    policyTypes: ["Egress"],
-    egress: [{ to: [{ podSelector: {} }], ports: [{ port: "http" }, { port: 9090 }] }],
-  });
-  setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "web" } });
-  setPod(state, "x/b", { address: "10.1.0.2", ports: { http: 80 }, nodeName: "n2" });
-  setPod(state, "x/c", { address: "10.1.0.3", ports: { http: 8080 }, nodeName: "n2" });
-  const [list] = planOf(planner).lists.values();
-  assertEquals<unknown>(list!.rules.map(({ index, ports }) => ({ index, ports })), [
-    { index: 0, ports: [{ protocol: "TCP", from: 9090, to: 9090 }] },
-    { index: 0, ports: undefined },
-  ]);
-  assertEquals(membersOf(planOf(planner)).toSorted(), [
-    ["10.1.0.1", "10.1.0.2", "10.1.0.3"],
-    ["10.1.0.2,TCP,80", "10.1.0.3,TCP,8080"],
-  ]);
-  setPod(state, "x/c", { address: "10.1.0.3", nodeName: "n2" });
-  assertEquals(membersOf(planOf(planner)).flat().includes("10.1.0.3,TCP,8080"), false);
-});
-
-Deno.test("PolicyPlanner follows labels of a namespace, also of one that is not known yet", () => {
-  const { state, planner } = start();
-  const notProd = {
-    matchExpressions: [{ key: "stage", operator: "NotIn", values: ["prod"] }],
-  };
-  setPolicy(state, "x/p", {
-    podSelector: {},
-    ingress: [{ from: [{ namespaceSelector: notProd }] }],
-  });
-  setPod(state, "x/a", { address: "10.1.0.1" });
-  setPod(state, "y/b", { address: "10.1.0.2", nodeName: "n2" });
-  const stages: readonly (readonly [stage: string | undefined, members: readonly string[]])[] = [
-    [undefined, []],
-    ["prod", []],
-    ["test", ["10.1.0.2"]],
-    ["prod", []],
-  ];
-  for (const [stage, members] of stages) {
-    if (stage) state.setNamespace("y", { metadata: { name: "y", labels: { stage } } });
-    assertEquals(membersOf(planOf(planner)), [members]);
-  }
 });
 
 Deno.test("PolicyPlanner keeps the sets that the rules of a changed policy still name", () => {

@@ -111,7 +111,7 @@ export class PolicyState {
   /** Takes a policy as it is now; `undefined` = deleted. */
   setPolicy(key: PolicyKey, object: NetworkPolicy | undefined): void {
     const previous = this.#policies.get(key);
-    const current = object && Policy.of(object);
+    const current = object && new Policy(object);
     const { namespace } = current ?? previous ?? {};
     if (namespace === undefined) return;
     const budget = this.#budgets.getOrInsertComputed(namespace, () => new NamespaceBudget());

@@ -3,7 +3,7 @@ import type { NetworkPolicySpec } from "../api/kinds/network_policy.ts";
 import { Policy } from "./policy.ts";
 
 function policy(spec: NetworkPolicySpec): Policy {
-  return Policy.of({ metadata: { name: "p", namespace: "x" }, spec });
+  return new Policy({ metadata: { name: "p", namespace: "x" }, spec });
 }
 
 const blocks = (count: number) =>
@@ -11,7 +11,7 @@ const blocks = (count: number) =>
     ipBlock: { cidr: `10.${index >> 7 & 255}.${(index & 127) * 2}.0/24` },
   }));
 
-Deno.test("Policy.of() takes 5,000 blocks as one set", () => {
+Deno.test("Policy takes 5,000 blocks as one set", () => {
   const { rules, problems } = policy({ podSelector: {}, ingress: [{ from: blocks(5_000) }] });
   assertEquals(problems, []);
   const [rule] = rules.ingress!.IPv4;
@@ -19,14 +19,14 @@ Deno.test("Policy.of() takes 5,000 blocks as one set", () => {
   assertEquals(rules.ingress!.IPv6, []);
 });
 
-Deno.test("Policy.of() takes a selector of 1,000 labels", () => {
+Deno.test("Policy takes a selector of 1,000 labels", () => {
   const matchLabels = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`l${i}`, "v"]));
   const { podSelector, problems } = policy({ podSelector: { matchLabels } });
   assertEquals(problems, []);
   assertEquals(podSelector.requirements.length, 1_000);
 });
 
-Deno.test("Policy.of() counts exceptions as parts", () => {
+Deno.test("Policy counts exceptions as parts", () => {
   const except = Array.from(
     { length: 20_000 },
     (_, index) => `10.0.${index >> 8}.${index & 255}/32`,
@@ -39,7 +39,7 @@ Deno.test("Policy.of() counts exceptions as parts", () => {
   assertEquals(problems.map(({ path, value }) => `${path} ${value}`), ["spec 20002"]);
 });
 
-Deno.test("Policy.of() isolates and allows nothing where a policy has too many parts", () => {
+Deno.test("Policy isolates and allows nothing where a policy has too many parts", () => {
   const { rules, problems } = policy({
     podSelector: {},
     ingress: [{}, { from: blocks(20_000) }],
@@ -49,7 +49,7 @@ Deno.test("Policy.of() isolates and allows nothing where a policy has too many p
   assertEquals(problems.map(({ path, value }) => `${path} ${value}`), ["spec 20003"]);
 });
 
-Deno.test("Policy.of() makes no more of exceptions than they are", () => {
+Deno.test("Policy makes no more of exceptions than they are", () => {
   const except = Array.from({ length: 128 }, (_, index) => `2001:db8:${index}::1/128`);
   const { rules } = policy({
     podSelector: {},
@@ -59,7 +59,7 @@ Deno.test("Policy.of() makes no more of exceptions than they are", () => {
   assertEquals(peer?.kind === "blocks" && peer.members.size, 129);
 });
 
-Deno.test("Policy.of() lets a rule with too many ports match nothing, and reads the others", () => {
+Deno.test("Policy lets a rule with too many ports match nothing, and reads the others", () => {
   const ports = Array.from({ length: 5_000 }, (_, index) => ({ port: index + 1 }));
   const { rules, problems } = policy({ podSelector: {}, ingress: [{ ports }, { ports: [{}] }] });
   assertEquals(rules.ingress!.IPv4.map(({ index }) => index), [1]);
@@ -75,7 +75,7 @@ Deno.test("Policy.knownProblems reads nothing by itself", () => {
   assertEquals(found.knownProblems, found.problems);
 });
 
-Deno.test("Policy.of() merges ports and sorts names", () => {
+Deno.test("Policy merges ports and sorts names", () => {
   const ports = [
     { port: 82 },
     { port: "web" },
@@ -102,7 +102,7 @@ const TYPES: readonly { spec: NetworkPolicySpec; isolates: readonly string[] }[]
 ];
 
 for (const { spec, isolates } of TYPES) {
-  Deno.test(`Policy.of() isolates ${isolates.join(" and ")} with ${JSON.stringify(spec)}`, () => {
+  Deno.test(`Policy isolates ${isolates.join(" and ")} with ${JSON.stringify(spec)}`, () => {
     assertEquals(Object.keys(policy(spec).rules), isolates);
   });
 }

@@ -9,7 +9,7 @@ function policyOf(name: string, rules: number): Policy {
   const ingress = Array.from({ length: rules }, (_, index) => ({
     from: [{ ipBlock: { cidr: `10.0.${index >> 8}.${index & 255}/32` } }],
   }));
-  return Policy.of({ metadata: { namespace: "x", name }, spec: { podSelector: {}, ingress } });
+  return new Policy({ metadata: { namespace: "x", name }, spec: { podSelector: {}, ingress } });
 }
 
 Deno.test("RuleListCache makes equal lists once, and keeps a bounded number of rules", () => {

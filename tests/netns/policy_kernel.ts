@@ -7,10 +7,10 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { PolicyPlane } from "../../backends/policy/policy_plane.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { addressAt, IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
-import type { PodKey, PolicyPlan } from "../../lib/policy/policy_plan.ts";
+import type { PolicyPlan } from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { caseAddresses } from "../policy/case_addresses.ts";
@@ -148,44 +148,4 @@ export function testPolicyInTheKernel(tested: KernelDataPlane): void {
       }
     },
   });
-
-  Deno.test({
-    name:
-      `policy by ${name}: the kernel takes pods of any addresses, and pods that come between them`,
-    ignore,
-    fn: async () => {
-      for (const family of IP_FAMILIES) {
-        await using namespace = await Namespace.create("policy");
-        await using dataPlane = await start(tested, { namespace, family });
-        const state = new PolicyState();
-        const planner = new PolicyPlanner(state, { ...IPV4_PLAN, family });
-        const sync = async (index: number) => {
-          const changes = planner.update();
-          const { full, quarantined } = await dataPlane.sync(planner.plan, changes);
-          assertEquals([full, quarantined], [index === 0, []], `${family}, pod ${index}`);
-          assertEquals(await dataPlane.compare(planner.plan), [], `${family}, pod ${index}`);
-        };
-        setPolicy(state, "x/p", { podSelector: {}, policyTypes: ["Ingress", "Egress"] });
-        const addresses = sparseAddresses(family);
-        for (const [index, address] of addresses.entries()) {
-          setPod(state, `x/p${index}`, { address });
-          await sync(index);
-        }
-        for (const index of addresses.keys()) {
-          state.setPod(`x/p${index}` as PodKey, undefined);
-          await sync(index + 1);
-        }
-        assertEquals((await dataPlane.cleanup()).failed, []);
-      }
-    },
-  });
-}
-
-/** Addresses of which each shares fewer bits with the first one, every other one of them late. */
-function sparseAddresses(family: IpFamily): readonly string[] {
-  const all = family === "IPv4"
-    ? Array.from({ length: 14 }, (_, index) => 0x0a000001n + (1n << BigInt(2 * index)))
-    : Array.from({ length: 20 }, (_, index) => (0xfdn << 120n) + 1n + (1n << BigInt(6 * index)));
-  const [even, odd] = [0, 1].map((rest) => all.filter((_, index) => index % 2 === rest));
-  return [...even!, ...odd!].map((number) => addressAt(number, family));
 }
