@@ -221,6 +221,11 @@ Deno.test("--takeover removes other rules once policies are in force in every fa
   hanging.resolve();
   await relay.until("it is taken over", () => relay.takenOver.length > 0);
   assertEquals(relay.takenOver, ["in force", "in force"]);
+  const removed = relay.lines.filter((line) => line.includes("policy rules of another tool"));
+  assertEquals(removed.map((line) => /what="?(.*?)"?$/.exec(line)?.[1]), [
+    "old rules of IPv4",
+    "old rules of IPv6",
+  ]);
 });
 
 Deno.test("settings of policies in the configuration file are taken up while it runs", async () => {

@@ -190,8 +190,7 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
 
   /** Whether a set is still the same one, though it may have other members. */
   #isKept(applied: PolicyItem, id: PeerSetId): boolean {
-    return "set" in applied && applied.set === this.plan.peers.get(id) &&
-      this.#changes?.peers.has(id) !== true;
+    return "set" in applied && applied.set === this.plan.peers.get(id);
   }
 
   protected get plan(): PolicyPlan {

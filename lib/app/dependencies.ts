@@ -40,7 +40,7 @@ export interface Dependencies {
   readonly process: ProcessInfo;
   readonly backends: BackendTable;
   /** The data planes of NetworkPolicy. @default {none: none is enforced} */
-  readonly policyBackends?: PolicyBackendTable;
+  readonly policyBackends: PolicyBackendTable;
   /** The data planes of addresses and routes. @default {none: none is announced} */
   readonly routingBackends?: RoutingBackends;
   readonly hostChecks: HostChecks;

@@ -1,6 +1,5 @@
 /**
- * Chooses the tool that enforces NetworkPolicies: compares the request with the tools of this build
- * and host.
+ * Chooses the tool that enforces NetworkPolicies: compares the request with the tools of this host.
  *
  * @module
  */
@@ -10,7 +9,7 @@ import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
-interface ToolDependencies extends Pick<Dependencies, "policyBackends"> {
+interface ToolDependencies {
   readonly hostChecks: Pick<Dependencies["hostChecks"], "probeMode">;
 }
 
@@ -35,15 +34,16 @@ interface ToolVerdict {
  * the best one if none works, as a tool may be installed later.
  */
 export async function findPolicyTool(
-  dependencies: ToolDependencies,
+  { hostChecks }: ToolDependencies,
   { request, serviceMode, signal }: ToolChoice,
 ): Promise<ToolVerdict> {
-  const named = POLICY_TOOLS.filter((tool) => request === "auto" || request === tool);
   let best: ToolVerdict | undefined;
-  for (const tool of named) {
-    const refusal = await refusalOf(dependencies, { tool, serviceMode, signal });
-    if (refusal === undefined) return { tool };
-    best ??= { tool, refusal };
+  for (const tool of POLICY_TOOLS) {
+    if (request !== "auto" && request !== tool) continue;
+    if (serviceMode === tool) return { tool };
+    const { families, missing } = supportOf(await hostChecks.probeMode(tool, signal && { signal }));
+    if (families.length > 0) return { tool };
+    best ??= { tool, refusal: missingText(missing) };
   }
   if (best) return best;
   throw new TypeError(`No data plane of NetworkPolicy has the name '${request}'`);
@@ -81,21 +81,4 @@ export async function choosePolicyTool(
     { tool, reason },
   );
   return tool;
-}
-
-async function refusalOf(
-  { hostChecks, policyBackends = {} }: ToolDependencies,
-  { tool, serviceMode, signal }: {
-    readonly tool: PolicyTool;
-    readonly serviceMode: BackendMode | undefined;
-    readonly signal: AbortSignal | undefined;
-  },
-): Promise<string | undefined> {
-  if (policyBackends[tool] === undefined) {
-    return `this release enforces them by ${Object.keys(policyBackends).join(", ") || "nothing"}`;
-  }
-  if (serviceMode === tool) return undefined;
-  const results = await hostChecks.probeMode(tool, signal ? { signal } : {});
-  const { families, missing } = supportOf(results);
-  return families.length > 0 ? undefined : missingText(missing);
 }

@@ -4,15 +4,9 @@ import {
   fakeHostChecks,
   missingFeature,
 } from "../../../tests/support/fakes/fake_host_checks.ts";
-import { FakePolicyBackend } from "../../../tests/support/fakes/fake_policy_backend.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { choosePolicyTool, findPolicyTool } from "./choose_policy_tool.ts";
-import type { PolicyBackendTable } from "./policy_backend.ts";
 
-const BOTH: PolicyBackendTable = {
-  nftables: (_, { family }) => new FakePolicyBackend(family),
-  iptables: (_, { family }) => new FakePolicyBackend(family),
-};
 const NO_NFT: FakeHost = { probes: { nftables: [missingFeature("nft")] } };
 const NOTHING: FakeHost = {
   probes: { nftables: [missingFeature("nft")], iptables: [missingFeature("ipset")] },
@@ -23,13 +17,13 @@ Deno.test("findPolicyTool() takes nftables where it works, else iptables", async
   for (
     const [host, tool] of [[{}, "nftables"], [NO_NFT, "iptables"]] as const
   ) {
-    const dependencies = { hostChecks: fakeHostChecks(host), policyBackends: BOTH };
+    const dependencies = { hostChecks: fakeHostChecks(host) };
     assertEquals(await findPolicyTool(dependencies, auto), { tool });
   }
 });
 
 Deno.test("findPolicyTool() never replaces a tool that was named, and says what it lacks", async () => {
-  const dependencies = { hostChecks: fakeHostChecks(NO_NFT), policyBackends: BOTH };
+  const dependencies = { hostChecks: fakeHostChecks(NO_NFT) };
   assertEquals(await findPolicyTool(dependencies, { request: "nftables" }), {
     tool: "nftables",
     refusal: "nft: no nft (get nft)",
@@ -41,9 +35,9 @@ Deno.test("findPolicyTool() does not try the tool of the mode that runs again", 
   const asked: string[] = [];
   const hostChecks = fakeHostChecks({}, asked as never);
   const choice = { request: "auto", serviceMode: "nftables" } as const;
-  await findPolicyTool({ hostChecks, policyBackends: BOTH }, choice);
+  await findPolicyTool({ hostChecks }, choice);
   assertEquals(asked, []);
-  await findPolicyTool({ hostChecks, policyBackends: BOTH }, {
+  await findPolicyTool({ hostChecks }, {
     request: "auto",
     serviceMode: "userspace",
   });
@@ -52,7 +46,7 @@ Deno.test("findPolicyTool() does not try the tool of the mode that runs again", 
 
 Deno.test("choosePolicyTool() logs an error where nothing works, and goes on with the best", async () => {
   const logger = new MemoryLogger();
-  const dependencies = { hostChecks: fakeHostChecks(NOTHING), policyBackends: BOTH, logger };
+  const dependencies = { hostChecks: fakeHostChecks(NOTHING), logger };
   assertEquals(await choosePolicyTool(dependencies, { request: "auto" }), "nftables");
   const [line] = logger.lines;
   assertEquals([line?.level, line?.fields.reason], ["error", "nft: no nft (get nft)"]);
@@ -60,7 +54,7 @@ Deno.test("choosePolicyTool() logs an error where nothing works, and goes on wit
 
 Deno.test("choosePolicyTool() goes on without rules where relayed connections are judged", async () => {
   const logger = new MemoryLogger();
-  const dependencies = { hostChecks: fakeHostChecks(NOTHING), policyBackends: BOTH, logger };
+  const dependencies = { hostChecks: fakeHostChecks(NOTHING), logger };
   const choice = { request: "auto", serviceMode: "userspace" } as const;
   assertEquals(await choosePolicyTool(dependencies, choice), undefined);
   const named = { ...choice, request: "iptables" };

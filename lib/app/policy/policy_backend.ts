@@ -47,10 +47,8 @@ export interface PolicyBackendOptions {
 
 /** The data planes that this build has, and how they are made. */
 export type PolicyBackendTable = Readonly<
-  Partial<
-    Record<
-      PolicyTool,
-      (dependencies: PolicyBackendDependencies, options: PolicyBackendOptions) => PolicyBackend
-    >
+  Record<
+    PolicyTool,
+    (dependencies: PolicyBackendDependencies, options: PolicyBackendOptions) => PolicyBackend
   >
 >;

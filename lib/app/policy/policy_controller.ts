@@ -211,11 +211,9 @@ export class NetworkPolicyController implements Controller {
     };
   }
 
-  /** Creates one for each family that is served; none if this build lacks the tool. */
+  /** Creates one for each family that is served. */
   #createFamilies(tasks: TaskGroup, tool: PolicyTool | undefined): readonly PolicyFamily[] {
-    const { configuration: { families }, policyBackends } = this.#parts;
-    if (tool !== undefined && policyBackends?.[tool] === undefined) return [];
-    return families.map((family) =>
+    return this.#parts.configuration.families.map((family) =>
       new PolicyFamily({ ...this.#parts, cluster: this.#cluster, tasks }, {
         family,
         tool,
@@ -333,7 +331,7 @@ function backendsFor(
   proxy: KubeProxyConfiguration,
 ): readonly (readonly [tool: string, create: () => PolicyBackend])[] {
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, "nftables");
-  return Object.entries(dependencies.policyBackends ?? {}).flatMap(([tool, create]) =>
+  return Object.entries(dependencies.policyBackends).flatMap(([tool, create]) =>
     IP_FAMILIES.map((family) =>
       [tool, () => create(dependencies, { family, syncPeriodMs })] as const
     )

@@ -263,7 +263,7 @@ function createBackend(
   };
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
   return tool &&
-    edges.policyBackends?.[tool]?.({ ...edges, onDrift }, { family: loop.family, syncPeriodMs });
+    edges.policyBackends[tool]({ ...edges, onDrift }, { family: loop.family, syncPeriodMs });
 }
 
 function podWords({ lists }: PolicyPlan, { ingress, egress }: PodPlan): readonly string[] {

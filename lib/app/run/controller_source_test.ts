@@ -15,7 +15,10 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { ControllerSource, findMissingAccess } from "./controller_source.ts";
-import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
+import {
+  NO_POLICY_BACKENDS,
+  TEST_PROCESS,
+} from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** The system's clock, but that its sleeps end when a test says so. */
 class HeldClock implements Clock {
@@ -45,6 +48,7 @@ async function start(file: string) {
   );
   const source = new ControllerSource({
     ...{ clock, logger, process, random: () => 0, backends: {} },
+    policyBackends: NO_POLICY_BACKENDS,
     ...{ network: new FakeNetwork(), commands: new FakeCommandRunner() },
     ...{ hostChecks: fakeHostChecks(), print: () => {}, complain: () => {} },
   }, { configuration, informers, kubeconfig: file, needed: POLICY_ACCESS });

@@ -18,10 +18,7 @@ interface PolicyExamination {
   readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
 }
 
-type PolicyDependencies = Pick<
-  Dependencies,
-  "clock" | "process" | "commands" | "policyBackends"
->;
+type PolicyDependencies = Pick<Dependencies, "clock" | "process" | "commands">;
 
 /**
  * Finds obstacles that keep a start with `--network-policy` from enforcing all policies. Returns
@@ -33,7 +30,7 @@ export async function examinePolicy(
 ): Promise<readonly HostFinding[]> {
   if (!examination.configuration.proxy.networkPolicy.enabled) return [];
   const findings = await Promise.all([
-    examineTool(dependencies, examination),
+    examineTool(examination),
     examineBridge(dependencies, examination),
     examinePolicyAccess(dependencies, examination),
   ]);
@@ -41,13 +38,12 @@ export async function examinePolicy(
 }
 
 async function examineTool(
-  { policyBackends }: PolicyDependencies,
   { configuration: { proxy: { networkPolicy } }, mode, modes }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
   const probeMode = (wanted: BackendMode) =>
     Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
-  const dependencies = { hostChecks: { probeMode }, ...(policyBackends && { policyBackends }) };
-  const { tool, refusal } = await findPolicyTool(dependencies, { request: networkPolicy.mode });
+  const choice = { request: networkPolicy.mode };
+  const { tool, refusal } = await findPolicyTool({ hostChecks: { probeMode } }, choice);
   if (refusal === undefined) return [];
   return [{
     id: "policy-tool",

@@ -20,7 +20,7 @@ export interface PlannedPolicies {
   readonly backend: PolicyBackend;
 }
 
-/** Plans one family; `undefined` = policies are not enforced, or this build has no data plane for them. */
+/** Plans one family; `undefined` = policies are not enforced. */
 export function planPolicies(
   dependencies: Dependencies & { readonly logger: Logger },
   { informers, nodeName, configuration: { proxy } }: Pick<
@@ -36,8 +36,8 @@ export function planPolicies(
   const { networkPolicy } = proxy;
   const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
   const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
-  const create = dependencies.policyBackends?.[tool];
-  if (state === undefined || create === undefined) return undefined;
+  const create = dependencies.policyBackends[tool];
+  if (state === undefined) return undefined;
   const node = informers.of(NODE).get(nodeName);
   const settings = policySettings(networkPolicy, { family, node, addresses });
   const planner = new PolicyPlanner(state, { family, nodeName, ...settings });

@@ -36,6 +36,8 @@ export class FakePolicyBackend implements PolicyBackend {
   /** Packets, as the kernel counts them; a promise = the tool is slow. */
   denied: DeniedPackets | Promise<DeniedPackets> = {};
   started = 0;
+  /** What a cleanup removes. */
+  leftovers: readonly string[] = [];
   /** What a comparison finds until a repair. */
   differences: readonly DataPlaneDifference[] = [];
 
@@ -94,7 +96,7 @@ export class FakePolicyBackend implements PolicyBackend {
   recheck(): void {}
   drain = () => Promise.resolve();
   cleanup(): Promise<CleanupReport> {
-    return Promise.resolve({ removed: [`fake rules of ${this.family}`], failed: [] });
+    return Promise.resolve({ removed: this.leftovers, failed: [] });
   }
   previewCleanup = () => this.cleanup();
   [Symbol.asyncDispose] = () => Promise.resolve();

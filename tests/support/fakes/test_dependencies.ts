@@ -4,6 +4,8 @@ import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { controllerTools } from "../../../lib/tools/control/controller_tools.ts";
 import { ToolsOfRun } from "../../../lib/tools/control/run_tools.ts";
+import type { PolicyBackendTable } from "../../../lib/app/policy/policy_backend.ts";
+import { FakePolicyBackend } from "./fake_policy_backend.ts";
 import { fakeHostChecks } from "./fake_host_checks.ts";
 
 /** A process of root without environment and terminal. */
@@ -14,6 +16,12 @@ export const TEST_PROCESS: ProcessInfo = {
   env: () => undefined,
   stdoutIsTerminal: false,
   columns: 80,
+};
+
+/** Data planes of NetworkPolicy that have nothing to remove. */
+export const NO_POLICY_BACKENDS: PolicyBackendTable = {
+  nftables: (_, { family }) => new FakePolicyBackend(family),
+  iptables: (_, { family }) => new FakePolicyBackend(family),
 };
 
 /**
@@ -31,6 +39,7 @@ export function testDependencies(
     commands: { run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)) },
     random: () => 0.5,
     backends: {},
+    policyBackends: NO_POLICY_BACKENDS,
     hostChecks: fakeHostChecks(),
     createTools: (edges) => new ToolsOfRun(edges, controllerTools),
     print: () => {},

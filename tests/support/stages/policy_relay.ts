@@ -140,6 +140,9 @@ export class PolicyRelay implements AsyncDisposable {
           onPlane?.(plane);
           return plane;
         },
+        // What an earlier run has left.
+        iptables: (_, { family }) =>
+          Object.assign(new FakePolicyBackend(family), { leftovers: [`old rules of ${family}`] }),
       },
       hostChecks: {
         ...fakeHostChecks(host),
