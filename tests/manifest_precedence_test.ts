@@ -194,7 +194,7 @@ Deno.test("after a start, the Service of the older file has an address, then the
       [
         { "a.json": LONG_AGO, "z.json": LONG_AGO },
         "a",
-        "both Services are equally old, so the first by name has it",
+        "neither Service is known to be older, so the first by name has it",
       ],
     ] as const
   ) {

@@ -111,7 +111,8 @@ Deno.test("explain --policies prints the truth table of a namespace", () =>
     await assertShown("docs/explain.md", out);
     assertEquals((await run("explain", "--policies=shop", `--from=${dump}`)).out, out);
     const json = await run("explain", "--policies=shop", "--json", `--from=${dump}`);
-    const [table, ...others]: readonly ConnectionTable[] = JSON.parse(json.out);
+    const { tables: [table, ...others] }: { readonly tables: readonly ConnectionTable[] } = JSON
+      .parse(json.out);
     assertEquals([table?.family, others.length, table?.groups.length], ["IPv4", 0, 6]);
     const missing = await run("explain", "--policies=nothing", ...MANIFESTS);
     assertEquals(missing.code, 1);

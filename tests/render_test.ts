@@ -113,10 +113,10 @@ Deno.test("render reads the objects of the API server, and prints the same", asy
   });
 });
 
-Deno.test("render reports that no Node has the name of this machine", async () => {
+Deno.test("render does not expect manifests to have the Node of this machine", async () => {
   await withObjects(async (folder) => {
     const args = ["--mode=iptables", `--manifests=${folder}`, "--hostname-override=other"];
-    assertStringIncludes((await render(args)).out, "# There is no Node 'other': ");
+    assertEquals((await render(args)).out.includes("There is no Node"), false);
   });
 });
 

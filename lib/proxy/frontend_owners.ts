@@ -239,7 +239,7 @@ export const PRECEDENCE_TEXTS: Readonly<Record<Precedence, string>> = {
   "cluster IP": "a cluster IP precedes other addresses",
   address: "addresses of Services precede node ports",
   age: "the Service that was there first keeps it",
-  name: "both Services are equally old, so the first by name has it",
+  name: "neither Service is known to be older, so the first by name has it",
 };
 
 /** Returns the reason why no Service has a frontend. */

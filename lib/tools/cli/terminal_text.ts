@@ -36,27 +36,6 @@ export function hangingText(
   return first + wrapText(printableText(text), { width, indent }).slice(indent);
 }
 
-/** Most items of a step: a Service with 1,000 endpoints has a map element for each. */
-const MOST_ITEMS = 40;
-
-/** The text of a step of an explanation behind its label, and its items below. */
-export function stepLines(
-  label: string,
-  { text, items = [] }: { readonly text: string; readonly items?: readonly string[] },
-  { width, colors }: TextStyle,
-): readonly string[] {
-  const indent = label.length;
-  const more = items.length - MOST_ITEMS;
-  const shown = more > 1
-    ? [...items.slice(0, MOST_ITEMS), `and ${more} more; --json has all`]
-    : items;
-  const bullet = " ".repeat(indent + 2);
-  return [
-    colors.dim(label) + hangingText(label, text, { width }).slice(indent),
-    ...shown.map((item) => hangingText(bullet, item, { width, indent: indent + 4 })),
-  ];
-}
-
 /** The meaning of a line of text. A terminal shows it as a color, the status page as a class. */
 export type Tone = "plain" | "effect" | "detail" | "good" | "warning" | "bad" | "title" | "inverse";
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/service_family.ts";
@@ -148,6 +149,7 @@ export async function explain(
       plans: new Map(families.map(({ family, services }) => [family, services.plan])),
       nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
       services: () => informers.of(SERVICE).values(),
+      slices: () => informers.of(ENDPOINT_SLICE).values(),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
       notAsked: query.has("brief") ? "this was not asked for" : undefined,

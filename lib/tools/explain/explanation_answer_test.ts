@@ -26,19 +26,23 @@ const SCENARIO: PacketFlowScenario = {
     }, { ingress: [{ ip: IPv4.loadBalancerIp }] }),
     testService(HOSTILE, { clusterIP: "172.30.0.66" }),
     testService("dead", { clusterIP: "172.30.0.67" }),
+    testService("misnamed", { clusterIP: "172.30.0.68", ports: [{ name: "http", port: 80 }] }),
   ],
-  slices: [testEndpointSlice("web", {
-    endpoints: [
-      { addresses: [IPv4.localPods[0]], nodeName: THIS_NODE },
-      { addresses: [IPv4.remotePods[0]], nodeName: OTHER_NODE },
-      {
-        addresses: [IPv4.remotePods[1]],
-        nodeName: OTHER_NODE,
-        conditions: { ready: false, serving: false, terminating: false },
-      },
-    ],
-    ports: [{ name: "http", port: 8080 }],
-  })],
+  slices: [
+    testEndpointSlice("web", {
+      endpoints: [
+        { addresses: [IPv4.localPods[0]], nodeName: THIS_NODE },
+        { addresses: [IPv4.remotePods[0]], nodeName: OTHER_NODE },
+        {
+          addresses: [IPv4.remotePods[1]],
+          nodeName: OTHER_NODE,
+          conditions: { ready: false, serving: false, terminating: false },
+        },
+      ],
+      ports: [{ name: "http", port: 8080 }],
+    }),
+    testEndpointSlice("misnamed", { endpoints: ["10.180.1.3"], ports: [{ name: "web", port: 1 }] }),
+  ],
 };
 
 function explain(
@@ -71,6 +75,7 @@ function explain(
     plans: new Map([["IPv4" as const, plan]]),
     nodeAddresses: [IPv4.node],
     services: () => SCENARIO.services,
+    slices: () => SCENARIO.slices ?? [],
     backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () =>
       isQuarantined ? [...plan.services.keys()].map((key) => ({ key, reason: "no room" })) : [],
@@ -128,6 +133,10 @@ const CASES: readonly (readonly [
   ["without endpoints", IPv4.client, "172.30.0.67:80", [
     "REFUSED at once: ns1/dead has no endpoints.",
   ]],
+  ["to a Service whose slice has another port", IPv4.client, "172.30.0.68:80", [
+    "REFUSED at once: ns1/misnamed:http has no endpoints.",
+    "slice misnamed-1 has 1 endpoint, but its port is 'web'; that of the Service is 'http'",
+  ]],
   ["to the port of the endpoints", IPv4.client, "172.30.0.41:8080", [
     "NOT HANDLED: no Service has 172.30.0.41:8080/TCP.",
     "172.30.0.0/16, from which cluster IPs are taken",
@@ -140,7 +149,7 @@ const CASES: readonly (readonly [
     "Note: 192.0.2.1 represents any outside client",
     "30080/TCP is the node port of ns1/web:http; node ports are on 127.0.0.1, 192.168.0.2",
   ]],
-  ["to the wrong address", IPv4.client, "172.30.0.68:80", [
+  ["to the wrong address", IPv4.client, "172.30.0.69:80", [
     "ns1/dead has port 80/TCP on 172.30.0.67",
   ]],
 ];

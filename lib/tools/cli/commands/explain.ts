@@ -21,7 +21,7 @@ import {
 } from "../../explain/packet_end_text.ts";
 import { policyQuestions, policyStateOf, runningPolicies } from "../../explain/policy_questions.ts";
 import { explainWithPolicies } from "../../explain/policy_steps.ts";
-import { renderTables } from "../../explain/policy_table_view.ts";
+import { tablesReport } from "../../explain/policy_table_report.ts";
 import { planRunningNode } from "../../offline/planned_node.ts";
 import {
   type ActiveCommand,
@@ -29,7 +29,6 @@ import {
   namesObjects,
   planNamedObjects,
   printAnswer,
-  printReport,
 } from "./command.ts";
 
 /** Both ends of a packet, as on the command line. */
@@ -138,9 +137,6 @@ async function printTables(
       printableText(`Cannot print policies: no pod of namespace '${namespace}' is known`),
     );
   }
-  printReport(dependencies, context, {
-    json: () => tables,
-    text: (look) => renderTables(tables, look),
-  });
+  printAnswer(dependencies, context, () => ({ tables }), () => tablesReport(tables));
   return planned.isIncomplete ? 1 : 0;
 }

@@ -59,7 +59,9 @@ async function printServices(
     readonly context: CommandContext;
   },
 ): Promise<void> {
-  const { plans, createBackend, mode, nodeName, isNodeKnown, isMachineKnown } = planned;
+  const { plans, createBackend, mode, nodeName, isMachineKnown } = planned;
+  // Manifests of Services seldom have Nodes.
+  const isNodeKnown = planned.isNodeKnown || flags.manifests !== undefined;
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
     const { service } = flags;
