@@ -64,16 +64,20 @@ export class ManifestStore {
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
   /** Objects whose file may still change, because the update that read it is running. */
   readonly #undecided = new Set<ManifestObjectId>();
-  /** Absent if no Services are followed. */
-  readonly #ages: ObjectAges | undefined;
+  #knownAges: ObjectAges | undefined;
   /** Whether all files have been read once. */
   #isSynced = false;
 
   constructor({ clock }: { readonly clock: Clock }, informers: InformerSet) {
     this.#clock = clock;
     this.#informers = informers;
-    const isFollowed = [...informers].some(({ spec }) => spec === SERVICE as KindSpec);
-    this.#ages = isFollowed ? new ObjectAges(informers) : undefined;
+  }
+
+  /** Absent if no Services are followed. Controllers may subscribe after this store is created. */
+  get #ages(): ObjectAges | undefined {
+    const isFollowed = () => [...this.#informers].some(({ spec }) => spec === SERVICE as KindSpec);
+    if (!this.#knownAges && isFollowed()) this.#knownAges = new ObjectAges(this.#informers);
+    return this.#knownAges;
   }
 
   /** Returns the objects of a file, used or not. */
