@@ -140,7 +140,7 @@ export function normalOptions(options: string): string {
 }
 
 /** An entry in the spelling of {@linkcode addLine}'s callers: the tool prints addresses by other rules. */
-export function normalEntry(entry: string): string {
+function normalEntry(entry: string): string {
   const [, key = entry, option = ""] = /^(\S+)( nomatch)?$/.exec(entry) ?? [];
   const parts = key.split(",").map((part) => {
     const cidr = part.includes("/") ? tryParseCidr(part) : undefined;
