@@ -15,10 +15,14 @@ import {
 } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
 import { PacketEndsError, parseFrom } from "../explain/packet_end_text.ts";
-import { compareWithExplanation } from "./compare_with_explanation.ts";
-import { NO_ROUTE, preparePacket, type ReadyPacket } from "./send_packet.ts";
-import { outcomeOf } from "./trace_outcome.ts";
-import type { TraceOrigin, TraceReport } from "./trace_report.ts";
+import { preparePacket, type ReadyPacket } from "./send_packet.ts";
+import {
+  compareWithExplanation,
+  NO_ROUTE,
+  outcomeOf,
+  type TraceOrigin,
+  type TraceReport,
+} from "./trace_outcome.ts";
 
 interface TraceDependencies {
   readonly clock: Clock;

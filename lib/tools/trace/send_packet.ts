@@ -5,7 +5,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { Network, SocketAddress } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import { TraceError, type WatchedPacket } from "../../proxy/packet_trace.ts";
-import type { TraceOrigin } from "./trace_report.ts";
+import { NO_ROUTE, REFUSED, type TraceOrigin } from "./trace_outcome.ts";
 
 interface SendingEdges {
   readonly clock: Clock;
@@ -18,12 +18,6 @@ export interface ReadyPacket extends Disposable {
   /** Resolves to the result; the signal ends the wait for an answer. */
   send(enough: AbortSignal): Promise<TraceOrigin>;
 }
-
-/** The result of a packet that was refused. */
-export const REFUSED = "refused";
-/** The result without a route: rules only see a packet that has one. */
-export const NO_ROUTE =
-  "not sent: this machine has no route to that address, not even a default one";
 
 const ANY: Readonly<Record<string, string>> = { IPv4: "0.0.0.0", IPv6: "::" };
 /** Longest wait for an answer. Endpoints of the cluster answer within milliseconds. */

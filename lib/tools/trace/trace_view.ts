@@ -1,55 +1,62 @@
-/** The report of `trace` as text. Pure. */
-import { wrapText } from "../../config/wrap_text.ts";
+/** The answer of `trace`: the packet, its path, and what became of it. Pure. */
 import { formatHostPort } from "../../net/port.ts";
 import type { ConntrackTuple } from "../../os/conntrack_entry.ts";
-import type { PacketHeader, TraceStep } from "../../proxy/packet_trace.ts";
-import { printableText } from "../../log/printable_text.ts";
-import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
-import type { TraceOutcome, TraceReport } from "./trace_report.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
+import type { PacketHeader, TraceStep } from "../../proxy/packet_trace.ts";
+import type { Report, Row } from "../report.ts";
+import type { TraceOutcome, TraceReport } from "./trace_outcome.ts";
 
-/** Width of the names of facts. */
-const INDENT = 9;
-const RULE_INDENT = 4;
-
-/** The whole report. */
-export function renderTrace(report: TraceReport, look: TextLook = {}): string {
-  const view = textStyle(look);
-  const { mode, node, way, notes } = report;
-  const lines = [
-    fact("Packet", packetText(report), view),
-    fact("Service", serviceText(report), view),
-    fact("Seen by", `${way}, in mode ${mode} on node ${node}`, view),
-    "",
-    ...report.steps.flatMap((step) => stepLines(step, view)),
-    ...(report.steps.length === 0 ? [fact("Rules", noStepsText(report), view)] : []),
-    "",
-    fact("Result", outcomeText(report.outcome), view),
-    ...trackedLines(report, view),
-    ...comparisonLines(report, view),
-    ...notes.map((note) => fact("Note", note, view)),
+/** Makes the report. */
+export function traceView(trace: TraceReport): Report {
+  const { mode, node, way, service, steps, outcome, conntrack, comparison, notes } = trace;
+  const differences = comparison?.differences ?? [];
+  const packet: readonly Row[] = [
+    { cells: ["Packet", packetText(trace)] },
+    {
+      cells: [
+        "Service",
+        service ? `${service.key}, ${service.role}` : "none has this address and port",
+      ],
+    },
+    { cells: ["Seen by", `${way}, in mode ${mode} on node ${node}`] },
+    ...(steps.length === 0 ? [{ cells: ["Rules", noStepsText(trace)] }] : []),
   ];
-  return `${lines.join("\n")}\n`;
+  const result: readonly Row[] = [
+    { cells: ["Result", outcomeText(outcome)] },
+    ...(conntrack
+      ? [{
+        cells: [
+          "Tracked",
+          `${tupleText(conntrack.original)}, answered ${tupleText(conntrack.reply)}` +
+          (conntrack.state ? ` (${conntrack.state})` : ""),
+        ],
+      }]
+      : []),
+    ...(comparison && differences.length === 0
+      ? [{ cells: ["Explain", `agrees: ${comparison.expected}`] }]
+      : []),
+    ...differences.map((
+      each,
+    ) => ({ cells: ["Explain", `differs: ${each}`], tone: "bad" } as const)),
+    ...notes.map((note) => ({ cells: ["Note", note] })),
+  ];
+  return {
+    title: "",
+    rows: packet,
+    parts: [
+      ...(steps.length === 0 ? [] : [{ title: "", rows: steps.flatMap(stepRows), parts: [] }]),
+      { title: "", rows: result, parts: [] },
+    ],
+  };
 }
 
-/** Returns e.g. `TCP 10.0.0.1:40000 -> 10.96.0.1:80`. */
-function packetLine({ packet }: Pick<TraceReport, "packet">): string {
+/** Returns e.g. `TCP 10.0.0.1:40000 -> 10.96.0.1:80, which came by`. */
+function packetText({ packet, origin }: TraceReport): string {
   const { protocol, from, sourcePort, to, port } = packet;
-  const source = sourcePort === undefined ? from : formatHostPort(from, sourcePort);
-  return `${protocol} ${source} -> ${formatHostPort(to, port)}`;
-}
-
-function packetText(report: TraceReport): string {
-  const { origin } = report;
-  const line = packetLine(report);
-  if (origin.kind === "waited for") return `${line}, which came by`;
-  return `${line}, sent by this command (${origin.what}): ${origin.result}`;
-}
-
-function serviceText({ service }: TraceReport): string {
-  return service === undefined
-    ? "none has this address and port"
-    : `${service.key}, ${service.role}`;
+  const line = `${protocol} ${endText(from, sourcePort)} -> ${formatHostPort(to, port)}`;
+  return origin.kind === "waited for"
+    ? `${line}, which came by`
+    : `${line}, sent by this command (${origin.what}): ${origin.result}`;
 }
 
 /** The tables of NAT see the first packet of a flow only. */
@@ -60,30 +67,30 @@ function noStepsText({ conntrack, mode, origin }: TraceReport): string {
     : "no watched rule matched it";
 }
 
-function stepLines(
-  { place, rule, verdict, header, meaning }: TraceStep,
-  view: TextStyle,
-): string[] {
-  const { width, colors } = view;
-  const plain = printableText(`${place}: ${rule === undefined ? "end of chain, " : ""}${verdict}`);
-  const text = (words: string, indent: number) =>
-    wrapText(printableText(words), { width, indent }).split("\n");
+function stepRows({ place, rule, verdict, header, meaning }: TraceStep): readonly Row[] {
+  const text = `${place}: ${rule === undefined ? "end of chain, " : ""}${verdict}`;
+  const detail = [
+    ...(rule === undefined || rule === "" || rule === verdict ? [] : [rule]),
+    ...(meaning === undefined ? [] : [`= ${meaning}`]),
+  ];
   return [
-    ...(header === undefined ? [] : [colors.dim(`  [${printableText(headerText(header))}]`)]),
-    ...text(plain, 2).map((line) => /^ *.*: (drop|reject)/.test(line) ? colors.red(line) : line),
-    ...(rule === undefined || rule === "" || rule === verdict
-      ? []
-      : text(rule, RULE_INDENT).map(colors.dim)),
-    ...(meaning === undefined ? [] : text(`= ${meaning}`, RULE_INDENT).map(colors.cyan)),
+    ...(header ? [{ cells: [`[${headerText(header)}]`], tone: "detail" } as const] : []),
+    { cells: [text], detail, ...(/^(drop|reject)/.test(verdict) && { tone: "bad" }) },
   ];
 }
 
 function headerText(header: PacketHeader): string {
   const { source, destination, sourcePort, destinationPort, arrivedBy, leavesBy } = header;
-  const end = (address: string, port: number | undefined) =>
-    port === undefined ? address : formatHostPort(address, port);
   const by = arrivedBy ? `, arrives by ${arrivedBy}` : leavesBy ? `, leaves by ${leavesBy}` : "";
-  return `${end(source, sourcePort)} -> ${end(destination, destinationPort)}${by}`;
+  return `${endText(source, sourcePort)} -> ${endText(destination, destinationPort)}${by}`;
+}
+
+function endText(address: string, port: number | undefined): string {
+  return port === undefined ? address : formatHostPort(address, port);
+}
+
+function tupleText({ source, sourcePort, destination, destinationPort }: ConntrackTuple): string {
+  return `${formatHostPort(source, sourcePort)} -> ${formatHostPort(destination, destinationPort)}`;
 }
 
 function outcomeText(outcome: TraceOutcome): string {
@@ -93,12 +100,10 @@ function outcomeText(outcome: TraceOutcome): string {
       return `forwarded to ${outcome.endpoint}${seen}`;
     }
     case "rejected":
-    case "dropped": {
-      const { by } = outcome;
-      return by === undefined
-        ? `${outcome.kind}: no program listens on that address`
-        : `${outcome.kind} in ${by.place}`;
-    }
+    case "dropped":
+      return outcome.by
+        ? `${outcome.kind} in ${outcome.by.place}`
+        : `${outcome.kind}: no program listens on that address`;
     case "lost":
       return `not seen any more after ${outcome.by.place}, which changed its destination: the ` +
         "kernel may have no route to the endpoint for it";
@@ -107,27 +112,4 @@ function outcomeText(outcome: TraceOutcome): string {
     case "not seen":
       return "the packet was not seen";
   }
-}
-
-function trackedLines({ conntrack }: TraceReport, view: TextStyle): readonly string[] {
-  if (conntrack === undefined) return [];
-  const { original, reply, state } = conntrack;
-  const text = `${tupleText(original)}, answered ${tupleText(reply)}${state ? ` (${state})` : ""}`;
-  return [fact("Tracked", text, view)];
-}
-
-function tupleText({ source, sourcePort, destination, destinationPort }: ConntrackTuple): string {
-  return `${formatHostPort(source, sourcePort)} -> ${formatHostPort(destination, destinationPort)}`;
-}
-
-function comparisonLines({ comparison }: TraceReport, view: TextStyle): readonly string[] {
-  if (comparison === undefined) return [];
-  const { expected, differences } = comparison;
-  const { colors } = view;
-  if (differences.length === 0) return [fact("Explain", `agrees: ${expected}`, view)];
-  return differences.map((each) => colors.red(fact("Explain", `differs: ${each}`, view)));
-}
-
-function fact(name: string, text: string, { width }: TextStyle): string {
-  return hangingText(name.padEnd(INDENT), text, { width });
 }

@@ -88,7 +88,7 @@ export function printReport(
 }
 
 /** The version of the fields of `--json`: within it, fields are only added. */
-const API_VERSION = "kube-relay/v1";
+export const API_VERSION = "kube-relay/v1";
 
 /** Prints an answer as text or, with `--json`, its data without unprintable characters. */
 export function printAnswer(

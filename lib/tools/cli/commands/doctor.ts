@@ -4,8 +4,7 @@ import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
 import { isBlocked } from "../../doctor/doctor_report.ts";
 import { doctorView } from "../../doctor/doctor_view.ts";
 import { flagsInUse } from "../../doctor/flags_in_use.ts";
-import { paintText } from "../../report.ts";
-import { type ActiveCommand, printReport } from "./command.ts";
+import { type ActiveCommand, printAnswer } from "./command.ts";
 
 /** Checks this machine. Exits with status 1 if a problem keeps kube-relay from working. */
 export const doctorCommand: ActiveCommand = {
@@ -28,10 +27,8 @@ export const doctorCommand: ActiveCommand = {
       signal,
     });
     signal.throwIfAborted();
-    printReport(dependencies, { flags: given }, {
-      json: () => report,
-      text: (look) => paintText(doctorView(report, given.verbose ?? false), look),
-    });
+    const isVerbose = given.verbose ?? false;
+    printAnswer(dependencies, { flags: given }, () => report, () => doctorView(report, isVerbose));
     return isBlocked(report) ? 1 : 0;
   },
 };

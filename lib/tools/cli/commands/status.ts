@@ -19,6 +19,7 @@ import {
 } from "../../status/watch_view.ts";
 import {
   type ActiveCommand,
+  API_VERSION,
   type CommandContext,
   printAnswer,
   printReport,
@@ -97,7 +98,7 @@ async function printChanges(
   const earlier = Math.max(0, entries.length - most);
   const shown = { ...report, entries: entries.slice(earlier) };
   printReport(dependencies, context, {
-    json: () => shown,
+    json: () => ({ apiVersion: API_VERSION, ...shown }),
     text: (look) => renderChanges(shown, { ...look, filter }),
   });
   return 0;

@@ -4,8 +4,8 @@ import type { ExplainReport } from "../../explain/explain_report.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
 import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
-import { renderTrace } from "../../trace/trace_view.ts";
-import { type ActiveCommand, printReport } from "./command.ts";
+import { traceView } from "../../trace/trace_view.ts";
+import { type ActiveCommand, printAnswer } from "./command.ts";
 import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
 const DEFAULT_WAIT_MS = 30_000;
@@ -60,10 +60,7 @@ export const traceCommand: ActiveCommand = {
       if (!signal.aborted) throw error;
       throw new TraceError("Cannot trace: ended by a signal before the packet was seen");
     });
-    printReport(dependencies, { flags }, {
-      json: () => report,
-      text: (look) => renderTrace(report, look),
-    });
+    printAnswer(dependencies, { flags }, () => report, () => traceView(report));
     if (report.outcome.kind === "not seen") return NOT_TRACED;
     return report.comparison?.differences.length ? DIFFERS : 0;
   },
