@@ -1,9 +1,11 @@
 import { createHash } from "node:crypto";
-import { type Cidr, cidrContains } from "../net/cidr.ts";
+import { blocksOfRange } from "../net/address_range.ts";
+import { type Cidr, cidrContains, hostCidr } from "../net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { contentId } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
-import { BGP_PORT, type BgpPeer } from "./bgp_plan.ts";
+import type { AddressPool } from "./address_pool.ts";
+import { BGP_PORT, type BgpImports, type BgpPeer } from "./bgp_plan.ts";
 import { type NodeBgp, SESSION_DEFAULTS } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import { type BgpSettings, DEFAULT_AS } from "./routing_settings.ts";
@@ -12,15 +14,6 @@ import { type BgpSettings, DEFAULT_AS } from "./routing_settings.ts";
 export interface BgpNode {
   readonly node: RoutingNode;
   readonly bgp: NodeBgp;
-}
-
-/** The nodes of a cluster, as one of them sees them. */
-export interface BgpNodes {
-  readonly own: BgpNode;
-  /** May have the own node too. */
-  readonly others: Iterable<BgpNode>;
-  /** The networks of the own node's interfaces; empty = unknown. */
-  readonly networks: readonly Cidr[];
 }
 
 /** Routers between nodes of different networks; the usual TTL of iBGP. */
@@ -46,10 +39,15 @@ export function routerIdOf(
   return addressAt(BigInt(Math.max(1, hash)), "IPv4");
 }
 
-/** Returns the sessions of a node, sorted by name. */
+/**
+ * Returns the sessions of a node, sorted by name. `nodes` may have the own one, too; `networks`: those of
+ * its interfaces, empty = unknown.
+ */
 export function peersOf(
   settings: BgpSettings,
-  { own, others, networks }: BgpNodes,
+  own: BgpNode,
+  nodes: readonly BgpNode[],
+  networks: readonly Cidr[],
 ): readonly BgpPeer[] {
   const peers = new Map<string, BgpPeer>();
   const targets = new Set<string>();
@@ -74,9 +72,9 @@ export function peersOf(
     add({ ...peer, role: "external", prepend: own.bgp.prepend });
   }
   // Of two nodes with one address, every update has to choose the same.
-  const sorted = [...others].sort((left, right) => left.node.name < right.node.name ? -1 : 1);
+  const sorted = nodes.toSorted((left, right) => left.node.name < right.node.name ? -1 : 1);
   for (const other of sorted) {
-    for (const peer of meshPeers(settings, { own, other, networks })) add(peer);
+    for (const peer of meshPeers(settings, own, other, networks)) add(peer);
   }
   return [...peers.values()].sort((left, right) => left.name < right.name ? -1 : 1);
 }
@@ -84,7 +82,9 @@ export function peersOf(
 /** Returns the sessions with another node, one in each family that both have. */
 function meshPeers(
   settings: BgpSettings,
-  { own, other, networks }: Pick<BgpNodes, "own" | "networks"> & { readonly other: BgpNode },
+  own: BgpNode,
+  other: BgpNode,
+  networks: readonly Cidr[],
 ): readonly BgpPeer[] {
   const as = asOf(settings, other.bgp);
   const isWanted = settings.mesh && other.node.name !== own.node.name &&
@@ -130,4 +130,45 @@ function nodeSession(name: string): string {
   return isUnique
     ? `node_${plain}`
     : `node_${plain.slice(0, LONGEST_NODE_NAME)}_${contentId(name).slice(0, 8)}`;
+}
+
+/** Returns what a node accepts from its peers. */
+export function importsOf(
+  { settings, pools, clusterCidrs }: {
+    readonly settings: BgpSettings;
+    readonly pools: readonly AddressPool[];
+    readonly clusterCidrs: readonly Cidr[];
+  },
+  own: BgpNode,
+  nodes: readonly BgpNode[],
+  serviceRanges: readonly Cidr[],
+): BgpImports {
+  const { imports, mesh, externalIpRanges } = settings;
+  const others = nodes.filter(({ node }) => node.name !== own.node.name);
+  const podCidrs = others.flatMap(({ node }) => node.podCidrs);
+  const refused = [
+    ...own.node.podCidrs,
+    ...own.bgp.refused,
+    ...serviceRanges,
+    ...externalIpRanges,
+    ...pools.flatMap(({ ranges }) => ranges.flatMap((range) => [...blocksOfRange(range)])),
+    ...nodes.flatMap(({ node }) => node.addresses).map(hostCidr),
+  ];
+  return {
+    ...imports,
+    mesh: mesh ? unique(clusterCidrs.length > 0 ? clusterCidrs : podCidrs) : [],
+    refused: unique(refused),
+    limitPerPeer: mesh
+      ? Math.max(imports.limitPerPeer, roomFor(podCidrs.length))
+      : imports.limitPerPeer,
+  };
+}
+
+/** A reflector sends the ranges of all nodes. Powers of two, because a new limit may end sessions. */
+function roomFor(count: number): number {
+  return 2 ** Math.ceil(Math.log2(2 * count + 1));
+}
+
+function unique(cidrs: readonly Cidr[]): readonly Cidr[] {
+  return [...new Set(cidrs)].sort();
 }

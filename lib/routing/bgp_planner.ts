@@ -7,8 +7,7 @@ import { matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
-import { importsOf } from "./bgp_imports.ts";
-import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
+import { asOf, type BgpNode, importsOf, peersOf, routerIdOf } from "./bgp_peers.ts";
 import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "./bgp_plan.ts";
 import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
@@ -227,16 +226,10 @@ export class BgpPlanner {
     return {
       routerId: routerIdOf(settings, own.node),
       localAs: asOf(settings, own.bgp),
-      peers: same(
-        this.#plan?.peers,
-        peersOf(settings, { own, others: nodes, networks: this.#networks }),
-      ),
+      peers: same(this.#plan?.peers, peersOf(settings, own, nodes, this.#networks)),
       imports: same(
         this.#plan?.imports,
-        importsOf(this.#options, {
-          ...{ own, nodes, serviceRanges: this.#serviceRanges },
-          nodeAddresses: nodeAt.keys(),
-        }),
+        importsOf(this.#options, own, nodes, this.#serviceRanges),
       ),
     };
   }

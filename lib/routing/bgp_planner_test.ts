@@ -491,6 +491,41 @@ Deno.test("BgpPlanner keeps what a change does not concern", () => {
   assert(plan!.announced[2] === before.announced[1]);
 });
 
+type PlannerSettings = Omit<BgpPlannerOptions, "nodeName">;
+
+const WIDE: PlannerSettings = {
+  settings: {
+    ...SETTINGS,
+    mesh: true,
+    advertise: { ...SETTINGS.advertise, externalIps: true, serviceRanges: true },
+    externalIpRanges: [parseCidr("192.0.2.0/28")],
+  },
+  pools: POOLS,
+  clusterCidrs: [],
+};
+
+/** Each of them changes the plan. */
+const OTHER_SETTINGS: readonly PlannerSettings[] = [
+  WIDE,
+  {
+    ...WIDE,
+    settings: { ...WIDE.settings, localAs: 64_999, routerId: "192.0.2.200", peers: [] },
+  },
+  { ...WIDE, settings: { ...WIDE.settings, mesh: false } },
+  { ...WIDE, settings: { ...WIDE.settings, nodeAnnotations: false } },
+  { ...WIDE, settings: { ...WIDE.settings, communities: ["64512:7"], localPreference: 7 } },
+  { ...WIDE, settings: { ...WIDE.settings, advertise: SETTINGS.advertise } },
+  {
+    ...WIDE,
+    settings: {
+      ...WIDE.settings,
+      imports: { ...SETTINGS.imports, external: [parseCidr("10.0.0.0/8")] },
+    },
+  },
+  { ...WIDE, pools: [pool("routed", ["198.51.100.0/24"])] },
+  { ...WIDE, pools: [], clusterCidrs: [parseCidr("10.244.0.0/16")] },
+];
+
 const address = fc.constantFrom("198.51.100.1", "198.51.100.2", "203.0.113.1", "192.0.2.7");
 const kind = fc.constantFrom<ServiceAddressKind>("loadBalancerIps", "externalIps", "clusterIps");
 const parts = fc.record({
@@ -513,22 +548,54 @@ const step = fc.oneof(
   },
   fc.record({ isDraining: fc.boolean() }),
   fc.record({ ranges: fc.subarray(["10.96.0.0/16", "fd00::/112"]) }),
+  fc.record({ settings: fc.constantFrom<PlannerSettings>(...OTHER_SETTINGS) }),
 );
 
+/** A planner whose own Node has annotations, of which one is wrong. */
+function annotated(settings: PlannerSettings): BgpPlanner {
+  const planner = new BgpPlanner({ ...settings, nodeName: "own" });
+  const annotations = { "kube-router.io/node.asn": "64700", "kube-router.io/peers": "nonsense" };
+  setNode(planner, {
+    name: "own",
+    addresses: ["192.0.2.1"],
+    podCidrs: ["10.1.0.0/24"],
+    annotations,
+  });
+  return planner;
+}
+
+Deno.test("BgpPlanner.setSettings() changes the plan, unless the settings are equal", () => {
+  const planner = annotated(WIDE);
+  planner.setService(
+    WEB,
+    service({ "198.51.100.1": "loadBalancerIps", "192.0.2.9": "externalIps" }),
+  );
+  let before = updated(planner);
+  planner.setSettings(structuredClone(WIDE));
+  assert(updated(planner) === before);
+  for (const settings of [...OTHER_SETTINGS.slice(1), WIDE]) {
+    planner.setSettings(settings);
+    assert(updated(planner) !== before);
+    assertEquals(planner.problems.length, settings.settings.nodeAnnotations ? 1 : 0);
+    before = planner.plan!;
+  }
+});
+
 Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
-  const settings = {
-    mesh: true,
-    advertise: { ...SETTINGS.advertise, externalIps: true, serviceRanges: true },
-    externalIpRanges: [parseCidr("192.0.2.0/28")],
-  };
   fc.assert(
     fc.property(fc.array(step, { maxLength: 25 }), (history) => {
-      const planner = stage({ settings });
+      let settings = WIDE;
+      const planner = annotated(settings);
       const last = new Map<string, (planner: BgpPlanner) => void>();
       for (const each of history) {
         let key: string;
         let act: (planner: BgpPlanner) => void;
-        if ("service" in each) {
+        if ("settings" in each) {
+          key = "settings";
+          settings = each.settings;
+          planner.setSettings(settings);
+          act = () => {};
+        } else if ("service" in each) {
           key = `default/s${each.service}`;
           const { addresses, obstacle, switches } = each.parts;
           const options = { ...(obstacle !== undefined && { obstacle }), switches };
@@ -558,7 +625,7 @@ Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
         last.delete(key);
         last.set(key, act);
         planner.update();
-        const scratch = stage({ settings });
+        const scratch = annotated(settings);
         for (const repeat of [...last.values()].reverse()) repeat(scratch);
         scratch.update();
         assertEquals(planner.plan, scratch.plan);

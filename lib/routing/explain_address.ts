@@ -5,7 +5,7 @@
  */
 import { hostCidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
-import { poolOf } from "./address_pool.ts";
+import { type AddressPool, poolOf } from "./address_pool.ts";
 import {
   explainPrefix,
   type PrefixReport,
@@ -48,66 +48,68 @@ export function explainAddress(
   planned: PlannedRouting,
   { address, seen = {} }: { readonly address: IpAddress; readonly seen?: SeenRouting },
 ): AddressReport {
-  const { nodeName: node, owners, settings: { pools } } = planned;
+  const { nodeName, owners, settings: { pools } } = planned;
   const pool = poolOf(pools, address);
   const services = planned.holdersOf(address);
   const isLayer2 = owners.servicesAt(address).length > 0;
   const owner = owners.ownerOf(address);
-  const own = isLayer2
-    ? { ...(owner !== undefined && { owner }), candidates: owners.candidates(address) }
-    : undefined;
+  const candidates = owners.candidates(address);
   const bgp = explainPrefix(planned, { prefix: hostCidr(address), seen: seen.bgp });
-  const parts = { address, pool, services, own, bgp, planned, held: seen.held };
+  const nodeAt = planned.nodeAt(address);
+  const headline = nodeAt !== undefined
+    ? `OF A NODE: ${address} is the address of node ${nodeAt}`
+    : isLayer2 && owner !== undefined
+    ? `REACHABLE: ${owner} answers for ${address}`
+    : bgp.isAnnounced
+    ? bgp.headline
+    : isLayer2
+    ? `NOT REACHABLE: no node can answer for ${address}`
+    : services.length > 0
+    ? `NOT ANNOUNCED by ${nodeName}`
+    : bgp.sources.length > 0
+    ? bgp.headline
+    : pool
+    ? `FREE: no Service has ${address}`
+    : `UNKNOWN: no Service and no pool has ${address}`;
   return {
-    address,
-    node,
-    headline: headlineOf(parts),
+    ...{ address, node: nodeName, headline },
     ...(pool && { pool: pool.name }),
     services,
-    ...(own && { layer2: own }),
+    ...(isLayer2 && { layer2: { ...(owner !== undefined && { owner }), candidates } }),
     bgp,
-    steps: [poolStep(parts), serviceStep(parts), layer2Step(parts), ...bgpSteps(parts)],
+    steps: [
+      { topic: "Pool", text: poolText(pool) },
+      serviceStep(services, nodeAt),
+      isLayer2
+        ? layer2Step(planned, owner, candidates, heldItems(nodeName, address, owner, seen.held))
+        : { topic: "Layer 2", text: `no node answers for it: ${absenceText(pool, services)}` },
+      { topic: "BGP", text: bgp.headline },
+      // Its headline has the reason of a single source.
+      ...bgp.steps.filter(({ topic }) =>
+        topic !== "Received" && (topic !== "Sources" || bgp.sources.length > 1)
+      ),
+    ],
   };
 }
 
-interface Parts extends Pick<AddressReport, "address" | "services" | "bgp"> {
-  readonly pool: ReturnType<typeof poolOf>;
-  readonly own: AddressReport["layer2"];
-  readonly planned: PlannedRouting;
-  readonly held: HeldAddresses | undefined;
-}
-
-function headlineOf({ address, pool, services, own, bgp, planned }: Parts): string {
-  const node = planned.nodeAt(address);
-  if (node !== undefined) return `OF A NODE: ${address} is the address of node ${node}`;
-  if (own?.owner !== undefined) return `REACHABLE: ${own.owner} answers for ${address}`;
-  if (bgp.isAnnounced) return bgp.headline;
-  if (own) return `NOT REACHABLE: no node can answer for ${address}`;
-  if (services.length > 0) return `NOT ANNOUNCED by ${planned.nodeName}`;
-  if (bgp.sources.length > 0) return bgp.headline;
-  return pool
-    ? `FREE: no Service has ${address}`
-    : `UNKNOWN: no Service and no pool has ${address}`;
-}
-
-function poolStep({ pool }: Parts): RoutingStep {
-  if (!pool) return { topic: "Pool", text: "it is in no pool, so kube-relay never assigns it" };
+function poolText(pool: AddressPool | undefined): string {
+  if (!pool) return "it is in no pool, so kube-relay never assigns it";
   const { name, announce, autoAssign } = pool;
   const how = announce === "none" ? "which is not announced" : `announced by ${announce}`;
   const condition = autoAssign ? "" : "; Services get its addresses only if they ask for them";
-  return { topic: "Pool", text: `'${name}', ${how}${condition}` };
+  return `'${name}', ${how}${condition}`;
 }
 
-function serviceStep({ address, services, planned }: Parts): RoutingStep {
-  const node = planned.nodeAt(address);
+function serviceStep(services: readonly AddressHolder[], nodeAt: string | undefined): RoutingStep {
+  const topic = "Services";
   if (services.length === 0) {
-    const text = node === undefined
+    const text = nodeAt === undefined
       ? "no Service of type LoadBalancer has it"
       : "no Service gets it, because addresses of nodes are never assigned";
-    return { topic: "Services", text };
+    return { topic, text };
   }
   return {
-    topic: "Services",
+    topic,
     text: services.length === 1 ? "it belongs to" : "it is shared by",
     items: services.map(({ service, refusals }) =>
       [service, ...refusals.map((refusal) => `BUT ${refusal}`)].join(": ")
@@ -115,18 +117,20 @@ function serviceStep({ address, services, planned }: Parts): RoutingStep {
   };
 }
 
-function layer2Step({ address, pool, services, own, planned, held }: Parts): RoutingStep {
-  const topic = "Layer 2";
-  if (!own) {
-    if (services.length === 0) return { topic, text: "no node answers for it: no Service has it" };
-    const reason = pool?.announce === "layer2"
-      ? "its Service has no port that is served at it"
-      : pool
-      ? `pool '${pool.name}' is not announced by layer2`
-      : "it is in no pool";
-    return { topic, text: `no node answers for it: ${reason}` };
-  }
-  const { owner, candidates } = own;
+function absenceText(pool: AddressPool | undefined, services: readonly AddressHolder[]): string {
+  if (services.length === 0) return "no Service has it";
+  if (!pool) return "it is in no pool";
+  return pool.announce === "layer2"
+    ? "its Service has no port that is served at it"
+    : `pool '${pool.name}' is not announced by layer2`;
+}
+
+function layer2Step(
+  { areLeasesKnown }: PlannedRouting,
+  owner: string | undefined,
+  candidates: readonly OwnerCandidate[],
+  held: readonly string[],
+): RoutingStep {
   const able = candidates.filter(({ obstacle }) => obstacle === undefined).length;
   const items = candidates.map(({ node, obstacle }) =>
     node === owner
@@ -135,39 +139,30 @@ function layer2Step({ address, pool, services, own, planned, held }: Parts): Rou
       ? `${node}: may own it, with a lower score`
       : `${node}: cannot: ${obstacle}`
   );
-  const leases = planned.areLeasesKnown
+  const leases = areLeasesKnown
     ? ""
     : " (Leases are not known here: every Node counts as running kube-relay)";
   const why = able === 1 ? "the only candidate" : `the highest score of ${able} candidates`;
   const text = owner === undefined
     ? `no node can answer for it${leases}`
     : `${owner} answers for it: it is ${why}${leases}`;
-  return { topic, text, items: [...items, ...heldItems({ address, owner, planned, held })] };
+  return { topic: "Layer 2", text, items: [...items, ...held] };
 }
 
 function heldItems(
-  { address, owner, planned: { nodeName }, held }:
-    & Pick<Parts, "address" | "planned" | "held">
-    & { readonly owner: string | undefined },
+  nodeName: string,
+  address: IpAddress,
+  owner: string | undefined,
+  held: HeldAddresses | undefined,
 ): readonly string[] {
   if (!held) return [];
   const device = held.get(address);
-  if (owner === nodeName) {
-    return [
-      device === undefined
-        ? "BUT this node does not have it on any interface; see kube-relay status"
-        : `this node has it on ${device}`,
-    ];
+  if (owner !== nodeName) {
+    return device === undefined ? [] : [`BUT this node still has it on ${device}`];
   }
-  return device === undefined ? [] : [`BUT this node still has it on ${device}`];
-}
-
-/** Its headline has the reason of a single source. */
-function bgpSteps({ bgp }: Parts): readonly RoutingStep[] {
-  const isSaid = (topic: string) =>
-    topic === "Received" || topic === "Sources" && bgp.sources.length < 2;
   return [
-    { topic: "BGP", text: bgp.headline },
-    ...bgp.steps.filter(({ topic }) => !isSaid(topic)),
+    device === undefined
+      ? "BUT this node does not have it on any interface; see kube-relay status"
+      : `this node has it on ${device}`,
   ];
 }

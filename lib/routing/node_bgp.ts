@@ -10,7 +10,7 @@ import {
   isUnspecified,
   tryParseIpAddress,
 } from "../net/ip_address.ts";
-import { type Port, tryParsePort } from "../net/port.ts";
+import { tryParsePort } from "../net/port.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { ConfiguredPeer } from "./routing_settings.ts";
 
@@ -43,86 +43,90 @@ const MOST_PREPENDS = 32;
 export function nodeBgpOf(
   { name, annotations }: Pick<RoutingNode, "name" | "annotations">,
 ): { readonly bgp: NodeBgp; readonly problems: readonly ObjectProblem[] } {
-  const reader = new AnnotationReader(name, annotations);
-  const as = reader.number(BGP_ANNOTATIONS.as, "The AS number is not used", isAs);
-  const reflector = reader.clusterId(BGP_ANNOTATIONS.reflector);
-  const reflectorClient = reader.clusterId(BGP_ANNOTATIONS.reflectorClient);
+  const problems = new ProblemCollector("Node", name);
+  const expect: Expect = (isRight, path, value, message) => {
+    if (!isRight) problems.report(`metadata.annotations["${path}"]`, value, message);
+    return isRight;
+  };
+  const text = (name: string) => annotations[name]?.trim() || undefined;
+  const list = (name: string) => text(name)?.split(",").map((each) => each.trim()) ?? [];
+  const number = (name: string, consequence: string, isValid: (value: number) => boolean) => {
+    const value = text(name);
+    if (value === undefined) return undefined;
+    const found = numberOf(value);
+    const message = `${consequence}: the number is not valid`;
+    return expect(isValid(found), name, value, message) ? found : undefined;
+  };
+  /** A number, or an IPv4 address. */
+  const clusterId = (name: string) => {
+    const value = text(name);
+    if (value === undefined) return undefined;
+    const found = numberOf(value);
+    const isNumber = found > 0 && found < 2 ** 32;
+    const id = isNumber ? addressAt(BigInt(found), "IPv4") : tryParseIpAddress(value);
+    const isValid = id !== undefined && ipFamilyOf(id) === "IPv4" && !isUnspecified(id);
+    const message = "The node is neither reflector nor client: the ID has to be a number from 1 " +
+      "to 4294967295 or an IPv4 address";
+    return expect(isValid, name, value, message) ? id : undefined;
+  };
+  const { as: asName, communities: communitiesName, prependAs, refused } = BGP_ANNOTATIONS;
+  const as = number(asName, "The AS number is not used", isAs);
+  const reflector = clusterId(BGP_ANNOTATIONS.reflector);
+  const reflectorClient = clusterId(BGP_ANNOTATIONS.reflectorClient);
+  const peersText = annotations[PEERS_ANNOTATION];
+  const peers = peersText === undefined
+    ? peersOfLists(list, expect)
+    : peersOfYaml(peersText, expect);
+  const communities = list(communitiesName);
+  expect(
+    communities.length <= MOST_COMMUNITIES,
+    communitiesName,
+    communities.length,
+    `Only the first ${MOST_COMMUNITIES} communities are sent`,
+  );
+  const usable = communities.slice(0, MOST_COMMUNITIES).filter((each, index) =>
+    expect(
+      isCommunity(each),
+      `${communitiesName}[${index}]`,
+      each,
+      "The community is not sent: it has to be as 64512:100",
+    )
+  );
+  const prepended = text(prependAs);
+  const count = number(
+    BGP_ANNOTATIONS.prependCount,
+    "Nothing is prepended to paths",
+    (count) => count <= MOST_PREPENDS,
+  );
+  const isPrepended = prepended !== undefined && count !== undefined && expect(
+    // Another AS would make routers refuse paths as loops of that AS.
+    (text(asName) ?? prepended) === prepended,
+    prependAs,
+    prepended,
+    "Nothing is prepended to paths: the AS has to be that of the node",
+  );
   const bgp = {
     ...(as !== undefined && { as }),
     ...(reflector !== undefined && { reflector }),
     ...(reflectorClient !== undefined && { reflectorClient }),
-    peers: annotations[PEERS_ANNOTATION] === undefined
-      ? peersOfLists(reader)
-      : peersOfYaml(annotations[PEERS_ANNOTATION], reader),
-    communities: communitiesOf(reader),
-    prepend: prependOf(reader),
-    refused: reader.list(BGP_ANNOTATIONS.refused).flatMap((text, index) => {
-      const cidr = tryParseCidr(text);
-      reader.expect(cidr !== undefined, `${BGP_ANNOTATIONS.refused}[${index}]`, {
-        value: text,
-        message: "The range is not refused: it has to be a CIDR block",
-      });
+    peers,
+    communities: usable,
+    prepend: isPrepended ? count : 0,
+    refused: list(refused).flatMap((each, index) => {
+      const cidr = tryParseCidr(each);
+      const message = "The range is not refused: it has to be a CIDR block";
+      expect(cidr !== undefined, `${refused}[${index}]`, each, message);
       return cidr ?? [];
     }),
   };
-  return { bgp, problems: reader.problems };
+  return { bgp, problems: problems.problems };
 }
 
-/** Reads annotations and collects what is wrong with them. */
-class AnnotationReader {
-  readonly #annotations: Readonly<Record<string, string>>;
-  readonly #problems: ProblemCollector;
+/** Reports a value that is not right. Returns whether it is. */
+type Expect = (isRight: boolean, path: string, value: unknown, message: string) => boolean;
 
-  constructor(node: string, annotations: Readonly<Record<string, string>>) {
-    this.#annotations = annotations;
-    this.#problems = new ProblemCollector("Node", node);
-  }
-
-  get problems(): readonly ObjectProblem[] {
-    return this.#problems.problems;
-  }
-
-  text(name: string): string | undefined {
-    return this.#annotations[name]?.trim() || undefined;
-  }
-
-  list(name: string): readonly string[] {
-    return this.text(name)?.split(",").map((text) => text.trim()) ?? [];
-  }
-
-  expect(
-    isRight: boolean,
-    path: string,
-    { value, message }: { readonly value: unknown; readonly message: string },
-  ): boolean {
-    if (!isRight) this.#problems.report(`metadata.annotations["${path}"]`, value, message);
-    return isRight;
-  }
-
-  number(
-    name: string,
-    consequence: string,
-    isValid: (value: number) => boolean,
-  ): number | undefined {
-    const value = this.text(name);
-    if (value === undefined) return undefined;
-    const number = /^\d{1,10}$/.test(value) ? Number(value) : NaN;
-    const message = `${consequence}: the number is not valid`;
-    return this.expect(isValid(number), name, { value, message }) ? number : undefined;
-  }
-
-  /** A number, or an IPv4 address. */
-  clusterId(name: string): string | undefined {
-    const value = this.text(name);
-    if (value === undefined) return undefined;
-    const number = /^\d{1,10}$/.test(value) ? Number(value) : 0;
-    const isNumber = number > 0 && number < 2 ** 32;
-    const text = isNumber ? addressAt(BigInt(number), "IPv4") : tryParseIpAddress(value);
-    const isValid = text !== undefined && ipFamilyOf(text) === "IPv4" && !isUnspecified(text);
-    const message = "The node is neither reflector nor client: the ID has to be a number from 1 " +
-      "to 4294967295 or an IPv4 address";
-    return this.expect(isValid, name, { value, message }) ? text : undefined;
-  }
+function numberOf(text: string): number {
+  return /^\d{1,10}$/.test(text) ? Number(text) : NaN;
 }
 
 function isAs(value: number): boolean {
@@ -134,114 +138,63 @@ function isCommunity(text: string): boolean {
   return numbers.length === 2 && numbers.every((number) => number < 2 ** 16);
 }
 
-function communitiesOf(reader: AnnotationReader): readonly string[] {
-  const name = BGP_ANNOTATIONS.communities;
-  const texts = reader.list(name);
-  reader.expect(texts.length <= MOST_COMMUNITIES, name, {
-    value: texts.length,
-    message: `Only the first ${MOST_COMMUNITIES} communities are sent`,
-  });
-  return texts.slice(0, MOST_COMMUNITIES).filter((text, index) =>
-    reader.expect(isCommunity(text), `${name}[${index}]`, {
-      value: text,
-      message: "The community is not sent: it has to be as 64512:100",
-    })
-  );
-}
-
-/** Only the own AS is prepended: another one would make routers refuse paths as loops of that AS. */
-function prependOf(reader: AnnotationReader): number {
-  const value = reader.text(BGP_ANNOTATIONS.prependAs);
-  const count = reader.number(
-    BGP_ANNOTATIONS.prependCount,
-    "Nothing is prepended to paths",
-    (number) => number <= MOST_PREPENDS,
-  );
-  if (value === undefined || count === undefined) return 0;
-  const own = reader.text(BGP_ANNOTATIONS.as);
-  const message = "Nothing is prepended to paths: the AS has to be that of the node";
-  const isOwn = own === undefined || own === value;
-  return reader.expect(isOwn, BGP_ANNOTATIONS.prependAs, { value, message }) ? count : 0;
-}
-
-interface WrittenPeer {
-  readonly remoteip?: unknown;
-  readonly remoteasn?: unknown;
-  readonly localip?: unknown;
-  readonly port?: unknown;
-  readonly password?: unknown;
-}
-
-function peersOfYaml(text: string, reader: AnnotationReader): readonly ConfiguredPeer[] {
-  const message = "No peer of the annotation is used: it has to be a YAML list of at most 64 peers";
-  // The value is never shown: it may hold passwords.
-  const wrong = (isRight: boolean) =>
-    reader.expect(isRight, PEERS_ANNOTATION, { value: "(not shown)", message });
-  if (!wrong(text.length <= MOST_CHARACTERS)) return [];
+function peersOfYaml(text: string, expect: Expect): readonly ConfiguredPeer[] {
   let list: unknown;
   try {
-    list = parse(text);
+    list = text.length <= MOST_CHARACTERS ? parse(text) : undefined;
   } catch {
-    wrong(false);
-    return [];
+    // Reported below.
   }
-  if (!Array.isArray(list) || list.length > MOST_PEERS) {
-    wrong(false);
-    return [];
+  if (Array.isArray(list) && list.length <= MOST_PEERS) {
+    return list.flatMap((peer, index) =>
+      peerOf(Object(peer), `${PEERS_ANNOTATION}[${index}]`, expect)
+    );
   }
-  return list.flatMap((peer, index) =>
-    peerOf(scalarsOf(Object(peer)), { path: `${PEERS_ANNOTATION}[${index}]`, reader })
-  );
-}
-
-/**
- * Replaces lists and objects by a text. Through aliases of YAML, a list of a few lines may have billions
- * of values, which nothing may walk through.
- */
-function scalarsOf(
-  { remoteip, remoteasn, localip, port, password }: WrittenPeer,
-): WrittenPeer {
-  const scalar = (value: unknown) =>
-    typeof value === "object" && value !== null ? "(a list or an object)" : value;
-  return {
-    remoteip: scalar(remoteip),
-    remoteasn: scalar(remoteasn),
-    localip: scalar(localip),
-    port: scalar(port),
-    password: scalar(password),
-  };
+  const message = "No peer of the annotation is used: it has to be a YAML list of at most 64 peers";
+  // The value is never shown: it may hold passwords.
+  expect(false, PEERS_ANNOTATION, "(not shown)", message);
+  return [];
 }
 
 /** The annotations that kube-router has deprecated: one list for each field. */
-function peersOfLists(reader: AnnotationReader): readonly ConfiguredPeer[] {
-  const addresses = reader.list(BGP_ANNOTATIONS.peerAddresses).slice(0, MOST_PEERS);
-  const [asNumbers, ports, locals] = [
-    reader.list(BGP_ANNOTATIONS.peerAsNumbers),
-    reader.list(BGP_ANNOTATIONS.peerPorts),
-    reader.list(BGP_ANNOTATIONS.peerLocalAddresses),
-  ];
-  return addresses.flatMap((remoteip, index) => {
-    const path = `${BGP_ANNOTATIONS.peerAddresses}[${index}]`;
-    const peer = { remoteip, remoteasn: asNumbers[index], port: ports[index] || undefined };
-    return peerOf({ ...peer, localip: locals[index] || undefined }, { path, reader });
-  });
+function peersOfLists(
+  list: (name: string) => readonly string[],
+  expect: Expect,
+): readonly ConfiguredPeer[] {
+  const { peerAddresses, peerAsNumbers, peerPorts, peerLocalAddresses } = BGP_ANNOTATIONS;
+  const [asNumbers, ports, locals] = [peerAsNumbers, peerPorts, peerLocalAddresses].map(list);
+  return list(peerAddresses).slice(0, MOST_PEERS).flatMap((remoteip, index) =>
+    peerOf(
+      {
+        ...{ remoteip, remoteasn: asNumbers![index] },
+        ...{ port: ports![index] || undefined, localip: locals![index] || undefined },
+      },
+      `${peerAddresses}[${index}]`,
+      expect,
+    )
+  );
 }
 
 function peerOf(
-  { remoteip, remoteasn, localip, port: givenPort = 179, password }: WrittenPeer,
-  { path, reader }: { readonly path: string; readonly reader: AnnotationReader },
+  peer: Readonly<Record<string, unknown>>,
+  path: string,
+  expect: Expect,
 ): readonly ConfiguredPeer[] {
-  const address = addressOf(remoteip);
+  // Through aliases of YAML, a list of a few lines may have billions of values, which nothing may walk
+  // through.
+  const [remoteip, remoteasn, localip, port = 179, password] = [
+    ...[peer.remoteip, peer.remoteasn, peer.localip, peer.port, peer.password],
+  ].map((value) => typeof value === "object" && value !== null ? "(a list or an object)" : value);
+  const [address, local] = [addressOf(remoteip), addressOf(localip)];
   const as = Number(remoteasn);
-  const port = typeof givenPort === "number" || typeof givenPort === "string"
-    ? tryParsePort(givenPort)
+  const usedPort = typeof port === "number" || typeof port === "string"
+    ? tryParsePort(port)
     : undefined;
-  const local = localip === undefined ? undefined : addressOf(localip);
   const check = (isRight: boolean, value: unknown, reason: string) =>
-    reader.expect(isRight, path, { value, message: `The peer is not used: ${reason}` });
+    expect(isRight, path, value, `The peer is not used: ${reason}`);
   const isUsable = check(address !== undefined, remoteip, "its address has to be an IP address") &&
     check(isAs(as) && Number.isInteger(as), remoteasn, "its AS number is missing or not valid") &&
-    check(port !== undefined, givenPort, "its port has to be a number from 1 to 65535") &&
+    check(usedPort !== undefined, port, "its port has to be a number from 1 to 65535") &&
     check(
       localip === undefined || local !== undefined && ipFamilyOf(local) === ipFamilyOf(address!),
       localip,
@@ -253,30 +206,18 @@ function peerOf(
       "a password does not belong in an annotation; add the peer to routing.bgp.peers with a " +
         "passwordFile",
     );
-  return isUsable ? [withDefaults({ address: address!, as, port: port!, local })] : [];
+  return isUsable
+    ? [{
+      ...{ name: peerName(address!), address: address!, port: usedPort!, as },
+      ...(local && { localAddress: local }),
+      ...SESSION_DEFAULTS,
+    }]
+    : [];
 }
 
 function addressOf(value: unknown): IpAddress | undefined {
   const address = typeof value === "string" ? tryParseIpAddress(value) : undefined;
   return address && isUnspecified(address) ? undefined : address;
-}
-
-function withDefaults(
-  { address, as, port, local }: {
-    readonly address: IpAddress;
-    readonly as: number;
-    readonly port: Port;
-    readonly local: IpAddress | undefined;
-  },
-): ConfiguredPeer {
-  return {
-    name: peerName(address),
-    address,
-    port,
-    as,
-    ...(local && { localAddress: local }),
-    ...SESSION_DEFAULTS,
-  };
 }
 
 /** The defaults of a session. */

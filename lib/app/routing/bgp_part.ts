@@ -8,7 +8,8 @@ import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import { PartLoop, syncPart } from "./part_loop.ts";
-import type { BgpBackend, RoutingBackends } from "./routing_backends.ts";
+import type { RoutingPartDependencies } from "./layer2_part.ts";
+import type { BgpBackend } from "./routing_backends.ts";
 
 /** Time in which routers learn of a withdrawal, also those behind other routers. */
 const ROUTERS_LEARN_MS = 1_000;
@@ -25,11 +26,6 @@ const TEXTS = {
   released: "Part of BGP is out of quarantine",
   item: "item",
 };
-
-interface BgpPartDependencies extends ControllerParts {
-  readonly services: AnnouncedServices;
-  readonly routing: RoutingBackends;
-}
 
 /** Its settings. */
 export type BgpPartSettings = Omit<BgpPlannerOptions, "nodeName">;
@@ -51,7 +47,7 @@ export class BgpPart {
   readonly #controllerOfServices: ControllerParts["controllerOfServices"];
   #peers: BgpPlan["peers"] = [];
 
-  constructor(dependencies: BgpPartDependencies, settings: BgpPartSettings) {
+  constructor(dependencies: RoutingPartDependencies, settings: BgpPartSettings) {
     const { clock, nodeName, routing, services } = dependencies;
     const { configFile, controlSocket } = settings.settings;
     this.#clock = clock;

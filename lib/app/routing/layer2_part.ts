@@ -37,16 +37,10 @@ const CONFLICTS_MS = 60_000;
 /** Most links and nodes that are reported in one event. */
 const MOST_REPORTED = 10;
 
-interface Layer2PartDependencies extends ControllerParts {
+/** What each part of routing is made from. */
+export interface RoutingPartDependencies extends ControllerParts {
   readonly services: AnnouncedServices;
-  readonly backends: ControllerParts["backends"];
   readonly routing: RoutingBackends;
-}
-
-interface Layer2PartOptions {
-  readonly settings: RoutingSettings;
-  /** Without an API server, this node is the only one. */
-  readonly isAlone: boolean;
 }
 
 /** Who answers for which address, as of the last sync. */
@@ -62,7 +56,7 @@ export interface OwnedAddressView {
 export class Layer2Part {
   readonly families: readonly Layer2Family[];
   readonly #clock: Clock;
-  readonly #dependencies: Layer2PartDependencies;
+  readonly #dependencies: RoutingPartDependencies;
   readonly #owners: Layer2Owners;
   #settings: RoutingSettings;
   readonly #dirty = new Set<ServiceKey>();
@@ -78,28 +72,21 @@ export class Layer2Part {
   /** Of both families; `undefined` = not read yet. */
   #links: readonly NodeLink[] | undefined;
   #linksChangedAt = -Infinity;
-  /** The own report of {@linkcode report}. */
-  #own: {
-    readonly report: MemberReport;
-    readonly text: string;
-    /** The pools that have no network here. */
-    readonly elsewhere: readonly string[];
-  } | undefined;
+  /** What this node says of itself. */
+  #own: MemberReport | undefined;
   /** How the pools of other nodes differ, by node. */
   readonly #differences = new Map<string, string>();
   #isLeader = false;
   /** Other machines that answer for own addresses, by their link-layer addresses. */
-  readonly #conflicts = new Map<
-    IpAddress,
-    { readonly machine: string; readonly isReported: boolean }
-  >();
+  readonly #conflicts = new Map<IpAddress, { machine: string; isReported: boolean }>();
   #linkProblem: string | undefined;
   #wakeReader = Promise.withResolvers<void>();
   /** The own Node; `undefined` = unknown. */
   #node: RoutingNode | undefined;
   #isStopped = false;
 
-  constructor(dependencies: Layer2PartDependencies, { settings, isAlone }: Layer2PartOptions) {
+  /** `isAlone`: without an API server, this node is the only one. */
+  constructor(dependencies: RoutingPartDependencies, settings: RoutingSettings, isAlone: boolean) {
     const { clock, configuration: { families }, services } = dependencies;
     this.#clock = clock;
     this.#dependencies = dependencies;
@@ -110,11 +97,6 @@ export class Layer2Part {
     if (isAlone) this.setMember(dependencies.nodeName, { report: undefined });
   }
 
-  /** Permits syncs. */
-  open(): void {
-    for (const { loop } of this.families) loop.open();
-  }
-
   /** The nodes that take part; `undefined` = unknown. */
   get live(): ReadonlySet<string> | undefined {
     return this.#members && new Set(this.#members.keys());
@@ -122,14 +104,14 @@ export class Layer2Part {
 
   /** The reports of the nodes that take part. */
   get reports(): ReadonlyMap<string, MemberReport> {
-    const reports = new Map<string, MemberReport>();
-    for (const [node, report] of this.#members ?? []) if (report) reports.set(node, report);
-    return reports;
+    return new Map(
+      [...this.#members ?? []].flatMap(([node, report]) => report ? [[node, report]] : []),
+    );
   }
 
   /** What this node says of itself, as JSON; `undefined` until it is known. */
   get report(): string | undefined {
-    return this.#own?.text;
+    return this.#own && JSON.stringify(this.#own.json);
   }
 
   /** Whether a node takes part that says nothing of itself, because its release is older. */
@@ -139,21 +121,21 @@ export class Layer2Part {
 
   /** Why this node cannot answer, or is not alone, and how other nodes are configured otherwise. */
   get problems(): readonly { readonly node: string; readonly text: string }[] {
-    const links = this.#own?.report.links.filter(({ obstacle }) => obstacle) ?? [];
+    const { nodeName } = this.#dependencies;
+    const own = [
+      ...lostLinks(this.#own).map((link) =>
+        `does not answer in ${link.network}: ${linkText(link)}`
+      ),
+      ...elsewhere(this.#own).map((pool) =>
+        `answers for no address of pool '${pool}': no interface has a network with one`
+      ),
+      ...[...this.#conflicts].filter(([, { isReported }]) => isReported).map(
+        ([address, { machine }]) =>
+          `another machine, with link-layer address ${machine}, answers for ${address}`,
+      ),
+    ];
     return [
-      ...links.map((link) => ({
-        node: this.#dependencies.nodeName,
-        text: `does not answer in ${link.network}: ${linkText(link)}`,
-      })),
-      ...(this.#own?.elsewhere ?? []).map((pool) => ({
-        node: this.#dependencies.nodeName,
-        text: `answers for no address of pool '${pool}': no interface has a network with one`,
-      })),
-      ...[...this.#conflicts].filter(([, { isReported }]) => isReported)
-        .map(([address, { machine }]) => ({
-          node: this.#dependencies.nodeName,
-          text: `another machine, with link-layer address ${machine}, answers for ${address}`,
-        })),
+      ...own.map((text) => ({ node: nodeName, text })),
       ...[...this.#differences].map(([node, text]) => ({ node, text })),
     ];
   }
@@ -376,7 +358,7 @@ export class Layer2Part {
   }
 
   async #searchConflicts(family: Layer2Family): Promise<void> {
-    const { logger, nodeName, startUp } = this.#dependencies;
+    const { logger } = this.#dependencies;
     for (const address of this.#conflicts.keys()) {
       if (this.#family(address) === family && !family.addresses.has(address)) {
         this.#conflicts.delete(address);
@@ -398,11 +380,10 @@ export class Layer2Part {
           "the pool",
         { address, machine },
       );
-      startUp.events.record({
-        ...{ type: "Warning", reason: "LoadBalancerAddressConflict", action: "AnnounceAddress" },
-        note: `Another machine, with link-layer address ${machine}, answers for ${address}`,
-        regarding: nodeRegarding(nodeName),
-      });
+      this.#warn(
+        "LoadBalancerAddressConflict",
+        `Another machine, with link-layer address ${machine}, answers for ${address}`,
+      );
     }
   }
 
@@ -442,52 +423,44 @@ export class Layer2Part {
   /** Says to the other nodes what this one can answer for, and to people what it cannot. */
   #setReport(): void {
     if (!this.#node || !this.#links) return;
-    const { logger, nodeName, startUp } = this.#dependencies;
+    const { logger } = this.#dependencies;
+    const before = this.#own;
     const json = memberReport(this.#settings.pools, { node: this.#node, links: this.#links });
-    const text = JSON.stringify(json);
-    if (text === this.#own?.text) return;
-    const report = readMemberReport(json)!;
-    const lost = (links: readonly NodeLink[]) =>
-      new Map(
-        links.filter(({ obstacle }) => obstacle)
-          .map((link) => [`${link.network} ${link.device}`, link]),
-      );
-    const [was, is] = [lost(this.#own?.report.links ?? []), lost(report.links)];
-    const elsewhere = poolsElsewhere(report);
-    for (const pool of elsewhere) {
-      if (this.#own?.elsewhere.includes(pool)) continue;
+    if (JSON.stringify(json) === this.report) return;
+    const own = this.#own = readMemberReport(json)!;
+    for (const pool of elsewhere(own)) {
+      if (elsewhere(before).includes(pool)) continue;
       logger.info(
         "This node answers for no address of a pool: no interface has a network with one",
         { pool },
       );
     }
-    this.#own = { report, text, elsewhere };
     for (const node of new Set([...this.#members?.keys() ?? [], ...this.#differences.keys()])) {
       this.#compare(node);
     }
-    for (const [key, { network, device }] of was) {
-      if (is.has(key)) continue;
+    const [was, is] = [lostLinks(before), lostLinks(own)];
+    for (const link of was) {
+      if (is.some((each) => isSameLink(each, link))) continue;
+      const { network, device } = link;
       logger.info("An interface can answer for addresses again, or is gone", { network, device });
     }
-    const news = [...is].filter(([key]) => !was.has(key)).map(([, link]) => link);
+    const news = is.filter((link) => !was.some((each) => isSameLink(each, link)));
     for (const link of news.slice(0, MOST_REPORTED)) {
       const { network, device } = link;
       logger.warn("This node does not answer for addresses by an interface", {
         ...{ network, device, reason: linkText(link) },
       });
-      startUp.events.record({
-        ...{ type: "Warning", reason: "LoadBalancerInterfaceLost", action: "AnnounceAddress" },
-        note: `The node does not answer for load balancer addresses of ${network}: ` +
-          linkText(link),
-        regarding: nodeRegarding(nodeName),
-      });
+      this.#warn(
+        "LoadBalancerInterfaceLost",
+        `The node does not answer for load balancer addresses of ${network}: ${linkText(link)}`,
+      );
     }
   }
 
   /** Compares the pools of another node with the own ones. */
   #compare(node: string): void {
     const { logger, nodeName } = this.#dependencies;
-    const [own, other] = [this.#own?.report, this.#members?.get(node)];
+    const [own, other] = [this.#own, this.#members?.get(node)];
     const found = own && other && node !== nodeName ? poolDifferences(own, other) : [];
     const difference = found.slice(0, MOST_REPORTED).join("; ");
     if (difference === (this.#differences.get(node) ?? "")) return;
@@ -503,11 +476,18 @@ export class Layer2Part {
   }
 
   #reportDifference(node: string, text: string): void {
-    const { nodeName, startUp } = this.#dependencies;
-    startUp.events.record({
-      ...{ type: "Warning", reason: "LoadBalancerPoolsDiffer", action: "AnnounceAddress" },
-      note: `The pools of this node are not those of node ${nodeName}, which assigns ` +
-        `addresses: ${text}`,
+    const assigning = this.#dependencies.nodeName;
+    this.#warn(
+      "LoadBalancerPoolsDiffer",
+      `The pools of this node are not those of node ${assigning}, which assigns addresses: ${text}`,
+      node,
+    );
+  }
+
+  /** Records an event on a Node. */
+  #warn(reason: string, note: string, node = this.#dependencies.nodeName): void {
+    this.#dependencies.startUp.events.record({
+      ...{ type: "Warning", reason, action: "AnnounceAddress", note },
       regarding: nodeRegarding(node),
     });
   }
@@ -546,6 +526,16 @@ export class Layer2Part {
     if (this.#hasJoined) this.takeBack();
     this.#hasJoined = false;
   }
+}
+
+/** The links of a node that do not carry packets. */
+function lostLinks(report: MemberReport | undefined): readonly NodeLink[] {
+  return report?.links.filter(({ obstacle }) => obstacle) ?? [];
+}
+
+/** The pools that have no network on a node. */
+function elsewhere(report: MemberReport | undefined): readonly string[] {
+  return report ? poolsElsewhere(report) : [];
 }
 
 function isSameLink(one: NodeLink, other: NodeLink): boolean {

@@ -35,7 +35,6 @@ interface NodeMembershipDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
-  readonly layer2: Layer2Part;
 }
 
 /**
@@ -45,6 +44,7 @@ interface NodeMembershipDependencies {
 export class NodeMembership {
   readonly #dependencies: NodeMembershipDependencies;
   readonly #options: NodeMonitorOptions;
+  readonly #layer2: Layer2Part;
   readonly #heartbeat: LeaseHolder;
   readonly #member: LeaseHolder;
   readonly #members = new Map<string, Lease>();
@@ -52,10 +52,15 @@ export class NodeMembership {
   /** The last time without the API server; `undefined` = none, or it was long ago. */
   #cutOff: { readonly since: number; until: number } | undefined;
 
-  constructor(dependencies: NodeMembershipDependencies, options: NodeMonitorOptions) {
+  constructor(
+    dependencies: NodeMembershipDependencies,
+    options: NodeMonitorOptions,
+    layer2: Layer2Part,
+  ) {
     const { nodeName: holder, namespace, leaseDurationSeconds } = options;
     this.#dependencies = dependencies;
     this.#options = options;
+    this.#layer2 = layer2;
     const heartbeat = this.#heartbeat = new LeaseHolder(dependencies, {
       ...{ namespace, holder, name: HEARTBEAT_PREFIX + holder, label: HEARTBEAT_LABEL },
       isOwn: true,
@@ -65,13 +70,13 @@ export class NodeMembership {
     this.#member = new LeaseHolder(dependencies, {
       ...{ namespace, holder, name: MEMBER_PREFIX + holder, durationSeconds: MEMBER_SECONDS },
       isOwn: true,
-      mayClaim: () => heartbeat.isHeld && dependencies.layer2.report !== undefined,
+      mayClaim: () => heartbeat.isHeld && layer2.report !== undefined,
       annotations: (renewTime) => ({
-        [LAYER2_ANNOTATION]: `${renewTime} ${dependencies.layer2.report ?? ""}`,
+        [LAYER2_ANNOTATION]: `${renewTime} ${layer2.report ?? ""}`,
       }),
     });
     this.#update();
-    dependencies.layer2.follow(() => this.#update());
+    layer2.follow(() => this.#update());
   }
 
   /** The Lease that is renewed all the time; `undefined` if this node announces nothing. */
@@ -88,7 +93,7 @@ export class NodeMembership {
     const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
     if (isMember) this.#members.set(node, lease);
     else this.#members.delete(node);
-    this.#dependencies.layer2.setMember(
+    this.#layer2.setMember(
       node,
       isMember ? { report: reportOf(lease) } : undefined,
     );
@@ -131,7 +136,7 @@ export class NodeMembership {
   }
 
   #update(): void {
-    const { layer2 } = this.#dependencies;
+    const layer2 = this.#layer2;
     const { nodeName, leaseDurationSeconds } = this.#options;
     this.#heartbeat.isWanted = this.#member.isWanted = layer2.mayAnnounce;
     // A release without reports expects the renewals of an owner from any node that it takes for one.
@@ -146,7 +151,7 @@ export class NodeMembership {
    * it may be later than the first renewal that succeeds.
    */
   async #watchConflicts(signal: AbortSignal): Promise<void> {
-    const { clock, layer2 } = this.#dependencies;
+    const { clock } = this.#dependencies;
     const leaseMs = this.#options.leaseDurationSeconds * 1000;
     while (!signal.aborted) {
       const now = clock.now();
@@ -156,9 +161,9 @@ export class NodeMembership {
       }
       if (this.#cutOff && now - this.#cutOff.until > leaseMs) {
         this.#cutOff = undefined;
-        layer2.takeBack();
+        this.#layer2.takeBack();
       }
-      if (this.#cutOff) await layer2.yieldConflicts(this.#cutOff);
+      if (this.#cutOff) await this.#layer2.yieldConflicts(this.#cutOff);
       const restMs = Math.max(0, now + CONFLICT_MS - clock.now());
       await clock.sleep(restMs, signal).catch(() => {});
     }

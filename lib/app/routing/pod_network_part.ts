@@ -5,6 +5,7 @@ import type { PodNetworkPlan, PodRoute } from "../../routing/pod_network_plan.ts
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
+import type { RoutingPartDependencies } from "./layer2_part.ts";
 import { PartLoop, syncPart } from "./part_loop.ts";
 import type { PodNetworkBackend, RoutingBackends } from "./routing_backends.ts";
 
@@ -25,15 +26,6 @@ const TEXTS = {
   item: "item",
 };
 
-interface PodNetworkDependencies extends ControllerParts {
-  readonly routing: RoutingBackends;
-}
-
-interface PodNetworkPartOptions {
-  readonly podNetwork: PodNetworkSettings;
-  readonly clusterCidrs: readonly Cidr[];
-}
-
 /**
  * Routes between pods of nodes, on clusters whose network plugin does not. Routes come from Nodes
  * alone, so they need no BGP daemon. The part waits for no Service.
@@ -42,16 +34,23 @@ export class PodNetworkPart {
   readonly backend: PodNetworkBackend;
   readonly #part: PartLoop<string>;
   readonly #nodeName: string;
-  readonly #options: PodNetworkPartOptions;
+  readonly #settings: PodNetworkSettings;
+  /** The ranges of all pods; may be empty. */
+  readonly #clusterCidrs: readonly Cidr[];
   readonly #nodes = new Map<string, RoutingNode>();
   #networks: readonly Cidr[] = [];
   #plan: PodNetworkPlan | undefined;
 
-  constructor(dependencies: PodNetworkDependencies, options: PodNetworkPartOptions) {
+  constructor(
+    dependencies: RoutingPartDependencies,
+    settings: PodNetworkSettings,
+    clusterCidrs: readonly Cidr[],
+  ) {
     const { nodeName, routing } = dependencies;
     this.#nodeName = nodeName;
-    this.#options = options;
-    const { cniConfig } = options.podNetwork;
+    this.#settings = settings;
+    this.#clusterCidrs = clusterCidrs;
+    const { cniConfig } = settings;
     this.backend = routing.podNetwork(dependencies, {
       cniFiles: cniConfig === undefined ? [] : [cniConfig],
     });
@@ -98,11 +97,11 @@ export class PodNetworkPart {
   #collect() {
     const before = new Map(this.#plan?.routes.map((route) => [route.destination, route]));
     const own = this.#nodes.get(this.#nodeName);
-    const { podNetwork: settings, clusterCidrs } = this.#options;
     if (own && this.#networks.length > 0) {
-      const nodes = this.#nodes.values();
-      const networks = this.#networks;
-      this.#plan = planPodNetwork({ settings, own, nodes, networks, clusterCidrs });
+      this.#plan = planPodNetwork({
+        ...{ own, nodes: this.#nodes.values(), networks: this.#networks },
+        ...{ settings: this.#settings, clusterCidrs: this.#clusterCidrs },
+      });
     }
     const after = new Map(this.#plan?.routes.map((route) => [route.destination, route]));
     for (const destination of new Set([...before.keys(), ...after.keys()])) {
@@ -120,7 +119,7 @@ export class PodNetworkPart {
 
 /** Removes what a run with other settings added, and tries failed removals again. Never rejects. */
 export async function removePodNetwork(
-  dependencies: Pick<PodNetworkDependencies, "clock" | "commands" | "logger" | "random">,
+  dependencies: Pick<ControllerParts, "clock" | "commands" | "logger" | "random">,
   routing: RoutingBackends,
   signal: AbortSignal,
 ): Promise<void> {

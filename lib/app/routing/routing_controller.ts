@@ -90,17 +90,15 @@ export class RoutingController implements Controller {
     });
     const made = routing && { ...parts, services, routing };
     if (made && routingPartsOf(settings).has("layer2")) {
-      this.layer2 = new Layer2Part(made, { settings, isAlone });
+      this.layer2 = new Layer2Part(made, settings, isAlone);
     }
     const bgpSettings = bgpSettingsOf(this.#configuration);
     if (made && bgpSettings) this.bgp = new BgpPart(made, bgpSettings);
     if (kinds.includes(LEASE)) {
-      this.#leases = new RoutingLeases({ ...parts, assigner: this.assigner, layer2: this.layer2 }, {
-        ...{ settings, nodeName },
-      });
+      this.#leases = new RoutingLeases(parts, settings, this.assigner, this.layer2);
     }
     const { podNetwork } = settings;
-    if (made && podNetwork) this.pods = new PodNetworkPart(made, { podNetwork, clusterCidrs });
+    if (made && podNetwork) this.pods = new PodNetworkPart(made, podNetwork, clusterCidrs);
     this.#setTaken();
     // Also before manifests have the Node.
     if (isAlone) this.#onNode(nodeName, undefined);

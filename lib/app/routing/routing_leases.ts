@@ -19,20 +19,19 @@ const RELEASE_MS = 1_000;
 /** Waits of a process that could not assign, in which the other nodes may. */
 const REST = { initialMs: 60_000, maxMs: 600_000, resetAfterMs: 3_600_000 };
 
-/** The dependencies of {@linkcode RoutingLeases}. */
 interface RoutingLeasesDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
-  readonly assigner: AddressAssigner;
-  /** Absent if no address is announced by layer 2: nodes then need no Lease. */
-  readonly layer2: Layer2Part | undefined;
+  readonly nodeName: string;
 }
 
 /** The Leases of this process: those of the node, and that of the only process that assigns addresses. */
 export class RoutingLeases {
   readonly allocator: LeaseHolder;
   readonly #dependencies: RoutingLeasesDependencies;
+  readonly #assigner: AddressAssigner;
+  readonly #layer2: Layer2Part | undefined;
   readonly #membership: NodeMembership | undefined;
   readonly #released = Promise.withResolvers<void>();
   #client: KubeClient | undefined;
@@ -44,20 +43,23 @@ export class RoutingLeases {
   #rest: Timer | undefined;
   #failure: string | undefined;
 
+  /** `layer2` is absent if no address is announced by layer 2: nodes then need no Lease. */
   constructor(
     dependencies: RoutingLeasesDependencies,
-    { settings, nodeName }: {
-      readonly settings: Pick<RoutingSettings, "leaseNamespace" | "leaseDurationSeconds">;
-      readonly nodeName: string;
-    },
+    { leaseNamespace: namespace, leaseDurationSeconds }: Pick<
+      RoutingSettings,
+      "leaseNamespace" | "leaseDurationSeconds"
+    >,
+    assigner: AddressAssigner,
+    layer2: Layer2Part | undefined,
   ) {
-    const { leaseNamespace: namespace, leaseDurationSeconds } = settings;
-    const { layer2 } = dependencies;
+    const { nodeName, random } = dependencies;
     this.#dependencies = dependencies;
-    this.#backoff = new Backoff(dependencies.random, REST);
-    this.#membership = layer2 && new NodeMembership({ ...dependencies, layer2 }, {
-      ...{ namespace, nodeName, leaseDurationSeconds },
-    });
+    this.#assigner = assigner;
+    this.#layer2 = layer2;
+    this.#backoff = new Backoff(random, REST);
+    this.#membership = layer2 &&
+      new NodeMembership(dependencies, { namespace, nodeName, leaseDurationSeconds }, layer2);
     this.allocator = new LeaseHolder(dependencies, {
       ...{ namespace, name: ALLOCATOR_LEASE, holder: nodeName },
       durationSeconds: ALLOCATOR_SECONDS,
@@ -117,14 +119,14 @@ export class RoutingLeases {
   }
 
   #onLeader(isLeader: boolean): void {
-    const { assigner, layer2, logger } = this.#dependencies;
+    const { logger } = this.#dependencies;
     this.#term?.abort();
-    layer2?.setLeader(isLeader);
+    this.#layer2?.setLeader(isLeader);
     if (!isLeader || !this.#client) return;
     logger.info("This process assigns load balancer addresses now");
     const client = this.#client;
     const { signal } = this.#term = new AbortController();
-    this.#leading = this.#leading.then(() => assigner.lead(client, signal)).catch((error) =>
+    this.#leading = this.#leading.then(() => this.#assigner.lead(client, signal)).catch((error) =>
       this.#giveUp(error)
     );
   }

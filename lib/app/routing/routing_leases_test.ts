@@ -73,8 +73,10 @@ class Cluster {
     const dependencies = { clock: slow, logger, random: () => 0 };
     const assigner = new AddressAssigner({ ...dependencies, events }, { settings, services });
     const leases = new RoutingLeases(
-      { ...dependencies, clock, assigner, layer2: undefined },
-      { settings: { leaseNamespace: "kube-system", leaseDurationSeconds: 3 }, nodeName },
+      { ...dependencies, clock, nodeName },
+      { leaseNamespace: "kube-system", leaseDurationSeconds: 3 },
+      assigner,
+      undefined,
     );
     this.processes.push({ leases, services });
     const end = new AbortController();
