@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { RoutedService } from "../api/kinds/routed_service.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
-import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
 import { parseLabelSelector } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
 import {
@@ -323,16 +323,6 @@ Deno.test("AddressAllocator follows the labels of Services and namespaces", () =
   assertEquals(stage.give({ name: "red/a", labels: { app: "shop" } }), ["red/a: 198.51.100.0"]);
 });
 
-Deno.test("AddressAllocator takes an address away that a node turns out to have", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
-  stage.give({ name: "a" });
-  const reserved = new Map<IpAddress, string>([[parseIpAddress("192.0.2.0"), "node n"]]);
-  stage.allocator.setReserved(reserved);
-  assertEquals(stage.changes(), ["default/a: 192.0.2.1"]);
-  stage.allocator.setReserved(new Map());
-  assertEquals(stage.give({ name: "b" }), ["default/b: 192.0.2.0"]);
-});
-
 Deno.test("AddressAllocator looks at one Service for the change of one among ten thousand", () => {
   let reads = 0;
   const { allocator } = new Stage(pool("a", ["10.0.0.0/8"], { serviceSelector: selector({}) }));
@@ -398,35 +388,6 @@ Deno.test("AddressAllocator ends, and refuses nothing, if a Service gets its for
   assertEquals(stage.remove("default/young"), [
     "default/new: 203.0.113.1",
     "default/young: nothing",
-  ]);
-});
-
-Deno.test("AddressAllocator lets a Service that waits share what another one got back", () => {
-  const stage = new Stage(
-    pool("auto", ["192.0.2.1"]),
-    pool("asked", ["203.0.113.1"], { autoAssign: false }),
-  );
-  const at = (day: number) => ({ createdAt: `2026-01-0${day}T00:00:00Z` });
-  const port = (number: number) => ({ ports: [{ protocol: "TCP" as const, port: number }] });
-  const [first, second] = [{ name: "first", ...at(1) }, { name: "second", ...at(2) }];
-  const annotations = { [KEY]: "k" };
-  stage.give({ ...first, annotations }, { ...second, annotations, spec: port(81) });
-  // The one before it in the line takes the address of both, if it is free.
-  stage.give({ name: "line", ...at(3) }, {
-    name: "sharer",
-    ...at(4),
-    annotations: { [KEY]: "other" },
-  });
-  stage.give({ ...first, annotations: { [IPS]: "203.0.113.1" } }, {
-    ...second,
-    annotations: { [KEY]: "other" },
-    spec: port(81),
-  });
-  assertEquals(["first", "second", "line", "sharer"].map((name) => stage.text(`default/${name}`)), [
-    "default/first: 203.0.113.1",
-    "default/second: 192.0.2.1",
-    "default/line: (Pool 'auto' has no free address of IPv4)",
-    "default/sharer: 192.0.2.1",
   ]);
 });
 

@@ -211,6 +211,17 @@ Deno.test("BgpPlanner follows the switches of a Service", () => {
   assertEquals(obstacle(planner, "198.51.100.1"), "an annotation of the Service turns it off");
 });
 
+Deno.test("BgpPlanner announces an address that is of two kinds, of which one is announced", () => {
+  const planner = stage();
+  const address = parseIpAddress("198.51.100.1");
+  for (
+    const kinds of [["loadBalancerIps", "externalIps"], ["externalIps", "loadBalancerIps"]] as const
+  ) {
+    planner.setService(WEB, { addresses: kinds.map((kind) => ({ address, kind })), switches: {} });
+    assertEquals(announced(planner), ["198.51.100.1/32 load-balancer external"]);
+  }
+});
+
 Deno.test("BgpPlanner withdraws an address when no Service wants it any more", () => {
   const planner = stage();
   const one = { "198.51.100.1": "loadBalancerIps" } as const;
