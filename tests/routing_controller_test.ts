@@ -86,8 +86,9 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
   });
   await t.step("the dump", async () => {
     const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
-    const { settings, objects, live } = dump.controllers.routing;
-    assertEquals(settings.pools[0].addresses, ["192.0.2.0-192.0.2.3"]);
+    const { objects, live } = dump.controllers.routing;
+    const [{ addresses }] = dump.configuration.proxy.routing.pools;
+    assertEquals(addresses, ["192.0.2.0-192.0.2.3"]);
     assertEquals([objects.services.length, objects.nodes.length, live], [1, 2, [A]]);
     assertEquals([dump.objects.nodes.length, dump.objects.leases], [1, undefined]);
   });
@@ -243,7 +244,9 @@ Deno.test("a node whose interface loses its link gives its addresses to another 
     facts.join("\n"),
   );
   const dump = JSON.parse(await askControlText(second.socket, { route: "/dump" }));
-  assertEquals(dump.controllers.routing.reports[0].links[0].obstacle, "no-carrier");
+  const reports: readonly Record<string, unknown>[] = dump.controllers.routing.reports;
+  const links = [{ network: "0.0.0.0/0", device: "brü0", obstacle: "no-carrier" }];
+  assertEquals(reports.find(({ node }) => node === A)?.links, links);
   plane.network = [link!];
   await first.until("it owns them again", () => `${first.held}` === `${before}`);
   plane.network = [{ ...link!, network: "10.99.0.0/24" as Cidr }];

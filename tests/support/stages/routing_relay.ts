@@ -165,7 +165,8 @@ export class RoutingRelay implements AsyncDisposable {
       { ...configuration, mode, families },
       this.#stop.signal,
     );
-    const serving = () => this.services.every(({ syncs }) => syncs.length > 0);
+    const serving = () =>
+      this.services.length > 0 && this.services.every(({ syncs }) => syncs.length > 0);
     await Promise.race([this.#running, this.until("it serves", serving)]);
   }
 
