@@ -6,10 +6,10 @@ import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import {
   type Frontend,
   frontendsOf,
+  hairpinEndpoints,
   hasClusterIp,
   nodePortAddressesOf,
 } from "../../lib/proxy/frontend.ts";
-import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";

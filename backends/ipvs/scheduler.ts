@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ModeAnnotation, ModeAnnotations } from "../../lib/proxy/mode_annotations.ts";
+import type { ModeAnnotation, ModeAnnotations } from "../../lib/proxy/service_port.ts";
 
 /** The schedulers of ip_vs since Linux 4.18, by their names in the kernel. */
 export const SCHEDULERS = [

@@ -1,7 +1,6 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
-import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
-import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
+import { type Frontend, frontendsOf, hairpinEndpoints } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
 /** Containers whose elements belong to one or several ServicePorts. */

@@ -11,7 +11,7 @@ import { isAdmitted } from "./admitted_sources.ts";
 import { type Backend, MODE_TRAITS } from "./backend.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { hairpinEndpoints } from "./hairpin.ts";
+import { hairpinEndpoints } from "./frontend.ts";
 import { isFromPod } from "./local_traffic.ts";
 import type { Packet } from "./packet.ts";
 import type {

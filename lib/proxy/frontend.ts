@@ -1,6 +1,7 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 import { type AdmittedSources, admittedSources } from "./admitted_sources.ts";
+import type { Endpoint } from "./endpoint.ts";
 import type { ContestedFrontend, FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { Verdict } from "./verdict.ts";
 
@@ -122,4 +123,22 @@ export function isExternal(
   >,
 ): boolean {
   return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
+}
+
+type HairpinPlan = Pick<
+  ServicePlan,
+  "externalIps" | "externalTrafficPolicy" | "loadBalancerVips" | "nodePort" | "reachable"
+>;
+
+/**
+ * The endpoints that may receive their own packets through this node. Such a packet must come from
+ * the node: with its own address as source the endpoint would answer itself, past the proxy. A node
+ * sends only its own pods their own packets. A pod of another node receives them only if packets to
+ * an external address keep their source. An endpoint of an unknown node may be local.
+ */
+export function hairpinEndpoints(plan: HairpinPlan): readonly Endpoint[] {
+  const isSentOn = keepsClientAddress(plan);
+  return plan.reachable.filter(({ isLocal, nodeName }) =>
+    isLocal || nodeName === undefined || isSentOn
+  );
 }

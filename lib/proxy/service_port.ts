@@ -1,11 +1,11 @@
 import type { Service, ServiceSpecPort } from "../api/kinds/service.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
+import { IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { type EdgeSettings, edgeSettingsOf } from "./edge_settings.ts";
-import { type ModeAnnotations, modeAnnotationsOf } from "./mode_annotations.ts";
 import {
   type NamespacedName,
   namespacedNameOf,
@@ -374,4 +374,20 @@ function loadBalancerSourceRangesOf(
     } else if (cidrFamilyOf(range) === family) ranges.add(range);
   }
   return [...ranges].some((range) => prefixLengthOf(range) === 0) ? undefined : [...ranges];
+}
+
+/** The annotations that are passed on, by full name. */
+export type ModeAnnotations = Readonly<Partial<Record<ModeAnnotation, string>>>;
+
+/** One of {@linkcode IPVS_ANNOTATIONS}. */
+export type ModeAnnotation = typeof IPVS_ANNOTATIONS[number];
+
+/** The annotations of a Service for modes; `undefined` if it has none, as almost always. */
+export function modeAnnotationsOf(
+  annotations: Readonly<Record<string, string>> | undefined,
+): ModeAnnotations | undefined {
+  if (annotations === undefined) return undefined;
+  const names = IPVS_ANNOTATIONS.filter((name) => annotations[name] !== undefined);
+  if (names.length === 0) return undefined;
+  return Object.fromEntries(names.map((name) => [name, annotations[name]]));
 }

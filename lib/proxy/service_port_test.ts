@@ -1,14 +1,15 @@
-import type { Service } from "../api/kinds/service.ts";
-import type { IpFamily } from "../net/ip_address.ts";
-import { assertEquals, assertStrictEquals } from "@std/assert";
 import { ADDRESSES } from "../../tests/support/builders/address_plan.ts";
 import { testService } from "../../tests/support/builders/builders.ts";
+import type { Service } from "../api/kinds/service.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import {
+  modeAnnotationsOf,
   type ServicePort,
   type ServicePortOptions,
   servicePortsFromService,
   unproxiedReason,
 } from "./service_port.ts";
+import { assertEquals, assertStrictEquals } from "@std/assert";
 
 const { IPv4, IPv6 } = ADDRESSES;
 const DUAL_STACK = {
@@ -457,3 +458,17 @@ function addresses(count: number): string[] {
     (_, index) => `30.${index >> 16}.${(index >> 8) & 255}.${index & 255}`,
   );
 }
+
+Deno.test("modeAnnotationsOf() keeps the annotations that a mode reads, and returns nothing without them", () => {
+  assertEquals(modeAnnotationsOf(undefined), undefined);
+  assertEquals(modeAnnotationsOf({ note: "hello" }), undefined);
+  const scheduler = { "kube-router.io/service.scheduler": "lc" };
+  assertEquals(modeAnnotationsOf({ ...scheduler, note: "hello" }), scheduler);
+});
+
+Deno.test("servicePortsFromService() hands annotations of a mode on", () => {
+  const annotations = { "kube-relay.io/ipvs-scheduler": "mh" };
+  const service = testService("web", { clusterIP: "10.96.0.1" }, { metadata: { annotations } });
+  const { ports: [port] } = servicePortsFromService(service, { family: "IPv4" });
+  assertEquals(port?.annotations, annotations);
+});

@@ -18,28 +18,23 @@ import {
   type TrackedFlow,
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener } from "../change_listener.ts";
 import type { ServiceSyncEvent, ServiceSyncListener } from "./service_sync_event.ts";
-
-/** Receives the result of each successful run. */
-interface ConntrackMetrics {
-  conntrackReconciled(
-    family: IpFamily,
-    run: { readonly seconds: number; readonly deleted: number },
-  ): void;
-}
 
 interface ConntrackCleanerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly conntrack: Pick<Conntrack, "listFlows" | "deleteFlows">;
-  readonly metrics: ConntrackMetrics;
+  /** Receives the result of each successful run. */
+  readonly metrics: Pick<ProxyMetrics, "conntrackReconciled">;
   /** Receives each run, including failed ones. */
   readonly changes?: Pick<ChangeListener, "flowsCleaned">;
 }
 
-/** The state of one family. */
-interface FamilyWork {
+/** The state of one family and protocol. */
+interface Work {
+  readonly family: IpFamily;
   readonly frontends: TrackedFrontends;
   lastFullAt: number;
   /** Set while flows are being deleted. */
@@ -75,8 +70,7 @@ const MOST_COMPLAINTS = 5;
 /** Deletes stale flows of backends whose packets the kernel tracks. */
 export class ConntrackCleaner implements ServiceSyncListener {
   readonly #dependencies: ConntrackCleanerDependencies;
-  /** One for each protocol. */
-  readonly #families: ReadonlyMap<IpFamily, readonly FamilyWork[]>;
+  readonly #works: readonly Work[];
   #wake = Promise.withResolvers<void>();
   /** Messages that were logged since the last successful run. */
   readonly #complaints = new Set<string>();
@@ -84,29 +78,27 @@ export class ConntrackCleaner implements ServiceSyncListener {
   constructor(dependencies: ConntrackCleanerDependencies) {
     const logger = dependencies.logger.with({ component: "conntrack_cleaner" });
     this.#dependencies = { ...dependencies, logger };
-    this.#families = new Map(
-      IP_FAMILIES.map((family) => [
+    this.#works = IP_FAMILIES.flatMap((family) =>
+      PROTOCOLS.map((protocol) => ({
         family,
-        PROTOCOLS.map((protocol) => ({
-          frontends: new TrackedFrontends(protocol),
-          lastFullAt: 0,
-        })),
-      ]),
+        frontends: new TrackedFrontends(protocol),
+        lastFullAt: 0,
+      }))
     );
   }
 
   on(event: ServiceSyncEvent): Promise<void> | void {
-    const { kind, loop: { family } } = event;
-    if (kind === "syncing") return this.#syncing(family, event.plan, event.changes);
-    if (kind === "synced") this.#synced(family, event.plan, event.changes);
+    const works = this.#works.filter(({ family }) => family === event.loop.family);
+    if (event.kind === "syncing") return this.#syncing(works, event.plan, event.changes);
+    if (event.kind === "synced") this.#synced(works, event.plan, event.changes);
   }
 
   /**
    * Ends a deletion of flows to endpoints that the sync is about to restore: entries are deleted by
    * endpoint, not by age, which would include new flows.
    */
-  async #syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
-    for (const { frontends, deletion } of this.#families.get(family)!) {
+  async #syncing(works: readonly Work[], plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    for (const { frontends, deletion } of works) {
       frontends.expect(plan, changes);
       if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) continue;
       deletion.controller.abort();
@@ -114,9 +106,9 @@ export class ConntrackCleaner implements ServiceSyncListener {
     }
   }
 
-  #synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+  #synced(works: readonly Work[], plan: ProxyPlan, changes: PlanChanges): void {
     const now = this.#dependencies.clock.now();
-    for (const work of this.#families.get(family)!) {
+    for (const work of works) {
       work.frontends.note(plan, changes);
       if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
         work.frontends.suspectAll();
@@ -148,22 +140,23 @@ export class ConntrackCleaner implements ServiceSyncListener {
   /** Returns whether all families succeeded. */
   async #cleanAll(signal: AbortSignal): Promise<boolean> {
     let clean = true;
-    const all = [...this.#families].flatMap(([family, works]) =>
-      works.map((work) => ({ family, work }))
-    );
-    for (const { family, work } of all) {
-      const { frontends } = work;
+    for (const work of this.#works) {
+      const { family, frontends } = work;
       if (signal.aborted || !frontends.pending) continue;
       const suspects = frontends.take();
       const startedAt = this.#dependencies.clock.now();
       try {
-        await this.#clean(family, { work, suspects, startedAt, signal });
+        await this.#clean(work, suspects, startedAt, signal);
       } catch (error) {
         frontends.giveBack(suspects);
         clean = false;
         if (signal.aborted) continue;
         this.#complain(family, error);
-        this.#report(family, { startedAt, error: messageOf(error) });
+        this.#dependencies.changes?.flowsCleaned(family, {
+          removed: new Map(),
+          tookMs: this.#dependencies.clock.now() - startedAt,
+          error: messageOf(error),
+        });
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -174,16 +167,13 @@ export class ConntrackCleaner implements ServiceSyncListener {
   }
 
   async #clean(
-    family: IpFamily,
-    { work, suspects, startedAt, signal }: {
-      readonly work: FamilyWork;
-      readonly suspects: SuspectFrontends;
-      readonly startedAt: number;
-      readonly signal: AbortSignal;
-    },
+    work: Work,
+    suspects: SuspectFrontends,
+    startedAt: number,
+    signal: AbortSignal,
   ): Promise<void> {
-    const { clock, logger, conntrack, metrics } = this.#dependencies;
-    const { frontends } = work;
+    const { changes, clock, logger, conntrack, metrics } = this.#dependencies;
+    const { family, frontends } = work;
     using matcher = await frontends.matcherOf(suspects, () => clock.yieldToEventLoop());
     const found = new Map<string, FoundFlows>();
     const entries = await conntrack.listFlows(family, {
@@ -200,20 +190,19 @@ export class ConntrackCleaner implements ServiceSyncListener {
     // Reading a large table takes seconds, in which an endpoint may have been added again.
     const stale = [...found.values()].filter(({ flow }) => matcher.isStale(flow));
     const flows = stale.map(({ flow }) => flow);
-    const known = await this.#delete(family, { work, matcher, flows, signal });
+    const known = await this.#delete(work, matcher, flows, signal);
     const deleted = known ?? 0;
     const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
     // New TCP frontends hardly ever have such attempts.
     if (frontends.protocol === "UDP" || removed.size > 0) {
-      this.#report(family, { startedAt, removed });
+      changes?.flowsCleaned(family, { removed, tookMs: clock.now() - startedAt });
     }
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
     const { protocol } = frontends;
-    logger.verbose(2, "Looked for stale flows", {
-      ...{ ipFamily: family, protocol, entries, deleted, ms },
-    });
+    const fields = { ipFamily: family, protocol, entries, deleted, ms };
+    logger.verbose(2, "Looked for stale flows", fields);
     if (!matcher.isGuess) return;
     // Only a successful sync confirms the expected changes.
     frontends.giveBack(suspects);
@@ -222,16 +211,13 @@ export class ConntrackCleaner implements ServiceSyncListener {
 
   /** Resolves to the number of deleted entries; `undefined` if a sync aborted the deletion. */
   async #delete(
-    family: IpFamily,
-    { work, matcher, flows, signal }: {
-      readonly work: FamilyWork;
-      readonly matcher: StaleFlowMatcher;
-      readonly flows: readonly TrackedFlow[];
-      readonly signal: AbortSignal;
-    },
+    work: Work,
+    matcher: StaleFlowMatcher,
+    flows: readonly TrackedFlow[],
+    signal: AbortSignal,
   ): Promise<number | undefined> {
     const controller = new AbortController();
-    const deleting = this.#dependencies.conntrack.deleteFlows(family, flows, {
+    const deleting = this.#dependencies.conntrack.deleteFlows(work.family, flows, {
       protocol: work.frontends.protocol,
       signal: AbortSignal.any([signal, controller.signal]),
     });
@@ -244,23 +230,6 @@ export class ConntrackCleaner implements ServiceSyncListener {
     } finally {
       work.deletion = undefined;
     }
-  }
-
-  /** Adds a run to the change log. */
-  #report(
-    family: IpFamily,
-    { startedAt, removed = new Map(), error }: {
-      readonly startedAt: number;
-      readonly removed?: ReadonlyMap<ServicePortKey, number>;
-      readonly error?: string;
-    },
-  ): void {
-    const { clock, changes } = this.#dependencies;
-    changes?.flowsCleaned(family, {
-      removed,
-      tookMs: clock.now() - startedAt,
-      ...(error !== undefined && { error }),
-    });
   }
 
   /** Logs a problem once until it is solved. */

@@ -456,3 +456,19 @@ Deno.test("ServiceFamily changes nothing before the followers are ready", async 
   assertEquals(await loop.sync(), "done");
   assertEquals(reported, ["syncing 1 of 1", "syncing 1 of 1", "synced 1 of 1"]);
 });
+
+Deno.test("ServiceFamily plans every Service again in another zone, and none for another address", async () => {
+  const { clock, proxy, backend } = createRig();
+  addWeb(proxy);
+  proxy.open();
+  await clock.advance(5000);
+  proxy.services.onNode(testNodeState({ zone: "elsewhere" }));
+  await clock.advance(5000);
+  proxy.services.onNode(testNodeState({ zone: "elsewhere", addresses: [] }));
+  await clock.advance(5000);
+  assertEquals(backend.syncs.slice(1), [
+    { upserted: [WEB], removed: [], everything: true },
+    { upserted: [], removed: [], everything: false },
+  ]);
+  await proxy.loop.stop();
+});

@@ -1,3 +1,5 @@
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { effectiveFlagTexts } from "../../config/effective_flags.ts";
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import {
@@ -6,11 +8,14 @@ import {
   METRICS_PORT,
   tryParseListenAddress,
 } from "../../config/listen_address.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
 import { createHealthzHandler } from "../../health/healthz_server.ts";
-import type { ProxyHealth } from "../../health/proxy_health.ts";
+import { ProxyHealth } from "../../health/proxy_health.ts";
 import { type EventSink, nodeRegarding } from "../../kube/event.ts";
 import type { AdjustableLogger, Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createMetricsHandler } from "../../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { MetricsAnswer } from "../../metrics/scrape.ts";
@@ -19,14 +24,11 @@ import type { Clock } from "../../os/clock.ts";
 import type { HttpHandler } from "../../os/http_connection.ts";
 import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
-import type { OpenFiles } from "../../os/open_files.ts";
-import { effectiveFlagTexts } from "../../config/effective_flags.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
+import { OpenFiles } from "../../os/open_files.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
-import { type ServiceManager, SERVING } from "../run/service_manager.ts";
-import type { TaskGroup } from "../../engine/task_group.ts";
 import type { LocalPages } from "../run/run_tools.ts";
+import { type ServiceManager, SERVING } from "../run/service_manager.ts";
 
 export interface ProxyServersDependencies {
   readonly clock: Clock;
@@ -58,40 +60,45 @@ export function startProxyServers(
   tasks: TaskGroup,
   options: ProxyServersOptions,
 ): void {
-  const { healthzBindAddress, metricsBindAddress } = options.configuration.proxy;
-  const healthz = {
-    name: "healthz",
-    address: tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT),
-    handler: healthzHandler(dependencies, options),
-    reason: "FailedToStartProxierHealthcheck",
-  } as const;
-  const metrics = {
-    name: "metrics",
-    address: tryParseListenAddress(metricsBindAddress, METRICS_PORT),
-    handler: metricsHandler(dependencies, options),
-    reason: "FailedToStartMetricServer",
-  } as const;
-  for (const { address, ...server } of [healthz, metrics]) {
-    // Without an address it is turned off.
-    if (address === undefined) continue;
-    const run = (signal: AbortSignal) =>
-      runServer(dependencies, { ...server, address }, { ...options, signal });
-    tasks.run(server.name, run);
+  const { healthz, metrics } = serverAddresses(options.configuration.proxy);
+  if (healthz) {
+    const handler = healthzHandler(dependencies, options);
+    const server = { name: "healthz", address: healthz, handler } as const;
+    const reason = "FailedToStartProxierHealthcheck";
+    tasks.run("healthz", (signal) => runServer(dependencies, server, reason, options, signal));
   }
+  if (metrics) {
+    const handler = metricsHandler(dependencies, options);
+    const server = { name: "metrics", address: metrics, handler } as const;
+    const reason = "FailedToStartMetricServer";
+    tasks.run("metrics", (signal) => runServer(dependencies, server, reason, options, signal));
+  }
+}
+
+/** The addresses of both servers; `undefined` = it is turned off. */
+function serverAddresses(
+  { healthzBindAddress, metricsBindAddress }: Pick<
+    KubeProxyConfiguration,
+    "healthzBindAddress" | "metricsBindAddress"
+  >,
+) {
+  return {
+    healthz: tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT),
+    metrics: tryParseListenAddress(metricsBindAddress, METRICS_PORT),
+  };
 }
 
 /** `reason`: that of kube-proxy's event if the server cannot listen. */
 async function runServer(
   { events, openFiles, ...dependencies }: ProxyServersDependencies,
-  { reason, ...server }: {
+  server: {
     readonly name: "healthz" | "metrics";
     readonly address: ListenAddress;
     readonly handler: HttpHandler;
-    readonly reason: string;
   },
-  { configuration, handover, nodeName, signal }: ProxyServersOptions & {
-    readonly signal: AbortSignal;
-  },
+  reason: string,
+  { configuration, handover, nodeName }: ProxyServersOptions,
+  signal: AbortSignal,
 ): Promise<void> {
   try {
     await runHttpServer(dependencies, {
@@ -160,4 +167,59 @@ export async function renderMetrics(metrics: ProxyMetrics): Promise<MetricsAnswe
   const pieces = [encoder.encode(body)];
   for await (const piece of services) pieces.push(encoder.encode(piece));
   return { contentType, body: pieces };
+}
+
+/**
+ * Does the work while both ports answer that it goes on, and frees them at its end: a feature test may
+ * wait half a minute for the lock of iptables, and a liveness probe that finds no open port meanwhile
+ * would kill the process. Tries a port in use again, because a kube-proxy that is taken over may stop
+ * meanwhile. Logs nothing: the later servers do.
+ */
+export async function answerWhile<Result>(
+  { clock, network, openFiles = new OpenFiles() }: {
+    readonly clock: Clock;
+    readonly network: Network;
+    /** @default {the limits of a usual process} */
+    readonly openFiles?: OpenFiles;
+  },
+  { proxy, phase, signal }: {
+    readonly proxy: Pick<KubeProxyConfiguration, "healthzBindAddress" | "metricsBindAddress">;
+    /** As in `status`. */
+    readonly phase: string;
+    readonly signal: AbortSignal;
+  },
+  work: () => Promise<Result>,
+): Promise<Result> {
+  const bounds = openFiles.httpBounds;
+  const ending = new AbortController();
+  const until = AbortSignal.any([signal, ending.signal]);
+  const serve = async (name: string, address: ListenAddress | undefined, handler: HttpHandler) => {
+    if (address === undefined) return;
+    const options = { name, address, handler, bounds, handover: { pending: true }, signal: until };
+    await runHttpServer({ clock, network, logger: SILENT_LOGGER }, options);
+  };
+  // Without a Node, `/healthz` keeps load balancers away while `/livez` succeeds.
+  const answerHealth = createHealthzHandler({
+    health: new ProxyHealth({ clock }, { timeoutMs: Infinity }),
+    now: () => clock.wallNow(),
+    phase: () => phase,
+    onAnswer: () => {},
+  });
+  // The metrics have to wait: their names depend on the mode.
+  const answerMetrics = (request: Request) => {
+    const headers = { "content-type": "text/plain; charset=utf-8" };
+    if (new URL(request.url).pathname === "/healthz") return new Response("ok", { headers });
+    return new Response(`503 not yet: ${phase}\n`, { status: 503, headers });
+  };
+  const { healthz, metrics } = serverAddresses(proxy);
+  const serving = Promise.all([
+    serve("healthz", healthz, answerHealth),
+    serve("metrics", metrics, answerMetrics),
+  ]);
+  try {
+    return await work();
+  } finally {
+    ending.abort();
+    await serving;
+  }
 }

@@ -4,7 +4,7 @@ import { systemNetwork } from "../../os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { listenHttp } from "../../../tests/support/drivers/listen_http.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
-import { answerWhile } from "./waiting_servers.ts";
+import { answerWhile } from "./proxy_servers.ts";
 
 const DEPENDENCIES = { clock: systemClock, network: systemNetwork };
 

@@ -14,7 +14,7 @@ import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
 import type { RunConfiguration } from "../../../app/run/run_configuration.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
-import { answerWhile } from "../../../app/serving/waiting_servers.ts";
+import { answerWhile } from "../../../app/serving/proxy_servers.ts";
 import { logConfiguration } from "../../../config/effective_flags.ts";
 import { versionText } from "../version.ts";
 import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";

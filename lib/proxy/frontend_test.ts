@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testEndpoint, testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { isExternal } from "./frontend.ts";
-import { hairpinEndpoints } from "./hairpin.ts";
+import { hairpinEndpoints, isExternal } from "./frontend.ts";
 
 const LOCAL = testEndpoint("10.0.0.1:80", { isLocal: true, nodeName: "here" });
 const REMOTE = testEndpoint("10.0.0.2:80", { nodeName: "there" });
