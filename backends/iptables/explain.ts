@@ -88,7 +88,7 @@ export class ExplainedLayout {
       const shape = facts?.layout ?? [];
       this.#known = {
         plan,
-        layout: layOut(plan, options, { shape, isForFew: true, isDeferred: true }),
+        layout: layOut(plan, options, { shape, isForFew: true }),
       };
     }
     return this.#known.layout;

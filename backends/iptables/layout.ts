@@ -31,7 +31,7 @@ import {
 } from "./chain_ref.ts";
 import { endOfRoot } from "./node_port_jumps.ts";
 import { prefixMatch } from "./packet_path.ts";
-import { DeferredTree, PrefixTree, type TreeEntry } from "./prefix_tree.ts";
+import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import {
   renderService,
@@ -120,15 +120,14 @@ export class IptablesLayout {
   constructor(
     shared: SharedPlan,
     options: IptablesRenderOptions,
-    { shape = [], isForFew = false, isDeferred = false }: LayoutOrigin = {},
+    { shape = [], isForFew = false }: LayoutOrigin = {},
   ) {
     this.options = options;
     this.#shared = shared;
     this.#isForFew = isForFew;
     this.#base = baseChains(options);
-    const Tree = isDeferred ? DeferredTree<LayoutEntry> : PrefixTree<LayoutEntry>;
     this.#trees = forEachTree((tree) =>
-      new Tree((prefix) => void this.#dirty.add(`${tree} ${prefix}`))
+      new PrefixTree<LayoutEntry>((prefix) => void this.#dirty.add(`${tree} ${prefix}`))
     );
     for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
     for (const ref of this.lasting()) this.#dirty.add(keyOf(ref));

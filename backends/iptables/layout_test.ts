@@ -109,7 +109,6 @@ Deno.test("IptablesLayout for a few chains has the same rules in them as a full 
         const layout = new IptablesLayout(testSharedPlan(), options, {
           ...origin,
           isForFew,
-          isDeferred: isForFew,
         });
         for (const each of unique) layout.set(each);
         layout.dropEmpty();

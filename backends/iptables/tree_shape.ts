@@ -24,11 +24,6 @@ export interface LayoutOrigin {
    * Whether only a few chains are needed; the text of the others is not prepared. @default {false}
    */
   readonly isForFew?: boolean;
-  /**
-   * Whether only a few trees are needed; the others do not grow, and the order of chains differs.
-   * @default {false}
-   */
-  readonly isDeferred?: boolean;
 }
 
 /** One value for each tree. */
