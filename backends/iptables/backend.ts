@@ -45,7 +45,6 @@ import {
 } from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { renderText } from "./render.ts";
-import { foundShape } from "./tree_shape.ts";
 
 /** Settings of the iptables backend. */
 interface IptablesBackendOptions extends RuleBackendOptions {
@@ -137,7 +136,7 @@ export class IptablesBackend
   explain: Backend["explain"] = (plan, explanation, hit) => {
     const applied = plan === this.plan ? this.layout : undefined;
     const options = this.optionsOf(plan);
-    const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
+    const layout = this.#explained.of(plan, { applied, options });
     return explainIptables(explanation, hit, layout);
   };
 
@@ -154,7 +153,6 @@ export class IptablesBackend
     return {
       features: { ...features, serviceComments, masqueradesRanges },
       beLiberal,
-      layout: this.layout?.shape ?? [],
     };
   }
 
@@ -172,21 +170,15 @@ export class IptablesBackend
     return Promise.resolve();
   }
 
-  /** Without a known shape, the chains of the trees are to be those that are found. */
   protected async comparison(
     plan: ProxyPlan,
     fill: (layout: IptablesLayout) => Promise<void>,
     scope: ComparisonScope,
   ): Promise<RuleComparison> {
-    const { facts } = this.#options;
     const machine = this.#machine ?? await this.#found();
     const target = this.#targetOf(machine.runner);
-    const shape = this.#machine ? this.layout?.shape ?? [] : facts?.layout;
-    const layout = new IptablesLayout(plan.shared, this.#optionsOn(machine, plan), {
-      shape: shape ?? foundShape(await target.save()),
-    });
+    const layout = new IptablesLayout(plan.shared, this.#optionsOn(machine, plan));
     await fill(layout);
-    layout.dropEmpty();
     target.layout = layout;
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
       ruleDifferences(changes, layout);

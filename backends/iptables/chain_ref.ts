@@ -3,7 +3,6 @@ import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { prefixChainName } from "../netfilter/names.ts";
 import { type TreeId, TREES } from "./base_chains.ts";
-import { isTreeId } from "./tree_shape.ts";
 import { prefixLabel } from "./packet_path.ts";
 
 /** A chain of this mode. */
@@ -21,6 +20,13 @@ export interface ChainContent {
   readonly rules: readonly string[];
   /** The ServicePort of each rule; `undefined` for shared rules. */
   readonly owners: readonly (ServicePortKey | undefined)[];
+}
+
+/** Every tree. */
+export const TREE_IDS = Object.keys(TREES).filter(isTreeId);
+
+function isTreeId(id: string): id is TreeId {
+  return id in TREES;
 }
 
 /** `table chain`, as a `Map` key. */

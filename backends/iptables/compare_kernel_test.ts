@@ -26,7 +26,7 @@ function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
   });
 }
 
-Deno.test("compare() finds no difference after any history, with a given shape or a detected one", async () => {
+Deno.test("compare() finds no difference after any history, by another process", async () => {
   const history = fc.array(
     fc.array(randomServicePlan, { maxLength: 40 }),
     { minLength: 1, maxLength: 4 },
@@ -38,12 +38,8 @@ Deno.test("compare() finds no difference after any history, with a given shape o
       for (const plans of steps) {
         const plan = rulesPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
         await stage.sync(plan);
-        const facts = stage.backend.facts?.();
-        const { layout: _, ...shapeless } = facts ?? { features: {} };
-        for (const known of [facts, shapeless]) {
-          await using other = anotherOn(stage, known);
-          assertEquals(await other.compare?.(plan), []);
-        }
+        await using other = anotherOn(stage, stage.backend.facts?.());
+        assertEquals(await other.compare?.(plan), []);
       }
     }),
     { numRuns: 20 },

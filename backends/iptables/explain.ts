@@ -1,5 +1,4 @@
 import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
-import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeCarrier,
@@ -70,8 +69,6 @@ interface ExplainedLayoutOptions {
   /** The current layout, if it belongs to the plan. */
   readonly applied: IptablesLayout | undefined;
   readonly options: IptablesRenderOptions;
-  /** Facts about the machine of the plan; `undefined` = unknown. */
-  readonly facts: MachineFacts | undefined;
 }
 
 /**
@@ -82,13 +79,12 @@ export class ExplainedLayout {
   #known: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
 
   /** The applied layout, or one for a plan that is only explained. */
-  of(plan: ProxyPlan, { applied, options, facts }: ExplainedLayoutOptions): IptablesLayout {
+  of(plan: ProxyPlan, { applied, options }: ExplainedLayoutOptions): IptablesLayout {
     if (applied) return applied;
     if (this.#known?.plan !== plan) {
-      const shape = facts?.layout ?? [];
       this.#known = {
         plan,
-        layout: layOut(plan, options, { shape, isForFew: true }),
+        layout: layOut(plan, options, { isForFew: true }),
       };
     }
     return this.#known.layout;

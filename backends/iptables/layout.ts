@@ -27,6 +27,7 @@ import {
   keyOf,
   refOf,
   serviceRef,
+  TREE_IDS,
   treeRef,
 } from "./chain_ref.ts";
 import { endOfRoot } from "./node_port_jumps.ts";
@@ -39,13 +40,6 @@ import {
   type ServiceEntry,
   type ServiceRules,
 } from "./render_service.ts";
-import {
-  forEachTree,
-  type LayoutOrigin,
-  prefixesOfTree,
-  shapeOfTree,
-  TREE_IDS,
-} from "./tree_shape.ts";
 
 /** The part of a {@linkcode ServiceEntry} that the trees keep. */
 interface LayoutEntry extends TreeEntry {
@@ -120,27 +114,20 @@ export class IptablesLayout {
   constructor(
     shared: SharedPlan,
     options: IptablesRenderOptions,
-    { shape = [], isForFew = false }: LayoutOrigin = {},
+    { isForFew = false }: { readonly isForFew?: boolean } = {},
   ) {
     this.options = options;
     this.#shared = shared;
     this.#isForFew = isForFew;
     this.#base = baseChains(options);
-    this.#trees = forEachTree((tree) =>
-      new PrefixTree<LayoutEntry>((prefix) => void this.#dirty.add(`${tree} ${prefix}`))
+    const trees = TREE_IDS.map((tree) =>
+      [
+        tree,
+        new PrefixTree<LayoutEntry>((prefix) => void this.#dirty.add(`${tree} ${prefix}`)),
+      ] as const
     );
-    for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
+    this.#trees = Object.fromEntries(trees) as Record<TreeId, PrefixTree<LayoutEntry>>;
     for (const ref of this.lasting()) this.#dirty.add(keyOf(ref));
-  }
-
-  /** The chains of the trees. They depend on earlier changes, and nothing else does. */
-  get shape(): readonly string[] {
-    return TREE_IDS.flatMap((tree) => shapeOfTree(tree, this.#trees[tree].prefixes()));
-  }
-
-  /** Removes chains of a shape that stayed empty. */
-  dropEmpty(): void {
-    for (const tree of TREE_IDS) this.#trees[tree].dropEmpty();
   }
 
   /** ServicePorts that cannot be expressed, and those passed to {@linkcode quarantine}. */
@@ -150,11 +137,12 @@ export class IptablesLayout {
 
   /** The chains that may differ from the applied ones, including chains no longer wanted. */
   get dirty(): readonly ChainRef[] {
-    return [...this.#dirty].map((key) => refOf(key, this.options.family));
+    return [...this.dirtyKeys].map((key) => refOf(key, this.options.family));
   }
 
   /** The keys of the same chains. */
   get dirtyKeys(): Iterable<string> {
+    for (const tree of TREE_IDS) this.#trees[tree].settle();
     return this.#dirty;
   }
 
@@ -199,6 +187,7 @@ export class IptablesLayout {
 
   /** Records that the desired state was applied. */
   settle(): void {
+    for (const tree of TREE_IDS) this.#trees[tree].settle();
     this.#dirty.clear();
     this.#texts.clear();
     this.pending.clear();
@@ -307,8 +296,7 @@ export class IptablesLayout {
         const node = this.#trees[tree].node(prefix);
         return node && {
           ...item,
-          children: node.children.map((child) => child.prefix),
-          entries: [...node.entries],
+          ...node,
           plans: node.entries.map(({ key }) => this.#plans.get(key)!),
           shared: prefix === "" && SHARED_ROOTS.includes(tree) ? this.#shared : undefined,
         };

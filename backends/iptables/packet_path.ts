@@ -9,12 +9,7 @@
  * @module
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
-import {
-  type IpAddress,
-  type IpFamily,
-  parseIpAddress,
-  tryParseIpAddress,
-} from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
 import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 
@@ -86,28 +81,6 @@ export function prefixMatch(prefix: string, kind: PathKind, family: IpFamily): R
     ...(protocol !== undefined && { protocol }),
     ...(port !== "" && { destinationPorts: portRange(port) }),
   };
-}
-
-/**
- * Returns the prefix of a rule as {@linkcode prefixMatch} makes it and the tools print it;
- * `undefined` = the rule matches no prefix.
- */
-export function prefixOfRule(rule: string, kind: PathKind): string | undefined {
-  const flag = kind === "endpoint" ? "-s" : "-d";
-  const [, address, length] = new RegExp(`(?:^| )${flag} ([0-9a-f.:]+)(?:/(\\d+))?(?= )`)
-    .exec(rule) ?? [];
-  const [, protocol = ""] = /(?:^| )-p (tcp|udp|sctp)(?= )/.exec(rule) ?? [];
-  const [, first, last = first] = / --dport (\d+)(?::(\d+))?(?= )/.exec(rule) ?? [];
-  const parsed = address === undefined ? undefined : tryParseIpAddress(address);
-  if (kind !== "port" && parsed === undefined) return undefined;
-  const path = kind === "port" || parsed === undefined ? "" : addressPath(parsed);
-  const digits = length === undefined ? path.length : Number(length) / BITS_PER_DIGIT;
-  const letter = [...PROTOCOL_OF].find(([, name]) => name === protocol.toUpperCase())?.[0];
-  if (letter === undefined) return path.slice(0, digits);
-  if (first === undefined) return path + letter;
-  const size = Number(last) - Number(first) + 1;
-  return path + letter +
-    wordPath(Number(first)).slice(0, PORT_DIGITS - Math.round(Math.log2(size) / 2));
 }
 
 /**

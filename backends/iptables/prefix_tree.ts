@@ -1,227 +1,214 @@
 /**
- * A tree of chains by prefix. It decides which chain holds an entry, so that a change touches only
- * the chain of the entry and sometimes the one above. Pure except for its own state.
+ * A tree of chains by prefix. It says which chain holds an entry, so that a change touches only the
+ * chain of the entry and sometimes the one above. It depends on the entries alone, not on what was there
+ * before. Pure except for its own state.
  *
- * A node holds its own entries and child nodes with disjoint prefixes. If it has too many entries,
- * the largest group with the same next digit moves to a new node. Only one group moves at a time,
- * because each move is written to the kernel. A node may therefore hold entries besides its
- * children; sparse groups never get a chain for two or three rules.
+ * The entries of a node that continue with the same digit are a group. One that needs many rules has a
+ * node of its own, whose prefix is all that its paths have in common; a node holds the entries of the
+ * other groups itself. The entries are one sorted list, in which those of a node follow each other.
  *
  * @module
  */
-import {
-  byPrefix,
-  childFor,
-  commonPrefix,
-  createNode,
-  depthOf,
-  type Group,
-  heaviestGroup,
-  heightOf,
-  type MutableNode,
-  search,
-  type TreeEntry,
-  weightOf,
-} from "./prefix_tree_nodes.ts";
 
-export type { TreeEntry } from "./prefix_tree_nodes.ts";
+/** An item that is found under a path. The tree keeps a reference to it. */
+export interface TreeEntry {
+  readonly path: string;
+  /** Orders and distinguishes the entries of one path; the lowest comes first. */
+  readonly rank: string;
+  /** Rules that it takes. */
+  readonly weight: number;
+}
 
 /** A chain of the tree. */
 export interface TreeNode<E extends TreeEntry> {
-  /** The common prefix of all paths below; empty for the root. */
-  readonly prefix: string;
-  /** Sorted by prefix. */
-  readonly children: readonly TreeNode<E>[];
+  /** The prefixes of the nodes below it, sorted. */
+  readonly children: readonly string[];
   /** Sorted by path and rank. */
   readonly entries: readonly E[];
 }
 
-/** Limits for the size of nodes. */
-interface TreeLimits {
-  /** Rules in a node, jumps to its children among them, beyond which a group of entries moves out. */
-  readonly maxWeight: number;
-  /** Entries in a node beyond which a group of them moves out. */
-  readonly maxEntries: number;
-  /** A node without children that is not heavier may move into the one above… */
-  readonly mergeWeight: number;
-  /** …if that one is then not heavier than this: far below the maximum, so that nothing flaps. */
-  readonly mergedWeight: number;
-  /** Levels below the root. There a node grows without bound. */
-  readonly maxDepth: number;
-}
-
 /**
- * 16 plain entries with two endpoints and a masquerade rule fill a node. nf_tables follows 16 jumps
- * at most (NFT_JUMP_STACK_SIZE): entry point, these 9, firewall, external, endpoints and mark make 14.
+ * Rules beyond which a group has a chain of its own: those of four plain Services with two endpoints and
+ * a masquerade rule. So a chain has some 50 rules at most, as a node has four groups.
  */
-export const TREE_LIMITS: TreeLimits = {
-  maxWeight: 48,
-  maxEntries: 16,
-  mergeWeight: 16,
-  mergedWeight: 32,
-  maxDepth: 9,
-};
+const MAX_GROUP_WEIGHT = 12;
+/**
+ * Levels below the root. There a node grows without bound: nf_tables follows 16 jumps at most
+ * (NFT_JUMP_STACK_SIZE): entry point, these 9, firewall, external, endpoints and mark make 14.
+ */
+const MAX_DEPTH = 9;
+/** Comes after each digit and letter of a path. */
+const LAST = "~";
+
+/** Entries that follow each other. */
+interface Range {
+  readonly low: number;
+  readonly high: number;
+}
 
 /** The tree. */
 export class PrefixTree<E extends TreeEntry> {
-  readonly #limits: TreeLimits;
   readonly #touch: (prefix: string) => void;
-  readonly #root: MutableNode<E> = createNode<E>("");
-  readonly #nodes = new Map<string, MutableNode<E>>([["", this.#root]]);
+  #entries: E[] = [];
+  /** Whether the entries came before anything was asked: they are sorted together. */
+  #isNew = true;
+  /** Whether some nodes are at the deepest level, where a change above may add or remove others. */
+  #isDeep = false;
 
-  /** Calls `touch` with the prefix of each node that was added, removed or changed. */
-  constructor(touch: (prefix: string) => void, limits: TreeLimits = TREE_LIMITS) {
+  /**
+   * Calls `touch` with the prefix of each node that was added, removed or changed; for those that came
+   * before anything was asked, with the first question.
+   */
+  constructor(touch: (prefix: string) => void) {
     this.#touch = touch;
-    this.#limits = limits;
   }
 
   /** The node of a prefix, if there is one. The root always is. */
   node(prefix: string): TreeNode<E> | undefined {
-    return this.#nodes.get(prefix);
+    const branch = this.branch(prefix);
+    if (branch.at(-1) !== prefix) return undefined;
+    const { own, children } = this.#groups(prefix, this.#range(prefix), branch.length);
+    return {
+      children: children.map(({ prefix }) => prefix),
+      entries: own.flatMap(({ low, high }) => this.#entries.slice(low, high)),
+    };
   }
 
-  /** Every prefix that has a node, in no order. */
-  prefixes(): Iterable<string> {
-    return this.#nodes.keys();
+  /** Every prefix that has a node. */
+  prefixes(): readonly string[] {
+    this.settle();
+    const found = [""];
+    const visit = (prefix: string, range: Range, level: number) => {
+      for (const { prefix: child, ...below } of this.#groups(prefix, range, level).children) {
+        found.push(child);
+        visit(child, below, level + 1);
+      }
+    };
+    visit("", { low: 0, high: this.#entries.length }, 1);
+    return found;
   }
 
   /** The prefixes of the nodes on a path, from the root on. */
   branch(path: string): readonly string[] {
-    const prefixes: string[] = [];
-    for (let node: MutableNode<E> | undefined = this.#find(path); node; node = node.parent) {
-      prefixes.unshift(node.prefix);
+    this.settle();
+    const prefixes = [""];
+    let range: Range = { low: 0, high: this.#entries.length };
+    for (let prefix = ""; prefixes.length <= MAX_DEPTH; prefixes.push(prefix)) {
+      const start = path.slice(0, prefix.length + 1);
+      if (start.length === prefix.length) break;
+      range = this.#range(start, range);
+      if (!this.#isHeavy(range)) break;
+      prefix = this.#prefixOf(range);
+      if (!path.startsWith(prefix)) break;
     }
+    this.#isDeep ||= prefixes.length > MAX_DEPTH;
     return prefixes;
-  }
-
-  /**
-   * Makes nodes in a tree without entries, for a tree of another process: which ones there are depends
-   * on the past. Entries that come later find their places among them.
-   */
-  seed(prefixes: Iterable<string>): void {
-    const shortestFirst = [...new Set(prefixes)].sort((one, other) => one.length - other.length);
-    for (const prefix of shortestFirst) {
-      if (this.#nodes.has(prefix)) continue;
-      const parent = this.#find(prefix);
-      const node = createNode(prefix, parent);
-      parent.children.push(node);
-      parent.children.sort(byPrefix);
-      this.#nodes.set(prefix, node);
-      this.#touch(prefix);
-    }
-  }
-
-  /** Removes nodes without entries below them. */
-  dropEmpty(): void {
-    const longestFirst = [...this.#nodes.values()].sort((one, other) =>
-      other.prefix.length - one.prefix.length
-    );
-    for (const node of longestFirst) {
-      if (node.entries.length + node.children.length === 0) this.#replace(node, []);
-    }
   }
 
   /** Adds an entry, in place of one with the same path and rank. */
   set(entry: E): void {
-    const node = this.#find(entry.path);
-    const { index, found } = search(node.entries, entry);
-    node.entries.splice(index, found ? 1 : 0, entry);
-    node.weight += entry.weight - (found?.weight ?? 0);
-    this.#touch(node.prefix);
-    if (found !== undefined && found.weight > entry.weight) this.#shrink(node);
-    else this.#grow(node);
+    if (this.#isNew) this.#entries.push(entry);
+    else this.#change(entry, [entry]);
   }
 
   /** Removes an entry, if it exists. */
   delete(entry: Pick<TreeEntry, "path" | "rank">): void {
-    const node = this.#find(entry.path);
-    const { index, found } = search(node.entries, entry);
-    if (found === undefined) return;
-    node.entries.splice(index, 1);
-    node.weight -= found.weight;
-    this.#touch(node.prefix);
-    this.#shrink(node);
+    this.settle();
+    this.#change(entry, []);
   }
 
-  #find(path: string): MutableNode<E> {
-    let node = this.#root;
-    for (;;) {
-      const next = childFor(node, path);
-      if (next === undefined) return node;
-      node = next;
-    }
+  /** Sorts what came before anything was asked. */
+  settle(): void {
+    if (!this.#isNew) return;
+    this.#isNew = false;
+    const sorted = this.#entries.sort((one, other) =>
+      isBefore(one, other) ? -1 : isBefore(other, one) ? 1 : 0
+    );
+    // Of equal ones the last one counts.
+    this.#entries = sorted.filter((entry, index) => {
+      const next = sorted[index + 1];
+      return next === undefined || isBefore(entry, next);
+    });
+    for (const prefix of this.prefixes()) this.#touch(prefix);
   }
 
-  /** Moves groups of entries out while there are too many. */
-  #grow(node: MutableNode<E>): void {
-    const { maxWeight, maxEntries, maxDepth } = this.#limits;
-    while (
-      node.weight + node.children.length > maxWeight || node.entries.length > maxEntries
-    ) {
-      // All entries have the same path, so they cannot be separated.
-      if (node.entries.at(-1)?.path === node.prefix) return;
-      const group = heaviestGroup(node);
-      if (group === undefined) return;
-      const { entries, child } = group;
-      const prefix = commonPrefix([...entries.map(({ path }) => path), child?.prefix]);
-      const height = child === undefined ? 0 : 1 + heightOf(child);
-      if (depthOf(node) + 1 + height > maxDepth) return;
-      this.#grow(this.#moveOut(node, prefix, group));
-    }
+  /** Puts some in place of an entry. */
+  #change(entry: Pick<TreeEntry, "path" | "rank">, by: readonly E[]): void {
+    const { path } = entry;
+    const look = () =>
+      this.#isDeep ? [...this.prefixes(), ...this.branch(path)] : this.branch(path);
+    const index = this.#indexOf(path, entry.rank);
+    const at = this.#entries[index];
+    const isThere = at !== undefined && !isBefore(entry, at);
+    if (!isThere && by.length === 0) return;
+    const before = look();
+    this.#entries.splice(index, isThere ? 1 : 0, ...by);
+    const after = look();
+    const changed = new Set(before).symmetricDifference(new Set(after));
+    for (const prefix of [...changed, before.at(-1)!, after.at(-1)!]) this.#touch(prefix);
+    // Those above one that came or went.
+    if (changed.size > 0) { for (const prefix of this.branch(path)) this.#touch(prefix); }
   }
 
-  #moveOut(node: MutableNode<E>, prefix: string, group: Group<E>): MutableNode<E> {
-    const made = createNode<E>(prefix, node);
-    const moved = new Set(group.entries);
-    made.entries = [...group.entries];
-    made.weight = weightOf(group.entries);
-    node.entries = node.entries.filter((entry) => !moved.has(entry));
-    node.weight -= made.weight;
-    node.children = node.children.filter((other) => other !== group.child);
-    if (group.child) {
-      group.child.parent = made;
-      made.children.push(group.child);
+  /** The groups of a node: those that have a node of their own, and the others. */
+  #groups(prefix: string, { low, high }: Range, level: number) {
+    const own: Range[] = [];
+    const children: (Range & { readonly prefix: string })[] = [];
+    this.#isDeep ||= level > MAX_DEPTH;
+    for (let next = low; next < high;) {
+      const start = this.#entries[next]!.path.slice(0, prefix.length + 1);
+      const group = start === prefix
+        ? { low: next, high: next + 1 }
+        : { low: next, high: this.#indexOf(start + LAST, "", { low: next, high }) };
+      const isNode = start !== prefix && level <= MAX_DEPTH && this.#isHeavy(group);
+      if (isNode) children.push({ ...group, prefix: this.#prefixOf(group) });
+      else own.push(group);
+      next = group.high;
     }
-    node.children.push(made);
-    node.children.sort(byPrefix);
-    this.#nodes.set(prefix, made);
-    this.#touch(prefix);
-    return made;
+    return { own, children };
   }
 
-  /** Takes nodes away that are no longer worth a chain. */
-  #shrink(node: MutableNode<E>): void {
-    const { parent } = node;
-    if (parent === undefined) return;
-    const { maxEntries, maxWeight, mergeWeight, mergedWeight } = this.#limits;
-    if (node.children.length > 1) return;
-    if (node.children.length === 1) {
-      // A level with a single child costs each packet one rule more.
-      if (node.entries.length === 0) this.#replace(node, node.children);
-      return;
+  #isHeavy({ low, high }: Range): boolean {
+    if (high - low < 2) return false;
+    let weight = 0;
+    for (let index = low; index < high && weight <= MAX_GROUP_WEIGHT; index++) {
+      weight += this.#entries[index]!.weight;
     }
-    const merged = parent.weight + node.weight;
-    const fits = node.weight <= mergeWeight && merged <= mergedWeight &&
-      merged + parent.children.length - 1 <= maxWeight &&
-      parent.entries.length + node.entries.length <= maxEntries / 2;
-    if (!fits && node.entries.length > 0) return;
-    for (const entry of node.entries) {
-      parent.entries.splice(search(parent.entries, entry).index, 0, entry);
-    }
-    parent.weight += node.weight;
-    this.#replace(node, []);
-    this.#shrink(parent);
+    return weight > MAX_GROUP_WEIGHT;
   }
 
-  /** Replaces a node by some of its children, or removes it. */
-  #replace(node: MutableNode<E>, children: readonly MutableNode<E>[]): void {
-    const { parent } = node;
-    if (parent === undefined) return;
-    for (const child of children) child.parent = parent;
-    parent.children = [...parent.children.filter((other) => other !== node), ...children]
-      .sort(byPrefix);
-    this.#nodes.delete(node.prefix);
-    this.#touch(node.prefix);
-    this.#touch(parent.prefix);
+  /** All that the paths have in common: those between the first and the last one have it too. */
+  #prefixOf({ low, high }: Range): string {
+    const [first, last] = [this.#entries[low]!.path, this.#entries[high - 1]!.path];
+    let length = 0;
+    while (length < first.length && first[length] === last[length]) length++;
+    return first.slice(0, length);
   }
+
+  #range(prefix: string, within?: Range): Range {
+    const low = this.#indexOf(prefix, "", within);
+    const high = within?.high ?? this.#entries.length;
+    return { low, high: this.#indexOf(prefix + LAST, "", { low, high }) };
+  }
+
+  /** The index of the first entry that does not come before such a one. */
+  #indexOf(
+    path: string,
+    rank: string,
+    { low, high }: Range = { low: 0, high: this.#entries.length },
+  ): number {
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (isBefore(this.#entries[middle]!, { path, rank })) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+function isBefore(
+  one: Pick<TreeEntry, "path" | "rank">,
+  other: Pick<TreeEntry, "path" | "rank">,
+): boolean {
+  return one.path < other.path || (one.path === other.path && one.rank < other.rank);
 }

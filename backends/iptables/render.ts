@@ -15,7 +15,6 @@ import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_optio
 import { renderService } from "./render_service.ts";
 import { ruleBatch, type RuleChanges } from "./rule_batch.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
-import type { LayoutOrigin } from "./tree_shape.ts";
 
 /** All rules of one IP family. */
 interface IptablesRuleset {
@@ -40,14 +39,13 @@ export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions):
 export function layOut(
   plan: ProxyPlan,
   options: IptablesRenderOptions,
-  origin: LayoutOrigin = {},
+  origin: { readonly isForFew?: boolean } = {},
 ): IptablesLayout {
   const layout = new IptablesLayout(plan.shared, options, origin);
   for (const key of [...plan.services.keys()].sort()) {
     const service = plan.services.get(key);
     if (service) layout.set(service);
   }
-  layout.dropEmpty();
   return layout;
 }
 

@@ -10,11 +10,6 @@ export interface MachineFacts {
   readonly features: Readonly<Record<string, boolean>>;
   /** Whether `nf_conntrack_tcp_be_liberal` is set, in a mode whose rules depend on it. */
   readonly beLiberal?: boolean;
-  /**
-   * The layout of the applied objects where it depends on history, not only on the plan, in the
-   * mode's own words. Another process needs it to compare or repair them.
-   */
-  readonly layout?: readonly string[];
 }
 
 /** The features of a mode as found; a feature that was not recorded keeps its value in `all`. */

@@ -117,5 +117,4 @@ export const CONFIGURATION = fields({ proxy: PROXY, relay: RELAY });
 export const MACHINE_FACTS = optional(fields({
   features: table(flag),
   beLiberal: optional(flag),
-  layout: optional(list(plainText)),
 }));

@@ -60,7 +60,7 @@ Deno.test("planRunningNode() plans the objects and facts of the running process"
   assertEquals(shared.nodePortAddresses as readonly string[], ["192.168.0.2"]);
   planned.createBackend("IPv4");
   assertEquals(facts, [
-    { features: { comment: false }, beLiberal: true, layout: [] },
+    { features: { comment: false }, beLiberal: true },
   ]);
 });
 

@@ -145,7 +145,7 @@ export function testDumpParts(overrides: Partial<DumpParts> = {}): DumpParts {
       plan: testProxyPlan([WEB]),
       quarantined: [{ key: WEB.key, reason: "it is taken", retryAt: "2026-01-02T03:04:05Z" }],
       interfaceAddresses: [parseIpAddress("127.0.0.1"), parseIpAddress("192.168.0.2")],
-      facts: { features: { comment: false }, beLiberal: true, layout: [] },
+      facts: { features: { comment: false }, beLiberal: true },
     }],
     status: STATUS,
     changes: CHANGES,
