@@ -107,6 +107,8 @@ export class IptablesLayout {
   readonly pending = new Map<ServicePortKey, ServicePlan | undefined>();
   readonly #isForFew: boolean;
   readonly #dirty = new Set<string>();
+  /** Whether it was applied once; before, all chains are dirty. */
+  #isApplied = false;
   /** Chains of their own, of ServicePorts that have any: most have none. */
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
@@ -127,7 +129,6 @@ export class IptablesLayout {
       ] as const
     );
     this.#trees = Object.fromEntries(trees) as Record<TreeId, PrefixTree<LayoutEntry>>;
-    for (const ref of this.lasting()) this.#dirty.add(keyOf(ref));
   }
 
   /** ServicePorts that cannot be expressed, and those passed to {@linkcode quarantine}. */
@@ -142,8 +143,7 @@ export class IptablesLayout {
 
   /** The keys of the same chains. */
   get dirtyKeys(): Iterable<string> {
-    for (const tree of TREE_IDS) this.#trees[tree].settle();
-    return this.#dirty;
+    return this.#isApplied ? this.#dirty : this.keys();
   }
 
   /** The plan by which a ServicePort has rules; `undefined` = it has none. */
@@ -187,7 +187,8 @@ export class IptablesLayout {
 
   /** Records that the desired state was applied. */
   settle(): void {
-    for (const tree of TREE_IDS) this.#trees[tree].settle();
+    this.#isApplied = true;
+    for (const tree of TREE_IDS) this.#trees[tree].track();
     this.#dirty.clear();
     this.#texts.clear();
     this.pending.clear();

@@ -49,16 +49,12 @@ interface Range {
 /** The tree. */
 export class PrefixTree<E extends TreeEntry> {
   readonly #touch: (prefix: string) => void;
-  #entries: E[] = [];
-  /** Whether the entries came before anything was asked: they are sorted together. */
-  #isNew = true;
+  readonly #entries: E[] = [];
+  #isTracked = false;
   /** Whether some nodes are at the deepest level, where a change above may add or remove others. */
   #isDeep = false;
 
-  /**
-   * Calls `touch` with the prefix of each node that was added, removed or changed; for those that came
-   * before anything was asked, with the first question.
-   */
+  /** Calls `touch` with the prefix of each node that was added, removed or changed since {@linkcode track}. */
   constructor(touch: (prefix: string) => void) {
     this.#touch = touch;
   }
@@ -74,23 +70,20 @@ export class PrefixTree<E extends TreeEntry> {
     };
   }
 
-  /** Every prefix that has a node. */
-  prefixes(): readonly string[] {
-    this.settle();
-    const found = [""];
-    const visit = (prefix: string, range: Range, level: number) => {
-      for (const { prefix: child, ...below } of this.#groups(prefix, range, level).children) {
-        found.push(child);
-        visit(child, below, level + 1);
-      }
-    };
-    visit("", { low: 0, high: this.#entries.length }, 1);
-    return found;
+  /** Every prefix that has a node, from the root on. */
+  prefixes(): Generator<string> {
+    return this.#prefixesBelow("", { low: 0, high: this.#entries.length }, 1);
+  }
+
+  *#prefixesBelow(prefix: string, range: Range, level: number): Generator<string> {
+    yield prefix;
+    for (const { prefix: child, ...below } of this.#groups(prefix, range, level).children) {
+      yield* this.#prefixesBelow(child, below, level + 1);
+    }
   }
 
   /** The prefixes of the nodes on a path, from the root on. */
   branch(path: string): readonly string[] {
-    this.settle();
     const prefixes = [""];
     let range: Range = { low: 0, high: this.#entries.length };
     for (let prefix = ""; prefixes.length <= MAX_DEPTH; prefixes.push(prefix)) {
@@ -107,29 +100,17 @@ export class PrefixTree<E extends TreeEntry> {
 
   /** Adds an entry, in place of one with the same path and rank. */
   set(entry: E): void {
-    if (this.#isNew) this.#entries.push(entry);
-    else this.#change(entry, [entry]);
+    this.#change(entry, [entry]);
   }
 
   /** Removes an entry, if it exists. */
   delete(entry: Pick<TreeEntry, "path" | "rank">): void {
-    this.settle();
     this.#change(entry, []);
   }
 
-  /** Sorts what came before anything was asked. */
-  settle(): void {
-    if (!this.#isNew) return;
-    this.#isNew = false;
-    const sorted = this.#entries.sort((one, other) =>
-      isBefore(one, other) ? -1 : isBefore(other, one) ? 1 : 0
-    );
-    // Of equal ones the last one counts.
-    this.#entries = sorted.filter((entry, index) => {
-      const next = sorted[index + 1];
-      return next === undefined || isBefore(entry, next);
-    });
-    for (const prefix of this.prefixes()) this.#touch(prefix);
+  /** Has changes touched from now on. */
+  track(): void {
+    this.#isTracked = true;
   }
 
   /** Puts some in place of an entry. */
@@ -141,8 +122,9 @@ export class PrefixTree<E extends TreeEntry> {
     const at = this.#entries[index];
     const isThere = at !== undefined && !isBefore(entry, at);
     if (!isThere && by.length === 0) return;
-    const before = look();
+    const before = this.#isTracked ? look() : [];
     this.#entries.splice(index, isThere ? 1 : 0, ...by);
+    if (!this.#isTracked) return;
     const after = look();
     const changed = new Set(before).symmetricDifference(new Set(after));
     for (const prefix of [...changed, before.at(-1)!, after.at(-1)!]) this.#touch(prefix);
