@@ -14,7 +14,7 @@ const CLOCKS_MS = 60_000;
 const NOTHING = 0n;
 
 /** A record as it was found. */
-export interface AffinityRecord {
+interface AffinityRecord {
   readonly cell: number;
   readonly found: bigint;
   readonly tag: number;

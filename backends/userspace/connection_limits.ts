@@ -6,7 +6,7 @@ import { type CountKey, countKey, type SharedCounts } from "./shared_counts.ts";
 type LimitSettings = Pick<EdgeSettings, "maxConnections" | "maxPerClient" | "maxPerSecond">;
 
 /** The limit that forbids a connection, for the log. */
-export interface ReachedLimit {
+interface ReachedLimit {
   readonly limit:
     | "max-connections"
     | "max-connections-per-client"

@@ -112,8 +112,9 @@ export class OwnSockets {
   /** Forgets the sockets of this thread: it has ended. */
   forgetOwn(): void {
     for (let port = 0; port < PORTS; port++) {
-      if ((this.#get("hops", port) & 255) === this.#thread + 1) this.#set("dialled", port, 0);
-      this.closeFlow(port);
+      const owner = this.#cells[ROWS.hops * PORTS + port]! & 255;
+      if (owner === this.#thread + 1) this.#set("dialled", port, 0);
+      if (this.#cells[ROWS.flow * PORTS + port] !== 0) this.closeFlow(port);
     }
   }
 

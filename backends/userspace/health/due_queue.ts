@@ -1,10 +1,10 @@
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
-import { type HeapItem, PriorityHeap } from "../balancing/priority_heap.ts";
 
-/** An item that is due at its priority, by the clock. */
-export interface DueItem extends HeapItem {
-  /** Only the queue writes it. */
-  isQueued: boolean;
+/** An item that may be due. Only the queue writes to it. */
+export interface DueItem {
+  dueAt: number;
+  /** Its place in the queue; `undefined` = it is not queued. */
+  place: number | undefined;
 }
 
 /** Time between two turns, and so the longest delay of an item. */
@@ -12,11 +12,14 @@ const GRAIN_MS = 20;
 /** Items of one turn, so that a long stall blocks nothing. */
 const MOST_PER_TURN = 1000;
 
-/** Items in the order in which they are due, with one timer for the first. */
+/**
+ * Items in the order in which they are due, with one timer for the first. A binary heap whose items know
+ * their place, so that one can move without a search.
+ */
 export class DueQueue<T extends DueItem> {
   readonly #clock: Clock;
   readonly #onDue: (item: T) => void;
-  readonly #heap = new PriorityHeap<T>([]);
+  readonly #heap: T[] = [];
   #timer: { readonly at: number; readonly timer: Timer } | undefined;
   #isClosed = false;
 
@@ -27,19 +30,20 @@ export class DueQueue<T extends DueItem> {
 
   /** Adds an item, or changes when it is due: in another turn of the event loop at the earliest. */
   set(item: T, at: number): void {
-    item.priority = Math.max(at, this.#clock.now() + 1);
-    if (item.isQueued) this.#heap.moved(item);
-    else {
-      item.isQueued = true;
-      this.#heap.add(item);
-    }
+    item.dueAt = Math.max(at, this.#clock.now() + 1);
+    if (item.place === undefined) this.#put(item, this.#heap.length);
+    this.#moved(item);
     this.#schedule();
   }
 
   delete(item: T): void {
-    if (!item.isQueued) return;
-    item.isQueued = false;
-    this.#heap.delete(item);
+    const { place } = item;
+    if (place === undefined) return;
+    item.place = undefined;
+    const last = this.#heap.pop()!;
+    if (last === item) return;
+    this.#put(last, place);
+    this.#moved(last);
   }
 
   /** Nothing is due any more. */
@@ -48,12 +52,39 @@ export class DueQueue<T extends DueItem> {
     this.#timer?.timer.cancel();
   }
 
+  #put(item: T, place: number): void {
+    this.#heap[place] = item;
+    item.place = place;
+  }
+
+  /** Restores the order after an item has come, or its time has changed. */
+  #moved(item: T): void {
+    for (let place = item.place!; place > 0; place = item.place!) {
+      const parent = this.#heap[(place - 1) >> 1]!;
+      if (parent.dueAt <= item.dueAt) break;
+      this.#swap(item, parent);
+    }
+    for (;;) {
+      const left = this.#heap[2 * item.place! + 1];
+      const right = this.#heap[2 * item.place! + 2];
+      const child = left && right && right.dueAt < left.dueAt ? right : left;
+      if (child === undefined || child.dueAt >= item.dueAt) return;
+      this.#swap(child, item);
+    }
+  }
+
+  #swap(one: T, other: T): void {
+    const place = one.place!;
+    this.#put(one, other.place!);
+    this.#put(other, place);
+  }
+
   #turn(): void {
     this.#timer = undefined;
     const now = this.#clock.now();
     for (let count = 0; count < MOST_PER_TURN; count++) {
-      const { first } = this.#heap;
-      if (first === undefined || first.priority > now) break;
+      const [first] = this.#heap;
+      if (first === undefined || first.dueAt > now) break;
       this.delete(first);
       this.#onDue(first);
     }
@@ -61,10 +92,10 @@ export class DueQueue<T extends DueItem> {
   }
 
   #schedule(): void {
-    const { first } = this.#heap;
+    const [first] = this.#heap;
     if (first === undefined || this.#isClosed) return;
     const now = this.#clock.now();
-    const at = Math.max(first.priority, now + GRAIN_MS);
+    const at = Math.max(first.dueAt, now + GRAIN_MS);
     if (this.#timer !== undefined) {
       if (this.#timer.at <= at) return;
       this.#timer.timer.cancel();

@@ -3,10 +3,8 @@ import type { EjectionSettings } from "./health_settings.ts";
 
 /** Counts failed connections to an endpoint in succession, and decides how long it is ejected. */
 export class Ejection<User> implements DueItem {
-  priority = 0;
-  turn = 0;
-  index = 0;
-  isQueued = false;
+  dueAt = 0;
+  place: number | undefined;
   readonly user: User;
   /** Why it is ejected; `undefined` = it is not. */
   reason: string | undefined;

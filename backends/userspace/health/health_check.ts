@@ -7,10 +7,8 @@ export type CheckVerdict = "unchecked" | "healthy" | "unhealthy";
 
 /** The check of one endpoint, and its verdict by `rise` and `fall`. Its users are of any type. */
 export class HealthCheck<User> implements DueItem {
-  priority = 0;
-  turn = 0;
-  index = 0;
-  isQueued = false;
+  dueAt = 0;
+  place: number | undefined;
   /** In progress; aborted after the time-out. */
   running: AbortController | undefined;
   /** The time-out has passed, but a connection that was made in time may still be reported. */

@@ -202,11 +202,11 @@ class FamilyState {
       case "frontends":
         return this.#replaceFrontends(command);
       case "forward":
-        return this.#forward(command.forwarder, command.plan);
+        this.#forward(command.forwarder, command.plan);
+        if (command.ages) this.forwarder(command.forwarder)?.restoreAges(command.ages);
+        return;
       case "skip":
         return this.forwarder(command.forwarder)?.skip(command.unhealthy);
-      case "restore":
-        return this.forwarder(command.forwarder)?.restoreAges(command.ages);
       case "remove":
         return this.#remove(command.forwarder, command.ends);
       case "assign": {

@@ -40,13 +40,18 @@ export type Command =
   | { readonly op: "share"; readonly shared: ClientFacts }
   | { readonly op: "frontends" } & PublishedFrontends
   /** Creates the forwarder, or gives it another plan. */
-  | { readonly op: "forward"; readonly forwarder: number; readonly plan: SharedServicePlan }
+  | {
+    readonly op: "forward";
+    readonly forwarder: number;
+    readonly plan: SharedServicePlan;
+    /** Slow starts that go on. */
+    readonly ages: EndpointAges | undefined;
+  }
   | {
     readonly op: "skip";
     readonly forwarder: number;
     readonly unhealthy: ReadonlySet<EndpointKey>;
   }
-  | { readonly op: "restore"; readonly forwarder: number; readonly ages: EndpointAges }
   | { readonly op: "remove"; readonly forwarder: number; readonly ends: boolean }
   | { readonly op: "open"; readonly place: Place } & SocketCommand
   | { readonly op: "assign" } & SocketCommand

@@ -15,7 +15,7 @@ import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.t
 import type { Command, Place } from "./worker_protocol.ts";
 
 /** What a forwarder in workers needs of them. */
-export interface ForwarderContext {
+interface ForwarderContext {
   readonly clock: Pick<Clock, "now">;
   /** Ends the connections or flows of a forwarder. */
   end(forwarder: WorkerForwarder): void;
@@ -87,10 +87,9 @@ export class WorkerForwarder implements ServiceForwarder {
   *commands(): Generator<Command> {
     const { number: forwarder, plan, unhealthy } = this;
     // Forwarders read only the lists of the verdicts.
-    yield { op: "forward", forwarder, plan: { ...plan, reachable: [], endpoints: [] } };
+    const relayed = { ...plan, reachable: [], endpoints: [] };
+    yield { op: "forward", forwarder, plan: relayed, ages: this.#picker?.agesAt(this.#now) };
     if (unhealthy.size > 0) yield { op: "skip", forwarder, unhealthy };
-    const ages = this.#picker?.agesAt(this.#now);
-    if (ages?.size) yield { op: "restore", forwarder, ages };
   }
 
   #adopt(planned: ServicePlan): SharedServicePlan {
