@@ -398,6 +398,19 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
     }
   });
 
+  Deno.test(`${tool}: what a sync waits to write is no drift`, async () => {
+    await using stage = await synced(new Stage());
+    const { calls } = stage.machine.commands;
+    const before = calls.length;
+    stage.plane.recheck();
+    for (let turn = 0; turn < 1_000 && calls.length === before; turn++) await Promise.resolve();
+    assert(calls.length > before, "it reads");
+    allow(stage, "web", "db");
+    await stage.sync();
+    await stage.recheck();
+    assertEquals([stage.drift, stage.meaning], [[], await stage.golden()]);
+  });
+
   Deno.test(`${tool}: cleanup() removes everything, a preview nothing, and needs no sync`, async () => {
     await using stage = await synced(new Stage());
     const before = stage.meaning;
@@ -634,4 +647,41 @@ Deno.test("iptables: denied packets are logged with the name of the pod, and a p
   const removed = stage.linesSince(before).filter((line) => /^-D \S+-NO-INGRESS /.test(line));
   assertEquals(removed.length, 2, `${removed}`);
   assertEquals(stage.verdict(OTHER, "192.0.2.52"), "DROP");
+});
+
+Deno.test("iptables: a refused rule of many is found where the tool names only the COMMIT", async () => {
+  const names = ["web", "db", "other", "more", "last"];
+  for (const refused of names) {
+    await using stage = await synced(new IptablesPlaneStage());
+    stage.machine.iptables.tellsCommitOnly = true;
+    addPod(stage, "more", "192.0.2.4");
+    addPod(stage, "last", "192.0.2.5");
+    for (const name of names) allow(stage, name, "client");
+    stage.refuse((line) => line.includes(`"x/${refused} ingress 0"`) ? "no" : undefined);
+    const { quarantined } = await stage.sync();
+    assertEquals(quarantined.map(({ key }) => `${key}`), [`x/${refused}`]);
+  }
+});
+
+Deno.test("iptables: chains of an earlier release, and foreign rules, are removed by the first sync", async () => {
+  await using stage = await synced(new IptablesPlaneStage());
+  allow(stage, "web", "db");
+  await stage.sync();
+  const clean = stage.meaning;
+  const { tool } = stage.machine.iptables;
+  const [rule] = tool.table("filter").get("KUBE-RELAY-POLICY-INGRESS")!;
+  for (
+    const harm of [
+      ":KUBE-RELAY-I-c0000200-30 - [0:0]\n-A KUBE-RELAY-I-c0000200-30 -j DROP\n" +
+      "-I KUBE-RELAY-POLICY-INGRESS -d 192.0.2.0/30 -g KUBE-RELAY-I-c0000200-30",
+      // A rule that is there twice, and one that is after the last.
+      `-I KUBE-RELAY-POLICY-INGRESS ${rule}`,
+      "-A KUBE-RELAY-POLICY-INGRESS -j ACCEPT",
+    ]
+  ) {
+    tool.restore(`*filter\n${harm}\nCOMMIT\n`);
+    await stage.restart();
+    await stage.sync();
+    assertEquals(stage.meaning, clean, harm);
+  }
 });

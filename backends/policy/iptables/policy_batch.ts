@@ -143,13 +143,13 @@ export class PolicyBatch {
 
   /** The input for `iptables-restore`, with one COMMIT. */
   ruleLines(): readonly string[] {
-    const written = new Set(this.written.map(({ name }) => name));
     const [removed, inserted]: [ChainLine[], ChainLine[]] = [[], []];
     for (const from of POD_CHAINS.keys()) {
       for (const { before, after } of this.#entries.get(from)?.values() ?? []) {
         if (before !== undefined && after !== undefined) continue;
+        // A chain that is written as a whole has no known rules, and loses none.
         if (before === undefined) inserted.push({ from, rule: after! });
-        else if (!written.has(from)) removed.push({ from, rule: before });
+        else removed.push({ from, rule: before });
       }
     }
     return restoreLines([{
