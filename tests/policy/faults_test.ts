@@ -102,3 +102,30 @@ Deno.test("one invalid policy changes nothing for other pods", () => {
   assertEquals(isAllowed("198.51.100.1", "10.1.0.1", 80), false);
   assertEquals(isAllowed("198.51.100.1", "10.1.0.2", 80), true);
 });
+
+Deno.test("each of several named ports of an egress rule is open where a pod has it", () => {
+  const { state, isAllowed } = stage();
+  setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "a" } });
+  setPod(state, "x/b", { address: "10.1.0.2", ports: { http: 80, admin: 81 }, nodeName: "n2" });
+  setPolicy(state, "x/p", {
+    podSelector: { matchLabels: { app: "a" } },
+    policyTypes: ["Egress"],
+    egress: [{ to: [{ podSelector: {} }], ports: [{ port: "http" }, { port: "admin" }] }],
+  });
+  assertEquals([80, 81, 82].map((port) => isAllowed("10.1.0.1", "10.1.0.2", port)), [
+    true,
+    true,
+    false,
+  ]);
+});
+
+Deno.test("the plan of a family has no address of the other one", () => {
+  const state = new PolicyState();
+  const planner = new PolicyPlanner(state, IPV4_PLAN);
+  setPod(state, "x/a", { address: "10.1.0.1,2001:db8::1" });
+  setPod(state, "x/b", { address: "2001:db8::2" });
+  planner.update();
+  assertEquals<unknown>([...planner.plan.pods.values()].map(({ addresses }) => addresses), [
+    ["10.1.0.1"],
+  ]);
+});
