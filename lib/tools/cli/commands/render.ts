@@ -60,8 +60,9 @@ async function printServices(
   },
 ): Promise<void> {
   const { plans, createBackend, mode, nodeName, isMachineKnown } = planned;
-  // Manifests of Services seldom have Nodes.
-  const isNodeKnown = planned.isNodeKnown || flags.manifests !== undefined;
+  // Manifests of Services seldom have Nodes, and a dump names its node itself.
+  const isNodeKnown = planned.isNodeKnown || flags.manifests !== undefined ||
+    flags.from !== undefined;
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
     const { service } = flags;
