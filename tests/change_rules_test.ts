@@ -47,7 +47,7 @@ const SERVICES = [
 /** The rules of `web` and of `empty` alone, with their number. */
 const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: string[]]>> = {
   iptables: [
-    ["2 rule nat KUBE-VIP-0a600000-26", "3 rule nat KUBE-NODEPORTS"],
+    ["2 rule nat KUBE-VIP-0a600010-28", "3 rule nat KUBE-NODEPORTS"],
     ["1 rule filter KUBE-SERVICES"],
   ],
   nftables: [[
