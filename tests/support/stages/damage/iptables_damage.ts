@@ -6,6 +6,7 @@
 import type { DamageRow } from "./damage_row.ts";
 
 const VIPS = "KUBE-VIP-ac1e0000-22";
+const BRANCH = "KUBE-VIP-ac1e0100-26";
 const LEAF = "KUBE-VIP-ac1e0100-28";
 const STICKY = "KUBE-SVC-OUV26K4U5MKRAH7O";
 const EXTERNAL = "KUBE-EXT-LJZJ5W2LY2UPQT6H";
@@ -100,9 +101,9 @@ function chainRows(): readonly DamageRow[] {
     ),
     row(
       "a chain of addresses is deleted with what leads there",
-      ["nat", `-D ${VIPS} 1`, `-F ${LEAF}`, `-X ${LEAF}`],
+      ["nat", `-D ${BRANCH} 1`, `-F ${LEAF}`, `-X ${LEAF}`],
       `missing chain nat ${LEAF}`,
-      `missing rule nat ${VIPS}, rule 1`,
+      `missing rule nat ${BRANCH}, rule 1`,
     ),
     row(
       "the chain of a Service is deleted with what leads there",
