@@ -76,18 +76,24 @@ export class Layer2DataPlane implements AsyncDisposable {
       const { held } = this.#announcer;
       const full = this.#isFull || `${interfaces}` !== `${this.#interfaces}`;
       this.#interfaces = interfaces;
-      const removed = await this.#remove(
-        [...held.keys(), ...this.#refused.keys()].filter((each) => !addresses.has(each)),
-      );
-      const added = await this.#add([...addresses].filter((each) => full || !held.has(each)));
+      // A recheck that is requested meanwhile is for the next sync.
       this.#isFull = false;
-      this.#renewLater();
-      this.#announcer.announceDue();
-      const operations = {
-        ...(added > 0 && { addresses_added: added }),
-        ...(removed > 0 && { addresses_removed: removed }),
-      };
-      return { full, operations, quarantined: [...this.#refused.values()] };
+      try {
+        const removed = await this.#remove(
+          [...held.keys(), ...this.#refused.keys()].filter((each) => !addresses.has(each)),
+        );
+        const added = await this.#add([...addresses].filter((each) => full || !held.has(each)));
+        this.#renewLater();
+        this.#announcer.announceDue();
+        const operations = {
+          ...(added > 0 && { addresses_added: added }),
+          ...(removed > 0 && { addresses_removed: removed }),
+        };
+        return { full, operations, quarantined: [...this.#refused.values()] };
+      } catch (error) {
+        this.#isFull = true;
+        throw error;
+      }
     });
   }
 
