@@ -70,6 +70,8 @@ export class BgpPlanner {
   #isOutdated = true;
   /** What all Services depend on, as of the last update. */
   #context: {
+    readonly options: BgpPlannerOptions;
+    readonly serviceRanges: readonly Cidr[];
     readonly nodeAt: ReadonlyMap<IpAddress, string>;
     /** While the own node is not ready: the nodes that are. */
     readonly replacements: readonly RoutingNode[];
@@ -207,6 +209,8 @@ export class BgpPlanner {
       for (const address of addresses) if (!nodeAt.has(address)) nodeAt.set(address, name);
     }
     this.#context = {
+      options: this.#options,
+      serviceRanges: this.#serviceRanges,
       nodeAt,
       replacements: nodes.flatMap(({ node }) =>
         !own.node.isNotReady || node.isNotReady || node.exclusion !== undefined ? [] : node
@@ -258,8 +262,8 @@ export class BgpPlanner {
     { address, kind, endpointNodes }: ServiceAddress,
     { switches }: AnnouncedService,
   ): string | undefined {
-    const { settings, pools, clusterCidrs } = this.#options;
-    const { nodeAt, replacements } = this.#context!;
+    const { nodeAt, options, replacements, serviceRanges } = this.#context!;
+    const { settings, pools, clusterCidrs } = options;
     const own = this.#own!.node;
     if (switches[kind] === false) return "an annotation of the Service turns it off";
     const isOn = switches[kind] ?? settings.advertise[kind];
@@ -281,7 +285,7 @@ export class BgpPlanner {
     if (replacement) return `the Node is not ready, and ${replacement.name} is`;
     if (kind === "clusterIps") return undefined;
     const podCidrs = [...clusterCidrs, ...own.podCidrs];
-    const use = otherUseOf(address, { podCidrs, serviceRanges: this.#serviceRanges });
+    const use = otherUseOf(address, { podCidrs, serviceRanges });
     if (use !== undefined) return use;
     if (pool && isExternal) {
       return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
@@ -298,7 +302,8 @@ export class BgpPlanner {
 
   /** Ranges of pods stay while the node announces no address of a Service. */
   #rangeSources(): ReadonlyMap<Cidr, PrefixSource> {
-    const { settings: { advertise, mesh } } = this.#options;
+    const { exclusion, options, serviceRanges } = this.#context!;
+    const { settings: { advertise, mesh } } = options;
     const to: readonly BgpPeer["role"][] = [
       ...mesh ? ["mesh", "reflector-client"] as const : [],
       ...advertise.podCidrs ? ["external"] as const : [],
@@ -307,12 +312,12 @@ export class BgpPlanner {
       ? "routing.bgp.advertise.podCidrs and routing.bgp.mesh are off"
       : undefined;
     const obstacle = advertise.serviceRanges
-      ? this.#context!.exclusion
+      ? exclusion
       : "routing.bgp.advertise.serviceRanges is off";
     const sources = new Map<Cidr, PrefixSource>();
     const add = (prefix: Cidr, source: PrefixSource, obstacle: string | undefined) =>
       sources.set(prefix, { ...source, ...(obstacle !== undefined && { obstacle }) });
-    for (const prefix of this.#serviceRanges) {
+    for (const prefix of serviceRanges) {
       add(prefix, { kind: "service-range", to: ["external"] }, obstacle);
     }
     for (const prefix of this.#own!.node.podCidrs) {

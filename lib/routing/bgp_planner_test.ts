@@ -592,6 +592,30 @@ Deno.test("BgpPlanner.setSettings() changes the plan, unless the settings are eq
   }
 });
 
+Deno.test("BgpPlanner leaves settings and ranges that come between steps to the next update", () => {
+  const planner = annotated(WIDE);
+  const [web, api] = ["198.51.100.1", "198.51.100.2"];
+  planner.setService(WEB, service({ [web]: "loadBalancerIps" }));
+  planner.setService(API, service({ [api]: "loadBalancerIps" }));
+  const prefixes = () => planner.plan!.announced.map(({ prefix }) => `${prefix}`);
+  const steps = planner.updateInSteps();
+  steps.next();
+
+  const { settings } = WIDE;
+  planner.setSettings({
+    ...WIDE,
+    settings: { ...settings, advertise: { ...settings.advertise, loadBalancerIps: false } },
+  });
+  planner.setServiceRanges([parseCidr("10.96.0.0/12")]);
+  while (!steps.next().done);
+
+  assertEquals(prefixes().filter((each) => each.startsWith("198.")), [`${web}/32`, `${api}/32`]);
+  assert(!prefixes().includes("10.96.0.0/12"));
+  planner.update();
+  assertEquals(prefixes().filter((each) => each.startsWith("198.")), []);
+  assert(prefixes().includes("10.96.0.0/12"));
+});
+
 Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 25 }), (history) => {
