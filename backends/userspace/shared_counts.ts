@@ -16,6 +16,8 @@ export interface CountMemory {
   /** The tags of rates, and until when each is used up, in microseconds. */
   readonly rateTags: SharedArrayBuffer;
   readonly rateTimes: SharedArrayBuffer;
+  /** The thread that gives a cell to a key, which only one does at a time; 0 = none. */
+  readonly claiming: SharedArrayBuffer;
 }
 
 /** Where a count is looked for. */
@@ -44,6 +46,7 @@ export function createCountMemory(openFiles: number, threads: number): CountMemo
     ),
     rateTags: new SharedArrayBuffer(RATES * Int32Array.BYTES_PER_ELEMENT),
     rateTimes: new SharedArrayBuffer(RATES * BigInt64Array.BYTES_PER_ELEMENT),
+    claiming: new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT),
   };
 }
 
@@ -57,15 +60,17 @@ export class SharedCounts {
   readonly #cells: Int32Array;
   readonly #own: Int32Array;
   readonly #last: number;
-  /** The count of a cell while this thread gives it to another key. */
+  readonly #claiming: Int32Array;
+  /** This thread, and the count of a cell while this thread gives it to another key. */
   readonly #claimed: number;
   readonly #rateTags: Int32Array;
   readonly #rateTimes: BigInt64Array;
 
-  constructor({ cells, own, rateTags, rateTimes }: CountMemory, thread: number) {
+  constructor({ cells, own, rateTags, rateTimes, claiming }: CountMemory, thread: number) {
     this.#cells = new Int32Array(cells);
     this.#own = new Int32Array(own[thread]!);
     this.#last = this.#own.length - 1;
+    this.#claiming = new Int32Array(claiming);
     this.#claimed = -1 - thread;
     this.#rateTags = new Int32Array(rateTags);
     this.#rateTimes = new BigInt64Array(rateTimes);
@@ -85,9 +90,8 @@ export class SharedCounts {
   add(key: CountKey, most = Infinity): boolean {
     for (;;) {
       const found = this.#find(key);
-      if (found === undefined) return false;
-      const cell = found < 0 ? ~found : found;
-      if (found < 0 && !this.#claim(cell, key)) continue;
+      const cell = found === undefined || found < 0 ? this.#claim(key) : found;
+      if (cell === undefined) return false;
       const count = Atomics.load(this.#cells, 2 * cell + 1);
       if (count >= most) return false;
       if (count < 0 || !this.#change(cell, count, count + 1)) continue;
@@ -103,8 +107,10 @@ export class SharedCounts {
   /** Takes back what this thread has counted, if anything. */
   remove(key: CountKey): void {
     const cell = this.#find(key);
-    if (cell === undefined || cell < 0 || Atomics.load(this.#own, cell) === 0) return;
-    Atomics.sub(this.#own, cell, 1);
+    if (cell === undefined || cell < 0) return;
+    // The main thread may forget this one, which is about to end, at any step.
+    const own = Atomics.load(this.#own, cell);
+    if (own === 0 || Atomics.compareExchange(this.#own, cell, own, own - 1) !== own) return;
     Atomics.sub(this.#cells, 2 * cell + 1, 1);
   }
 
@@ -123,6 +129,7 @@ export class SharedCounts {
 
   /** Takes back all that this thread has counted: it has ended. */
   forgetOwn(): void {
+    this.#endClaim();
     for (let cell = 0; cell <= this.#last; cell++) {
       // Plain reads, as there may be a million cells, and no thread writes to these any more.
       if (this.#own[cell] !== 0) {
@@ -145,12 +152,28 @@ export class SharedCounts {
     return free;
   }
 
-  /** Gives a free cell to a key, unless another thread was faster. */
-  #claim(cell: number, { tag }: CountKey): boolean {
-    if (!this.#change(cell, 0, this.#claimed)) return false;
-    Atomics.store(this.#cells, 2 * cell, tag);
-    Atomics.store(this.#cells, 2 * cell + 1, 0);
-    return true;
+  /**
+   * The cell of a key that gets a free one if it has none; `undefined` = there is none. One thread at a
+   * time: of two that begin the same key, the second one finds the cell of the first.
+   */
+  #claim(key: CountKey): number | undefined {
+    while (Atomics.compareExchange(this.#claiming, 0, 0, this.#claimed) !== 0);
+    let cell = this.#find(key);
+    // A thread that looked before the cell was free may still count there, and takes it back.
+    while (cell !== undefined && cell < 0 && !this.#change(~cell, 0, this.#claimed)) {
+      cell = this.#find(key);
+    }
+    if (cell !== undefined && cell < 0) {
+      cell = ~cell;
+      Atomics.store(this.#cells, 2 * cell, key.tag);
+      Atomics.store(this.#cells, 2 * cell + 1, 0);
+    }
+    this.#endClaim();
+    return cell;
+  }
+
+  #endClaim(): void {
+    Atomics.compareExchange(this.#claiming, 0, this.#claimed, 0);
   }
 
   #change(cell: number, from: number, to: number): boolean {
