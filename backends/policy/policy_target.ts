@@ -74,8 +74,9 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
   want(plan: PolicyPlan, changes?: PolicyPlanChanges): void {
     this.#plan = plan;
     this.#changes = changes;
-    // What was left out is no drift, and a sync tries it again once it is due.
-    this.#leaves = changes ? this.#refused.waiting : this.#refused.all;
+    // What was left out is no drift. A sync tries it again once it is due, but not after a failure:
+    // where much is refused, each sync finds only some of it, which would come due meanwhile.
+    this.#leaves = changes?.full === false ? this.#refused.waiting : this.#refused.all;
   }
 
   /** The policies that are left out of some list. */

@@ -4,7 +4,7 @@ import type { PolicyKey } from "../../lib/policy/policy_plan.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import type { Part } from "./policy_layout.ts";
 
-/** More parts than this are forgotten, and so tried again. */
+/** Of more parts than this, the oldest are forgotten, and so tried again. */
 const MOST_PARTS = 1_000;
 
 /**
@@ -22,10 +22,8 @@ export class RefusedParts {
 
   /** The tool refused a part. */
   refuse(key: Part, reason: string): void {
-    if (this.#parts.size >= MOST_PARTS) {
-      this.#parts.clear();
-      this.#items.forgetAll();
-    }
+    this.#parts.delete(key);
+    if (this.#parts.size >= MOST_PARTS) this.#forget(this.#parts.keys().next().value!);
     this.#parts.set(key, this.#items.refuse({ key }, { reason, now: this.#clock.now() }));
   }
 
@@ -46,9 +44,7 @@ export class RefusedParts {
   /** Records a successful sync: the parts that it did not leave out were accepted or no longer exist. */
   settle(leftOut: ReadonlySet<Part>): void {
     for (const key of this.#parts.keys()) {
-      if (leftOut.has(key)) continue;
-      this.#parts.delete(key);
-      this.#items.forget(key);
+      if (!leftOut.has(key)) this.#forget(key);
     }
   }
 
@@ -60,5 +56,10 @@ export class RefusedParts {
       if (refusal) found.set(policy, refusedItem(this.#clock, policy, refusal));
     }
     return [...found.values()].sort((left, right) => left.key < right.key ? -1 : 1);
+  }
+
+  #forget(key: Part): void {
+    this.#parts.delete(key);
+    this.#items.forget(key);
   }
 }
