@@ -51,8 +51,6 @@ export class PrefixTree<E extends TreeEntry> {
   readonly #touch: (prefix: string) => void;
   readonly #entries: E[] = [];
   #isTracked = false;
-  /** Whether some nodes are at the deepest level, where a change above may add or remove others. */
-  #isDeep = false;
 
   /** Calls `touch` with the prefix of each node that was added, removed or changed since {@linkcode track}. */
   constructor(touch: (prefix: string) => void) {
@@ -94,7 +92,6 @@ export class PrefixTree<E extends TreeEntry> {
       prefix = this.#prefixOf(range);
       if (!path.startsWith(prefix)) break;
     }
-    this.#isDeep ||= prefixes.length > MAX_DEPTH;
     return prefixes;
   }
 
@@ -116,27 +113,39 @@ export class PrefixTree<E extends TreeEntry> {
   /** Puts some in place of an entry. */
   #change(entry: Pick<TreeEntry, "path" | "rank">, by: readonly E[]): void {
     const { path } = entry;
-    const look = () =>
-      this.#isDeep ? [...this.prefixes(), ...this.branch(path)] : this.branch(path);
     const index = this.#indexOf(path, entry.rank);
     const at = this.#entries[index];
     const isThere = at !== undefined && !isBefore(entry, at);
     if (!isThere && by.length === 0) return;
-    const before = this.#isTracked ? look() : [];
+    const before = this.#isTracked ? this.branch(path) : [];
     this.#entries.splice(index, isThere ? 1 : 0, ...by);
     if (!this.#isTracked) return;
-    const after = look();
+    const after = this.branch(path);
     const changed = new Set(before).symmetricDifference(new Set(after));
     for (const prefix of [...changed, before.at(-1)!, after.at(-1)!]) this.#touch(prefix);
+    if (changed.size === 0) return;
     // Those above one that came or went.
-    if (changed.size > 0) { for (const prefix of this.branch(path)) this.#touch(prefix); }
+    for (const prefix of after) this.#touch(prefix);
+    // Those below it are a level higher or lower now: some at the limit came or went.
+    for (const prefix of changed) {
+      this.#touchBelow(prefix, this.#range(prefix), this.branch(prefix).length);
+    }
+  }
+
+  /** Touches the nodes at the depth limit below a prefix, and those that may have been there. */
+  #touchBelow(prefix: string, range: Range, level: number): void {
+    if (level >= MAX_DEPTH - 1) this.#touch(prefix);
+    if (level > MAX_DEPTH + 2) return;
+    // As if there were no limit.
+    for (const { prefix: child, ...below } of this.#groups(prefix, range, 1).children) {
+      this.#touchBelow(child, below, level + 1);
+    }
   }
 
   /** The groups of a node: those that have a node of their own, and the others. */
   #groups(prefix: string, { low, high }: Range, level: number) {
     const own: Range[] = [];
     const children: (Range & { readonly prefix: string })[] = [];
-    this.#isDeep ||= level > MAX_DEPTH;
     for (let next = low; next < high;) {
       const start = this.#entries[next]!.path.slice(0, prefix.length + 1);
       const group = start === prefix

@@ -129,3 +129,52 @@ Deno.test("PrefixTree depends on its entries alone, and touches every node that 
     { numRuns: 200 },
   );
 });
+
+Deno.test("PrefixTree touches every chain on the way of a packet, at the depth limit too", () => {
+  const skewed = fc.constantFrom("0", "0", "0", "0", "0", "0", "0", "0", "1", "2");
+  const path = fc.array(skewed, { minLength: 16, maxLength: 16 }).map((digits) => digits.join(""));
+  const step = fc.record({
+    kind: fc.constantFrom("add", "add", "delete", "delete", "update"),
+    path,
+    index: fc.nat(),
+  });
+  const many = { minLength: 20, maxLength: 60, size: "max" } as const;
+  fc.assert(
+    fc.property(fc.array(path, many), fc.array(step, many), (paths, steps) => {
+      const heavy = (path: string) => entry(path, "", 7);
+      const expected = new Map(paths.map((path) => [path, heavy(path)]));
+      const { tree, changes } = testTree(expected.values());
+      // Only what was touched is written, as the layout does.
+      const kernel = new Map([...tree.prefixes()].map((prefix) => [prefix, tree.node(prefix)]));
+      /** What a packet can get to. */
+      const reachable = (prefix = ""): readonly (readonly [string, unknown])[] => {
+        const node = kernel.get(prefix);
+        assert(node, `a jump leads to '${prefix}', which does not exist`);
+        return [[prefix, node], ...node.children.flatMap((child) => reachable(child))];
+      };
+      for (const { kind, path, index } of steps) {
+        const known = [...expected.keys()][index % Math.max(1, expected.size)];
+        const chosen = kind === "add" || known === undefined ? path : known;
+        // A new object is a new content.
+        if (kind === "delete") expected.delete(chosen);
+        else expected.set(chosen, heavy(chosen));
+        if (kind === "delete") tree.delete(heavy(chosen));
+        else tree.set(expected.get(chosen)!);
+        for (const prefix of changes()) {
+          const node = tree.node(prefix);
+          if (node) kernel.set(prefix, node);
+          else kernel.delete(prefix);
+        }
+        const { tree: other } = testTree(expected.values());
+        const wanted = [...other.prefixes()].map((prefix) => [prefix, other.node(prefix)] as const);
+        assertEquals(reachable(), wanted);
+        assertEquals(kernel.size, wanted.length, "chains that no packet gets to were left");
+        for (const [prefix, node] of kernel) {
+          const entries = other.node(prefix)!.entries;
+          assert(node!.entries.every((each, at) => each === entries[at]), `'${prefix}' is old`);
+        }
+      }
+    }),
+    { numRuns: 60 },
+  );
+});
