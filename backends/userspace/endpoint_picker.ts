@@ -51,7 +51,8 @@ export class EndpointPicker {
   #plan: SharedServicePlan;
   // Most ServicePorts of a node see no traffic: nothing is built before the first pick.
   #balancers: Map<VerdictName, Balancer> | undefined;
-  #byNumber: Map<VerdictName, ReadonlyMap<number, Endpoint>> | undefined;
+  /** The endpoints of each verdict, by key and by number. Two may have one number: it is the first's. */
+  #known: Map<VerdictName, ReadonlyMap<EndpointKey | number, Endpoint>> | undefined;
   #affinity: AffinityTable | undefined;
   #shares: EndpointShares | undefined;
   #load: EndpointLoad | undefined;
@@ -126,18 +127,26 @@ export class EndpointPicker {
       const record = clients.find(client, now, 1000 * affinityTimeoutSeconds);
       const bound = record.endpoint === undefined
         ? undefined
-        : this.#find(verdict, record.endpoint);
+        : this.#knownOf(verdict).get(record.endpoint);
       const isKept = bound !== undefined && !exclude?.has(bound.key);
-      const endpoint = isKept ? bound : balancer.next(request);
+      let endpoint = isKept ? bound : balancer.next(request);
       if (!endpoint) return undefined;
       if (isKept) this.#load?.add(endpoint.key);
-      if (clients.bind(record, endpointNumber(endpoint.key), now)) return endpoint;
+      const number = endpointNumber(endpoint.key);
+      const first = this.#knownOf(verdict).get(number);
+      // The client would return to this one.
+      if (first && first !== endpoint && !exclude?.has(first.key)) {
+        this.#load?.remove(endpoint.key);
+        this.#load?.add(first.key);
+        endpoint = first;
+      }
+      if (clients.bind(record, number, now)) return endpoint;
       this.#load?.remove(endpoint.key);
     }
   }
 
   allows(verdict: VerdictName, endpoint: EndpointKey): boolean {
-    return this.#find(verdict, endpointNumber(endpoint))?.key === endpoint;
+    return this.#knownOf(verdict).has(endpoint);
   }
 
   #clients(): AffinityTable {
@@ -147,7 +156,7 @@ export class EndpointPicker {
   #applySettings(): void {
     const { edge = {} } = this.#plan;
     const { balance, slowStartMs, weights } = edge;
-    this.#balancers = this.#byNumber = undefined;
+    this.#balancers = this.#known = undefined;
     this.#shares = slowStartMs === undefined && weights === undefined
       ? undefined
       : new EndpointShares(edge, this.#keys());
@@ -157,7 +166,7 @@ export class EndpointPicker {
   }
 
   #replaceEndpoints(now: number): void {
-    this.#byNumber = undefined;
+    this.#known = undefined;
     this.#load?.trim();
     this.#shares?.update(this.#keys(), now);
     for (const [verdict, balancer] of this.#balancers ?? []) {
@@ -171,12 +180,15 @@ export class EndpointPicker {
     return usableEndpoints(verdict.endpoints, this.#unhealthy, this.#plan.edge);
   }
 
-  #find(verdict: VerdictName, number: number): Endpoint | undefined {
-    const byNumber = (this.#byNumber ??= new Map()).getOrInsertComputed(
-      verdict,
-      () => new Map(this.#endpointsOf(verdict).map((each) => [endpointNumber(each.key), each])),
-    );
-    return byNumber.get(number);
+  #knownOf(verdict: VerdictName): ReadonlyMap<EndpointKey | number, Endpoint> {
+    return (this.#known ??= new Map()).getOrInsertComputed(verdict, () => {
+      const known = new Map<EndpointKey | number, Endpoint>();
+      for (const endpoint of this.#endpointsOf(verdict)) {
+        known.set(endpoint.key, endpoint);
+        known.getOrInsert(endpointNumber(endpoint.key), endpoint);
+      }
+      return known;
+    });
   }
 
   #keys(): ReadonlySet<EndpointKey> {

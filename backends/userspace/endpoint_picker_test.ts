@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { endpointNumber } from "./affinity_table.ts";
 import { EndpointPicker, type PickRequest } from "./endpoint_picker.ts";
 
 const [A, B, C, D] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"] as const;
@@ -172,6 +173,28 @@ Deno.test("EndpointPicker.allows() follows the plan", () => {
   assertEquals(picker.allows("internal", B as EndpointKey), true);
   picker.update(testServicePlan({ to: [A], edge: { balance: "source-hash" } }), 0);
   assertEquals(picker.allows("internal", B as EndpointKey), false);
+});
+
+Deno.test("EndpointPicker tells two endpoints of one number apart, and gives a client one of them", () => {
+  const [one, two] = ["10.244.8.6:8080", "10.244.9.106:8080"] as const;
+  assertEquals(endpointNumber(one as EndpointKey), endpointNumber(two as EndpointKey));
+  const picker = new EndpointPicker(sticky(A, one, two));
+  for (const key of [A, one, two]) assert(picker.allows("internal", key as EndpointKey), key);
+  for (const client of ["c", "d", "e"]) {
+    const [first, ...later] = [0, 1, 2].map((now) => pick(picker, { client, now }));
+    assertEquals(later, [first, first]);
+  }
+  // A client whose dial to one of them failed gets the other one.
+  assertEquals(pick(picker, { client: "f", exclude: excluding(A, one) }), two);
+});
+
+Deno.test("EndpointPicker counts a connection for the endpoint that it gives, of two of one number", () => {
+  const [one, two] = ["10.244.8.6:8080", "10.244.9.106:8080"] as const;
+  const edge = { balance: "least-connections" } as const;
+  const picker = new EndpointPicker({ ...sticky(one, two), edge });
+  const picked = ["c", "d", "e"].map((client) => pick(picker, { client }));
+  assertEquals(picked, [one, one, one]);
+  assertEquals([one, two].map((key) => picker.load?.of(key as EndpointKey)), [3, 0]);
 });
 
 Deno.test("EndpointPicker.remembered() returns the endpoint of a client and the remaining time, and binds no client", () => {
