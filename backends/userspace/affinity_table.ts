@@ -7,7 +7,8 @@ const SETS = 2 ** 14;
 /** A record is 64 bits: a tag of the client, the endpoint, and the time of the last use. */
 const BITS = { tag: 10n, endpoint: 27n, time: 27n };
 const ENDPOINTS = 2 ** 27;
-/** Milliseconds after which times repeat: 37 hours. The longest affinity is one day. */
+/** Milliseconds of a unit of time. Times repeat after 24.8 days; the longest affinity is one day. */
+const UNIT_MS = 16;
 const TIMES = 2 ** 27;
 /** The most by which the clocks of two threads differ. */
 const CLOCKS_MS = 60_000;
@@ -76,10 +77,10 @@ export class AffinityTable {
 
 /** The clock of another thread may be a little ahead. */
 function ageOf(time: number, now: number): number {
-  const age = (timeOf(now) - time + TIMES) % TIMES;
-  return age > TIMES - CLOCKS_MS ? 0 : age;
+  const age = UNIT_MS * ((timeOf(now) - time + TIMES) % TIMES);
+  return age > UNIT_MS * TIMES - CLOCKS_MS ? 0 : age;
 }
 
 function timeOf(now: number): number {
-  return Math.floor(now) % TIMES;
+  return Math.floor(now / UNIT_MS) % TIMES;
 }

@@ -242,9 +242,18 @@ Deno.test("SharedCounts gives one cell to a key that threads begin at once", asy
 Deno.test("AffinityTable.bind() leaves a client with the endpoint that another thread was first to give it", () => {
   const memory = createAffinityMemory();
   const [one, two] = [new AffinityTable(memory), new AffinityTable(memory)];
-  const found = [one, two].map((table) => table.find("10.0.0.1", 5, 1000));
-  assertEquals([one.bind(found[0]!, 7, 5), two.bind(found[1]!, 8, 5)], [true, false]);
+  const found = [one, two].map((table) => table.find("10.0.0.1", 500, 1600));
+  assertEquals([one.bind(found[0]!, 7, 500), two.bind(found[1]!, 8, 500)], [true, false]);
   // The clock of the other thread is a little behind.
-  assertEquals(two.find("10.0.0.1", 3, 1000).endpoint, 7);
-  assertEquals(two.find("10.0.0.1", 1005, 1000).endpoint, undefined);
+  assertEquals(two.find("10.0.0.1", 300, 1600).endpoint, 7);
+  assertEquals(two.find("10.0.0.1", 2100, 1600).endpoint, undefined);
+});
+
+Deno.test("AffinityTable.find() returns no endpoint after a time-out of a day, for 24 days", () => {
+  const [hour, day] = [3_600_000, 24 * 3_600_000];
+  const table = new AffinityTable();
+  table.bind(table.find("10.0.0.1", 0, day), 7, 0);
+  const endpointAfter = (hours: number) => table.find("10.0.0.1", hours * hour, day).endpoint;
+  assertEquals([0, 23.99].map(endpointAfter), [7, 7]);
+  for (let hours = 24; hours < 24 * 24; hours++) assertEquals(endpointAfter(hours), undefined);
 });
