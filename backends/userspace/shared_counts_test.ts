@@ -249,6 +249,15 @@ Deno.test("AffinityTable.bind() leaves a client with the endpoint that another t
   assertEquals(two.find("10.0.0.1", 2100, 1600).endpoint, undefined);
 });
 
+Deno.test("AffinityTable remembers nearly all of 30,000 clients", () => {
+  const table = new AffinityTable();
+  const clients = Array.from({ length: 30_000 }, (_, index) => `10.0.${index >> 8}.${index & 255}`);
+  for (const client of clients) table.bind(table.find(client, 0, 1000), 7, 0);
+  const isKnown = (client: string) => table.find(client, 0, 1000).endpoint === 7;
+  const forgotten = clients.filter((client) => !isKnown(client)).length;
+  assert(forgotten < 30, `${forgotten} are forgotten`);
+});
+
 Deno.test("AffinityTable.find() returns no endpoint after a time-out of a day, for 24 days", () => {
   const [hour, day] = [3_600_000, 24 * 3_600_000];
   const table = new AffinityTable();
