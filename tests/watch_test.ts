@@ -124,7 +124,7 @@ Deno.test({
       await terminal.shows("the state", ({ text }) => text.includes("ns1/web-1 updated"));
       const { screen } = terminal;
       assert(screen.isAlternate && !screen.isCursorVisible && has24Rows(screen), screen.text);
-      for (const text of ["serving", "Node     node-a", "quarantine  ns1/bad/TCP", "q quits"]) {
+      for (const text of ["serving", "Node    node-a", "quarantine  ns1/bad/TCP", "q quits"]) {
         assert(screen.text.includes(text), `${text}\n${screen.text}`);
       }
       for (let count = 0; count < 40; count++) answers.change("ns2/other");

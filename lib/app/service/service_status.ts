@@ -42,6 +42,16 @@ export interface StatusService {
   readonly retryAt?: string;
 }
 
+/** Numbers of ServicePorts. */
+export interface ServiceCounts {
+  readonly all: number;
+  readonly unhealthy: number;
+  readonly withoutEndpoints: number;
+}
+
+/** Unhealthy Services that a brief status names. */
+const MOST_UNHEALTHY = 20;
+
 /** One IP family of Services. */
 export interface StatusFamily extends LoopStatus {
   readonly mode: BackendMode;
@@ -49,8 +59,10 @@ export interface StatusFamily extends LoopStatus {
     /** ServicePorts that were compared. */
     readonly services: number;
   };
-  /** Empty in a brief status. */
+  /** In a brief status, only the first unhealthy ones. */
   readonly services: readonly StatusService[];
+  /** Numbers of ServicePorts; only in a brief status. */
+  readonly counts?: ServiceCounts;
   readonly quarantined: readonly Quarantined[];
 }
 
@@ -59,29 +71,42 @@ export interface ServiceStatus extends ControllerStatus {
   readonly families: readonly StatusFamily[];
 }
 
-/** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
+/** Collects the status of one family; `brief` only counts most Services. Yields to the event loop. */
 export async function collectFamilyStatus(
   { clock }: { readonly clock: Clock },
   { backend, loop, services: planned }: ServiceFamily,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
   const wallNow = clock.wallNow();
-  const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
+  const plans = planned.plan.services;
+  const slice = new TimeSlice(clock);
+  // Only these have a health of their own; to inspect all is expensive in some modes.
+  const checked = MODE_TRAITS[backend.mode].forwardsItself
+    ? [...plans].flatMap(([key, { edge }]) => edge === undefined ? [] : [key])
+    : [];
+  const { services: inspected, summary } = await backend.inspect(brief ? checked : undefined);
   const { lastSync, quarantined } = loop;
   const byKey = new Map(inspected.map((service) => [service.key, service]));
   const reasons = reasonsByKey(quarantined);
   const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));
   const services: StatusService[] = [];
-  const slice = new TimeSlice(clock);
-  for (const [key, plan] of brief ? [] : planned.plan.services) {
-    const [reason, retryAt] = [reasons.get(key), retries.get(key)];
+  const counts = { all: plans.size, unhealthy: 0, withoutEndpoints: 0 };
+  for (const [key, plan] of plans) {
+    await slice.pause();
+    const [reason, retryAt, inspection] = [reasons.get(key), retries.get(key), byKey.get(key)];
+    if (brief) {
+      if (plan.endpoints.length === 0) counts.withoutEndpoints++;
+      const isFine = inspection?.health === undefined && plan.endpoints.some(({ ready }) => ready);
+      if (isFine || reason !== undefined) continue;
+    }
+    const service = serviceStatus(plan, { inspection, wallNow });
+    if (brief && (severity(service) < 2 || ++counts.unhealthy > MOST_UNHEALTHY)) continue;
     services.push({
-      ...serviceStatus(plan, { inspection: byKey.get(key), wallNow }),
-      ...settingsOf(plan, { mode: backend.mode, inspection: byKey.get(key) }),
+      ...service,
+      ...settingsOf(plan, { mode: backend.mode, inspection }),
       ...(reason !== undefined && { quarantined: reason }),
       ...(retryAt !== undefined && { retryAt }),
     });
-    await slice.pause();
   }
   const { lastSync: last, ...status } = loop.status(summary);
   return {
@@ -89,6 +114,7 @@ export async function collectFamilyStatus(
     mode: backend.mode,
     ...(last && lastSync && { lastSync: { ...last, services: lastSync.report.services } }),
     services,
+    ...(brief && { counts }),
     quarantined,
   };
 }
@@ -158,4 +184,23 @@ function endpointState(
   if (ready) return "ready";
   if (terminating) return serving ? "serving, terminating" : "terminating";
   return "not ready";
+}
+
+/** Whether new connections skip an endpoint. */
+export function isSkipped({ health }: Pick<StatusEndpoint, "health">): boolean {
+  return health?.state === "unhealthy" || health?.state === "ejected";
+}
+
+/** The number of ready endpoints. */
+export function readyCount({ endpoints }: Pick<StatusService, "endpoints">): number {
+  return endpoints.filter(({ state }) => state === "ready").length;
+}
+
+/** 0 = healthy, 1 = without endpoints, 2 = some of them unhealthy, 3 = all of them, 4 = in quarantine. */
+export function severity(service: Pick<StatusService, "endpoints" | "quarantined">): number {
+  if (service.quarantined !== undefined) return 4;
+  if (service.endpoints.length === 0) return 1;
+  const skipped = service.endpoints.filter(isSkipped).length;
+  if (readyCount(service) <= skipped) return 3;
+  return skipped > 0 ? 2 : 0;
 }

@@ -1,7 +1,11 @@
 import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import {
+  testEndpoint,
+  testProxyPlan,
+  testServicePlan,
+} from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ServiceFamily } from "./service_family.ts";
 import { collectFamilyStatus } from "./service_status.ts";
@@ -9,12 +13,12 @@ import { collectFamilyStatus } from "./service_status.ts";
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
 
 /** Returns the status of a family with one ServicePort. */
-function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
+function statusOf(quarantined: readonly Quarantined[], { brief = false, plans = [PLAN] } = {}) {
   const family = {
     family: "IPv4",
     backend: new FakeBackend(),
     loop: { quarantined, status: () => ({}) },
-    services: { plan: testProxyPlan([PLAN]), pending: false },
+    services: { plan: testProxyPlan(plans), pending: false },
   };
   return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as ServiceFamily, {
     brief,
@@ -40,4 +44,23 @@ Deno.test("collectFamilyStatus() leaves Services out of a brief status, but not 
     { brief: true },
   );
   assertEquals([services.length, quarantined.length], [0, 1]);
+});
+
+Deno.test("collectFamilyStatus() counts the Services in a brief status, and names the first unhealthy ones", async () => {
+  const endpoint = testEndpoint("10.0.0.1:80", { ready: false });
+  const unhealthy = Array.from(
+    { length: 25 },
+    (_, index) => testServicePlan({ name: `sick-${index}`, endpoints: [endpoint] }),
+  );
+  const others = [
+    testServicePlan({ name: "empty", endpoints: [] }),
+    testServicePlan({ name: "web", endpoints: [testEndpoint("10.0.0.2:80")] }),
+  ];
+  const { services, counts } = await statusOf([], {
+    brief: true,
+    plans: [...others, ...unhealthy],
+  });
+  assertEquals(counts, { all: 27, unhealthy: 25, withoutEndpoints: 1 });
+  assertEquals(services.length, 20);
+  assertEquals(services.every(({ name }) => name.includes("sick-")), true);
 });

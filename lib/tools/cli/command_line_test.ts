@@ -225,6 +225,7 @@ Deno.test("runCommandLine() names all that is wrong and exits with 2", async () 
 });
 
 const REPORT = testStatusReport({
+  sources: [{ name: "a.yaml", state: "2 objects", problems: [] }],
   families: [testStatusFamily({
     summary: "already local",
     services: ["demo/a", "demo/b"]
@@ -252,6 +253,8 @@ Deno.test("runCommandLine() status asks the control socket", async () => {
       apiVersion: "kube-relay/v1",
       ...REPORT,
     });
+    const problems = await run([...status, "--problems"]);
+    assert(!problems.out.includes("Source"), problems.out);
     const check = await run([...status, "--check"]);
     assertEquals(check.code, 0);
     phase = "stopping";

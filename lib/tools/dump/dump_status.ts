@@ -177,4 +177,5 @@ type Lacking<Wanted, Has> = Wanted extends string | number | boolean | undefined
 
 /** Does not compile when the status gets a field that is neither here nor left out on purpose. */
 export type LeftOut = Check<Lacking<StatusReport, v.InferOutput<typeof status>>>;
-type Check<Names extends "annotations"> = Names;
+/** A dump has no brief status, so no counts. */
+type Check<Names extends "annotations" | "counts"> = Names;

@@ -1,5 +1,12 @@
 /** The status as a report: what is wrong first, then the Services and the other controllers. Pure. */
-import type { StatusEndpoint, StatusService } from "../../app/service/service_status.ts";
+import {
+  isSkipped,
+  readyCount,
+  type ServiceCounts,
+  severity,
+  type StatusEndpoint,
+  type StatusService,
+} from "../../app/service/service_status.ts";
 import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
 import { loopText } from "../../engine/loop_id.ts";
 import { countText } from "../../log/count_text.ts";
@@ -41,7 +48,12 @@ export function statusAnswer(report: StatusReport, options: StatusOptions): Repo
     report;
   const { time, filter = "", show = "few", mostProblems = 30 } = options;
   const problems = statusProblems(report, options);
-  const more = problems.length - mostProblems;
+  // Those that a brief status counts without naming them. A filter cannot select them.
+  const unnamed = filter !== "" ? 0 : families.reduce(
+    (sum, family) => sum + countsOf(family).unhealthy - family.services.filter(isUnhealthy).length,
+    0,
+  );
+  const more = Math.max(0, problems.length - mostProblems) + unnamed;
   const selected = families.map(({ services }) => selectedServices(services, filter));
   const isShown = show === "all" || filter !== "" || selected.flat().length < MANY_SERVICES;
   const parts: readonly Report[] = show === "problems" ? [] : [
@@ -83,22 +95,18 @@ function toneOf(problems: readonly Row[]): Tone {
 
 /** Returns e.g. `6 ServicePorts, 1 in quarantine, 1 unhealthy; 2 problems of sources`. */
 function summaryText({ families, controllers = [], sources, hostSettings }: StatusReport): string {
-  const services = families.flatMap((family) => family.services);
   const loops = [...families, ...controllers.flatMap((each) => each.families)];
-  const known = families.reduce(
-    (sum, { services, lastSync }) => sum + (services.length || (lastSync?.services ?? 0)),
-    0,
-  );
-  const count = (items: readonly unknown[], text: string) =>
-    items.length === 0 ? [] : [`${items.length} ${text}`];
+  const counts = families.map(countsOf);
+  const sum = (name: keyof ServiceCounts) => counts.reduce((total, each) => total + each[name], 0);
+  const count = (items: number, text: string) => items === 0 ? [] : [`${items} ${text}`];
   const quarantined = new Set(
     loops.flatMap(({ family, quarantined }) => quarantined.map(({ key }) => `${family} ${key}`)),
   );
   const ofServices = [
-    countText(known, "ServicePort"),
-    ...count([...quarantined], "in quarantine"),
-    ...count(services.filter((service) => [2, 3].includes(severity(service))), "unhealthy"),
-    ...count(services.filter(({ endpoints }) => endpoints.length === 0), "without endpoints"),
+    countText(sum("all"), "ServicePort"),
+    ...count(quarantined.size, "in quarantine"),
+    ...count(sum("unhealthy"), "unhealthy"),
+    ...count(sum("withoutEndpoints"), "without endpoints"),
   ].join(", ");
   const others = [
     [loops.filter(({ failures }) => failures > 0), "failing loop"],
@@ -109,6 +117,20 @@ function summaryText({ families, controllers = [], sources, hostSettings }: Stat
     ofServices,
     ...others.flatMap(([found, noun]) => found.length ? [countText(found.length, noun)] : []),
   ].join("; ");
+}
+
+/** Counts Services that are listed; a brief status has the numbers. */
+function countsOf({ services, counts }: StatusReport["families"][number]): ServiceCounts {
+  return counts ?? {
+    all: services.length,
+    unhealthy: services.filter(isUnhealthy).length,
+    withoutEndpoints: services.filter(({ endpoints }) => endpoints.length === 0).length,
+  };
+}
+
+/** Whether some or all endpoints are not usable. */
+function isUnhealthy(service: StatusService): boolean {
+  return [2, 3].includes(severity(service));
 }
 
 /** Whatever an administrator should look at. A Service without any endpoint is none: it may be meant. */
@@ -146,7 +168,7 @@ export function statusProblems(
     add("warning", "kernel", `${name} is ${found}, not ${wanted}: ${reason}`, detail);
   }
   for (const service of selectedServices(families.flatMap((each) => each.services), filter)) {
-    if (severity(service) < 2 || service.quarantined !== undefined) continue;
+    if (!isUnhealthy(service)) continue;
     const skipped = service.endpoints.filter(isSkipped).slice(0, MOST_ENDPOINTS).map(endpointText);
     add("warning", "service", `${nameOf(service)}: ${healthText(service)}`, skipped);
   }
@@ -306,17 +328,8 @@ function healthNotes(
   return [`${state} since ${since.slice(0, 19)}Z: ${reason}`];
 }
 
-/** Whether new connections skip an endpoint. */
-function isSkipped({ health }: StatusEndpoint): boolean {
-  return health?.state === "unhealthy" || health?.state === "ejected";
-}
-
 function inBrackets(notes: readonly string[]): string {
   return notes.length === 0 ? "" : ` (${notes.join(", ")})`;
-}
-
-function readyCount({ endpoints }: StatusService): number {
-  return endpoints.filter(({ state }) => state === "ready").length;
 }
 
 function healthText(service: StatusService): string {
@@ -325,15 +338,6 @@ function healthText(service: StatusService): string {
   const text = `${readyCount(service)} of ${service.endpoints.length} ready`;
   const skipped = service.endpoints.filter(isSkipped).length;
   return skipped === 0 ? text : `${text}, ${skipped} unhealthy`;
-}
-
-/** 0 = healthy, 1 = without endpoints, 2 = some of them unhealthy, 3 = all of them, 4 = in quarantine. */
-function severity(service: StatusService): number {
-  if (service.quarantined !== undefined) return 4;
-  if (service.endpoints.length === 0) return 1;
-  const skipped = service.endpoints.filter(isSkipped).length;
-  if (readyCount(service) <= skipped) return 3;
-  return skipped > 0 ? 2 : 0;
 }
 
 function compareNames(a: StatusService, b: StatusService): number {

@@ -231,3 +231,14 @@ Deno.test("foremostServices() puts problems first, then traffic, then names", ()
   const shown = foremostServices(report(services), "a", 3);
   assertEquals(shown.map(({ name }) => name), ["a/refused", "a/dead", "a/busy"]);
 });
+
+Deno.test("statusAnswer() takes the numbers of a brief status, and counts unhealthy Services that it does not name", () => {
+  const sick = service("demo/sick", { endpoints: [{ ...READY, state: "not ready" }] });
+  const shown = text(
+    report([sick], { counts: { all: 9000, unhealthy: 31, withoutEndpoints: 7 } }),
+    { show: "problems", mostProblems: 5 },
+  );
+  assertStringIncludes(shown, "Summary  9,000 ServicePorts, 31 unhealthy, 7 without endpoints\n");
+  assertStringIncludes(shown, "demo/sick TCP: 0 of 1 ready");
+  assertStringIncludes(shown, "and 30 more; --problems lists all");
+});

@@ -12,7 +12,7 @@ import { ageText, durationText, sizeText, timeTexts } from "./number_texts.ts";
 import type { StatusReport } from "./status_report.ts";
 import { trafficRate } from "./traffic.ts";
 import { agesAt, statusAnswer } from "./status_answer.ts";
-import { inverse, type Line, painter, type Report, reportLines } from "../report.ts";
+import { inverse, type Line, painter, type Report, reportLines, type Row } from "../report.ts";
 
 /** The last answer of kube-relay. */
 export interface WatchAnswer {
@@ -196,19 +196,29 @@ function stateReport(
     return { cells: [title, mode, `${texts.join(", ")}  ${sparkline(syncs)}`], ...tone };
   });
   const most = mostChanged(changes);
-  const parts = [
-    ...head.parts,
-    { title: "", rows, parts: [] },
-    ...(most === "" ? [] : [{ title: "CHANGED MOST", rows: [{ cells: [most] }], parts: [] }]),
-  ];
   const perSecond = rate &&
     `${Math.round(rate.connections)} connections/s, ${sizeText(Math.round(rate.bytes))}/s`;
-  const traffic = head.rows.map((row) =>
+  const facts = head.rows.filter(({ cells: [label] }) => label !== "Source").map((row) =>
     perSecond && row.cells[0] === "Traffic"
       ? { cells: ["Traffic", `${perSecond}; ${row.cells[1]}`] }
       : row
   );
-  return { ...head, rows: traffic, parts };
+  const [summary, ...others] = facts;
+  // A small screen cuts the end: what is wrong comes first.
+  const parts = [
+    ...head.parts,
+    { title: "", rows, parts: [] },
+    { title: "", rows: [...others, ...sourceRow(status)], parts: [] },
+    ...(most === "" ? [] : [{ title: "CHANGED MOST", rows: [{ cells: [most] }], parts: [] }]),
+  ];
+  return { ...head, rows: summary ? [summary] : [], parts };
+}
+
+/** One line, however many manifest files there are. */
+function sourceRow({ sources: [first, ...others] }: StatusReport): readonly Row[] {
+  if (first === undefined) return [];
+  const more = others.length === 0 ? "" : `, and ${countText(others.length, "other source")}`;
+  return [{ cells: ["Source", `${first.name}: ${first.state}${more}`] }];
 }
 
 function lostLine(

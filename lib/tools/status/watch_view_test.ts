@@ -89,6 +89,26 @@ Deno.test("answered() measures the traffic since the answer before", () => {
   );
 });
 
+Deno.test("renderWatch() keeps problems and families above many manifest files", () => {
+  const sources = Array.from({ length: 50 }, (_, index) => ({
+    ...{ name: `/etc/m/${index}.yaml`, state: "2 objects", problems: [] },
+  }));
+  const [family] = STATUS.families;
+  const quarantined = [{ key: "demo/web/TCP" as never, reason: "in use" }];
+  const status = { ...STATUS, sources, families: [{ ...family!, quarantined }] };
+  const answer = { at: NOW, status, changes: { entries: [], forgotten: 0, syncs: [] } };
+  const text = rows({ ...MODEL, answer }, { columns: 100, rows: 20 }).join("\n");
+  for (
+    const part of [
+      "demo/web/TCP: in use",
+      "IPv4  nftables",
+      "Source  /etc/m/0.yaml: 2 objects, and 49 other sources\n",
+    ]
+  ) {
+    assert(text.includes(part), `${part}\n${text}`);
+  }
+});
+
 function after(keys: readonly string[], model = MODEL): WatchModel {
   return keys.reduce((before, key) => pressed(before, key).model, model);
 }

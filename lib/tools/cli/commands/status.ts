@@ -49,11 +49,13 @@ export const statusCommand: ActiveCommand = {
     const options = { time: agesAt(now), filter };
     const show = flags.problems ? "problems" : flags.all ? "all" : "few";
     const most = show === "few" ? {} : { mostProblems: Infinity };
+    const sources = report.sources.filter(({ problems }) => problems.length > 0);
+    const shown = flags.problems ? { ...report, sources } : report;
     printAnswer(
       dependencies,
       context,
       () => filterReport(report, filter),
-      () => statusAnswer(report, { ...options, show, ...most }),
+      () => statusAnswer(shown, { ...options, show, ...most }),
     );
     return flags.check && statusProblems(report, options).length > 0 ? 1 : 0;
   },

@@ -80,7 +80,7 @@ export class PageSource {
       this.#services = { at: now, mark, of: await this.#parts.status({ brief: false }) };
     }
     const { families: full } = this.#services.of;
-    const families = brief.families.map((family) => ({
+    const families = brief.families.map(({ counts: _, ...family }) => ({
       ...family,
       services: full.find((other) => other.family === family.family)?.services ?? [],
     }));
