@@ -239,6 +239,9 @@ export class MachineAddresses implements LocalAddresses {
       if (way === this.#way && routed.join() === this.#rangesAsked) return false;
       // The new method starts before the old one ends, so addresses stay local.
       await this.#activate(routed);
+      const changed = await this.#rehome();
+      if (this.#settled) await this.#dropUnneeded();
+      // Not before: what was interrupted is done by the next call.
       this.#rangesAsked = routed.join();
       this.#way = way;
       const detail = this.summary;
@@ -246,8 +249,6 @@ export class MachineAddresses implements LocalAddresses {
       if (this.#active.size > 0) {
         this.#logger.warn("Whole service ranges are local to this host", { effect: ANYIP_WARNING });
       }
-      const changed = await this.#rehome();
-      if (this.#settled) await this.#dropUnneeded();
       return changed;
     });
   }
@@ -380,9 +381,9 @@ export class MachineAddresses implements LocalAddresses {
     // Also checked for our additions: another program may have flushed lo.
     if (!isLocal(address)) return undefined;
     this.#stuck.delete(address);
-    if (this.#own.has(address)) return { kind: "local", by: "own" };
-    // Local only until the route of this process is removed.
-    return anyContains(this.#routes, address) ? undefined : { kind: "local", by: "node" };
+    // Maybe local only until the route of an earlier run is removed, even if its addition is recorded.
+    if (anyContains(this.#routes, address)) return undefined;
+    return { kind: "local", by: this.#own.has(address) ? "own" : "node" };
   }
 
   /** Gives every one of some addresses that are not local a place. Rejects when the outcome is unknown. */
@@ -484,11 +485,12 @@ export class MachineAddresses implements LocalAddresses {
   // Addresses of lo.
 
   /**
-   * Adds addresses that are not local, and returns the failed ones with the reason. An address that
-   * already exists is reported as `exists` and is not recorded.
+   * Adds addresses, and returns the failed ones with the reason. One that exists is reported as
+   * `exists` and is not recorded, unless it was recorded before: then kube-relay added it.
    */
   async #addAddresses(addresses: readonly IpAddress[]): Promise<Failures<IpAddress>> {
     if (addresses.length === 0) return new Map();
+    const known = new Set(addresses.filter((address) => this.#own.has(address)));
     try {
       await this.#intend(this.#own, addresses);
     } catch (error) {
@@ -499,10 +501,12 @@ export class MachineAddresses implements LocalAddresses {
     // Should the next line throw, then the outcome is unknown, and the addresses go unless a caller
     // claims them.
     for (const address of addresses) this.#stuck.add(address);
-    const failures = await this.#ip.batch(addresses, addAddressLine);
+    const refused = await this.#ip.batch(addresses, addAddressLine);
     for (const address of addresses) this.#stuck.delete(address);
-    await this.#forget(this.#own, failures.keys());
-    return failures;
+    await this.#forget(this.#own, refused.keys().filter((address) => !known.has(address)));
+    return new Map(
+      [...refused].filter(([address, { kind }]) => kind !== "exists" || !known.has(address)),
+    );
   }
 
   /** Removes recorded addresses, and those whose removal failed before. Others are ignored. */

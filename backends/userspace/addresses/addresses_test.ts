@@ -469,6 +469,47 @@ Deno.test("a run with few addresses takes over from one with a route without a g
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
+Deno.test("a run with few addresses takes over from one with a route although its first additions fail", async (t) => {
+  for (const carriedOut of [false, true]) {
+    await t.step(carriedOut ? "carried out" : "not carried out", async () => {
+      const machine = new Machine();
+      await acquire(await withRange(machine), clusterIp("10.96.0.1"));
+      const addresses = await machine.start();
+      await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
+      machine.host.runner.failNext("timeout", { carriedOut });
+      await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
+      assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+      await addresses.releaseUnclaimed();
+      assertEquals([machine.lo, [...machine.host.localRoutes]], [["10.96.0.1"], []]);
+      assertEquals(await machine.recorded(), ["10.96.0.1"]);
+      assertEquals(await addresses.release(ips("10.96.0.1")), 1);
+    });
+  }
+});
+
+Deno.test("configure() continues with what was interrupted", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  const { runner } = machine.host;
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  await addresses.releaseUnclaimed();
+  const many = { serviceCidrs: [RANGE], count: 1_001 };
+  const few = { serviceCidrs: [RANGE], count: 10 };
+
+  // After the look at the routes and the addition of one.
+  runner.failCall(machine.processes + 3, "timeout");
+  await assertRejects(() => addresses.configure(many), CommandError);
+  assertEquals(machine.lo, ["10.96.0.1"]);
+  await addresses.configure(many);
+  assertEquals(machine.lo, []);
+
+  runner.failNext("timeout");
+  await assertRejects(() => addresses.configure(few), CommandError);
+  assertEquals([machine.lo, [...machine.host.localRoutes]], [[], [RANGE]]);
+  await addresses.configure(few);
+  assertEquals([machine.lo, [...machine.host.localRoutes]], [["10.96.0.1"], []]);
+});
+
 Deno.test("a run with many addresses takes over from one with one each", async () => {
   const machine = new Machine();
   await acquire(await machine.start(), clusterIp("10.96.0.1"));
