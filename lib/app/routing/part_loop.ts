@@ -38,6 +38,9 @@ export class PartLoop<Key extends string> {
         recorder.drained();
         return { changes: {}, problems: await collect() };
       },
+      failed() {
+        source.pending = true;
+      },
     };
     this.#source = source;
     this.loop = new SyncLoop(parts, {
