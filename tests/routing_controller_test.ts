@@ -380,6 +380,8 @@ Deno.test("while the API server is away, addresses stay, unless another machine 
   const before = plane.searches;
   await clock.advance(3_000);
   assert(plane.searches - before <= 3, "it searches once a second");
+  plane.searchFailures.push(new Error("ip: cannot fork"));
+  await relay.until("a search fails", () => plane.searchFailures.length === 0);
   plane.conflicts = [];
   await api.restart();
   await relay.until("it answers again", () => relay.held.length === 1, { stepMs: 200 });

@@ -151,7 +151,7 @@ export class NodeMembership {
    * it may be later than the first renewal that succeeds.
    */
   async #watchConflicts(signal: AbortSignal): Promise<void> {
-    const { clock } = this.#dependencies;
+    const { clock, logger } = this.#dependencies;
     const leaseMs = this.#options.leaseDurationSeconds * 1000;
     while (!signal.aborted) {
       const now = clock.now();
@@ -163,7 +163,11 @@ export class NodeMembership {
         this.#cutOff = undefined;
         this.#layer2.takeBack();
       }
-      if (this.#cutOff) await this.#layer2.yieldConflicts(this.#cutOff);
+      if (this.#cutOff) {
+        await this.#layer2.yieldConflicts(this.#cutOff).catch((error) => {
+          logger.verbose(1, "Cannot ask who answers for addresses", { error });
+        });
+      }
       const restMs = Math.max(0, now + CONFLICT_MS - clock.now());
       await clock.sleep(restMs, signal).catch(() => {});
     }

@@ -63,8 +63,13 @@ export class FakeLayer2Backend implements Layer2Backend {
     return { held, announcing: undefined };
   }
 
+  /** The errors of the next searches. */
+  readonly searchFailures: Error[] = [];
+
   findConflicts(): Promise<ReadonlyMap<IpAddress, string | undefined>> {
     this.searches++;
+    const failure = this.searchFailures.shift();
+    if (failure) return Promise.reject(failure);
     const found = [...this.addresses].map((each) =>
       [each, this.conflicts.includes(each) ? "02:00:00:00:00:07" : undefined] as const
     );
