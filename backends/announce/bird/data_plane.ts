@@ -134,7 +134,7 @@ export class BirdDataPlane implements AsyncDisposable {
   }
 
   /**
-   * Calls back when BIRD or its configuration changed, and now and then for what only a sync notices, such
+   * Calls back when BIRD or its configuration changed or cannot be read, and now and then for what only a sync notices, such
    * as another password, until the signal is aborted. Never rejects.
    */
   async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
@@ -148,8 +148,9 @@ export class BirdDataPlane implements AsyncDisposable {
           this.#logger.warn("BIRD runs with another configuration; repairing", changed);
         }
         if (changed || this.#schedule.isDue(this.#clock.now())) onChange();
-      } catch (error) {
-        this.#logger.warn("Cannot check the configuration of BIRD; trying again", { error });
+      } catch {
+        // The sync meets the same fault, reports it and is tried again.
+        onChange();
       }
     }
   }

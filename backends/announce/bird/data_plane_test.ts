@@ -14,6 +14,9 @@ interface Stage {
   readonly dataPlane: BirdDataPlane;
   readonly folder: string;
   readonly passwordFile: string;
+  readonly logger: MemoryLogger;
+  /** Ends the pauses between two looks. */
+  readonly wake: () => void;
   /** Ends the waits of so many milliseconds. */
   readonly fire: (ms: number) => void;
 }
@@ -35,8 +38,12 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
     bird.onSilence = () => [...timers.keys()].forEach((fire) => fire());
     const fire = (ms: number) =>
       [...timers].filter(([, each]) => each === ms).forEach(([callback]) => callback());
+    const logger = new MemoryLogger();
+    const pauses: (() => void)[] = [];
+    const wake = () => pauses.splice(0).forEach((end) => end());
     const clock: Clock = {
       ...systemClock,
+      sleep: () => new Promise((resolve) => void pauses.push(resolve)),
       setTimer(ms, callback) {
         timers.set(callback, ms);
         return { cancel: () => void timers.delete(callback) };
@@ -45,7 +52,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
     let number = 0;
     await using dataPlane = new BirdDataPlane(
       {
-        ...{ clock, commands, connect: bird.connect, logger: new MemoryLogger() },
+        ...{ clock, commands, connect: bird.connect, logger },
         random: () => (++number % 1000) / 1000,
       },
       paths,
@@ -53,7 +60,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
     bird.isRunning = false;
     await assertRejects(() => dataPlane.sync(bgpPlan()), Error, "BIRD does not listen on");
     await bird.start();
-    await test({ bird, dataPlane, folder, passwordFile, fire });
+    await test({ bird, dataPlane, folder, passwordFile, logger, wake, fire });
   });
 }
 
@@ -180,6 +187,33 @@ Deno.test("a file of passwords that was removed is written again, which a restar
     await Deno.remove(`${folder}/bird-secrets.conf`);
     assertEquals((await dataPlane.sync(plan)).operations, { files: 1, reconfigurations: 1 });
     assertEquals((await dataPlane.sync(plan)).operations, {});
+  }));
+
+Deno.test("watch() has a BIRD that it cannot read synced, and leaves it to the syncs that fail", () =>
+  withBird(async ({ bird, dataPlane, logger, wake }) => {
+    await dataPlane.sync(bgpPlan());
+    let calls = 0;
+    const called = Promise.withResolvers<void>();
+    const stop = new AbortController();
+    const watching = dataPlane.watch(() => {
+      calls++;
+      called.resolve();
+    }, stop.signal);
+    bird.failAt(1, "garbage");
+    wake();
+    await called.promise;
+    assertEquals([calls, logger.lines], [1, []]);
+
+    bird.failAt(1, "garbage");
+    await assertRejects(() => dataPlane.sync(bgpPlan()));
+    const { length } = bird.commands;
+    wake();
+    // It has its turn after a look.
+    await dataPlane.cleanup({ dryRun: true });
+    assertEquals([calls, bird.commands.length], [1, length]);
+    stop.abort();
+    wake();
+    await watching;
   }));
 
 Deno.test("sessions() is asked for once by all reports, which wait two seconds for a BIRD that is silent", () =>
