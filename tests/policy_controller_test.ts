@@ -12,6 +12,7 @@ import { runningPolicies } from "../lib/tools/explain/policy_questions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
 import { parsePort } from "../lib/net/port.ts";
+import { PolicyState } from "../lib/policy/policy_state.ts";
 import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";
 import { paintText } from "../lib/tools/report.ts";
@@ -192,6 +193,23 @@ Deno.test("Services do not wait for policies that may not be read; those wait fo
   });
   assertEquals(relay.plane.plan, undefined);
   await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("a change that cannot be taken is logged, and the next ones are taken", async () => {
+  await using relay = await PolicyRelay.start({ manifests: MANIFESTS });
+  await relay.synced();
+  const take = PolicyState.prototype.setPolicy;
+  PolicyState.prototype.setPolicy = () => {
+    throw new Error("no room for it");
+  };
+  try {
+    await relay.write("policy.yaml", [onlyFrom("nobody")]);
+    await relay.until("it is logged", () => relay.lines.some((line) => line.includes("no room")));
+  } finally {
+    PolicyState.prototype.setPolicy = take;
+  }
+  await relay.write("policy.yaml", [onlyFrom("other")]);
+  await relay.until("the next one is in force", () => relay.plane.allows(OTHER, WEB));
 });
 
 Deno.test("a change of a failed sync is applied by the next one", async () => {

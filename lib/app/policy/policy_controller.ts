@@ -259,7 +259,9 @@ export class NetworkPolicyController implements Controller {
 
   /** Changes what planners read, once no plan is being made. */
   #whenStill(action: () => void): void {
-    void this.#cluster.turns.run(() => Promise.resolve(action()));
+    this.#cluster.turns.run(() => Promise.resolve(action())).catch((error) => {
+      this.#parts.logger.error("Cannot take a change of what policies depend on", { error });
+    });
   }
 
   #handler<T extends KubeObject>(
