@@ -1,4 +1,5 @@
 import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.ts";
+import { absolutePaths } from "../../config/absolute_paths.ts";
 import { VERSION } from "../../config/version.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
@@ -73,7 +74,7 @@ export class ToolsOfRun implements RunTools {
             ? await this.#namedChanges(run, last)
             : this.changes.recent(last);
         },
-        "/flags": () => Promise.resolve(run.configuration.flags),
+        "/flags": () => Promise.resolve(absolutePaths(run.configuration.flags, Deno.cwd())),
         "/dump": (query) => this.#dump(run, query.has("inputs")),
       } satisfies ControlRoutes,
       serviceRoutes(clock, run),

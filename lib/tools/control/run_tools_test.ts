@@ -33,6 +33,8 @@ class AskedBackend extends FakeBackend {
   }
 }
 
+const FLAGS = { config: "c.yaml", kubeconfig: "/etc/k", manifests: ["m", "/n"], mode: "auto" };
+
 /** One family with a change log, and questions to it; which of its parts were looked at is counted. */
 async function createStage() {
   const clock = new FakeClock();
@@ -55,7 +57,11 @@ async function createStage() {
   );
   const looked = new Set<PropertyKey>();
   const run = new Proxy(
-    { services: { families: [proxy] }, others: [] } as unknown as ObservedRun,
+    {
+      services: { families: [proxy] },
+      others: [],
+      configuration: { flags: FLAGS },
+    } as unknown as ObservedRun,
     {
       get(target, name, receiver) {
         looked.add(name);
@@ -95,4 +101,14 @@ Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", asy
   await routes["/changes"]!(new URLSearchParams("rules"));
   assertEquals(backend.asked, ["explain"]);
   await proxy.loop.stop();
+});
+
+Deno.test("ToolsOfRun answers paths of flags as another folder needs them", async () => {
+  const { routes } = await createStage();
+  const cwd = Deno.cwd();
+  assertEquals(await routes["/flags"]!(new URLSearchParams(), new AbortController().signal), {
+    ...FLAGS,
+    config: `${cwd}/c.yaml`,
+    manifests: [`${cwd}/m`, "/n"],
+  });
 });

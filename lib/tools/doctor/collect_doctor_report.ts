@@ -28,6 +28,8 @@ interface DoctorOptions {
   readonly configuration: LoadedConfiguration;
   /** The source of the configuration. */
   readonly configuredBy: string;
+  /** Why the flags of the running process or of the unit are not used, one line each. */
+  readonly unusedFlags: readonly string[];
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
@@ -35,7 +37,7 @@ interface DoctorOptions {
 /** Examines the machine. Removes everything that was added for a test. */
 export async function collectDoctorReport(
   dependencies: Dependencies,
-  { configuration, configuredBy, logger, signal }: DoctorOptions,
+  { configuration, configuredBy, unusedFlags, logger, signal }: DoctorOptions,
 ): Promise<DoctorReport> {
   const { relay, mode: request } = configuration;
   const [machine, api, running] = await Promise.all([
@@ -87,6 +89,7 @@ export async function collectDoctorReport(
     api: api.fact,
     relay: running.fact,
     findings: byGravity([
+      ...flagFindings(unusedFlags),
       ...modes.findings,
       ...(chosen ? await examineNodePorts(dependencies, configuration, chosen) : []),
       ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
@@ -99,6 +102,14 @@ export async function collectDoctorReport(
       ...(chosen && MODE_TRAITS[chosen].bindsAddresses ? externalIpFindings(configuration) : []),
     ]),
   };
+}
+
+function flagFindings(evidence: readonly string[]): readonly HostFinding[] {
+  if (evidence.length === 0) return [];
+  const summary =
+    "The flags in use on this machine are not known; a start without flags is checked";
+  const cure = "give doctor the flags of the start";
+  return [{ id: "flags-in-use", severity: "warning", summary, evidence, cure }];
 }
 
 function toolsPathFindings(

@@ -352,3 +352,18 @@ Deno.test("toolCapabilities() is undefined if the capabilities are unknown", asy
     assertEquals(await toolCapabilities({ commands }), undefined, failure);
   }
 });
+
+Deno.test("doctor reports flags of the running process that cannot be used, and checks a start without", () =>
+  withFolder(async (folder) => {
+    const config = `${folder}/none.yaml`;
+    const server = await startControlServer({
+      path: `${folder}/c.sock`,
+      routes: { "/flags": () => Promise.resolve({ config }) },
+    });
+    const { report } = await doctor(folder, []);
+    await server.stop();
+    assertEquals(report.configuredBy, "a start without flags");
+    const found = report.findings.find(({ id }) => id === "flags-in-use");
+    assertStringIncludes(found?.evidence[0] ?? "", `the running process: `);
+    assertStringIncludes(found?.evidence[0] ?? "", config);
+  }));

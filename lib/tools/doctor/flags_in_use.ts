@@ -17,6 +17,8 @@ const UNIT_FOLDERS = [
 export interface UsedFlags {
   readonly flags: FlagValues;
   readonly source: string;
+  /** The reason why the flags of a unit are not known. */
+  readonly problem?: string;
 }
 
 /**
@@ -38,32 +40,71 @@ export async function flagsInUse(
     // No process, or one of an older release.
   }
   for (const path of UNITS.flatMap((name) => UNIT_FOLDERS.map((folder) => `${folder}/${name}`))) {
-    try {
-      const flags = await unitFlags(await readTextFile(path), readTextFile);
-      return { flags: { ...flags, ...given }, source: path };
-    } catch {
-      // Usually there is no such file.
-    }
+    const unit = await readTextFile(path).catch(() => undefined);
+    if (unit === undefined) continue;
+    const flags = await unitFlags(unit, readTextFile);
+    if (flags !== undefined) return { flags: { ...flags, ...given }, source: path };
+    const problem = `${path}: the command line in ExecStart is not understood`;
+    return { flags: given, source: "a start without flags", problem };
   }
   return { flags: given, source: "a start without flags" };
 }
 
-/** Returns the flags of the command line in a unit. */
+/** Returns the flags of the command line in a unit; undefined if it is not understood. */
 async function unitFlags(
-  unit: string,
+  text: string,
   readTextFile: (path: string) => Promise<string>,
-): Promise<FlagValues> {
-  const [, line = ""] = /^ExecStart=[-@:+!]*\S+[ \t]*(.*)$/m.exec(unit) ?? [];
+): Promise<FlagValues | undefined> {
+  const unit = text.replace(/\\\r?\n/g, " ");
+  const valuesOf = (name: string) =>
+    [...unit.matchAll(new RegExp(`^${name}[ \\t]*=[ \\t]*(.*?)[ \\t\\r]*$`, "gm"))]
+      .map(([, value = ""]) => value);
   const variables = new Map<string, string>();
-  for (const [, path = ""] of unit.matchAll(/^EnvironmentFile=-?(\S+)$/gm)) {
-    const text = await readTextFile(path).catch(() => "");
-    for (const [, name = "", value = ""] of text.matchAll(/^(\w+)=["']?(.*?)["']?[ \t]*$/gm)) {
+  for (const word of valuesOf("Environment").flatMap((value) => quotedWords(value) ?? [])) {
+    const [, name = "", value = ""] = /^(\w+)=(.*)$/s.exec(unquoted(word)) ?? [];
+    variables.set(name, value);
+  }
+  for (const value of valuesOf("EnvironmentFile")) {
+    const lines = await readTextFile(value.replace(/^-/, "")).catch(() => "");
+    const joined = lines.replace(/\\\r?\n/g, "");
+    for (const [, name = "", value = ""] of joined.matchAll(/^(\w+)=["']?(.*?)["']?[ \t]*$/gm)) {
       variables.set(name, value);
     }
   }
-  // systemd splits the value of a variable without quotes at blanks.
-  const words = line.replace(/\$\{?(\w+)\}?/g, (_, name) => variables.get(name) ?? "");
-  return ofStart(parseFlags(words.split(/\s+/)).values);
+  const words = quotedWords(valuesOf("ExecStart").at(-1) ?? "");
+  // A specifier (%i) has a value that only systemd knows.
+  if (
+    words === undefined || words.length === 0 || /%(?!%)/.test(words.join(" ").replaceAll("%%", ""))
+  ) {
+    return undefined;
+  }
+  const valueOf = (_: string, name: string) => variables.get(name) ?? "";
+  const argv = words.slice(1).flatMap((word) => {
+    const [, alone] = /^\$(\w+)$/.exec(word) ?? [];
+    // systemd splits the value of such a variable at blanks.
+    if (alone !== undefined) return (quotedWords(valueOf("", alone)) ?? []).map(unquoted);
+    return unquoted(word).replace(/\$\{(\w+)\}/g, valueOf).replaceAll("$$", "$").replaceAll(
+      "%%",
+      "%",
+    );
+  });
+  const { values, positionals, problems } = parseFlags(argv);
+  const isStart = positionals.length === 0 || positionals.join(" ") === "run";
+  return problems.length === 0 && isStart ? ofStart(values) : undefined;
+}
+
+/** Splits at blanks outside quotes, and keeps the quotes; undefined if one does not end. */
+function quotedWords(text: string): readonly string[] | undefined {
+  const word = /(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+/gs;
+  return text.replace(word, "").trim() === "" ? text.match(word) ?? [] : undefined;
+}
+
+/** Takes the quotes and backslashes away. */
+function unquoted(word: string): string {
+  return word.replace(
+    /"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|\\(.)/gs,
+    (_, double, single, one) => one ?? (double ?? single).replace(/\\(.)/gs, "$1"),
+  );
 }
 
 /** Leaves out flags of single verbs. */

@@ -46,3 +46,51 @@ Deno.test("flagsInUse() takes the given flags, else those of the process, else t
       source: "a start without flags",
     });
   }));
+
+const UNIT = "/etc/systemd/system/kube-relay.service";
+
+function ofUnit(...lines: readonly string[]) {
+  return flagsInUse(
+    {},
+    "/does/not/exist.sock",
+    (path) => path === UNIT ? Promise.resolve(`[Service]\n${lines.join("\n")}\n`) : read(path),
+  );
+}
+
+Deno.test("flagsInUse() reads continued lines, quotes and variables of a unit", async () => {
+  assertEquals(
+    await ofUnit(
+      `Environment="MORE=--routing --manifests='/etc/a b'" MODE=nftables`,
+      "ExecStart=/usr/bin/kube-relay run \\",
+      "  --proxy-mode=${MODE} \\",
+      '  "--cni-config=/etc/c d" $MORE $NONE',
+    ),
+    {
+      flags: {
+        "proxy-mode": "nftables",
+        "cni-config": "/etc/c d",
+        routing: true,
+        manifests: ["/etc/a b"],
+      },
+      source: UNIT,
+    },
+  );
+});
+
+Deno.test("flagsInUse() says that it does not understand the command line of a unit", async () => {
+  for (
+    const line of [
+      "/bin/sh -c 'kube-relay --routing'",
+      "/usr/bin/deno run main.ts --routing",
+      "/usr/bin/kube-relay --proxy-mode=%i",
+      '/usr/bin/kube-relay "--config=/etc/c',
+      "",
+    ]
+  ) {
+    assertEquals(await ofUnit(`ExecStart=${line}`), {
+      flags: {},
+      source: "a start without flags",
+      problem: `${UNIT}: the command line in ExecStart is not understood`,
+    });
+  }
+});

@@ -1,5 +1,5 @@
 import { readConfigurationText } from "../../../config/configuration_file.ts";
-import { loadConfiguration } from "../../../config/load.ts";
+import { ConfigurationError, loadConfiguration } from "../../../config/load.ts";
 import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
 import { isBlocked } from "../../doctor/doctor_report.ts";
 import { doctorView } from "../../doctor/doctor_view.ts";
@@ -14,17 +14,23 @@ export const doctorCommand: ActiveCommand = {
   async run(dependencies, { flags: given, configuration: own, ...context }) {
     // Feature tests that end in order leave nothing behind.
     const signal = context.endInOrder();
-    const { flags, source } = await flagsInUse(given, own.relay.controlSocket);
+    const used = await flagsInUse(given, own.relay.controlSocket);
     const { uid, env } = dependencies.process;
-    const configuration = flags === given
-      ? own
-      : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, { flags });
+    const borrowed = used.flags === given
+      ? { configuration: own, configuredBy: used.source, problems: used.problem ?? [] }
+      : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, used).then(
+        (configuration) => ({ configuration, configuredBy: used.source, problems: [] }),
+        (error: unknown) => {
+          if (!(error instanceof ConfigurationError)) throw error;
+          const problems = error.problems.map((problem) => `${used.source}: ${problem}`);
+          return { configuration: own, configuredBy: "a start without flags", problems };
+        },
+      );
+    const { configuration, configuredBy, problems } = borrowed;
     const { logger } = context;
     const report = await collectDoctorReport(dependencies, {
-      configuration,
-      configuredBy: source,
-      logger,
-      signal,
+      ...{ configuration, configuredBy, logger, signal },
+      unusedFlags: [problems].flat(),
     });
     signal.throwIfAborted();
     const isVerbose = given.verbose ?? false;
