@@ -384,8 +384,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       if (forwarder.isTcp || forwarder.worker === worker) yield* forwarder.commands();
     }
     for (const socket of this.#sockets.values()) {
+      const { forwarder } = socket.use;
+      if (!forwarder.isTcp && forwarder.worker !== worker) continue;
       this.#move(socket);
-      if (socket.use.forwarder.isTcp || socket.worker === worker) yield socket.command("open");
+      yield socket.command("open");
     }
   }
 
@@ -403,8 +405,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
   }
 
-  /** The socket of a worker that has ended is closed a moment later. */
+  /**
+   * Notes where a socket is about to be opened. The one of a worker that has ended is closed a moment
+   * later.
+   */
   #move(socket: WorkerSocket): void {
+    // A second time, it would find its own address in use.
+    this.#moving.delete(socket);
     socket.worker = socket.use.forwarder.worker;
     socket.movedAt = this.#forwarding.clock.now();
   }

@@ -133,6 +133,30 @@ Deno.test("the ServicePorts for UDP of a worker that ends are served by another 
   assertEquals((await test.sync(plans)).quarantined, []);
 });
 
+Deno.test("a UDP socket is opened once if its next worker ends before the last one has closed it", async () => {
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using client = UdpPeer.open();
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
+  const at = { hostname: VIP, port: unusedPort() };
+  const planOf = (name: string, port = at.port) =>
+    testServicePlan({
+      ...{ name, clusterIp: VIP, port, protocol: "UDP", to: [endpoint.endpoint] },
+    });
+  await test.sync([planOf("before")]);
+  assertEquals([0, 1].map((index) => workers.commanded(index, "open")), [1, 0]);
+  let ends = 0;
+  workers.onCommanded = (index, op) => {
+    if (index === 0 && op === "close" && ends++ === 0) workers.end(1);
+  };
+  // The first one takes the place in the first worker, so the socket moves to the second.
+  const plans = [planOf("another", unusedPort()), planOf("later")];
+  assertEquals((await test.sync(plans)).quarantined, []);
+  assertEquals([ends, workers.commanded(0, "open")], [1, 3]);
+  await client.send("a", at);
+  assertEquals((await client.next()).text, "yes");
+});
+
 Deno.test("a sync fails while no worker runs, and passes once one does", async () => {
   await using server = TcpServer.named("a");
   const workers = new WatchedWorkers();

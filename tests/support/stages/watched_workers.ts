@@ -26,6 +26,8 @@ export class WatchedWorkers {
   readonly #byName = new Map<string, WatchedWorker>();
   /** How often workers were started. */
   started = 0;
+  /** Called with each operation that a worker was told to carry out. */
+  onCommanded: ((index: number, op: string) => void) | undefined;
 
   readonly spawn = (name: string): WorkerThread => {
     this.started++;
@@ -36,10 +38,13 @@ export class WatchedWorkers {
       thread: {
         onmessage: null,
         onerror: null,
-        postMessage(message) {
+        postMessage: (message) => {
           const [, [type, , content]] = message as Posted;
-          if (type === "ask") watched.commanded.push(...operationsOf(content));
+          const operations = type === "ask" ? operationsOf(content) : [];
+          watched.commanded.push(...operations);
           worker.postMessage(message);
+          const index = Number(name.split(" ").at(-1)) - 1;
+          for (const op of operations) this.onCommanded?.(index, op);
         },
         terminate: () => worker.terminate(),
       },
