@@ -398,6 +398,37 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
     }
   });
 
+  for (const comes of ["between two steps", "just before the steps"] as const) {
+    Deno.test(`${tool}: a check of the rules that comes ${comes} of a plan leaves nothing half made`, async () => {
+      await using stage = await synced(new Stage());
+      const names = Array.from({ length: 20 }, (_, index) => `far-${index}`);
+      const setAll = (version: string) => {
+        for (const [index, name] of names.entries()) {
+          const labels = { app: "web", version };
+          setPod(stage.state, `x/${name}`, {
+            ...{ address: `198.51.100.${index}`, labels, nodeName: "n2" },
+          });
+        }
+      };
+      setAll("1");
+      await stage.sync();
+      setAll("2");
+      const steps = stage.planner.updateInSteps();
+      const verifying = comes === "just before the steps" ? stage.plane.verify() : undefined;
+      stage.plane.planChanges();
+      for (let step = 0; step < 15; step++) steps.next();
+      await verifying;
+      if (!verifying) await stage.recheck();
+      let result = steps.next();
+      while (!result.done) result = steps.next();
+
+      await stage.plane.sync(stage.planner.plan, result.value);
+
+      assertEquals(stage.meaning, await stage.golden());
+      assertEquals([stage.verdict("198.51.100.3", DB), stage.drift], ["ACCEPT", []]);
+    });
+  }
+
   Deno.test(`${tool}: what a sync waits to write is no drift`, async () => {
     await using stage = await synced(new Stage());
     const { calls } = stage.machine.commands;

@@ -60,6 +60,8 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
   #plan: PolicyPlan | undefined;
   /** Syncs that were asked for and are not done: the plan may be newer than the rules. */
   #pendingSyncs = 0;
+  /** Whether the plan is being changed, so that it may be half made. */
+  #isPlanChanging = false;
   #hasFailed = false;
 
   constructor(
@@ -98,7 +100,7 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
   }
 
   get isPending(): boolean {
-    return this.#pendingSyncs > 0 || this.#hasFailed;
+    return this.#isPlanChanging || this.#pendingSyncs > 0 || this.#hasFailed;
   }
 
   /** Rules of an earlier run stay in effect until the first sync, which reads them. */
@@ -108,7 +110,12 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
     this.#drift.start();
   }
 
+  planChanges(): void {
+    this.#isPlanChanging = true;
+  }
+
   async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
+    this.#isPlanChanging = false;
     this.#pendingSyncs++;
     try {
       return await this.turns.run(() => this.#sync(plan, changes));
@@ -181,8 +188,8 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
     const { engine, target } = this.#rules;
     target.want(this.#plan);
     const found = target.differences(await engine.verify());
-    if (this.#pendingSyncs > 0) {
-      // The plan may have changed meanwhile, and the pending sync knows only the changed keys.
+    if (this.#isPlanChanging || this.#pendingSyncs > 0) {
+      // The plan may have changed meanwhile, and the next sync knows only the changed keys.
       engine.forget();
       return { counts: {}, fields: {} };
     }
