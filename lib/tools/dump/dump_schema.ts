@@ -29,7 +29,7 @@ import {
 } from "./dump_value.ts";
 
 /** The version of the format; another number is another set of fields. */
-export const FORMAT_VERSION = 1;
+export const FORMAT_VERSION = 2;
 
 const decision = fields({
   servicePort: ownText,

@@ -38,8 +38,8 @@ const REFUSALS: readonly (readonly [path: string, value: unknown, said: string])
   ],
   [
     "formatVersion",
-    2,
-    "it has version 2 of the format, and this release reads only version 1; use the release that wrote it",
+    1,
+    "it has version 1 of the format, and this release reads only version 2; use the release that wrote it",
   ],
   ["mode", "ebpf", 'mode is "ebpf": it has to be iptables, ipvs, nftables or userspace'],
   ["nodeName", undefined, "nodeName is missing"],
