@@ -257,6 +257,9 @@ Deno.test("runCommandLine() status asks the control socket", async () => {
     assert(!problems.out.includes("Source"), problems.out);
     const check = await run([...status, "--check"]);
     assertEquals(check.code, 0);
+    assertEquals((await run([...status, "--check", "--filter=demo/a"])).code, 0);
+    const nothing = await run([...status, "--check", "--filter=demo/typo"]);
+    assertEquals([nothing.code, nothing.err], [1, "kube-relay: No Service matches 'demo/typo'\n"]);
     phase = "stopping";
     assertEquals((await run([...status, "--check"])).code, 1);
     const json = JSON.parse((await run([...status, "--json", "--filter=b"])).out) as StatusReport;
@@ -264,6 +267,24 @@ Deno.test("runCommandLine() status asks the control socket", async () => {
   } finally {
     await server.stop();
     await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() status refuses flags that do not go together", async () => {
+  for (
+    const [given, problem] of [
+      ["--changes --check", "Flag --check cannot be used with --changes; leave one of them out"],
+      ["--watch --check", "Flag --check cannot be used with --watch; leave one of them out"],
+      ["--watch --problems", "Flag --problems cannot be used with --watch; leave one of them out"],
+      ["--watch --all", "Flag --all cannot be used with --watch; leave one of them out"],
+      ["--watch --last=3", "Flag --last cannot be used with --watch; leave one of them out"],
+      ["--last=3", "Flag --last needs --changes"],
+      ["--all --problems", "Flag --problems cannot be used with --all; leave one of them out"],
+    ] as const
+  ) {
+    const { code, err } = await run(["status", ...given.split(" ")]);
+    assertEquals(code, 2, given);
+    assertStringIncludes(err, problem);
   }
 });
 

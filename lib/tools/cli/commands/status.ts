@@ -1,5 +1,7 @@
 import { ConfigurationError } from "../../../config/load.ts";
+import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import { messageOf } from "../../../log/message_of.ts";
+import { printableText } from "../../../log/printable_text.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
 import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
@@ -41,6 +43,7 @@ export const statusCommand: ActiveCommand = {
   ],
   async run(dependencies, context) {
     const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
+    refuseConflicts(flags);
     if (flags.watch) return await watch(dependencies, context);
     if (flags.changes) return await printChanges(dependencies, context);
     const { report, now } = from === undefined
@@ -57,23 +60,41 @@ export const statusCommand: ActiveCommand = {
       () => filterReport(report, filter),
       () => statusAnswer(shown, { ...options, show, ...most }),
     );
-    return flags.check && statusProblems(report, options).length > 0 ? 1 : 0;
+    if (!flags.check) return 0;
+    if (filter !== "" && !selectsAny(report, filter)) {
+      dependencies.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
+      return 1;
+    }
+    return statusProblems(report, options).length > 0 ? 1 : 0;
   },
 };
+
+/** Flags that have no effect, or another meaning, together with one. */
+const CONFLICTS = {
+  watch: ["changes", "json", "from", "check", "problems", "all", "last"],
+  changes: ["check", "problems", "all"],
+  all: ["problems"],
+} as const satisfies Partial<Record<FlagName, readonly FlagName[]>>;
+
+function refuseConflicts(flags: FlagValues): void {
+  const problems = (["watch", "changes", "all"] as const).flatMap((name) =>
+    !flags[name]
+      ? []
+      : CONFLICTS[name].filter((other) => flags[other]).map((other) =>
+        `Flag --${other} cannot be used with --${name}; leave one of them out`
+      )
+  );
+  if (flags.last !== undefined && !flags.changes && !flags.watch) {
+    problems.push("Flag --last needs --changes");
+  }
+  if (problems.length > 0) throw new ConfigurationError(problems);
+}
 
 async function watch(
   { clock, process, openTerminal }: Dependencies,
   { flags, configuration: { relay }, endInOrder }: CommandContext,
 ): Promise<number> {
-  const { filter = "", ...others } = flags;
-  const conflicting = (["changes", "json", "from"] as const).filter((name) => others[name]);
-  if (conflicting.length > 0) {
-    throw new ConfigurationError(
-      conflicting.map((name) =>
-        `Flag --${name} cannot be used with --watch; leave one of them out`
-      ),
-    );
-  }
+  const { filter = "" } = flags;
   if (!process.stdoutIsTerminal || openTerminal === undefined) {
     throw new ConfigurationError([
       "Cannot watch: standard output is no terminal. Use 'status' without --watch to print the " +
@@ -104,6 +125,15 @@ async function printChanges(
     text: (look) => renderChanges(shown, { ...look, filter }),
   });
   return 0;
+}
+
+/** Whether a filter selects a Service or a problem in quarantine. */
+function selectsAny({ families, controllers = [] }: StatusReport, filter: string): boolean {
+  const loops = [...families, ...controllers.flatMap((each) => each.families)];
+  return families.some(({ services }) =>
+    services.some(({ name }) => matchesFilter(name, filter))
+  ) ||
+    loops.some(({ quarantined }) => quarantined.some(({ key }) => matchesFilter(key, filter)));
 }
 
 function filterReport(report: StatusReport, filter: string): StatusReport {
