@@ -153,7 +153,7 @@ function hanging(
 /** Not by cli-table3, which takes two seconds for 10,000 rows. */
 function addTable(lines: Line[], rows: readonly Row[], width: number, indent: number): void {
   const cells = rows.map((row) => row.cells.map((cell) => cell.split("\n").map(printableText)));
-  const widths = fitted(widthsOf(cells), width - indent);
+  const widths = fitted(cells, width - indent);
   for (const [index, { tone, detail }] of rows.entries()) {
     const fit = cells[index]!.map((lines, column) => lines.flatMap(fitLine(widths[column]!)));
     const height = fit.reduce((most, { length }) => Math.max(most, length), 0);
@@ -179,10 +179,23 @@ function widthsOf(rows: readonly (readonly (string | readonly string[])[])[]): n
   return widths;
 }
 
-/** Where the columns do not fit, the widest one shrinks first. */
-function fitted(widths: number[], width: number): number[] {
+/** Where the columns do not fit, the widest one shrinks first, to its longest word before words break. */
+function fitted(rows: readonly (readonly (readonly string[])[])[], width: number): number[] {
+  const widths = widthsOf(rows);
   let excess = widths.reduce((sum, each) => sum + GAP + each, -GAP) - width;
-  for (; excess > 0; excess--) widths[widths.indexOf(Math.max(...widths))]! -= 1;
+  if (excess <= 0) return widths;
+  const words = widthsOf(
+    rows.map((row) => row.map((lines) => lines.flatMap((line) => line.split(/\s+/)))),
+  );
+  for (const least of [words, words.map(() => 1)]) {
+    while (excess > 0) {
+      const room = widths.map((each, column) => each > least[column]! ? each : 0);
+      const widest = Math.max(...room);
+      if (widest === 0) break;
+      widths[room.indexOf(widest)]! -= 1;
+      excess--;
+    }
+  }
   return widths;
 }
 

@@ -91,3 +91,13 @@ Deno.test("paintText() counts the lines below a row beyond forty", () => {
   });
   assertEquals(text.split("\n").at(-2)?.trim(), "and 10 more; --json has all");
 });
+
+Deno.test("paintText() breaks no word of a table while another column can wrap at blanks", () => {
+  const name = "production/a-service-with-a-very-long-name:http";
+  const cells = [name, "1 of 2 ready", "10.96.0.10:80 ExternalIP", "10.0.1.2:8080 (serving)"];
+  const report = { title: "", columns: ["A", "B", "C", "D"], rows: [{ cells }], parts: [] };
+  const text = paintText(report, { columns: 100 });
+  for (const word of cells.flatMap((cell) => cell.split(" "))) {
+    assertEquals(text.includes(word), true, `${word}\n${text}`);
+  }
+});
