@@ -1,6 +1,4 @@
 import { createColors } from "picocolors";
-import { wrapText } from "../../config/wrap_text.ts";
-import { printableText } from "../../log/printable_text.ts";
 
 /** The colours, width and encoding of a text for a terminal. */
 export interface TextLook {
@@ -8,32 +6,6 @@ export interface TextLook {
   readonly columns?: number;
   /** @default {false} */
   readonly color?: boolean;
-}
-
-/** A width and colors for the lines of a text. */
-export interface TextStyle {
-  readonly width: number;
-  readonly colors: ReturnType<typeof createColors>;
-}
-
-/** The style of a look, within these bounds of the width. */
-export function textStyle(
-  { columns = 80, color = false }: TextLook,
-  { least = 60, most = Infinity }: { readonly least?: number; readonly most?: number } = {},
-): TextStyle {
-  return { width: Math.min(most, Math.max(least, columns)), colors: createColors(color) };
-}
-
-/**
- * Makes a text printable and wraps it behind `first`. The lines after the first are indented, by default by
- * the length of `first`.
- */
-export function hangingText(
-  first: string,
-  text: string,
-  { width, indent = first.length }: { readonly width: number; readonly indent?: number },
-): string {
-  return first + wrapText(printableText(text), { width, indent }).slice(indent);
 }
 
 /** The meaning of a line of text. A terminal shows it as a color, the status page as a class. */
