@@ -152,7 +152,9 @@ export async function explain(
       slices: () => informers.of(ENDPOINT_SLICE).values(),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
-      notAsked: query.has("brief") ? "this was not asked for" : undefined,
+      notAsked: query.has("brief")
+        ? "the page does not ask it; 'kube-relay explain' does"
+        : undefined,
     });
   } catch (error) {
     const isWrong = error instanceof ConfigurationError || error instanceof PacketEndsError;

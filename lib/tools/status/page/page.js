@@ -37,8 +37,10 @@ function showAges() {
 }
 
 let events;
+let retry;
 
 function follow() {
+  clearTimeout(retry);
   events?.close();
   events = new EventSource(`events${location.search}`);
   events.addEventListener("section", (event) => {
@@ -47,7 +49,11 @@ function follow() {
   });
   events.addEventListener(
     "error",
-    () => say("Not connected: showing the last known state; trying again"),
+    () => {
+      say("Not connected: showing the last known state; trying again");
+      // A browser gives up after an answer such as 503, for too many readers.
+      if (events.readyState === EventSource.CLOSED) retry = setTimeout(follow, 5000);
+    },
   );
   events.addEventListener("open", () => say("Live"));
 }

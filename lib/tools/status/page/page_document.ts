@@ -220,12 +220,13 @@ function explainPath(to: string): string {
 function services({ report, filter }: PageModel): Html {
   const all = report.families.reduce((sum, { services }) => sum + services.length, 0);
   const shown = foremostServices(report, filter, MOST_SERVICES);
-  const linkOf = (line: string, column: number) => {
-    const [end = "", protocol] = line.split(" ");
+  const linkOf = (line: string, column: number, { cells }: Row) => {
+    const [end = ""] = line.split(" ");
+    const protocol = cells[0]?.split(" ")[1];
     if (column === 0 && protocol !== undefined) {
       return explainPath(end.includes(":") ? `${end}/${protocol}` : end);
     }
-    return column === 3 && /:\d+$/.test(end) ? explainPath(end) : undefined;
+    return column === 3 && /:\d+$/.test(end) ? explainPath(`${end}/${protocol}`) : undefined;
   };
   const count = `${shown.length} of ${all}${filter === "" ? "" : `, filter “${filter}”`}`;
   return html`<p class="soft">ServicePorts: ${count}; those with problems first</p>

@@ -114,3 +114,11 @@ Deno.test("pageSections() names a ServicePort in quarantine, and when it is trie
   assertStringIncludes(html, "default/web/TCP: in use");
   assertStringIncludes(html, "IPv4: 2 syncs failed: no such table");
 });
+
+Deno.test("pageDocument() explains an endpoint by the protocol of its Service", () => {
+  const endpoints = [{ address: "10.1.0.5:53", state: "ready", local: false }] as const;
+  const html = String(
+    sectionOf("services", model([service("a/dns", { protocol: "UDP", endpoints })])),
+  );
+  assertStringIncludes(html, `to=${encodeURIComponent("10.1.0.5:53/UDP")}`);
+});

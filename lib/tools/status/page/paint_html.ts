@@ -6,8 +6,8 @@ import type { Report, Row, Tone } from "../../report.ts";
 export type Html = ReturnType<typeof html>;
 
 interface PaintOptions {
-  /** Returns the address of a link for a line of a column of a table. @default {no links} */
-  readonly linkOf?: (line: string, column: number) => string | undefined;
+  /** Returns the address of a link for a line of a column of a row. @default {no links} */
+  readonly linkOf?: (line: string, column: number, row: Row) => string | undefined;
 }
 
 const CLASSES: Readonly<Partial<Record<Tone, string>>> = {
@@ -72,9 +72,9 @@ function table(
   const headings = [...columns, ...(hasDetails ? ["SETTINGS"] : [])].map((heading) =>
     heading.charAt(0) + heading.slice(1).toLowerCase()
   );
-  const cell = (value: string, column: number) =>
-    value.split("\n").map((line) => {
-      const link = linkOf?.(line, column);
+  const cell = (row: Row, column: number) =>
+    row.cells[column]!.split("\n").map((line) => {
+      const link = linkOf?.(line, column, row);
       return html`<div>${
         link === undefined ? text(line) : html`<a href="${link}">${line}</a>`
       }</div>`;
@@ -84,14 +84,16 @@ function table(
       <thead>
         <tr>${headings.map((heading) => html`<th scope="col">${heading}</th>`)}</tr>
       </thead>
-      <tbody>${rows.map(({ cells, tone, detail = [] }) =>
-        html`<tr class="${classOf(tone)}"><th scope="row">${cell(cells[0]!, 0)}</th>${
-          cells.slice(1).map((value, index) =>
-            html`<td data-label="${headings[index + 1]}">${cell(value, index + 1)}</td>`
+      <tbody>${rows.map((row) =>
+        html`<tr class="${classOf(row.tone)}"><th scope="row">${cell(row, 0)}</th>${
+          row.cells.slice(1).map((_, index) =>
+            html`<td data-label="${headings[index + 1]}">${cell(row, index + 1)}</td>`
           )
         }${
           hasDetails
-            ? html`<td data-label="Settings">${detail.map((line) => html`<div>${line}</div>`)}</td>`
+            ? html`<td data-label="Settings">${
+              (row.detail ?? []).map((line) => html`<div>${line}</div>`)
+            }</td>`
             : ""
         }</tr>`
       )}</tbody>
