@@ -102,7 +102,9 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     });
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
+    const syncs = plane.syncs.length;
     plane.onDrift?.({ kind: "rule", found: 3, repaired: 2 });
+    await relay.until("what a repair left out is tried", () => plane.syncs.length > syncs);
     const drift = 'controller="network-policy",ip_family="IPv4",kind="rule"';
     assert((await relay.metrics()).includes(`kube_relay_drift_found_total{${drift}} 3`));
   });

@@ -94,7 +94,8 @@ export class PolicyFamily {
     this.#planner = new PolicyPlanner(cluster.state, planned);
     this.#relayed = judge &&
       new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
-    this.backend = createBackend(edges, options.tool, id);
+    // A repair may have left out a policy, which is to be reported and tried again.
+    this.backend = createBackend(edges, options.tool, id, () => this.request());
     const cutter = this.backend && this.#startCutter(options.isOwnNode);
     const plan = () => this.plan;
     const isPending = () => this.#isPending;
@@ -256,11 +257,13 @@ function createBackend(
   edges: PolicyFamilyDependencies,
   tool: PolicyTool | undefined,
   loop: LoopId,
+  request: () => void,
 ): PolicyBackend | undefined {
   const { changes, configuration: { proxy, mode }, metrics } = edges;
   const onDrift = (figures: DriftFigures) => {
     metrics.loops.driftFound(loop, figures);
     changes.driftFound(loop, figures);
+    request();
   };
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
   return tool &&

@@ -164,12 +164,17 @@ export function createServiceFamily(
   const minPeriodMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
   const loop = { controller: "service", family } as const;
   const judge = judges.get(family);
+  const recorder = changes.followServices(loop, minPeriodMs);
+  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
+  const services = new Services({ clock, recorder }, family, settings, { allowExternalIps });
   const backend = (parts.backends as Required<BackendTable>)[mode]({
     ...parts,
     logger,
     onDrift(figures: DriftFigures) {
       metrics.loops.driftFound(loop, figures);
       changes.driftFound(loop, figures);
+      // The repair may have left out a Service, which is to be reported and tried again.
+      services.onDue();
     },
     onHealth: (healthChanges) => changes.healthChanged(family, healthChanges),
   }, {
@@ -178,11 +183,9 @@ export function createServiceFamily(
     ...(traffic && { traffic: traffic.of(family) }),
     ...(judge && { judge }),
   });
-  const recorder = changes.followServices(loop, minPeriodMs);
-  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
   return new ServiceFamily(
     { ...parts, logger, backend },
-    new Services({ clock, recorder }, family, settings, { allowExternalIps }),
+    services,
     { minPeriodMs, maxPeriodMs: MAX_SYNC_PERIOD_MS, retryMs: retryBackoff(random) },
     recorder,
   );

@@ -13,8 +13,10 @@ import type { Logger } from "../../log/logger.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
-import { ServiceFamily } from "./service_family.ts";
+import { createServiceFamily, ServiceFamily } from "./service_family.ts";
 import { Services } from "./services.ts";
+import type { BackendDependencies } from "../dependencies.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import type { ServiceSyncListener } from "./service_sync_event.ts";
 
@@ -389,6 +391,70 @@ Deno.test("ServiceFamily has something pending from the first change until it is
   assertEquals([seen.length > 5, new Set(seen)], [true, new Set([true])]);
   services.synced({ full: false, operations: {}, quarantined: [], services: 0 }, changes);
   assertEquals(services.pending, false);
+});
+
+Deno.test("ServiceFamily plans with the Node that came while it drained, as its cause is recorded with it", async () => {
+  const onTurn = { run: () => {} };
+  let ms = 0;
+  const nextTurn = () => Promise.resolve(onTurn.run());
+  const clock = Object.assign(new FakeClock(), { nextTurn, now: () => ms += 5 });
+  const settings = planSettingsOf(
+    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
+    { nodeName: "node-a", mode: "userspace" },
+  );
+  const services = new Services({ clock }, "IPv4", settings);
+  const sync = async () => {
+    const { changes } = await services.collectChanges([]);
+    services.synced({ full: false, operations: {}, quarantined: [], services: 0 }, changes);
+    return changes;
+  };
+  await sync();
+  for (let i = 0; i < 1_000; i++) services.onService(undefined, testService(`s${i}`));
+  onTurn.run = () => services.onNode(testNodeState({ zone: "elsewhere" }));
+  assertEquals([(await sync()).everything, services.pending], [true, false]);
+});
+
+Deno.test("ServiceFamily reports and retries what a repair of drift left out", async () => {
+  const { backend, clock, reports } = createRig();
+  let onDrift: BackendDependencies["onDrift"];
+  const nothing = () => {};
+  const parts = {
+    clock,
+    logger: createLogger(reports),
+    random: () => 0,
+    configuration: { proxy: defaultConfiguration(), relay: {}, mode: "iptables" },
+    changes: { followServices: nothing, driftFound: nothing },
+    judges: new Map(),
+    metrics: {
+      ...{ syncQueued: nothing, syncFinished: nothing, syncSucceeded: nothing },
+      loops: { driftFound: nothing },
+    },
+    backends: {
+      iptables: (edges: BackendDependencies) => {
+        onDrift = edges.onDrift;
+        return backend;
+      },
+    },
+    listeners: [],
+    serviceListeners: [],
+  };
+  const settings = planSettingsOf(defaultConfiguration(), {
+    nodeName: "node-a",
+    mode: "iptables",
+  });
+  const { services, loop } = createServiceFamily(parts as never, "IPv4", settings, undefined);
+  services.onService(undefined, testService("web"));
+  loop.open();
+  await clock.advance(10_000);
+  assertEquals([backend.syncs.length, loop.quarantined], [1, []]);
+  const quarantined = [{ key: WEB as ServicePortKey, reason: "No space left" }];
+  const sync = backend.sync.bind(backend);
+  backend.sync = async (...args) => ({ ...await sync(...args), quarantined });
+  onDrift?.({ kind: "chain", found: 1, repaired: 1 });
+  await clock.advance(10_000);
+  assertEquals(loop.quarantined.map(({ reason }) => reason), ["No space left"]);
+  assertEquals(backend.syncs.at(-1)?.upserted, [WEB]);
+  await loop.stop();
 });
 
 Deno.test("ServiceFamily leaves out external IPs if they are not allowed", async () => {

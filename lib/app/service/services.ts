@@ -182,10 +182,6 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
 
   /** Brings the plan up to date, in steps. Changes that arrive while it drains are drained, too. */
   *#update(): Generator<void, { fresh: PlanChanges; problems: readonly ObjectProblem[] }> {
-    const before = this.#surroundings;
-    const { node, ...others } = this.#surroundings = { ...before, ...this.#next };
-    const hasNew = Object.keys(this.#next).length > 0;
-    this.#next = {};
     const keys = new Set<ServicePortKey>();
     const problems: ObjectProblem[] = [];
     const triggerTimes: number[] = [];
@@ -201,6 +197,11 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
       if (this.services.pending === 0 && this.endpoints.undrained === 0) break;
       yield;
     }
+    // Those that came while it drained belong to this sync, as their causes do.
+    const before = this.#surroundings;
+    const { node, ...others } = this.#surroundings = { ...before, ...this.#next };
+    const hasNew = Object.keys(this.#next).length > 0;
+    this.#next = {};
     this.#recorder?.drained();
     const options = this.#settings.planOptions(this.family, node);
     const everything = !this.#isPlanned || this.#hasNewSettings || before.node.name !== node.name ||
