@@ -246,7 +246,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     if (changes.length > 0 || !this.#isKnown) {
       this.forget();
       await this.#sync(found);
-    }
+    } else this.#target.settle?.();
     await this.#tidy(true);
     return wasKnown ? changes : [];
   }

@@ -499,6 +499,13 @@ Deno.test("dirty groups are settled once they were written, and not before", asy
   assertEquals(plane.settled, 1);
 });
 
+Deno.test("what a comparison without differences found is let go", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  assertEquals([await engine.verify(), plane.settled, plane.writes], [[], 2, 1]);
+});
+
 Deno.test("a repair of the root writes everything anew", async () => {
   const plane = fullPlane(2, { rooted: true });
   await engineOf(plane).sync();
