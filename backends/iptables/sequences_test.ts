@@ -244,3 +244,14 @@ Deno.test("sequence: the comparison fails if the applied rules are guessed inste
   assertEquals(await stage.trySync(AFTER), undefined);
   assertThrows(() => assertGolden(stage, foreign));
 });
+
+Deno.test("sequence: a full comparison that was asked for before the first plan is made after it", async () => {
+  await using stage = await stageAt("first sync");
+  stage.backend.recheck!();
+  await stage.pass(11_000);
+  await stage.sync(AFTER);
+  const foreign = stage.machine.rules(isForeign);
+  stage.machine.tool.restore("*nat\n:KUBE-NODEPORTS - [0:0]\nCOMMIT\n");
+  await stage.pass(31_000);
+  assertGolden(stage, foreign);
+});

@@ -227,7 +227,9 @@ export abstract class RuleBackend<
     const { shortestMs, texts } = watch;
     const schedule = new VerificationSchedule(random, shortestMs ? { shortestMs } : {});
     const engine = new Reconciler(this.#edges, target);
-    const isPending = () => this.#isPending || target.report?.isUnfinished === true;
+    // Before the first plan there is nothing to compare with.
+    const isPending = () =>
+      this.layout === undefined || this.#isPending || target.report?.isUnfinished === true;
     const subject = {
       get isKnown() {
         return engine.isKnown;
