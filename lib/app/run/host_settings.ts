@@ -25,7 +25,9 @@ interface HostSettingsDependencies {
 export class HostSettings {
   readonly #logger: Logger;
   readonly #sysctl: Sysctl;
-  readonly #requests: HostSettingRequest[];
+  #requests: readonly HostSettingRequest[];
+  /** The names of those that the mode has, which depend on the interfaces. */
+  #namesOfMode: ReadonlySet<string>;
   readonly #outcomes = new Map<string, HostSettingOutcome>();
   readonly #firstSync = Promise.withResolvers<void>();
   /** Settings that the kernel did not know at first; they come with a module. */
@@ -34,7 +36,9 @@ export class HostSettings {
   constructor(
     { commands, logger }: HostSettingsDependencies,
     requests: readonly HostSettingRequest[],
+    ofMode: readonly HostSettingRequest[] = [],
   ) {
+    this.#namesOfMode = new Set(ofMode.map(({ name }) => name));
     this.#logger = logger;
     this.#sysctl = createSysctl(commands);
     // Backends of both families request the same; the first request counts.
@@ -70,12 +74,20 @@ export class HostSettings {
     for (const request of again) this.#tell(request);
   }
 
-  /** Adds requests; known ones are skipped. A new interface has settings of its own. */
+  /**
+   * Takes all requests of the mode; known ones are skipped. A new interface has settings of its own,
+   * also if there was one of this name before.
+   */
   async add(requests: readonly HostSettingRequest[]): Promise<void> {
+    const names = new Set(requests.map(({ name }) => name));
+    const gone = this.#namesOfMode.difference(names);
+    this.#namesOfMode = names;
+    this.#requests = this.#requests.filter(({ name }) => !gone.has(name));
+    for (const name of gone) this.#outcomes.delete(name);
     const known = new Set(this.#requests.map(({ name }) => name));
     const fresh = requests.filter(({ name }) => !known.has(name));
     if (fresh.length === 0) return;
-    this.#requests.push(...fresh);
+    this.#requests = [...this.#requests, ...fresh];
     await this.#apply(fresh);
     for (const request of fresh) this.#tell(request);
   }

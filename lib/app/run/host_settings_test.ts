@@ -173,6 +173,26 @@ Deno.test("HostSettings.add() applies new settings once", async () => {
   assertEquals(logger.lines.map(({ level }) => level), ["info"]);
 });
 
+Deno.test("HostSettings.add() forgets the settings of an interface that is gone, and sets them once it is back", async () => {
+  const name = "net.ipv4.conf.eth1.arp_ignore";
+  const kernel = new FakeKernel();
+  kernel.settings.set(MAX, "1").set(LOCALNET, "1").set(name, "0");
+  const ofMode = [request(LOCALNET, "1"), request(name, "1")];
+  const { commands } = kernel;
+  const logger = new MemoryLogger();
+  const settings = new HostSettings({ commands, logger }, [request(MAX, "1"), ...ofMode], ofMode);
+  const states = () => settings.outcomes.map(({ name, state }) => `${state} ${name}`);
+  await settings.apply();
+  for (let times = 0; times < 2; times++) {
+    await settings.add([request(LOCALNET, "1")]);
+    assertEquals(states(), [`kept ${MAX}`, `kept ${LOCALNET}`]);
+    kernel.settings.set(name, "0");
+    await settings.add(ofMode);
+    assertEquals(states(), [`kept ${MAX}`, `kept ${LOCALNET}`, `changed ${name}`]);
+  }
+  assertEquals(kernel.written, Array.from({ length: 3 }, () => `${name}=1`));
+});
+
 const proxy = defaultConfiguration();
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 

@@ -139,7 +139,7 @@ export class StartUp {
     this.#backends = backends;
     const options = { proxy: this.#proxy, mode, backends };
     const requests = await hostSettingRequests(this.#dependencies, options);
-    this.#settings = new HostSettings(this.#dependencies, requests);
+    this.#settings = new HostSettings(this.#dependencies, requests, modeSettingRequests(options));
     await this.#settings.apply();
   }
 
