@@ -71,11 +71,6 @@ export class NftablesLayout {
     return this.#dirty;
   }
 
-  /** The number of ServicePorts with entries. */
-  get serviceCount(): number {
-    return this.#plans.size;
-  }
-
   /** Every desired entry, in no order. */
   ids(): Iterable<EntryId> {
     return this.#claims.items;
