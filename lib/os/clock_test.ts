@@ -1,4 +1,4 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import { systemClock } from "./clock.ts";
 
 /** Times that a 32-bit timer cannot hold. */
@@ -38,10 +38,25 @@ Deno.test("systemClock.nextTurn() lets sockets and timers have their turn", asyn
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   using client = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
   using server = await listener.accept();
-  const byte = new Uint8Array(1);
-  let roundTrips = 0;
   let ticks = 0;
   const timer = setInterval(() => ticks++, 1);
+  // A busy kernel may deliver late, so not every attempt is in time.
+  let isInTime = false;
+  for (let attempt = 0; attempt < 20 && !isInTime; attempt++) {
+    isInTime = await talkInTurns(client, server);
+  }
+  assert(isInTime);
+  clearInterval(timer);
+  assert(ticks > 0);
+});
+
+/**
+ * Whether 20 round trips take at most 60 turns. A pause that goes on before the sockets had theirs
+ * needs twice as many.
+ */
+async function talkInTurns(client: Deno.Conn, server: Deno.Conn): Promise<boolean> {
+  const byte = new Uint8Array(1);
+  let roundTrips = 0;
   const talk = async () => {
     for (; roundTrips < 20; roundTrips++) {
       await client.write(byte);
@@ -51,17 +66,14 @@ Deno.test("systemClock.nextTurn() lets sockets and timers have their turn", asyn
     }
   };
   const talked = talk();
-  // A pause that goes on before the sockets had their turn needs twice as many.
   for (let turn = 0; turn < 60 && roundTrips < 20; turn++) {
     compute(1);
     await systemClock.nextTurn();
   }
-  clearInterval(timer);
-  const done = roundTrips;
+  const isDone = roundTrips === 20;
   await talked;
-  assertEquals(done, 20);
-  assertEquals(ticks > 0, true);
-});
+  return isDone;
+}
 
 function compute(ms: number): void {
   const end = performance.now() + ms;

@@ -129,6 +129,8 @@ export async function isRefused(address: { hostname: string; port: number }): Pr
     return false;
   } catch (error) {
     if (error instanceof Deno.errors.ConnectionRefused) return true;
+    // The listener was closed with the connection in its queue: a later one is refused.
+    if (error instanceof Deno.errors.ConnectionReset) return false;
     throw error;
   }
 }
