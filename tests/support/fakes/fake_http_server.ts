@@ -16,6 +16,7 @@ import {
   type Http2ServerRequest,
   type ServerHttp2Session,
 } from "node:http2";
+import type { Socket } from "node:net";
 import type { PemPair } from "../../conformance/server.ts";
 import {
   createTestCertificateAuthority,
@@ -61,6 +62,7 @@ export class FakeHttpServer {
   readonly #options: FakeHttpServerOptions;
   readonly #handle: (request: FakeHttpRequest, response: FakeHttpResponse) => void;
   readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #sockets = new Set<Socket>();
   #authority: TestCertificateAuthority | undefined;
   #server: Http2SecureServer | Server | undefined;
   #port = 0;
@@ -108,6 +110,8 @@ export class FakeHttpServer {
     this.#server = undefined;
     const closed = new Promise((resolve) => server.close(resolve));
     for (const session of this.#sessions) session.destroy();
+    // One in its handshake has no session yet.
+    for (const socket of this.#sockets) socket.destroy();
     if ("closeAllConnections" in server) server.closeAllConnections();
     await closed;
   }
@@ -128,6 +132,10 @@ export class FakeHttpServer {
     const leaf = await this.#authority.issue({ commonName: "kube-apiserver", dnsNames, ipv4 });
     const tls = { ...leaf, ca: [this.ca], requestCert: true, rejectUnauthorized: false };
     const server = createSecureServer(tls, (request, response) => this.#handle(request, response));
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.on("close", () => this.#sockets.delete(socket));
+    });
     server.on("session", (session) => {
       this.#sessions.add(session);
       session.on("error", () => {});
