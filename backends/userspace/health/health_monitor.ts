@@ -17,16 +17,7 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { ConnectionOutcome, Forwarding } from "../forwarding.ts";
-import { DueQueue } from "./due_queue.ts";
-import { Ejection } from "./ejection.ts";
-import { EndpointChecks } from "./endpoint_checks.ts";
-import {
-  type FollowedEndpoint,
-  type FollowedPort,
-  isSkipped,
-  reasonOf,
-  unhealthyOf,
-} from "./followed_endpoint.ts";
+import { EndpointChecks, type FollowedEndpoint, type FollowedPort } from "./endpoint_checks.ts";
 import { ejectionOf } from "./health_settings.ts";
 import { failureText } from "./probe_endpoint.ts";
 import { ignoredHealth, usableEndpoints } from "./usable_endpoints.ts";
@@ -57,7 +48,6 @@ export class HealthMonitor {
   readonly #receiver: HealthReceiver;
   readonly #ports = new Map<ServicePortKey, FollowedPort>();
   readonly #checks: EndpointChecks;
-  readonly #returns: DueQueue<Ejection<FollowedEndpoint>>;
   readonly #figures = {
     ejections: 0,
     healthy: 0,
@@ -73,10 +63,6 @@ export class HealthMonitor {
     this.#forwarding = forwarding;
     this.#receiver = receiver;
     this.#checks = new EndpointChecks(forwarding, (followed) => this.#refresh(followed));
-    this.#returns = new DueQueue(forwarding.clock, (ejection) => {
-      ejection.end();
-      this.#refresh(ejection.user);
-    });
   }
 
   get figures(): HealthFigures {
@@ -117,13 +103,27 @@ export class HealthMonitor {
     const followed = this.#ports.get(servicePort)?.endpoints.get(endpoint);
     const settings = followed && ejectionOf(followed.port.plan);
     if (followed === undefined || settings === undefined) return;
-    if (failure === undefined) return followed.ejection?.succeeded();
-    const now = this.#forwarding.clock.now();
-    const ejection = followed.ejection ??= new Ejection(followed);
-    const endsAt = ejection.failed(failureText(failure), { settings, now });
-    if (endsAt === undefined) return;
+    const ejection = followed.ejection ??= {
+      ...{ failures: 0, reason: undefined, lastMs: 0, endsAt: -Infinity, timer: undefined },
+    };
+    // A connection that was begun before an ejection does not end it.
+    if (ejection.reason !== undefined) return;
+    ejection.failures = failure === undefined ? 0 : ejection.failures + 1;
+    const { after, firstMs, longestMs } = settings;
+    if (failure === undefined || ejection.failures < after) return;
+    const { clock } = this.#forwarding;
+    // An endpoint that lasted as long as it was ejected begins from scratch.
+    const isAgain = clock.now() - ejection.endsAt < ejection.lastMs;
+    ejection.lastMs = isAgain ? Math.min(2 * ejection.lastMs, longestMs) : firstMs;
+    ejection.endsAt = clock.now() + ejection.lastMs;
+    ejection.reason = `${after} connections in succession failed, ` +
+      `the last one: ${failureText(failure)}`;
+    ejection.timer = clock.setTimer(ejection.lastMs, () => {
+      ejection.reason = undefined;
+      ejection.failures = 0;
+      this.#refresh(followed);
+    });
     this.#figures.ejections++;
-    this.#returns.set(ejection, endsAt);
     this.#refresh(followed);
   }
 
@@ -167,8 +167,10 @@ export class HealthMonitor {
   close(): void {
     this.#isClosed = true;
     this.#checks.close();
-    this.#returns.close();
     this.#batch?.cancel();
+    for (const { endpoints } of this.#ports.values()) {
+      for (const { ejection } of endpoints.values()) ejection?.timer?.cancel();
+    }
   }
 
   #take(port: FollowedPort, endpoint: Endpoint): void {
@@ -198,7 +200,7 @@ export class HealthMonitor {
   }
 
   #endEjection(followed: FollowedEndpoint): void {
-    if (followed.ejection) this.#returns.delete(followed.ejection);
+    followed.ejection?.timer?.cancel();
     followed.ejection = undefined;
   }
 
@@ -251,4 +253,20 @@ export class HealthMonitor {
     }
     this.#receiver.changed(changes);
   }
+}
+
+/** Whether new connections skip an endpoint, unless too few others remain. */
+function isSkipped({ state }: FollowedEndpoint): boolean {
+  return state === "unhealthy" || state === "ejected";
+}
+
+/** The endpoints that new connections skip. */
+function unhealthyOf({ endpoints }: FollowedPort): ReadonlySet<EndpointKey> {
+  return new Set(endpoints.values().filter(isSkipped).map(({ endpoint }) => endpoint.key));
+}
+
+/** Why connections do not use an endpoint, or why it is not checked. */
+function reasonOf({ ejection, check }: FollowedEndpoint): { readonly reason?: string } {
+  const reason = ejection?.reason ?? check?.reason;
+  return reason === undefined ? {} : { reason };
 }

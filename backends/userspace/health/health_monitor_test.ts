@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
@@ -10,6 +11,7 @@ import {
   type TestServicePlan,
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
+import { randomFrom } from "../../../tests/support/builders/seeded_random.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
@@ -34,10 +36,11 @@ class Stage {
   readonly forwarding: Forwarding;
   readonly monitor: HealthMonitor;
 
-  constructor(judge?: ConnectionJudge) {
+  constructor(judge?: ConnectionJudge, openFiles = new OpenFiles()) {
     const { clock, network, logger } = this;
     const options = { udpTimeoutMs: 1000, ...(judge && { judge }) };
-    this.forwarding = new Forwarding({ clock, network, logger }, options);
+    const random = randomFrom(1);
+    this.forwarding = new Forwarding({ clock, network, logger, openFiles, random }, options);
     this.monitor = new HealthMonitor(this.forwarding, {
       skip: (key, unhealthy) => {
         this.deliveries++;
@@ -52,11 +55,29 @@ class Stage {
     });
   }
 
+  /** The checks that start within some time, as endpoint and time. */
+  async startsWithin(ms: number): Promise<readonly (readonly [endpoint: string, at: number])[]> {
+    const starts: (readonly [string, number])[] = [];
+    const connect = this.network.connectTcp;
+    this.network.connectTcp = (at, signal) => {
+      starts.push([`${at.hostname}:${at.port}`, this.clock.now()]);
+      return connect.call(this.network, at, signal);
+    };
+    await this.clock.advance(ms);
+    this.network.connectTcp = connect;
+    return starts;
+  }
+
   states({ key }: Pick<ServicePlan, "key">): readonly string[] | undefined {
     return this.monitor.inspect(key)?.endpoints.map(({ endpoint, state, reason }) =>
       `${endpoint} ${state}${reason === undefined ? "" : `: ${reason}`}`
     );
   }
+}
+
+/** Endpoints of a network `10.N`. */
+function many(count: number, network = 0): readonly string[] {
+  return Array.from({ length: count }, (_, n) => `10.${network}.${n >> 8}.${n & 255}:80`);
 }
 
 function planOf(to: readonly string[], more: TestServicePlan = {}): ServicePlan {
@@ -84,7 +105,7 @@ Deno.test("HealthMonitor checks an endpoint once for all ServicePorts with the s
 
 Deno.test("HealthMonitor.follow() does work for changed endpoints alone", async () => {
   const stage = new Stage();
-  const to = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  const to = many(1000);
   const plan = planOf(to);
   stage.monitor.follow(plan);
   await stage.clock.advance(2000);
@@ -118,7 +139,7 @@ Deno.test("HealthMonitor.follow() does work for changed endpoints alone", async 
 
 Deno.test("HealthMonitor delivers many verdicts together", async () => {
   const stage = new Stage();
-  const to = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  const to = many(1000);
   for (const endpoint of to) stage.network.answers.set(endpoint, "refuse");
   const plan = planOf(to);
   stage.monitor.follow(plan);
@@ -247,5 +268,102 @@ Deno.test("HealthMonitor keeps a verdict when only the settings of the check cha
   stage.monitor.follow({ ...plan, edge: { ejectAfter: 1 } });
   await stage.clock.advance(100);
   assertEquals(stage.skipped.get(plan.key), []);
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor follows rise and fall; the first result decides at once", async () => {
+  const stage = new Stage();
+  const [to] = many(1);
+  const plan = planOf([to!], { edge: { ...CHECKED, healthRise: 2, healthFall: 3 } });
+  stage.monitor.follow(plan);
+  const verdictAfter = async (answer: "accept" | "refuse" | "out-of-sockets") => {
+    stage.network.answers.set(to!, answer);
+    const before = stage.network.dials.length;
+    while (stage.network.dials.length === before) await stage.clock.advance(10);
+    return stage.monitor.inspect(plan.key)?.endpoints[0]?.state;
+  };
+  const answers = { "+": "accept", "-": "refuse", "?": "out-of-sockets" } as const;
+  let found = "";
+  for (const each of "??-?+?++--+-?-+---") {
+    const state = await verdictAfter(answers[each as "+"]);
+    found += { unchecked: "?", healthy: "H", unhealthy: "U", ejected: "E" }[state!];
+  }
+  assertEquals(found, "??UUUUHHHHHHHHHHHU");
+  stage.monitor.close();
+  assertEquals(stage.clock.pendingTimers, 0);
+});
+
+Deno.test("HealthMonitor spreads first checks over the interval, and repeats them with jitter", async () => {
+  const stage = new Stage();
+  stage.monitor.follow(planOf(many(300), { edge: { ...CHECKED, healthIntervalMs: 10_000 } }));
+  const starts = await stage.startsWithin(50_000);
+  const first = new Map(starts.toReversed());
+  assertEquals(first.size, 300);
+  const tenths = Map.groupBy(first.values(), (at) => Math.floor(at / 1000));
+  const sizes = [...tenths.values()].map(({ length }) => length);
+  assert(sizes.every((size) => size >= 25 && size <= 35) && sizes.length >= 10, `${sizes}`);
+  const times = Map.groupBy(starts, ([endpoint]) => endpoint);
+  const gaps = [...times.values()].flatMap((all) =>
+    all.slice(1).map(([, at], index) => at - all[index]![1])
+  );
+  assert(gaps.every((gap) => gap >= 8999 && gap <= 11_100), `${gaps}`);
+  assert(new Set(gaps.map(Math.round)).size > 100, "the gaps vary");
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor starts at most 500 checks a second, however many are due", async () => {
+  const stage = new Stage();
+  stage.monitor.follow(planOf(many(2000)));
+  stage.clock.stall(60_000);
+  const { length } = await stage.startsWithin(1000);
+  assert(length >= 450 && length <= 510, `${length}`);
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor has at most 128 checks in progress, and ends them with the ServicePort", async () => {
+  const stage = new Stage();
+  const plans = Array.from({ length: 50 }, (_, n) => planOf(many(8, n), { name: `s${n}` }));
+  const spread = plans.map((plan, n) => ({ ...plan, name: { ...plan.name, namespace: `n${n}` } }));
+  for (const endpoint of plans.keys().flatMap((n) => many(8, n))) {
+    stage.network.answers.set(endpoint, "hang");
+  }
+  for (const plan of spread) stage.monitor.follow(plan);
+  const starts = await stage.startsWithin(60_000);
+  const inProgress = starts.map(([, at]) =>
+    starts.filter(([, each]) => each <= at && each > at - 2020).length
+  );
+  assertEquals(Math.max(...inProgress), 128);
+  assertEquals(new Set(starts.map(([endpoint]) => endpoint)).size, 400, "each has its turn");
+  for (const { key } of spread) stage.monitor.forget(key);
+  assertEquals((await stage.startsWithin(60_000)).length, 0);
+  assertEquals([stage.clock.pendingTimers, stage.forwarding.loops.value], [0, 0]);
+});
+
+Deno.test("HealthMonitor checks the endpoints of a namespace in time while those of another hang", async () => {
+  const stage = new Stage();
+  const hanging = planOf(many(500), { edge: { ...CHECKED, healthTimeoutMs: 60_000 } });
+  for (const endpoint of many(500)) stage.network.answers.set(endpoint, "hang");
+  stage.monitor.follow(hanging);
+  assertEquals((await stage.startsWithin(2000)).length, 86, "two thirds");
+  const good = planOf(many(50, 1), {
+    name: "good",
+    edge: { ...CHECKED, healthIntervalMs: 10_000 },
+  });
+  stage.monitor.follow({ ...good, name: { ...good.name, namespace: "good" } });
+  const starts = await stage.startsWithin(100_000);
+  const counts = Map.groupBy(starts, ([endpoint]) => endpoint);
+  assert(many(50, 1).every((each) => (counts.get(each)?.length ?? 0) >= 8), "each is checked");
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor waits for sockets that others have, and goes on", async () => {
+  const openFiles = new OpenFiles();
+  // One of each namespace, as one alone gets a part only.
+  for (let others = 0; openFiles.takeCheck(`other${others}`);) others++;
+  const stage = new Stage(undefined, openFiles);
+  stage.monitor.follow(planOf(many(1)));
+  assertEquals((await stage.startsWithin(5000)).length, 0);
+  openFiles.giveCheck("other0");
+  assertEquals((await stage.startsWithin(200)).length, 1);
   stage.monitor.close();
 });

@@ -73,9 +73,10 @@ export class FakeClock implements Clock {
     await settle();
     const target = this.#now + ms;
     for (;;) {
-      const due = [...this.#timers].filter(([, timer]) => timer.at <= target)
-        .sort(([a, x], [b, y]) => x.at - y.at || a - b)[0];
-      if (!due) break;
+      let due: [number, { at: number; callback: () => void }] | undefined;
+      // Of several at one time the first comes first: they are in the order of their numbers.
+      for (const each of this.#timers) if (each[1].at < (due?.[1].at ?? Infinity)) due = each;
+      if (!due || due[1].at > target) break;
       const [id, timer] = due;
       this.#timers.delete(id);
       this.#now = Math.max(this.#now, timer.at);
