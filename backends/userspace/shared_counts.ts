@@ -1,23 +1,19 @@
 /**
  * Counts of open connections in memory that all threads share, so that none has to ask another one:
- * those of a Service, of a client of a Service, and to an endpoint. A count is found by two hashes of
- * its text; each thread also has its own part of it, which is given back when the thread ends.
+ * those of a Service, of a client of a Service, and to an endpoint. Each thread has a table of its own,
+ * to which only it writes; a count is the sum of all. So the counts of a thread end with it.
  *
  * @module
  */
 import { hashText } from "../../lib/net/text_hash.ts";
 
-/** The memory of the counts. Pages that are not used take none. */
+/** The memory of the counts. Pages to which nothing was ever written take none. */
 export interface CountMemory {
-  /** A tag and a count for each cell. */
-  readonly cells: SharedArrayBuffer;
-  /** What each thread has counted in a cell. */
-  readonly own: readonly SharedArrayBuffer[];
+  /** For each thread, a tag and a count for each cell. */
+  readonly tables: readonly SharedArrayBuffer[];
   /** The tags of rates, and until when each is used up, in microseconds. */
   readonly rateTags: SharedArrayBuffer;
   readonly rateTimes: SharedArrayBuffer;
-  /** The thread that gives a cell to a key, which only one does at a time; 0 = none. */
-  readonly claiming: SharedArrayBuffer;
 }
 
 /** Where a count is looked for. */
@@ -39,14 +35,12 @@ export function createCountMemory(openFiles: number, threads: number): CountMemo
   const wanted = 2 ** Math.ceil(Math.log2(2 * openFiles));
   const cells = Math.min(Math.max(wanted, FEWEST_CELLS), MOST_CELLS);
   return {
-    cells: new SharedArrayBuffer(2 * cells * Int32Array.BYTES_PER_ELEMENT),
-    own: Array.from(
+    tables: Array.from(
       { length: threads },
-      () => new SharedArrayBuffer(cells * Int32Array.BYTES_PER_ELEMENT),
+      () => new SharedArrayBuffer(2 * cells * Int32Array.BYTES_PER_ELEMENT),
     ),
     rateTags: new SharedArrayBuffer(RATES * Int32Array.BYTES_PER_ELEMENT),
     rateTimes: new SharedArrayBuffer(RATES * BigInt64Array.BYTES_PER_ELEMENT),
-    claiming: new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT),
   };
 }
 
@@ -57,61 +51,53 @@ export function countKey(text: string): CountKey {
 
 /** The counts as one thread uses them. */
 export class SharedCounts {
-  readonly #cells: Int32Array;
+  readonly #tables: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #last: number;
-  readonly #claiming: Int32Array;
-  /** This thread, and the count of a cell while this thread gives it to another key. */
-  readonly #claimed: number;
   readonly #rateTags: Int32Array;
   readonly #rateTimes: BigInt64Array;
 
-  constructor({ cells, own, rateTags, rateTimes, claiming }: CountMemory, thread: number) {
-    this.#cells = new Int32Array(cells);
-    this.#own = new Int32Array(own[thread]!);
-    this.#last = this.#own.length - 1;
-    this.#claiming = new Int32Array(claiming);
-    this.#claimed = -1 - thread;
+  constructor({ tables, rateTags, rateTimes }: CountMemory, thread: number) {
+    this.#tables = tables.map((table) => new Int32Array(table));
+    this.#own = this.#tables[thread]!;
+    this.#last = this.#own.length / 2 - 1;
     this.#rateTags = new Int32Array(rateTags);
     this.#rateTimes = new BigInt64Array(rateTimes);
   }
 
   of(key: CountKey): number {
-    const cell = this.#find(key);
-    return cell === undefined || cell < 0
-      ? 0
-      : Math.max(0, Atomics.load(this.#cells, 2 * cell + 1));
+    let sum = 0;
+    for (const table of this.#tables) {
+      const cell = this.#find(table, key);
+      if (cell !== undefined && cell >= 0) sum += Atomics.load(table, 2 * cell + 1);
+    }
+    return sum;
   }
 
   /**
    * Counts one more, unless there are `most`. Returns whether it did; it also does not if the memory is
-   * full, which takes more connections than may be open.
+   * full, which takes more connections than may be open. Two threads that want the last one in the same
+   * moment may both be refused.
    */
   add(key: CountKey, most = Infinity): boolean {
-    for (;;) {
-      const found = this.#find(key);
-      const cell = found === undefined || found < 0 ? this.#claim(key) : found;
-      if (cell === undefined) return false;
-      const count = Atomics.load(this.#cells, 2 * cell + 1);
-      if (count >= most) return false;
-      if (count < 0 || !this.#change(cell, count, count + 1)) continue;
-      // Otherwise another key got the cell meanwhile.
-      if (Atomics.load(this.#cells, 2 * cell) === key.tag) {
-        Atomics.add(this.#own, cell, 1);
-        return true;
-      }
-      Atomics.sub(this.#cells, 2 * cell + 1, 1);
-    }
+    if (most !== Infinity && this.of(key) >= most) return false;
+    const found = this.#find(this.#own, key);
+    if (found === undefined) return false;
+    const cell = found < 0 ? ~found : found;
+    if (found < 0) Atomics.store(this.#own, 2 * cell, key.tag);
+    Atomics.add(this.#own, 2 * cell + 1, 1);
+    if (most === Infinity || this.of(key) <= most) return true;
+    Atomics.sub(this.#own, 2 * cell + 1, 1);
+    return false;
   }
 
   /** Takes back what this thread has counted, if anything. */
   remove(key: CountKey): void {
-    const cell = this.#find(key);
+    const cell = this.#find(this.#own, key);
     if (cell === undefined || cell < 0) return;
     // The main thread may forget this one, which is about to end, at any step.
-    const own = Atomics.load(this.#own, cell);
-    if (own === 0 || Atomics.compareExchange(this.#own, cell, own, own - 1) !== own) return;
-    Atomics.sub(this.#cells, 2 * cell + 1, 1);
+    const count = Atomics.load(this.#own, 2 * cell + 1);
+    if (count > 0) Atomics.compareExchange(this.#own, 2 * cell + 1, count, count - 1);
   }
 
   /** Takes one of the events that a key may have in a second; returns whether there was one left. */
@@ -127,57 +113,25 @@ export class SharedCounts {
     }
   }
 
-  /** Takes back all that this thread has counted: it has ended. */
+  /** Takes back all that this thread has counted: it has ended, or begins in place of one that has. */
   forgetOwn(): void {
-    this.#endClaim();
+    // Plain reads, as there may be a million cells, and writes only where they change something.
     for (let cell = 0; cell <= this.#last; cell++) {
-      // Plain reads, as there may be a million cells, and no thread writes to these any more.
-      if (this.#own[cell] !== 0) {
-        Atomics.sub(this.#cells, 2 * cell + 1, Atomics.exchange(this.#own, cell, 0));
-      }
-      if (this.#cells[2 * cell + 1] === this.#claimed) this.#change(cell, this.#claimed, 0);
+      if (this.#own[2 * cell + 1] !== 0) Atomics.store(this.#own, 2 * cell + 1, 0);
     }
   }
 
-  /** The cell of a key, or the inverted number of the first free one; `undefined` = there is none. */
-  #find({ home, tag }: CountKey): number | undefined {
+  /** The cell of a key in a table, or the inverted number of the first free one; `undefined` = there is none. */
+  #find(table: Int32Array, { home, tag }: CountKey): number | undefined {
     let free: number | undefined;
     for (let step = 0; step < WINDOW; step++) {
       const cell = (home + step) & this.#last;
-      const found = Atomics.load(this.#cells, 2 * cell);
+      const found = Atomics.load(table, 2 * cell);
       if (found === tag) return cell;
-      if (free === undefined && Atomics.load(this.#cells, 2 * cell + 1) === 0) free = ~cell;
+      if (free === undefined && Atomics.load(table, 2 * cell + 1) === 0) free = ~cell;
       if (found === 0) break;
     }
     return free;
-  }
-
-  /**
-   * The cell of a key that gets a free one if it has none; `undefined` = there is none. One thread at a
-   * time: of two that begin the same key, the second one finds the cell of the first.
-   */
-  #claim(key: CountKey): number | undefined {
-    while (Atomics.compareExchange(this.#claiming, 0, 0, this.#claimed) !== 0);
-    let cell = this.#find(key);
-    // A thread that looked before the cell was free may still count there, and takes it back.
-    while (cell !== undefined && cell < 0 && !this.#change(~cell, 0, this.#claimed)) {
-      cell = this.#find(key);
-    }
-    if (cell !== undefined && cell < 0) {
-      cell = ~cell;
-      Atomics.store(this.#cells, 2 * cell, key.tag);
-      Atomics.store(this.#cells, 2 * cell + 1, 0);
-    }
-    this.#endClaim();
-    return cell;
-  }
-
-  #endClaim(): void {
-    Atomics.compareExchange(this.#claiming, 0, this.#claimed, 0);
-  }
-
-  #change(cell: number, from: number, to: number): boolean {
-    return Atomics.compareExchange(this.#cells, 2 * cell + 1, from, to) === from;
   }
 
   /** The cell of a rate. One that is not used up says nothing, so another key may have its cell. */

@@ -124,11 +124,14 @@ class FamilyState {
     const numberOf = (key: ServicePortKey) => this.#numbers.get(key);
     this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
     const { traffic } = this.#figures;
+    const counts = new SharedCounts(settings.counts, index);
+    // The thread before may have counted while it was being forgotten.
+    counts.forgetOwn();
     this.#forwarding = new Forwarding({
       ...{ ...edges, clock: this.#clock },
       ...{ logger: toldLogger(tell), openFiles, isShared: true, ...(traffic && { traffic }) },
       own: new OwnSockets(sockets, index),
-      counts: new SharedCounts(settings.counts, index),
+      counts,
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
       observe: (outcome) => {
