@@ -103,8 +103,6 @@ export class IptablesLayout {
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
   /** The texts of plans since the last {@linkcode settle}. */
   readonly #texts = new Map<ServicePlan, ServiceText>();
-  /** The plans that changed ServicePorts had at the last {@linkcode settle}. */
-  readonly pending = new Map<ServicePortKey, ServicePlan | undefined>();
   readonly #isForFew: boolean;
   readonly #dirty = new Set<string>();
   /** Whether it was applied once; before, all chains are dirty. */
@@ -155,7 +153,6 @@ export class IptablesLayout {
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    this.#note(plan.key);
     this.#plans.set(plan.key, plan);
     const rules = this.#rulesOf(plan);
     this.#replace(plan.key, previous && this.#rulesOf(previous), rules);
@@ -168,7 +165,6 @@ export class IptablesLayout {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
     if (plan === undefined) return;
-    this.#note(key);
     this.#replace(key, this.#rulesOf(plan), undefined);
     this.#plans.delete(key);
   }
@@ -191,7 +187,6 @@ export class IptablesLayout {
     for (const tree of TREE_IDS) this.#trees[tree].track();
     this.#dirty.clear();
     this.#texts.clear();
-    this.pending.clear();
   }
 
   /** The key of every desired chain, in no order. Walks over all of them. */
@@ -383,10 +378,6 @@ export class IptablesLayout {
     }
     if (names.length > 0) this.#ownChains.set(key, names);
     else this.#ownChains.delete(key);
-  }
-
-  #note(key: ServicePortKey): void {
-    if (!this.pending.has(key)) this.pending.set(key, this.#plans.get(key));
   }
 
   /** Without the text where few ServicePorts are asked for it. */

@@ -16,7 +16,6 @@ import {
 } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type IptablesTable, ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
@@ -27,10 +26,11 @@ import {
   targetOf,
 } from "../netfilter/iptables/iptables_save.ts";
 import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
+import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
-import type { RuleEngine, RuleTarget } from "../netfilter/rule_backend.ts";
+import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
 import { missingRules } from "./differences.ts";
@@ -90,8 +90,8 @@ interface Draft {
 const TABLES = ["mangle", "filter", "nat"] as const satisfies readonly IptablesTable[];
 /** After this time, a read from before the cluster's objects were known is outdated. */
 const READ_IS_FRESH_MS = 2_000;
-/** Maximum number of restores in a search; the remaining suspects are quarantined together. */
-const MAX_SEARCH = 40;
+/** The chain in which rules are tried. */
+const TRIAL = "KUBE-VIP-TRIAL";
 /** A placeholder for the kubelet's rules, whose text is not needed. */
 const UNSEEN = "-j RETURN";
 
@@ -115,7 +115,6 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   #mayLackCounters = false;
   /** Whether the cause of the last refusal was removed, or is seen by the next reading. */
   #isCorrected = false;
-  #refusedChains: readonly ChainChange[] = [];
 
   constructor(dependencies: TargetDependencies) {
     this.#dependencies = dependencies;
@@ -177,9 +176,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   settle(): void {
     this.#isTrusted = true;
-    for (const key of this.layout.pending.keys()) {
-      if (this.layout.plan(key)) this.refused.forget(key);
-    }
+    this.refused.settle((key) => this.layout.plan(key) !== undefined);
     this.layout.settle();
   }
 
@@ -241,12 +238,13 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     return objects;
   }
 
-  begin(): Batch<ServicePortKey> {
+  begin(found?: Objects): Batch<ServicePortKey> {
     const draft: Draft = { chains: [], jumps: [], removedJumps: [] };
     return {
       add: ({ kind, name }, before, after) =>
         addChange(draft, { kind, name }, before, after, this.#kept),
-      commit: () => this.#write(draft),
+      // In a known state, another program may be the cause, so everything is read first.
+      commit: () => this.#write(draft, { isRead: found !== undefined }),
     };
   }
 
@@ -255,65 +253,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       this.#isCorrected;
   }
 
-  /** The ServicePorts that a refusal without a line may be due to: those that changed, or all that were written. */
-  #suspects(): readonly ServicePlan[] {
-    const { layout } = this;
-    const changed = [...layout.pending.keys()];
-    const keys = changed.length > 0 ? changed : this.#refusedChains.flatMap((chain) => {
-      const ref = this.#find(chain);
-      return ref === undefined ? [] : layout.content(ref)?.owners ?? [];
-    });
-    return [...new Set(keys)].map((key) => key && layout.plan(key))
-      .filter((plan) => plan !== undefined);
-  }
-
-  /**
-   * Finds the refused rules by bisection, since iptables-legacy only names the COMMIT, and leaves their
-   * ServicePorts out. New rules are withdrawn and then added by halves; existing ones keep working.
-   * Throws an IptablesError if even the rest cannot be written.
-   */
-  async recover(engine: RuleEngine, error: unknown): Promise<void> {
-    const { layout } = this;
-    const plans = isRefused(error) ? this.#suspects() : [];
-    if (plans.length === 0) throw error;
-    const held = new Map(layout.pending);
-    const takeBack = (group: readonly ServicePlan[]) => {
-      for (const plan of group) {
-        const before = held.get(plan.key);
-        if (before !== undefined && before !== plan) layout.set(before);
-        else layout.delete(plan.key);
-      }
-    };
-    const open: (readonly ServicePlan[])[] = [plans];
-    try {
-      takeBack(plans);
-      await engine.sync();
-      for (let tries = 1; open.length > 0; tries++) {
-        open[0]!.forEach((plan) => layout.set(plan));
-        // What is refused in a known state would be tried twice.
-        engine.forget();
-        const refusal = await engine.sync().then(() => undefined, (error) => {
-          if (!isRefused(error)) throw error;
-          return error;
-        });
-        // The others were named.
-        const group = open.shift()!.filter((plan) => layout.plan(plan.key) === plan);
-        if (refusal === undefined || group.length === 0) continue;
-        if (group.length > 1 && tries < MAX_SEARCH) {
-          takeBack(group);
-          const middle = group.length >> 1;
-          open.unshift(group.slice(0, middle), group.slice(middle));
-        } else this.leaveOut(new Map(group.map(({ key }) => [key, refusal.message])));
-      }
-    } catch (failure) {
-      // No later change repeats these.
-      for (const plan of open.flat()) layout.set(plan);
-      throw failure;
-    }
-    await engine.sync();
-  }
-
-  async #write(draft: Draft): Promise<void> {
+  async #write(draft: Draft, { isRead }: { readonly isRead: boolean }): Promise<void> {
     const { clock, runner } = this.#dependencies;
     const batch = await inSteps({ clock }, ruleBatchInSteps(draft));
     if (batch.isEmpty) return;
@@ -325,8 +265,8 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       await runner.restore({ lines, ownerOf: (line) => this.#ownerOf(lines, line) });
     } catch (error) {
       if (!isRefused(error)) throw error;
-      this.#refusedChains = draft.chains.filter(({ rules }) => rules);
-      throw new Refusal(await this.#reasonsOf(error, batch.lines), error, { isPartial: true });
+      const reasons = isRead ? await this.#reasonsOf(error, batch.lines, draft) : new Map();
+      throw new Refusal(reasons, error, { isPartial: true });
     }
     figures.lines += batch.lines.length;
     figures.bytes += batch.counts.bytes;
@@ -345,6 +285,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   async #reasonsOf(
     error: IptablesError,
     lines: readonly string[],
+    { chains }: Draft,
   ): Promise<ReadonlyMap<ServicePortKey, string>> {
     const { number, text } = error.line ?? { number: 0, text: "" };
     this.#isCorrected = false;
@@ -353,11 +294,40 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       this.#isCorrected = await this.#dependencies.recreateCounters();
       if (this.#isCorrected) return new Map();
     }
-    const owner = this.#ownerOf(lines, number);
-    if (owner !== undefined) return new Map([[owner, error.message]]);
     // Another program removed the jump, or has added one to the chain; the next reading notices.
     this.#isCorrected = text.startsWith("-X ") || text.startsWith("-D ");
-    return new Map();
+    if (this.#isCorrected) return new Map();
+    const reasons = new Map<ServicePortKey, string>();
+    for (const [table, owners] of this.#ownersIn(chains)) {
+      const refused = await findRefusedRules(
+        (lines) => {
+          this.figures.restores++;
+          return this.#dependencies.runner.restore({ lines });
+        },
+        table,
+        TRIAL,
+        owners.keys(),
+      );
+      for (const [rule, reason] of refused) reasons.set(owners.get(rule)!, reason);
+    }
+    const owner = this.#ownerOf(lines, number);
+    if (owner !== undefined) reasons.set(owner, error.message);
+    return reasons;
+  }
+
+  /** The ServicePorts of the rules of written chains, by table. */
+  #ownersIn(chains: readonly ChainChange[]) {
+    const refs = new Map(this.layout.chains().map((ref) => [chainKey(ref), ref]));
+    const byTable = new Map<IptablesTable, Map<string, ServicePortKey>>();
+    for (const { table, name, rules = [] } of chains) {
+      const ref = refs.get(chainKey({ table, name }));
+      const owners = ref && this.layout.content(ref)?.owners;
+      const found = byTable.getOrInsertComputed(table, () => new Map());
+      for (const [index, rule] of rules.entries()) {
+        if (owners?.[index] !== undefined) found.set(rule, owners[index]);
+      }
+    }
+    return byTable;
   }
 
   /** The ServicePort of a line, from 1: it is rarely asked for. */
@@ -454,8 +424,4 @@ async function askFor(
     chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
   }
   return { builtIn, chains, isUnreadable: true };
-}
-
-function isRefused(error: unknown): error is IptablesError {
-  return error instanceof IptablesError && error.kind === "refused";
 }

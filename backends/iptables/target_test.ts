@@ -11,6 +11,7 @@ import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_mac
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { ruleDifferences } from "./differences.ts";
+import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
@@ -420,8 +421,43 @@ function web(number: number, end = number): ServicePlan {
 const PLANS = Array.from({ length: 40 }, (_, index) => web(index + 1));
 const NAMES = PLANS.map(({ name }) => name.name);
 
+/** Rules of endpoints after each command. */
+function servedAfterEachCommand({ machine }: IptablesWriterStage): number[] {
+  const counts: number[] = [];
+  const run = machine.commands.run.bind(machine.commands);
+  machine.commands.run = async (...call: Parameters<typeof run>) => {
+    const answer = await run(...call);
+    counts.push(machine.rules(/ -j DNAT /).length);
+    return answer;
+  };
+  return counts;
+}
+
 for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "looks for" : "is given";
+
+  Deno.test(`the rules: the engine ${how} refused rules while the others stay in force`, async () => {
+    const stage = new RefusingStage(
+      tellsCommitOnly,
+      (line) => line.includes("--to-destination 10.0.0.99:"),
+    );
+    await stage.give(PLANS);
+    const counts = servedAfterEachCommand(stage);
+    const changed = PLANS.map((plan, index) => index === 6 ? web(7, 99) : plan);
+    assertEquals(await stage.give(changed), [web(7).key as string]);
+    // As after a restart, or a change of a setting of all rules.
+    const options = { ...OPTIONS, masqueradeAll: true };
+    for (
+      const layout of [new IptablesLayout(SHARED, options), new IptablesLayout(SHARED, OPTIONS)]
+    ) {
+      stage.layout = layout;
+      stage.engine.forget();
+      assertEquals(await stage.give(changed), [web(7).key as string]);
+    }
+    assertEquals(Math.min(...counts), 39, `${counts}`);
+    assertEquals(stage.machine.rules(/TRIAL/), []);
+  });
+
   for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
     Deno.test(`the rules: the engine ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
       const isBad = (line: string) =>

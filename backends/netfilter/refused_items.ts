@@ -58,6 +58,11 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
     this.#refusals.clear();
   }
 
+  /** Forgets the items that were accepted. */
+  settle(isAccepted: (key: Item["key"]) => boolean): void {
+    for (const key of this.#refusals.keys()) if (isAccepted(key)) this.#refusals.delete(key);
+  }
+
   /** Forgets an item that was accepted or removed. */
   forget(key: Item["key"]): void {
     this.#refusals.delete(key);

@@ -82,8 +82,6 @@ export interface RuleTarget<Layout> extends Target<string, unknown, ServicePortK
   readonly comparesLayouts?: true;
   /** The engine is about to write a part of large changes, or all. @default {always all} */
   prepare?(options: { readonly isWhole: boolean }): void;
-  /** A write failed for this reason; throws it if nothing helps. @default {nothing does} */
-  recover?(engine: RuleEngine, error: unknown): Promise<void>;
 }
 
 /** The engine of a mode. */
@@ -270,7 +268,7 @@ export abstract class RuleBackend<
         full ||= !engine.isKnown;
         target.layout = layout;
         target.prepare?.({ isWhole: false });
-        await this.#recovering(engine.sync());
+        await engine.sync();
         this.#isPending = false;
         this.#expectComparison(plan.services.size);
         await this.synced(plan, changes);
@@ -361,20 +359,9 @@ export abstract class RuleBackend<
     if (engine === undefined || layout === undefined || target === undefined) return [];
     target.countAnew();
     target.prepare?.({ isWhole: true });
-    const changes = await this.#recovering(engine.verify());
+    const changes = await engine.verify();
     this.#isPending = false;
-    return changes ?? [];
-  }
-
-  /** Waits for a write, and for what helps if it failed. */
-  async #recovering<Result>(write: Promise<Result>): Promise<Result | undefined> {
-    try {
-      return await write;
-    } catch (error) {
-      if (this.target?.recover === undefined) throw error;
-      await this.target.recover(this.engine!, error);
-      return undefined;
-    }
+    return changes;
   }
 
   /**

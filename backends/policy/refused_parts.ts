@@ -4,9 +4,6 @@ import type { PolicyKey } from "../../lib/policy/policy_plan.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import type { Part } from "./policy_layout.ts";
 
-/** Of more parts than this, the oldest are forgotten, and so tried again. */
-const MOST_PARTS = 1_000;
-
 /**
  * Rules and sets of policies that a tool refused. A policy with one of them allows nothing by the
  * lists that have it, until it is tried again; its pods stay isolated.
@@ -22,8 +19,6 @@ export class RefusedParts {
 
   /** The tool refused a part. */
   refuse(key: Part, reason: string): void {
-    this.#parts.delete(key);
-    if (this.#parts.size >= MOST_PARTS) this.#forget(this.#parts.keys().next().value!);
     this.#parts.set(key, this.#items.refuse({ key }, { reason, now: this.#clock.now() }));
   }
 

@@ -28,20 +28,24 @@ export class IptablesError extends Error {
   readonly kind: IptablesErrorKind;
   /** The line that the tool named, if any. */
   readonly line?: RefusedLine;
+  /** The numbers of all lines that the tool named. */
+  readonly numbers: readonly number[];
   /** The words of the tool, shortened, without its name. */
   readonly reason: string;
 
   constructor(
     message: string,
-    { kind, reason, line, ...options }: ErrorOptions & {
+    { kind, reason, line, numbers = [], ...options }: ErrorOptions & {
       readonly kind: IptablesErrorKind;
       readonly reason: string;
       readonly line?: RefusedLine | undefined;
+      readonly numbers?: readonly number[];
     },
   ) {
     super(message, options);
     this.kind = kind;
     this.reason = reason;
+    this.numbers = numbers;
     if (line) this.line = line;
   }
 }
@@ -98,7 +102,7 @@ export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesE
   return new IptablesError(
     `Cannot restore rules by ${program}: line ${line.number} in table ` +
       `${line.table} "${line.text}"${whose}: ${reason}`,
-    { kind: "refused", reason, line },
+    { kind: "refused", reason, line, numbers: lineNumbers(words) },
   );
 }
 
@@ -126,10 +130,13 @@ function reasonOf({ code }: FailedExit, words: string): string {
   return firstLine(lines.join("\n")) || `exit code ${code}, no word why`;
 }
 
+function lineNumbers(words: string): number[] {
+  return [...words.matchAll(/line:? (\d+)/g)].map(([, number]) => Number(number));
+}
+
 function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | undefined {
-  const said = /line:? (\d+)/.exec(words)?.[1];
-  if (said === undefined) return undefined;
-  let number = Number(said);
+  let [number] = lineNumbers(words);
+  if (number === undefined) return undefined;
   // iptables-nft looks for targets at the COMMIT only, and names its line.
   const missing = /Chain '(\S+)' does not exist/.exec(words)?.[1];
   if (missing !== undefined) {

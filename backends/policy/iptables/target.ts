@@ -19,7 +19,8 @@ import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
 import { normalOptions } from "../../netfilter/ipset/ipset_text.ts";
 import { compareChain } from "../../netfilter/iptables/compare_chain.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
-import { IptablesError } from "../../netfilter/iptables/restore_error.ts";
+import { findRefusedRules, isRefused } from "../../netfilter/iptables/refused_rules.ts";
+import type { IptablesError } from "../../netfilter/iptables/restore_error.ts";
 import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import type { Part } from "../policy_layout.ts";
@@ -121,7 +122,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
         try {
           await this.#write(batch);
         } catch (error) {
-          if (!(error instanceof BatchRefusal) && !isRefusedRule(error)) throw error;
+          if (!(error instanceof BatchRefusal) && !isRefused(error)) throw error;
           // In a known state, the kernel may refuse a line since it differs, so it is read first.
           const parts = found ? await this.#refusedParts(error, batch) : [];
           const reasons = new Map(parts.map((part) => [part, messageOf(error)]));
@@ -192,31 +193,12 @@ export class IptablesPolicyTarget extends PolicyTarget {
       return start === undefined ? [] : [...names.filter((name) => name.startsWith(start))];
     }
     const lists = new Set([...plan.lists.keys()].map(listChainName));
-    const chains = written.filter(({ name }) => lists.has(name));
     // The last rule of a list belongs to no policy.
-    let suspects = chains.flatMap(({ rules }) => rules.slice(0, -1));
-    const [, name, rule = ""] = /^-A (\S+) (.*)$/.exec(error.line?.text ?? "") ?? [];
-    if (lists.has(name ?? "") && suspects.includes(rule)) return [rule];
-    // Some tools name only the COMMIT.
-    while (suspects.length > 1) {
-      const half = suspects.slice(0, suspects.length >> 1);
-      suspects = await this.#isRefused(half) ? half : suspects.slice(half.length);
-    }
-    return suspects.length > 0 && await this.#isRefused(suspects) ? suspects : [];
-  }
-
-  async #isRefused(rules: readonly string[]): Promise<boolean> {
+    const suspects = written.filter(({ name }) => lists.has(name))
+      .flatMap(({ rules }) => rules.slice(0, -1));
     const { runner } = this.#dependencies;
-    const chain = `:${TRIAL} - [0:0]`;
-    try {
-      const added = rules.map((rule) => `-A ${TRIAL} ${rule}`);
-      await runner.restore({ lines: ["*filter", chain, ...added, "COMMIT"] });
-    } catch (error) {
-      if (isRefusedRule(error)) return true;
-      throw error;
-    }
-    await runner.restore({ lines: ["*filter", chain, `-X ${TRIAL}`, "COMMIT"] });
-    return false;
+    const restore = (lines: readonly string[]) => runner.restore({ lines });
+    return [...(await findRefusedRules(restore, "filter", TRIAL, suspects)).keys()];
   }
 
   #count(kind: "ruleLines" | "setLines", lines: number): void {
@@ -224,10 +206,6 @@ export class IptablesPolicyTarget extends PolicyTarget {
       this.#counts[name] = (this.#counts[name] ?? 0) + added;
     }
   }
-}
-
-function isRefusedRule(error: unknown): error is IptablesError {
-  return error instanceof IptablesError && error.kind === "refused";
 }
 
 function differencesOf(

@@ -54,7 +54,7 @@ export class IptablesWriterStage {
     const before = this.machine.commands.calls.length;
     this.target.countAnew();
     this.target.layout = this.layout;
-    await this.#recovering(this.engine.sync());
+    await this.engine.sync();
     return this.machine.commands.calls.slice(before).map(({ program }) => program);
   }
 
@@ -68,10 +68,6 @@ export class IptablesWriterStage {
   /** Has the rules checked, and repaired. */
   async verify(): Promise<void> {
     this.target.layout = this.layout;
-    await this.#recovering(this.engine.verify());
-  }
-
-  async #recovering(work: Promise<unknown>): Promise<void> {
-    await work.catch((error) => this.target.recover(this.engine, error));
+    await this.engine.verify();
   }
 }
