@@ -104,10 +104,10 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   protected get summary(): string {
-    const { layout, target } = this;
+    const { target } = this;
     if (target === undefined) return "not started";
     const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#options.scheduler}`;
-    return [summary, (layout && this.#taken.describe(layout)) ?? []].flat().join("; ");
+    return [summary, this.#taken.describe(target.servers) ?? []].flat().join("; ");
   }
 
   protected optionsOf({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {

@@ -18,11 +18,7 @@
 import type { ObjectName } from "../../lib/engine/reconciler.ts";
 import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parseProtocol } from "../../lib/net/port.ts";
-import {
-  type ServiceKey,
-  serviceKeyOfPort,
-  type ServicePortKey,
-} from "../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addDummyLine, addressLine } from "../iproute/ip_text.ts";
 import {
@@ -36,13 +32,18 @@ import {
 } from "../netfilter/ipset/ipset_text.ts";
 import { type IptablesTable, ruleLines } from "../netfilter/iptables/iptables_objects.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
-import { type DrainList, isDrained } from "./drain_list.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { readRealName, WEIGHT_0 } from "./objects.ts";
-import type { IpvsStep } from "./steps.ts";
-import { realLine, type RealServerKey, type ServerKey, serverKey } from "./virtual_server.ts";
-import { type WriteBounds, WriteRoom } from "./write_room.ts";
+import type { IpvsStep } from "./ipvs_runner.ts";
+import { readRealName, realName, WEIGHT_0 } from "./objects.ts";
+import {
+  isDrained,
+  realLine,
+  type RealServerKey,
+  type ServerKey,
+  serverKey,
+} from "./virtual_server.ts";
 
 /** An object that changes; `undefined` = it is not there. */
 export interface ObjectChange {
@@ -59,13 +60,10 @@ export interface ServerChange {
   owner: ServicePortKey | undefined;
 }
 
-/** Changes of virtual servers. */
-export type ServerChanges = ReadonlyMap<ServerKey, ServerChange>;
-
 interface StepContext {
   readonly family: IpFamily;
-  readonly bounds: WriteBounds;
-  readonly drains: Pick<DrainList, "has">;
+  /** The real servers of weight 0, by name. */
+  readonly drains: Pick<ReadonlyMap<string, unknown>, "has">;
   /** Whether the device is created with its addresses. @default {it exists then} */
   readonly createsDevice?: boolean;
   /**
@@ -75,36 +73,18 @@ interface StepContext {
   readonly isTakeover: boolean;
 }
 
-/** The input of the tools. */
-interface IpvsSteps {
-  readonly steps: readonly IpvsStep[];
-  readonly written: ServerChanges;
-  /** What there was no room for; the next write begins with it. */
-  readonly unwritten: ServerChanges;
-}
-
 /** kube-proxy has no such set. */
 const PROOF: SetId = "SERVED";
 const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 /** Lines between two pauses. */
 const LINES_PER_STEP = 512;
-/** A new server gets at least one real server with it: its address is opened in the same write. */
-const FIRST_LINES = 2;
 const NO_CHANGES: ReadonlyMap<string, ObjectChange> = new Map();
 
 /** The changes, by kind and name. */
 export class IpvsChanges {
   readonly #kinds = new Map<string, Map<string, ObjectChange>>();
-  readonly #servers = new Map<ServerKey, ServerChange>();
-  readonly #unwritten: ServerChanges;
-
-  /** `unwritten`: what the last write left; it comes before what changed since. */
-  constructor(unwritten: ServerChanges = new Map()) {
-    this.#unwritten = unwritten;
-    for (const [key, { self, reals, owner }] of unwritten) {
-      this.#servers.set(key, { self, reals: new Map(reals), owner });
-    }
-  }
+  /** Those of virtual servers and their real servers. */
+  readonly servers = new Map<ServerKey, ServerChange>();
 
   /** An object may pass from one ServicePort to another: then it is added and removed, in any order. */
   add(
@@ -116,11 +96,10 @@ export class IpvsChanges {
     const change = { before, after, owner };
     if (kind === "server") {
       const server = this.#server(name as ServerKey, owner);
-      server.self = merged(server.self, change, this.#unwritten.get(name as ServerKey)?.self);
+      server.self = merged(server.self, change);
     } else if (kind === "real") {
       const [server, real] = readRealName(name);
-      const left = this.#unwritten.get(server)?.reals.get(real);
-      put(this.#server(server, owner).reals, real, change, left);
+      put(this.#server(server, owner).reals, real, change);
     } else put(this.#kinds.getOrInsertComputed(kind, () => new Map()), name, change);
   }
 
@@ -130,29 +109,28 @@ export class IpvsChanges {
   }
 
   /** Returns the input of each tool, in short steps. */
-  *steps(context: StepContext): Generator<void, IpvsSteps> {
+  *steps(context: StepContext): Generator<void, readonly IpvsStep[]> {
     const { family, isTakeover } = context;
     const early = new Set<IptablesTable>(isTakeover ? ["mangle", "filter"] : ALL_TABLES);
     const late = new Set<IptablesTable>(isTakeover ? ["nat"] : []);
     const sets = yield* collect("ipset", this.#setsBefore(family));
     const rules: IpvsStep = { tool: "iptables", lines: this.#rulesBefore(early) };
-    const { lines, ...servers } = yield* this.#serverLines(context);
     const isFixed = this.of("chain").size + this.of("set").size === 0;
     const steps: IpvsStep[] = [
       // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
       // Service come before the entries that drop packets by its policy.
       ...(isFixed ? [rules, sets] : [sets, rules]),
-      { tool: "ipvsadm", lines },
+      yield* collect("ipvsadm", this.#serverLines(context)),
       yield* collect("ip", this.#addressLines(context)),
       { tool: "iptables", lines: this.#rulesBefore(late) },
       yield* collect("ipset", this.#setsAfter(family)),
       { tool: "iptables", lines: this.#rulesAfter() },
     ];
-    return { steps: steps.filter(({ lines }) => lines.length > 0), ...servers };
+    return steps.filter(({ lines }) => lines.length > 0);
   }
 
   #server(key: ServerKey, owner: ServicePortKey | undefined): ServerChange {
-    const change: ServerChange = this.#servers.getOrInsertComputed(key, () => ({
+    const change: ServerChange = this.servers.getOrInsertComputed(key, () => ({
       self: undefined,
       reals: new Map(),
       owner,
@@ -237,7 +215,7 @@ export class IpvsChanges {
         // of an earlier kube-proxy, was already served.
         const address = addresses.get(entry.slice(0, entry.indexOf(",")));
         const isFresh = address !== undefined && address.after !== undefined;
-        const server = this.#servers.get(serverOfEntry(entry))?.self;
+        const server = this.servers.get(serverOfEntry(entry))?.self;
         return !isFresh && server !== undefined && server.before === undefined;
       }
       if (!isSourceSet(id)) return false;
@@ -256,8 +234,9 @@ export class IpvsChanges {
   }
 
   #rulesBefore(tables: ReadonlySet<IptablesTable>): string[] {
-    const rules = [...this.of("rule")].filter(([, { after }]) => after !== undefined)
-      .map(([rule]) => rule);
+    const rules = this.of("rule").values().flatMap(({ after }) =>
+      after === undefined ? [] : [after]
+    ).toArray();
     const chains = [...this.of("chain")].map(([place, { after = "" }]) => {
       const [table = "", name = ""] = place.split(" ");
       const fixed = ruleLines(after);
@@ -282,8 +261,9 @@ export class IpvsChanges {
   #rulesAfter(): string[] {
     // A chain that was written as a whole has none of them.
     if (this.of("chain").has(`nat ${FROM_CLUSTER}`)) return [];
-    const unused = [...this.of("rule")].filter(([, { after }]) => after === undefined);
-    const removedJumps = unused.map(([rule]) => ({ from: FROM_CLUSTER, rule }));
+    const removedJumps = [...this.of("rule").values()].flatMap(({ before, after }) =>
+      before !== undefined && after === undefined ? { from: FROM_CLUSTER, rule: before } : []
+    );
     return restoreLines([{ table: "nat", removedJumps }]);
   }
 
@@ -300,108 +280,48 @@ export class IpvsChanges {
     }
   }
 
-  /**
-   * The lines for which there is room. Those of a Service that has more come last. Additions to a
-   * server precede removals, so it never lacks an endpoint that it had and will have, even if the
-   * bounds end the write in between.
-   */
-  *#serverLines(
-    { bounds, drains }: StepContext,
-  ): Generator<void, Omit<IpvsSteps, "steps"> & { readonly lines: readonly string[] }> {
-    const room = new WriteRoom(bounds);
-    const parts: (readonly [ServiceKey | undefined, readonly string[]])[] = [];
-    const written = new Map<ServerKey, ServerChange>();
-    const unwritten = new Map<ServerKey, ServerChange>();
-    const large = new Set<ServiceKey>();
-    for (const [key, change] of this.#servers) {
-      yield;
-      const { owner, self } = change;
-      const isGone = self !== undefined && self.after === undefined;
-      const service = owner === undefined || isGone ? undefined : serviceKeyOfPort(owner);
-      const least = self !== undefined && self.before === undefined ? FIRST_LINES : 0;
-      const lines: string[] = [];
-      const done: ServerChange = { self: undefined, reals: new Map(), owner };
-      for (const [line, real] of linesOf(key, change, drains)) {
-        if (service !== undefined) {
-          if (lines.length >= least && !room.hasRoomFor(service)) {
-            large.add(service);
-            break;
-          }
-          room.take(service);
-        }
-        lines.push(line);
-        if (real === undefined) done.self = self;
-        else done.reals.set(real, change.reals.get(real)!);
+  /** Additions to a server precede removals, so it never lacks an endpoint that it had and will have. */
+  *#serverLines({ drains }: StepContext): Generator<string> {
+    for (const [server, { self, reals }] of this.servers) {
+      if (self !== undefined && self.after === undefined) {
+        yield `-D ${server}`;
+        continue;
       }
-      if (service !== undefined && large.has(service)) unwritten.set(key, without(change, done));
-      if (lines.length === 0) continue;
-      parts.push([service, lines]);
-      written.set(key, done);
+      const isNew = self !== undefined && self.before === undefined;
+      if (isNew) yield `-A ${server} ${self.after}`;
+      for (const [real, { before, after }] of reals) {
+        if (after === undefined) continue;
+        const isThere = before !== undefined || (!isNew && drains.has(realName(server, real)));
+        yield realLine(isThere ? "-e" : "-a", server, real, 1);
+      }
+      if (self !== undefined && !isNew) yield `-E ${server} ${self.after}`;
+      for (const [real, { before, after }] of reals) {
+        if (after !== undefined) continue;
+        if (!isDrained(server)) yield deletionLine(realName(server, real));
+        else if (before !== WEIGHT_0) yield realLine("-e", server, real, 0);
+      }
     }
-    const isLast = ([service]: (typeof parts)[number]) =>
-      service !== undefined && large.has(service);
-    const ordered = [...parts.filter((part) => !isLast(part)), ...parts.filter(isLast)];
-    return { lines: ordered.flatMap(([, lines]) => lines), written, unwritten };
   }
 }
 
-function put<Name>(
-  changes: Map<Name, ObjectChange>,
-  name: Name,
-  change: ObjectChange,
-  left?: ObjectChange,
-): void {
-  const result = merged(changes.get(name), change, left);
+function put<Name>(changes: Map<Name, ObjectChange>, name: Name, change: ObjectChange): void {
+  const result = merged(changes.get(name), change);
   if (result) changes.set(name, result);
   else changes.delete(name);
 }
 
-/** Returns nothing if the object stays. `left`: what an earlier write did not come to. */
-function merged(
-  known: ObjectChange | undefined,
-  change: ObjectChange,
-  left: ObjectChange | undefined,
-): ObjectChange | undefined {
-  const before = left ? left.before : known?.before ?? change.before;
-  const after = known === left ? change.after : known?.after ?? change.after;
+/** Returns nothing if the object stays. */
+function merged(known: ObjectChange | undefined, change: ObjectChange): ObjectChange | undefined {
+  const before = known?.before ?? change.before;
+  const after = known?.after ?? change.after;
   if (before === after) return undefined;
   return { before, after, owner: change.after === undefined ? known?.owner : change.owner };
 }
 
-/** Each line, and the real server that it changes; `undefined` = the server itself. */
-function* linesOf(
-  server: ServerKey,
-  { self, reals }: ServerChange,
-  drains: Pick<DrainList, "has">,
-): Generator<readonly [line: string, real: RealServerKey | undefined]> {
-  if (self !== undefined && self.after === undefined) {
-    yield [`-D ${server}`, undefined];
-    return;
-  }
-  const isNew = self !== undefined && self.before === undefined;
-  if (isNew) yield [`-A ${server} ${self.after}`, undefined];
-  for (const [real, { before, after }] of reals) {
-    if (after === undefined) continue;
-    const isThere = before !== undefined || (!isNew && drains.has(server, real));
-    yield [realLine(isThere ? "-e" : "-a", server, real, 1), real];
-  }
-  if (self !== undefined && !isNew) yield [`-E ${server} ${self.after}`, undefined];
-  for (const [real, { before, after }] of reals) {
-    if (after !== undefined) continue;
-    if (!isDrained(server)) yield [deletionLine(server, real), real];
-    else if (before !== WEIGHT_0) yield [realLine("-e", server, real, 0), real];
-  }
-}
-
 /** The line that removes a real server. */
-export function deletionLine(server: ServerKey, real: RealServerKey): string {
+export function deletionLine(name: string): string {
+  const [server, real] = readRealName(name);
   return `-d ${server} -r ${real}`;
-}
-
-/** The rest of a change after a part of it. */
-function without({ self, reals, owner }: ServerChange, done: ServerChange): ServerChange {
-  const rest = [...reals].filter(([real]) => !done.reals.has(real));
-  return { self: done.self ? undefined : self, reals: new Map(rest), owner };
 }
 
 function isSourceSet(id: SetId): boolean {
@@ -453,7 +373,7 @@ export function addedObjects(
     }
     default: {
       const isRule = verb === "-A" && name === FROM_CLUSTER;
-      return isRule ? [{ kind: "rule", name: words.join(" ") }] : [];
+      return isRule ? [{ kind: "rule", name: normalRule(words.join(" ")) }] : [];
     }
   }
 }

@@ -3,9 +3,8 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { compareChain } from "../netfilter/iptables/compare_chain.ts";
-import { ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
-import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
+import { ruleLines } from "../netfilter/iptables/iptables_objects.ts";
+import { FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import { isEntry, readRealName } from "./objects.ts";
 import type { IpvsTarget } from "./target.ts";
@@ -29,47 +28,42 @@ export async function ipvsDifferences(
     changes.filter((change) => change.kind === "server" && (isMissing(change) || isExtra(change)))
       .map(({ name }) => name),
   );
+  const isRewritten = changes.some(({ kind, name }) =>
+    kind === "chain" && name === `nat ${FROM_CLUSTER}`
+  );
   const hasNoDevice = changes.some(({ kind }) => kind === "device");
   const listed = changes.filter(({ kind, name }) =>
-    !named.has(kind) && !(kind === "address" && hasNoDevice) &&
+    !named.has(kind) && !(kind === "address" && hasNoDevice) && !(kind === "rule" && isRewritten) &&
     !(kind === "real" && servers.has(readRealName(name)[0]))
   );
-  const shared = listed.filter((change) => isShared(change) && !isExtra(change));
-  const owners = await target.ownersOf(shared);
-  const rules = changes.some(isOfServices) ? await rulesOfServices(target) : [];
-  return [
-    ...listed.filter((change) => !isOfServices(change)).flatMap((change) => {
-      const owner = isShared(change)
-        ? owners.get(`${change.kind} ${change.name}`)?.[0]
-        : change.owner ?? ownerOfExtra(target, change);
-      const kind = isExtra(change) ? "extra" : isMissing(change) ? "missing" : "altered";
-      const key = owner === undefined ? {} : { key: owner };
-      return inWords(target, change).map((words): DataPlaneDifference => ({
-        kind,
-        ...words,
-        ...key,
-      }));
-    }),
-    ...rules,
-  ];
+  const owners = await target.ownersOf(listed.flatMap((change) => ownedBy(change) ?? []));
+  const rules = changes.flatMap(({ kind, after }) => kind === "rule" ? after ?? [] : []);
+  return listed.flatMap((change) => {
+    const kind = isExtra(change) ? "extra" : isMissing(change) ? "missing" : "altered";
+    const by = ownedBy(change);
+    const owner = change.owner ?? (by && owners.get(`${by.kind} ${by.name}`)?.[0]);
+    const key = owner === undefined ? {} : { key: owner };
+    return inWords(target, change, rules).map((words): DataPlaneDifference => ({
+      kind,
+      ...words,
+      ...key,
+    }));
+  });
 }
 
-/** Entries and addresses, of which the engine does not know the owner. */
-function isShared(change: ObjectName): boolean {
-  return isEntry(change) || change.kind === "address";
-}
-
-function isOfServices({ kind, name }: ObjectName): boolean {
-  return kind === "rule" || (kind === "chain" && name === `nat ${FROM_CLUSTER}`);
-}
-
-function ownerOfExtra({ layout }: IpvsTarget, { kind, name }: ObjectName) {
-  return kind === "real" ? layout.server(readRealName(name)[0])?.owner : undefined;
+/** The object whose owner a change has, if the engine does not know it. */
+function ownedBy({ kind, name, after, owner }: IpvsChange): ObjectName | undefined {
+  if (owner !== undefined) return undefined;
+  if (after !== undefined) {
+    return isEntry({ kind }) || kind === "address" ? { kind, name } : undefined;
+  }
+  return kind === "real" ? { kind: "server", name: readRealName(name)[0] } : undefined;
 }
 
 function inWords(
   { layout }: IpvsTarget,
   { kind, name, before, after }: IpvsChange,
+  rulesOfServices: readonly string[],
 ): readonly Words[] {
   const { family } = layout.options;
   const texts = (text: (value: string) => string) => ({
@@ -93,14 +87,20 @@ function inWords(
     case "chain": {
       const [table = "", chain = ""] = name.split(" ");
       const found = before === undefined ? undefined : ruleLines(before);
-      return compareChain({ table, name: chain, rules: ruleLines(after) }, found);
+      const own = chain === FROM_CLUSTER ? rulesOfServices : [];
+      return compareChain({ table, name: chain, rules: [...ruleLines(after), ...own] }, found);
     }
-    case "server":
+    case "rule":
+      return [{ object: "rule", name: `nat ${FROM_CLUSTER}`, ...texts((text) => text) }];
+    case "server": {
+      // The kernel does not list all of a setup.
+      const found = after === undefined ? name : "another scheduler or persistence";
       return [{
         object: "virtual server",
         name: describeServer(name as ServerKey),
-        ...texts((text) => text),
+        ...texts((text) => text === before ? found : text),
       }];
+    }
     case "real": {
       const [server, real] = readRealName(name);
       const place = `${describeServer(server)} -> ${real}`;
@@ -109,18 +109,4 @@ function inWords(
     default:
       return [{ object: "ip set entry", name: `${kind} ${name}`, ...texts(() => name) }];
   }
-}
-
-/** Rules of single Services are in no order. */
-async function rulesOfServices(target: IpvsTarget): Promise<readonly DataPlaneDifference[]> {
-  const { foundRules, layout } = target;
-  const places = new Map((foundRules ?? []).map((rule, index) => [normalRule(rule), index]));
-  const own = [...await target.rulesOfServices()].map(([normal, rule]) => ({
-    place: places.get(normal) ?? places.size,
-    rule,
-  }));
-  own.sort((one, other) => one.place - other.place);
-  const fixed = baseChains(layout.ruleContext).find(({ name }) => name === FROM_CLUSTER);
-  const rules = [...(fixed?.rules ?? []).map(ruleText), ...own.map(({ rule }) => rule)];
-  return compareChain({ table: "nat", name: FROM_CLUSTER, rules }, foundRules);
 }

@@ -35,20 +35,15 @@ function inspectService(
     const { address, port, protocol } = addressOfServer(key) ?? {};
     const number = port === undefined ? undefined : tryParsePort(port);
     if (address === undefined || protocol === undefined || number === undefined) continue;
-    const isOurs = layout.server(key)?.owner === plan.key;
-    const reals = isOurs ? seen.get(key)?.reals ?? [] : [];
-    const load = isOurs ? loadOf(seen.get(key), rates.get(key)) : undefined;
+    const reals = seen.get(key)?.reals ?? [];
+    const load = loadOf(seen.get(key), rates.get(key));
     connections += (load?.active ?? 0) + (load?.inactive ?? 0);
     addresses.push({
       role,
       address,
       port: number,
       protocol,
-      state: !isOurs
-        ? "quarantined"
-        : reals.some(({ weight }) => weight > 0)
-        ? "serving"
-        : "refusing",
+      state: reals.some(({ weight }) => weight > 0) ? "serving" : "refusing",
       ...(load && { load }),
     });
   }

@@ -18,7 +18,6 @@ import {
   notedServers,
 } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import type { IpvsStep } from "./steps.ts";
 import { type ServerKey, tryParseServer } from "./virtual_server.ts";
 import type { Logger } from "../../lib/log/logger.ts";
 import { tryParseProtocol } from "../../lib/net/port.ts";
@@ -27,6 +26,16 @@ interface IpvsRunnerDependencies {
   readonly clock: Pick<Clock, "now" | "nextTurn">;
   readonly commands: CommandRunner;
   readonly iptables: IptablesRunner;
+}
+
+/**
+ * Input for one process: `ipset restore` and `ip -batch -` stop at the first line that fails,
+ * `iptables-restore --noflush` takes each table as a whole or not at all. `ipvsadm -R` continues after
+ * a failure and may not report it: only reading back shows what it did.
+ */
+export interface IpvsStep {
+  readonly tool: "ip" | "ipset" | "iptables" | "ipvsadm";
+  readonly lines: readonly string[];
 }
 
 /** The state of the kernel, including foreign objects. */

@@ -165,10 +165,8 @@ Deno.test("IpvsBackend: a restart in the middle of a large Service removes nothi
   for (const _ of [1, 2]) await stage.sync(plan);
   const before = weighted(stage.machine).flat().length;
   await using next = await IpvsStage.started(stage.machine);
-  const first = await next.sync(plan);
-  assertEquals(first.isUnfinished, true);
+  await next.sync(plan);
   assert(weighted(stage.machine).flat().length > before);
-  await finish(next, plan);
   assertEquals(stage.machine.dump(), await dumpOf(plan));
 });
 

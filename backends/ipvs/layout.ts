@@ -5,33 +5,19 @@
  * @module
  */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import {
   type ServiceKey,
   serviceKey,
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
-import { PostponedServices } from "./postponed_services.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import { endpointsOf, type RenderInputs, renderService } from "./render_service.ts";
-import type { ServiceFrontend } from "./service_frontend.ts";
-import type { ServerKey, VirtualServer } from "./virtual_server.ts";
+import { endpointsOf, type RenderInputs } from "./render_service.ts";
+import { schedulingOf } from "./scheduler.ts";
 
-/** A desired virtual server. */
-export interface WantedServer {
-  readonly server: VirtualServer;
-  readonly endpoints: readonly Endpoint[];
-  /** The ServicePort it belongs to. */
-  readonly owner: ServicePortKey;
-}
-
-/** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
-const FEW_FRONTENDS = 8;
 /**
  * Maximum number of real servers of one Service. Each frontend repeats every endpoint, so one Service
  * and one slice within their limits could need 100 million. 5,000 endpoints at 40 addresses fit.
@@ -55,15 +41,10 @@ export class IpvsLayout implements RenderInputs {
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   /** What was asked for in place of a plan that is served without its scheduler. */
   readonly #asked = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new ServicePortIndex<ServerKey>();
-  /** An index of the frontends of large plans, until the desired state is applied. */
-  readonly #frontends = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServicePortKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
   readonly #realServers = new Map<ServiceKey, number>();
-  readonly #postponed = new PostponedServices();
-  #isApplied = false;
 
   constructor(shared: RenderInputs["shared"], options: IpvsRenderOptions) {
     this.shared = {
@@ -82,11 +63,6 @@ export class IpvsLayout implements RenderInputs {
   /** Every ServicePort that is served. */
   get keys(): Iterable<ServicePortKey> {
     return this.#plans.keys();
-  }
-
-  /** Whether ServicePorts wait for one of the next writes. */
-  get hasPostponed(): boolean {
-    return this.#postponed.size > 0;
   }
 
   /** The inputs of the fixed rules. */
@@ -114,15 +90,6 @@ export class IpvsLayout implements RenderInputs {
     return this.#asked.get(key) ?? this.#plans.get(key);
   }
 
-  /** The virtual server of a key; `undefined` = it is not wanted. */
-  server(key: ServerKey): WantedServer | undefined {
-    const owner = this.#claims.first(key);
-    const plan = owner === undefined ? undefined : this.#plans.get(owner);
-    if (plan === undefined) return undefined;
-    const { server, endpoints } = this.#frontend(plan, key);
-    return { server, endpoints, owner: plan.key };
-  }
-
   /** Whether it serves with these as well. */
   fits({ localTraffic, nodePortAddresses }: SharedPlan, options: IpvsRenderOptions): boolean {
     const { nodeAddresses: known, ...rest } = this.options;
@@ -140,33 +107,17 @@ export class IpvsLayout implements RenderInputs {
     return count <= MOST_REAL_SERVERS ? undefined : TOO_MANY_REAL_SERVERS;
   }
 
-  /**
-   * Serves a ServicePort by a plan, and takes it out of quarantine. A new one with very many
-   * frontends waits for one of the next writes, unless nothing was applied yet: the kernel may
-   * already serve it.
-   */
+  /** Serves a ServicePort by a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void {
-    const previous = this.#plans.get(plan.key);
-    if (previous === plan) return;
-    const isServed = !this.#isApplied || previous !== undefined;
-    if (this.#postponed.admits(plan, { isServed, shared: this.shared })) this.#set(plan);
-  }
-
-  /** Lays out those that waited, as far as there is room in a write. */
-  setPostponed(): void {
-    for (const plan of this.#postponed.plans) this.set(plan);
+    if (this.#plans.get(plan.key) !== plan) this.#set(plan);
   }
 
   /** Stops serving a ServicePort. */
   delete(key: ServicePortKey): void {
-    this.#postponed.delete(key);
     this.#asked.delete(key);
     this.#problems.delete(key);
     const plan = this.#plans.get(key);
     if (plan === undefined) return;
-    for (const { server } of renderService(plan, this).frontends) {
-      this.#claims.delete(server.key, key);
-    }
     this.#plans.delete(key);
     this.#count(plan, -1);
   }
@@ -193,39 +144,16 @@ export class IpvsLayout implements RenderInputs {
 
   /** Records that the desired state was applied. */
   settle(): void {
-    this.#isApplied = true;
     this.#dirty.clear();
-    this.#frontends.clear();
-    this.#postponed.begin();
   }
 
   #set(plan: ServicePlan): void {
     const { key } = plan;
     this.delete(key);
-    const { frontends, quarantined } = renderService(plan, this);
+    const { problems } = schedulingOf(plan.annotations, this.options.scheduler);
     this.#plans.set(key, plan);
     this.#count(plan, 1);
-    for (const { server } of frontends) this.#claims.add(server.key, key);
-    if (quarantined.length > 0) this.#problems.set(key, quarantined);
-  }
-
-  #frontend(plan: ServicePlan, key: ServerKey): ServiceFrontend {
-    const frontend = this.#frontends.get(plan)?.get(key) ?? this.#findFrontend(plan, key);
-    if (frontend === undefined) {
-      throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
-    }
-    return frontend;
-  }
-
-  #findFrontend(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
-    const { frontends } = renderService(plan, this);
-    if (frontends.length > FEW_FRONTENDS) {
-      this.#frontends.set(
-        plan,
-        new Map(frontends.map((frontend) => [frontend.server.key, frontend])),
-      );
-    }
-    return frontends.find(({ server }) => server.key === key);
+    if (problems.length > 0) this.#problems.set(key, problems.map((reason) => ({ key, reason })));
   }
 
   #count(plan: ServicePlan, change: 1 | -1): void {

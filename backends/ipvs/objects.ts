@@ -13,6 +13,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { normalOptions } from "../netfilter/ipset/ipset_text.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
@@ -54,8 +55,16 @@ export function* fixedObjects(context: BaseRuleContext): Generator<KernelObject>
   }
 }
 
+/** A ServicePort as it is served. */
+export interface ServiceItem {
+  readonly plan: ServicePlan;
+  readonly inputs: RenderInputs;
+  /** The real servers that it has for now, by virtual server. @default {those of the plan} */
+  readonly reals?: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
 /** The objects of a ServicePort. */
-export function* serviceObjects(plan: ServicePlan, inputs: RenderInputs): Generator<KernelObject> {
+export function* serviceObjects({ plan, inputs, reals }: ServiceItem): Generator<KernelObject> {
   const { family } = inputs.options;
   const { frontends, entries } = renderService(plan, inputs);
   for (const { bound, endpoints, entries, rule, server } of frontends) {
@@ -64,9 +73,9 @@ export function* serviceObjects(plan: ServicePlan, inputs: RenderInputs): Genera
       yield entryObject("IPVS-IPS", bound, family);
       yield { kind: "address", name: bound, text: "", isShared: true };
     }
-    if (rule !== undefined) yield { kind: "rule", name: rule, text: "" };
+    if (rule !== undefined) yield { kind: "rule", name: normalRule(rule), text: rule };
     yield { kind: "server", name: server.key, text: setupText(server) };
-    for (const { key } of endpoints) {
+    for (const key of reals?.get(server.key) ?? endpoints.values().map(({ key }) => key)) {
       yield { kind: "real", name: realName(server.key, key), text: WEIGHT_1 };
     }
   }
@@ -90,6 +99,6 @@ export function readRealName(name: string): readonly [ServerKey, RealServerKey] 
 }
 
 /** Whether an object is an entry of a set. */
-export function isEntry({ kind }: ObjectName): boolean {
+export function isEntry({ kind }: Pick<ObjectName, "kind">): boolean {
   return kind.startsWith("KUBE-");
 }

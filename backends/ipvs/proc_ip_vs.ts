@@ -74,10 +74,20 @@ export function* readProcIpVs(text: string): Generator<void, SeenServer[]> {
   return servers;
 }
 
-/** Whether ticks can be this number of seconds: the length of a tick is unknown. */
-export function mayBeSeconds(ticks: number | undefined, seconds: number | undefined): boolean {
-  if (ticks === undefined || seconds === undefined) return ticks === seconds;
-  return TICKS.includes(ticks / seconds);
+/** Scheduler and persistence as the file has them, in the order of `ipvsadm`. */
+export function seenSetup({ scheduler, isOnePacket, persistenceTicks }: SeenServer): string {
+  const persistence = persistenceTicks === undefined ? "" : ` -p ${persistenceTicks} ticks`;
+  return `-s ${scheduler}${isOnePacket ? " -o" : ""}${persistence}`;
+}
+
+/** Whether a setup as it was seen can be this one: the length of a tick is unknown, and so are flags. */
+export function isSameSetup(seen: string, wanted: string): boolean {
+  const [, setup, ticks] = /^(.*?)(?: -p (\d+) ticks)?$/.exec(seen) ?? [];
+  const [, wantedSetup, seconds] = /^(-s \S+)(?: -p (\d+))?/.exec(wanted) ?? [];
+  if (setup !== wantedSetup || ticks === undefined || seconds === undefined) {
+    return setup === wantedSetup && ticks === seconds;
+  }
+  return TICKS.includes(Number(ticks) / Number(seconds));
 }
 
 function tryParseSeenServer(line: string): Omit<SeenServer, "reals"> | undefined {

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { mayBeSeconds, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { isSameSetup, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 
 /** Runs the work at once. */
 function read(text: string): SeenServer[] {
@@ -71,12 +71,13 @@ Deno.test("readProcIpVs() pauses on its way through a long table", () => {
   assertEquals(work.next().done, false);
 });
 
-Deno.test("mayBeSeconds() knows each length of a tick that kernels have", () => {
+Deno.test("isSameSetup() knows each length of a tick that kernels have, and ignores flags", () => {
   for (const ticks of [100, 250, 300, 1000]) {
-    assertEquals(mayBeSeconds(10_800 * ticks, 10_800), true);
+    assertEquals(isSameSetup(`-s rr -p ${10_800 * ticks} ticks`, "-s rr -p 10800"), true);
   }
-  assertEquals(mayBeSeconds(1_080_000, 10_000), false);
-  assertEquals(mayBeSeconds(undefined, 10_800), false);
-  assertEquals(mayBeSeconds(1_080_000, undefined), false);
-  assertEquals(mayBeSeconds(undefined, undefined), true);
+  assertEquals(isSameSetup("-s rr -p 1080000 ticks", "-s rr -p 10000"), false);
+  assertEquals(isSameSetup("-s rr", "-s rr -p 10800"), false);
+  assertEquals(isSameSetup("-s rr -p 1080000 ticks", "-s rr"), false);
+  assertEquals(isSameSetup("-s mh", "-s mh -b mh-port"), true);
+  assertEquals(isSameSetup("-s rr -o", "-s rr"), false);
 });

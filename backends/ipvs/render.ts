@@ -10,10 +10,9 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import { IpvsChanges } from "./changes.ts";
 import { fixedObjects, serviceObjects } from "./objects.ts";
-import { NO_BOUNDS } from "./write_room.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import type { IpvsStep } from "./steps.ts";
+import type { IpvsStep } from "./ipvs_runner.ts";
 
 /** Everything of one IP family. */
 interface IpvsRendering {
@@ -37,17 +36,16 @@ export function renderIpvs(
     const service = plan.services.get(key);
     if (service === undefined) continue;
     layout.set(service);
-    for (const object of serviceObjects(service, layout)) {
+    for (const object of serviceObjects({ plan: service, inputs: layout })) {
       changes.add(object, undefined, object.text, key);
     }
   }
   for (const object of keys === undefined ? fixedObjects(layout.ruleContext) : []) {
     changes.add(object, undefined, object.text, undefined);
   }
-  const { steps } = atOnce(changes.steps({
+  const steps = atOnce(changes.steps({
     family: options.family,
-    bounds: NO_BOUNDS,
-    drains: { has: () => false },
+    drains: new Map(),
     createsDevice: true,
     isTakeover: false,
   }));

@@ -63,12 +63,10 @@ class ServiceDraft {
   }
 
   parts(): ServiceParts {
-    const { key } = this.#plan;
     for (const frontend of frontendsOf(this.#plan)) this.#addFrontend(frontend);
     return {
       frontends: this.#frontends,
       entries: [...this.#hairpin(), ...this.#healthCheck(), ...this.#nodePortIps],
-      quarantined: this.#scheduling.problems.map((reason) => ({ key, reason })),
     };
   }
 

@@ -1,5 +1,4 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { FrontendRole } from "../../lib/proxy/service_plan.ts";
 import type { SetId } from "./ipset_table.ts";
@@ -27,5 +26,4 @@ export interface ServiceParts {
   readonly frontends: readonly ServiceFrontend[];
   /** Entries that belong to no single address. */
   readonly entries: readonly SetEntry[];
-  readonly quarantined: readonly Quarantined[];
 }

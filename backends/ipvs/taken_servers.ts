@@ -1,23 +1,13 @@
 /**
  * Foreign virtual servers on exactly the address and port of a Service. Only one server can exist
- * there, so the Service takes it over and its owner is notified.
+ * there, so the Service takes it over and its owner is notified. An identical server, which may be a
+ * leftover of an earlier run, loses nothing.
  *
  * @module
  */
 import type { Logger } from "../../lib/log/logger.ts";
-import type { IpvsLayout, WantedServer } from "./layout.ts";
-import type { SeenServer } from "./proc_ip_vs.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
-
-/**
- * Whether a virtual server cannot be a leftover of an earlier run: it has another distribution or
- * other endpoints. An identical server loses nothing.
- */
-export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServer): boolean {
-  if (seen.scheduler !== server.scheduler) return true;
-  const wanted = new Set<string>(endpoints.map(({ key }) => key));
-  return seen.reals.some(({ key }) => !wanted.has(key));
-}
 
 /** Maximum number of servers in `status`. */
 const MOST_NAMED = 3;
@@ -35,7 +25,7 @@ export class TakenServers {
   }
 
   /** Reports once that a server was or will be taken over. */
-  note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
+  note(key: ServerKey, owner: ServicePortKey): void {
     if (this.#keys.has(key) || this.#keys.size === MOST_LOGGED) return;
     this.#keys.add(key);
     this.#logger.warn("A foreign virtual server had the address of a Service; it was changed", {
@@ -46,9 +36,9 @@ export class TakenServers {
     });
   }
 
-  /** Describes the servers that Services still use, for the user; `undefined` = none. */
-  describe(layout: Pick<IpvsLayout, "server">): string | undefined {
-    const still = [...this.#keys].filter((key) => layout.server(key) !== undefined);
+  /** Describes those of them that Services still use, for the user; `undefined` = none. */
+  describe(servers: Pick<ReadonlyMap<ServerKey, unknown>, "has">): string | undefined {
+    const still = [...this.#keys].filter((key) => servers.has(key));
     if (still.length === 0) return undefined;
     const named = still.slice(0, MOST_NAMED).map(describeServer).join(", ");
     const orMore = this.#keys.size === MOST_LOGGED ? " or more" : "";

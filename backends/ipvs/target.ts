@@ -3,7 +3,7 @@
  * has its tool. A group is a ServicePort, or what belongs to none.
  *
  * Real servers of weight 0 that are not wanted are no difference: they wait for their connections to
- * end.
+ * end. After a restart, those in the kernel are the list, with a time of its own.
  *
  * @module
  */
@@ -20,7 +20,6 @@ import { tryParsePort } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
@@ -30,36 +29,21 @@ import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.t
 import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
-import {
-  addedObjects,
-  deletionLine,
-  IpvsChanges,
-  type ServerChange,
-  type ServerChanges,
-} from "./changes.ts";
-import { DrainList, isDrained } from "./drain_list.ts";
+import { addedObjects, deletionLine, IpvsChanges, type ServerChange } from "./changes.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
-import { type IpvsRunner, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
-import type { IpvsLayout, WantedServer } from "./layout.ts";
-import { fixedObjects, readRealName, realName, serviceObjects, WEIGHT_0 } from "./objects.ts";
+import { type IpvsRunner, type IpvsStep, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
+import type { IpvsLayout } from "./layout.ts";
+import { fixedObjects, realName, type ServiceItem, serviceObjects, WEIGHT_0 } from "./objects.ts";
 import { isOwnServer } from "./own_server.ts";
-import { mayBeSeconds, type SeenRealServer, type SeenServer } from "./proc_ip_vs.ts";
-import type { RenderInputs } from "./render_service.ts";
-import { type IpvsStep, WriteFigures } from "./steps.ts";
-import { looksForeign, type TakenServers } from "./taken_servers.ts";
-import { addressOfServer, type ServerKey, setupText } from "./virtual_server.ts";
-import { NO_BOUNDS, type WriteBounds } from "./write_room.ts";
+import { isSameSetup, type SeenRealServer, type SeenServer, seenSetup } from "./proc_ip_vs.ts";
+import type { TakenServers } from "./taken_servers.ts";
+import { addressOfServer, isDrained, type ServerKey } from "./virtual_server.ts";
+import { WriteRoom } from "./write_room.ts";
 
 /** What belongs to no Service. */
 interface FixedItem {
   readonly context: BaseRuleContext;
   readonly objects: readonly KernelObject[];
-}
-
-/** A ServicePort as it is served. */
-interface ServiceItem {
-  readonly plan: ServicePlan;
-  readonly inputs: RenderInputs;
 }
 
 const FIXED = "fixed";
@@ -82,11 +66,6 @@ interface TargetOptions {
   readonly isForeign?: boolean;
 }
 
-/** Operations on virtual servers in a write. The next write continues with what exceeds them. */
-const BOUNDS: WriteBounds = { ofService: 512, together: 4_096 };
-/** The setup of a server that was found, if it is another than the wanted one. */
-const OTHER_SETUP = "another scheduler or persistence";
-
 /** The virtual servers, sets, addresses and rules of one family. */
 export class IpvsTarget implements RuleTarget<IpvsLayout> {
   readonly comparesLayouts = true;
@@ -95,25 +74,25 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   readonly servers = new Map<ServerKey, string>();
   /** The addresses that the device is known to have. */
   readonly addresses = new Set<IpAddress>();
-  readonly drains: DrainList;
+  /** Real servers of weight 0 by name, and the time since when. */
+  readonly drains = new Map<string, number>();
   readonly #dependencies: TargetDependencies;
   readonly #options: TargetOptions;
-  /** Where the work is counted. */
-  #figures = new WriteFigures();
-  /** Whether the next write has to be complete. */
-  #isWhole = true;
+  /** Lines for each tool, processes and reads, by name. */
+  #counts = new Map<string, number>();
   #layout: IpvsLayout | undefined;
-  #unwritten: ServerChanges = new Map();
-  /** Whether the state was read, and not written since. */
-  #wasRead = false;
+  /** What large Services have of the next write; `undefined` = the state was read, and all is written. */
+  #room: WriteRoom | undefined;
+  /** ServicePorts that the next write continues. */
+  #waiting: ReadonlySet<ServicePortKey> = new Set();
+  /** Virtual servers at addresses of ServicePorts that no earlier run made. */
+  readonly #strangers = new Map<ServerKey, ServicePortKey>();
   #isTakeover = false;
-  #foundRules: readonly string[] | undefined;
   #failedRestores = 0;
 
   constructor(dependencies: TargetDependencies, options: TargetOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.drains = new DrainList(options.drainTimeoutMs);
   }
 
   /** The wanted state; set before anything is asked. */
@@ -129,22 +108,16 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   get operations(): Readonly<Record<string, number>> {
-    return this.#figures.operations;
+    return Object.fromEntries(this.#counts);
   }
 
   countAnew(): void {
-    this.#figures = new WriteFigures();
+    this.#counts = new Map();
   }
 
   /** Whether the next write continues this one. */
   get report(): Pick<SyncReport, "isUnfinished"> {
-    const isUnfinished = this.#unwritten.size > 0 || this.#layout?.hasPostponed === true;
-    return isUnfinished ? { isUnfinished } : {};
-  }
-
-  prepare({ isWhole }: { readonly isWhole: boolean }): void {
-    this.#isWhole = isWhole;
-    this.layout.setPostponed();
+    return this.#waiting.size > 0 ? { isUnfinished: true } : {};
   }
 
   /** Restores of rules that failed. */
@@ -152,23 +125,21 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     return this.#failedRestores;
   }
 
-  /** The rules of {@linkcode FROM_CLUSTER} when it was read; `undefined` = there is no such chain. */
-  get foundRules(): readonly string[] | undefined {
-    return this.#foundRules;
-  }
-
   *keys(): Generator<Key> {
     yield FIXED;
     yield* this.layout.keys;
   }
 
+  /** What waited for this write comes last, so that no other change waits for it. */
   *dirty(): Generator<Key> {
+    const { dirty } = this.layout;
     yield FIXED;
-    yield* this.layout.dirty;
+    yield* dirty;
+    for (const key of this.#waiting) if (!dirty.has(key)) yield key;
   }
 
   settle(): void {
-    this.#wasRead = false;
+    this.#waiting = new Set(this.#room?.waiting);
     this.#isTakeover = false;
     this.layout.settle();
   }
@@ -178,30 +149,41 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     if (key === FIXED) return this.#fixedItem(applied);
     const plan = layout.plan(key);
     if (plan === undefined) return undefined;
-    const isSame = applied !== undefined && "plan" in applied && applied.plan === plan &&
-      applied.inputs === layout.inputs;
-    return isSame ? applied : { plan, inputs: layout.inputs };
+    const last = applied !== undefined && "plan" in applied ? applied : undefined;
+    const isSame = last?.plan === plan && last.inputs === layout.inputs &&
+      last.reals === undefined;
+    if (isSame) return last;
+    const item = { plan, inputs: layout.inputs };
+    return this.#room ? this.#room.fit(item, last) : item;
   }
 
   objectsOf(item: Item): Iterable<KernelObject> {
-    return "objects" in item ? item.objects : serviceObjects(item.plan, item.inputs);
+    return "objects" in item ? item.objects : serviceObjects(item);
   }
 
   ownerOf(item: Item): ServicePortKey | undefined {
     return "objects" in item ? undefined : item.plan.key;
   }
 
+  /** The kernel lists neither the flags of a scheduler nor exact seconds. */
+  isSame({ kind, name }: ObjectName, found: string, wanted: string): boolean {
+    if (kind === "rule") return true;
+    if (kind !== "server" || !isSameSetup(found, wanted)) return false;
+    // One that may have other flags is edited in place, which affects no connection.
+    const mayHaveFlags = /^-s (mh|sh)\b/.test(found) && !this.#options.isForeign;
+    return !mayHaveFlags || this.servers.get(name as ServerKey) === wanted;
+  }
+
   /** A scratch set of a killed run goes with the next write of sets. */
   isUnused({ kind, name }: ObjectName): boolean {
-    if (kind === "real") return this.drains.has(...readRealName(name));
+    if (kind === "real") return this.drains.has(name);
     return kind === "set" && name.startsWith("NEW-");
   }
 
   async read(): Promise<Objects> {
     const { runner } = this.#dependencies;
-    this.#unwritten = new Map();
-    this.#wasRead = true;
-    this.#figures.read();
+    this.#room = undefined;
+    this.#count("reads", 1);
     const reading = await runner.read(this.servers.keys());
     const addresses = this.#ownAddresses(reading);
     this.addresses.clear();
@@ -212,13 +194,15 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       ["device", new Map(reading.device ? [[IPVS_DEVICE, "type dummy"]] : [])],
       ["address", texts(addresses)],
       ...this.#readSets(reading),
-      ...await this.#readRules(reading),
+      ...this.#readRules(reading),
       ...await this.#readServers(reading),
     ]);
   }
 
-  begin(): Batch<ServicePortKey> {
-    const changes = new IpvsChanges(this.#unwritten);
+  begin(found?: Objects): Batch<ServicePortKey> {
+    // The other mode serves until all is there; so it is after a restart.
+    this.#room = found === undefined ? new WriteRoom() : undefined;
+    const changes = new IpvsChanges();
     return {
       add: (object, before, after, owner) => changes.add(object, before, after, owner),
       commit: () => this.#write(changes),
@@ -234,12 +218,14 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     objects: Iterable<ObjectName>,
   ): Promise<ReadonlyMap<string, readonly ServicePortKey[]>> {
     const slice = new TimeSlice(urgent(this.#dependencies.clock));
+    const { layout } = this;
     const wanted = new Set([...objects].map(idOf));
     const owners = new Map<string, ServicePortKey[]>();
-    for (const key of wanted.size === 0 ? [] : this.layout.keys) {
+    for (const key of wanted.size === 0 ? [] : layout.keys) {
       const turn = slice.pause();
       if (turn) await turn;
-      for (const object of serviceObjects(this.layout.plan(key)!, this.layout.inputs)) {
+      const item = { plan: layout.plan(key)!, inputs: layout.inputs };
+      for (const object of serviceObjects(item)) {
         const id = idOf(object);
         if (!wanted.has(id)) continue;
         const found = owners.getOrInsertComputed(id, () => []);
@@ -249,14 +235,30 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     return owners;
   }
 
-  /** Removes drained real servers, according to those seen in the kernel, and returns their number. */
+  /**
+   * Removes drained real servers, according to those seen in the kernel, and returns their number.
+   * Those that another program removed, or gave a weight, leave the list.
+   */
   async removeDrained(seen: readonly SeenServer[]): Promise<number> {
+    if (this.drains.size === 0) return 0;
     const { clock, runner } = this.#dependencies;
-    const due = this.drains.due(seen, clock.now());
+    const { drainTimeoutMs } = this.#options;
+    const now = clock.now();
+    const reals = new Map<string, SeenRealServer>();
+    for (const { key, reals: all } of seen) {
+      for (const real of all) if (real.weight === 0) reals.set(realName(key, real.key), real);
+    }
+    const due: string[] = [];
+    for (const [name, since] of this.drains) {
+      const real = reals.get(name);
+      if (real === undefined) this.drains.delete(name);
+      else if (
+        real.active + real.inactive === 0 || (drainTimeoutMs > 0 && now - since >= drainTimeoutMs)
+      ) due.push(name);
+    }
     if (due.length === 0) return 0;
-    const lines = due.map(({ server, real }) => deletionLine(server, real));
-    await runner.run({ tool: "ipvsadm", lines });
-    for (const { server, real } of due) this.drains.remove(server, real);
+    await runner.run({ tool: "ipvsadm", lines: due.map(deletionLine) });
+    for (const name of due) this.drains.delete(name);
     return due.length;
   }
 
@@ -270,34 +272,42 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   async #write(changes: IpvsChanges): Promise<void> {
-    const { clock, runner } = this.#dependencies;
-    const isTakeover = this.#isTakeover;
-    const { steps, unwritten, written } = await inSteps(
+    const { clock, runner, taken } = this.#dependencies;
+    for (const [key, owner] of this.#strangers) {
+      const { self, reals } = changes.servers.get(key) ?? { reals: new Map() };
+      const isOther = self?.before !== undefined && !hasSameScheduler(self.before, self.after);
+      if (isOther || reals.values().some(({ after }) => after === undefined)) {
+        taken?.note(key, owner);
+      }
+    }
+    const steps = await inSteps(
       { clock },
       changes.steps({
         family: this.layout.options.family,
-        // The other mode serves until all is there.
-        bounds: this.#isWhole || isTakeover ? NO_BOUNDS : BOUNDS,
         drains: this.drains,
-        isTakeover,
+        isTakeover: this.#isTakeover,
       }),
     );
-    const wasRead = this.#wasRead;
+    const wasRead = this.#room === undefined;
     if (changes.of("device").size > 0 || (wasRead && steps.length > 0)) {
       await runner.makeDevice();
     }
     for (const step of steps) {
-      await this.#run(step, changes, written);
-      this.#figures.add(step);
+      await this.#run(step, changes);
+      this.#count("processes", 1);
+      this.#count(step.tool, step.lines.length);
     }
-    this.#unwritten = unwritten;
-    this.#note(changes, written);
+    this.#note(changes);
   }
 
-  async #run(step: IpvsStep, changes: IpvsChanges, written: ServerChanges): Promise<void> {
+  #count(name: string, by: number): void {
+    this.#counts.set(name, (this.#counts.get(name) ?? 0) + by);
+  }
+
+  async #run(step: IpvsStep, changes: IpvsChanges): Promise<void> {
     if (step.tool === "ipvsadm") {
       // Even a failed write may make a server, or give it other flags.
-      for (const [key, { self }] of written) if (self) this.servers.set(key, "");
+      for (const [key, { self }] of changes.servers) if (self) this.servers.set(key, "");
     }
     try {
       await this.#dependencies.runner.run(step);
@@ -305,7 +315,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       if (step.tool === "iptables") this.#failedRestores++;
       if (!(error instanceof StepRefusal)) throw error;
       const owners = step.tool === "ipvsadm"
-        ? await this.#ownersOfServers(error, written)
+        ? await this.#ownersOfServers(error, changes)
         : await this.#ownersOfLine(error, step, changes);
       if (owners === undefined) return;
       const reasons = new Map([...owners].map((owner) => [owner, error.message]));
@@ -314,22 +324,26 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   /** All of it was written. */
-  #note(changes: IpvsChanges, written: ServerChanges): void {
+  #note(changes: IpvsChanges): void {
     const now = this.#dependencies.clock.now();
     for (const [name, { after }] of changes.of("address")) {
       if (after === undefined) this.addresses.delete(name as IpAddress);
       else this.addresses.add(name as IpAddress);
     }
-    for (const [key, { self, reals }] of written) {
-      if (self && self.after === undefined) {
-        this.servers.delete(key);
-        this.drains.remove(key);
-      } else if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
+    for (const [key, { self, reals }] of changes.servers) {
+      const isGone = self !== undefined && self.after === undefined;
+      if (isGone) this.servers.delete(key);
+      else if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
+      else if (!this.servers.has(key)) this.servers.set(key, "");
       for (const [real, { after }] of reals) {
-        if (after !== undefined || !isDrained(key)) this.drains.remove(key, real);
-        else this.drains.add(key, real, now);
+        this.#noteReal(realName(key, real), !isGone && after === undefined && isDrained(key), now);
       }
     }
+  }
+
+  #noteReal(name: string, drains: boolean, now: number): void {
+    if (!drains) this.drains.delete(name);
+    else if (!this.drains.has(name)) this.drains.set(name, now);
   }
 
   /**
@@ -340,21 +354,26 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
    */
   async #ownersOfServers(
     { complaints }: StepRefusal,
-    written: ServerChanges,
+    { servers }: IpvsChanges,
   ): Promise<Iterable<ServicePortKey> | undefined> {
     const { runner, taken } = this.#dependencies;
-    const made = [...written].flatMap(([key, { self }]) => self && !self.after ? [] : key);
+    const made = [...servers].flatMap(([key, { self }]) => self && !self.after ? [] : key);
     const seen = new Map((await runner.servers(made)).map((server) => [server.key, server]));
-    const different: ServerKey[] = [];
-    for (const [key, change] of written) {
-      const [found, wanted] = [seen.get(key), this.layout.server(key)];
-      const isNew = change.self !== undefined && change.self.before === undefined;
-      // The next write reads and changes a server that already existed.
-      if (isNew && found && wanted && looksForeign(found, wanted)) taken?.note(key, wanted);
-      if (!isAsWritten(change, found, wanted)) different.push(key);
+    const different: ServerChange[] = [];
+    for (const [key, change] of servers) {
+      const found = seen.get(key);
+      if (isAsWritten(change, found)) continue;
+      different.push(change);
+      const { owner, self, reals } = change;
+      if (!owner || !found || self?.before !== undefined) continue;
+      // Another program made it a moment ago. The next write reads and changes it.
+      const isOther = !hasSameScheduler(seenSetup(found), self?.after);
+      if (isOther || found.reals.some(({ key }) => reals.get(key)?.after === undefined)) {
+        taken?.note(key, owner);
+      }
     }
     if (different.length === 0) return undefined;
-    const owners = different.flatMap((key) => this.layout.server(key)?.owner ?? []);
+    const owners = different.flatMap(({ owner }) => owner ?? []);
     return new Set(owners.slice(0, Math.max(1, complaints)));
   }
 
@@ -402,12 +421,11 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   /** The order of rules of Services is ignored. */
-  async #readRules(
+  #readRules(
     { tables }: KernelReading,
-  ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
+  ): readonly (readonly [string, ReadonlyMap<string, string>])[] {
     const chains = new Map<string, string>();
     const own = new Map<string, string>();
-    this.#foundRules = tables.nat.chains.get(FROM_CLUSTER);
     for (const { table, name, rules } of baseChains(this.layout.ruleContext)) {
       const found = tables[table].chains.get(name);
       if (found === undefined) continue;
@@ -418,10 +436,9 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
         wanted.every((rule, index) => isSameRule(rule, fixed[index]!));
       chains.set(`${table} ${name}`, (isSame ? wanted : found).join("\n"));
       if (!isOfServices || !isSame) continue;
-      const texts = found.length > fixed.length ? await this.rulesOfServices() : new Map();
       for (const rule of found.slice(fixed.length)) {
-        const text = texts.get(normalRule(rule)) ?? rule;
-        own.set(own.has(text) ? `${rule} ` : text, "");
+        const normal = normalRule(rule);
+        own.set(own.has(normal) ? `${normal} ` : normal, rule);
       }
     }
     const jumps = BASE_JUMPS.filter(({ table, from, rule }) => {
@@ -436,50 +453,40 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     ];
   }
 
-  /** The rules of single Services, by their normal form. */
-  async rulesOfServices(): Promise<ReadonlyMap<string, string>> {
-    const slice = new TimeSlice(urgent(this.#dependencies.clock));
-    const rules = new Map<string, string>();
-    for (const key of this.layout.keys) {
-      const turn = slice.pause();
-      if (turn) await turn;
-      for (const { kind, name } of serviceObjects(this.layout.plan(key)!, this.layout.inputs)) {
-        if (kind === "rule") rules.set(normalRule(name), name);
-      }
-    }
-    return rules;
-  }
-
   async #readServers(
     reading: KernelReading,
   ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
-    const { clock, taken } = this.#dependencies;
+    const { clock } = this.#dependencies;
     const slice = new TimeSlice(urgent(clock));
     const known = new Map(this.servers);
     const [servers, reals] = [new Map<string, string>(), new Map<string, string>()];
     this.servers.clear();
+    const take = (seen: SeenServer) => {
+      this.servers.set(seen.key, known.get(seen.key) ?? "");
+      servers.set(seen.key, seenSetup(seen));
+      for (const real of seen.reals) {
+        const name = realName(seen.key, real.key);
+        reals.set(name, weightOf(real));
+        this.#noteReal(name, real.weight === 0 && isDrained(seen.key), clock.now());
+      }
+    };
+    const others: SeenServer[] = [];
     for (const seen of reading.servers) {
       const turn = slice.pause();
       if (turn) await turn;
-      const { key } = seen;
-      const wanted = this.layout.server(key);
-      const setup = known.get(key);
-      const { excludeCidrs } = this.#options;
       // Servers that this process applied are its own, even if no address or set proves it.
-      const isKnown = wanted !== undefined || setup !== undefined;
-      if (!isKnown && !this.#isOurs(seen, reading, excludeCidrs)) continue;
+      const isOwn = known.has(seen.key) || this.#isOurs(seen, reading, this.#options.excludeCidrs);
+      if (isOwn) take(seen);
+      else others.push(seen);
+    }
+    const owners = await this.ownersOf(others.map(({ key }) => ({ kind: "server", name: key })));
+    this.#strangers.clear();
+    for (const seen of others) {
+      const owner = owners.get(`server ${seen.key}`)?.[0];
+      if (owner === undefined) continue;
+      take(seen);
       // An excluded server may belong to an earlier run.
-      const isTaken = wanted !== undefined && setup === undefined && taken !== undefined &&
-        !this.#isOurs(seen, reading, []) && looksForeign(seen, wanted);
-      if (isTaken) taken.note(key, wanted);
-      this.servers.set(key, setup ?? "");
-      servers.set(key, wanted ? this.#setupOf(seen, wanted, setup) : key);
-      for (const real of seen.reals) {
-        const text = weightOf(real);
-        reals.set(realName(key, real.key), text);
-        if (real.weight !== 0 || !isDrained(key)) this.drains.remove(key, real.key);
-        else this.drains.add(key, real.key, clock.now());
-      }
+      if (!this.#isOurs(seen, reading, [])) this.#strangers.set(seen.key, owner);
     }
     return [["server", servers], ["real", reals]];
   }
@@ -502,20 +509,6 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       nodePortAddresses: nodePortAddresses as ReadonlySet<IpAddress>,
     });
   }
-
-  /**
-   * The kernel lists neither the flags of a scheduler nor exact seconds. A server that may have other
-   * flags than this process gave it is edited in place, which affects no connection. A process that
-   * only compares takes them for the wanted ones.
-   */
-  #setupOf(seen: SeenServer, { server }: WantedServer, known: string | undefined): string {
-    const setup = setupText(server);
-    const mayMatch = seen.scheduler === server.scheduler && !seen.isOnePacket &&
-      mayBeSeconds(seen.persistenceTicks, server.persistenceSeconds);
-    if (!mayMatch) return OTHER_SETUP;
-    const mayHaveFlags = ["mh", "sh"].includes(seen.scheduler) && !this.#options.isForeign;
-    return !mayHaveFlags || known === setup ? setup : OTHER_SETUP;
-  }
 }
 
 /** Whether the chains are those of another mode or of kube-proxy. */
@@ -528,17 +521,15 @@ function weightOf({ forwarding, weight }: SeenRealServer): string {
   return forwarding === "masquerade" ? `weight ${weight}` : "another forwarding";
 }
 
+function hasSameScheduler(one: string, other: string | undefined): boolean {
+  return one.split(" ")[1] === other?.split(" ")[1];
+}
+
 /** Whether a server is as it was written, as far as it can be read. */
-function isAsWritten(
-  { self, reals }: ServerChange,
-  found: SeenServer | undefined,
-  wanted: WantedServer | undefined,
-): boolean {
+function isAsWritten({ self, reals }: ServerChange, found: SeenServer | undefined): boolean {
   if (self && self.after === undefined) return found === undefined;
   if (found === undefined) return false;
-  const { scheduler, persistenceSeconds } = wanted?.server ?? {};
-  if (self && scheduler !== found.scheduler) return false;
-  if (self && !mayBeSeconds(found.persistenceTicks, persistenceSeconds)) return false;
+  if (self?.after !== undefined && !isSameSetup(seenSetup(found), self.after)) return false;
   const texts = new Map(found.reals.map((real) => [real.key, weightOf(real)]));
   return [...reals].every(([real, { after }]) => {
     const text = texts.get(real);

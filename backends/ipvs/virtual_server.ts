@@ -116,6 +116,12 @@ export function addressOfServer(key: ServerKey): ServerAddress | undefined {
   return protocol && found && { protocol, ...found };
 }
 
+/** Whether connections of a virtual server have an end worth waiting for. */
+export function isDrained(server: ServerKey): boolean {
+  // A client of UDP has to be sent elsewhere at once, and so it is with SCTP in kube-proxy.
+  return server.startsWith("-t ");
+}
+
 /** Reads the option that names a server and its value; `undefined` = it names none. */
 export function tryParseServer(
   flag: string,

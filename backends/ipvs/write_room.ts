@@ -1,39 +1,85 @@
-import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
+import type { ServiceItem } from "./objects.ts";
+import { renderService } from "./render_service.ts";
 
-/** The limits of one write for large Services. */
-export interface WriteBounds {
-  /** The limit of each Service. */
-  readonly ofService: number;
-  /** The limit of all Services together, in addition to their own limits. */
-  readonly together: number;
-}
-
-/** No limits, for a write that has to be complete. */
-export const NO_BOUNDS: WriteBounds = { ofService: Infinity, together: Infinity };
+/** Changes of frontends and real servers of one Service in a write. */
+const MOST_OF_SERVICE = 512;
+/** Beyond that, those of all Services together. */
+const MOST_TOGETHER = 4_096;
 
 /**
- * Counts the lines of a write by Service. A large Service may have as many as others, plus the remaining
- * common limit, so that no other change waits for it.
+ * What large Services may change in one write, so that no other change waits for them. The next write
+ * continues, and begins with the other changes.
  */
 export class WriteRoom {
-  readonly #ofService: number;
+  /** ServicePorts that are not complete. */
+  readonly waiting = new Set<ServicePortKey>();
   readonly #taken = new Map<ServiceKey, number>();
-  #together: number;
+  #together = MOST_TOGETHER;
 
-  constructor({ ofService, together }: WriteBounds) {
-    this.#ofService = ofService;
-    this.#together = together;
+  /**
+   * Returns as much of a ServicePort as there is room for; `applied`, if it is new and there is none.
+   * All frontends of one that is served are written. Additions precede removals, so no server lacks
+   * an endpoint that it had and will have.
+   */
+  fit(item: ServiceItem, applied: ServiceItem | undefined): ServiceItem | undefined {
+    const { key, name } = item.plan;
+    const service = serviceKey(name);
+    const wait = (part: ServiceItem | undefined) => {
+      this.waiting.add(key);
+      return part;
+    };
+    if (applied === undefined && this.#roomOf(service) === 0) return wait(undefined);
+    const wanted = realsOf(item);
+    const there = applied && realsOf(applied);
+    const reals = new Map<string, ReadonlySet<string>>();
+    this.#take(service, wanted.size);
+    let [hasAll, hasMore] = [true, false];
+    for (const [server, keys] of wanted) {
+      const before = there?.get(server) ?? new Set();
+      const added = [...keys.difference(before)];
+      // A new server has an endpoint from the beginning.
+      const count = Math.max(this.#roomOf(service), before.size === 0 ? 1 : 0);
+      const part = added.slice(0, count);
+      this.#take(service, part.length);
+      hasAll &&= part.length === added.length;
+      reals.set(server, part.length === 0 ? before : before.union(new Set(part)));
+    }
+    for (const [server, before] of hasAll ? reals : []) {
+      const unused = [...before.difference(wanted.get(server)!)];
+      const part = unused.slice(0, this.#roomOf(service));
+      this.#take(service, part.length);
+      hasMore ||= part.length < unused.length;
+      if (part.length > 0) reals.set(server, before.difference(new Set(part)));
+    }
+    return hasAll && !hasMore ? item : wait({ ...item, reals });
   }
 
-  /** Whether a Service may have more lines in this write. */
-  hasRoomFor(service: ServiceKey): boolean {
-    return (this.#taken.get(service) ?? 0) < this.#ofService || this.#together > 0;
+  #roomOf(service: ServiceKey): number {
+    const taken = this.#taken.get(service) ?? 0;
+    return Math.max(0, MOST_OF_SERVICE - taken) + Math.max(0, this.#together);
   }
 
-  /** Counts lines of a Service, even beyond its limit. */
-  take(service: ServiceKey, count = 1): void {
+  #take(service: ServiceKey, count: number): void {
     const taken = this.#taken.get(service) ?? 0;
     this.#taken.set(service, taken + count);
-    this.#together -= Math.max(0, taken + count - Math.max(taken, this.#ofService));
+    this.#together -= Math.max(0, taken + count - Math.max(taken, MOST_OF_SERVICE));
   }
+}
+
+/** The real servers by virtual server. */
+function realsOf({ plan, inputs, reals }: ServiceItem): ReadonlyMap<string, ReadonlySet<string>> {
+  if (reals) return reals;
+  // Most frontends have the same endpoints.
+  const sets = new Map<unknown, ReadonlySet<string>>();
+  return new Map(
+    renderService(plan, inputs).frontends.map(({ endpoints, server }) => [
+      server.key,
+      sets.getOrInsertComputed(endpoints, () => new Set(endpoints.map(({ key }) => key))),
+    ]),
+  );
 }

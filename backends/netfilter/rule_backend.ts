@@ -80,8 +80,6 @@ export interface RuleTarget<Layout> extends Target<string, unknown, ServicePortK
   readonly report?: Pick<SyncReport, "isUnfinished" | "rules">;
   /** Whether the engine compares a new layout with what was applied. @default {everything is read} */
   readonly comparesLayouts?: true;
-  /** The engine is about to write a part of large changes, or all. @default {always all} */
-  prepare?(options: { readonly isWhole: boolean }): void;
 }
 
 /** The engine of a mode. */
@@ -267,7 +265,6 @@ export abstract class RuleBackend<
         const layout = await this.#take(plan, changes, target);
         full ||= !engine.isKnown;
         target.layout = layout;
-        target.prepare?.({ isWhole: false });
         await engine.sync();
         this.#isPending = false;
         this.#expectComparison(plan.services.size);
@@ -358,7 +355,6 @@ export abstract class RuleBackend<
     const { engine, layout, target } = this;
     if (engine === undefined || layout === undefined || target === undefined) return [];
     target.countAnew();
-    target.prepare?.({ isWhole: true });
     const changes = await engine.verify();
     this.#isPending = false;
     return changes;

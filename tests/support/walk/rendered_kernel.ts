@@ -1,7 +1,7 @@
 /** The state of the kernel after rendered steps of mode ipvs, for a walk. */
 import type { IpvsSource } from "./ipvs_objects.ts";
 import type { RuleSource } from "./iptables_walk.ts";
-import type { IpvsStep } from "../../../backends/ipvs/steps.ts";
+import type { IpvsStep } from "../../../backends/ipvs/ipvs_runner.ts";
 import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
 
 /**
