@@ -5,7 +5,7 @@
  */
 
 /** Items that are looked at between two pauses: well under a millisecond. */
-const ITEMS_PER_STEP = 512;
+export const ITEMS_PER_STEP = 512;
 
 /** Does all steps of some work without a pause, and returns its result. */
 export function atOnce<T>(work: Generator<void, T>): T {
@@ -28,14 +28,15 @@ export function* sortInSteps<T>(
   while (runs.length > 1) {
     const merged: T[][] = [];
     for (let at = 0; at < runs.length; at += 2) {
-      merged.push(yield* mergeRuns(runs[at]!, runs[at + 1] ?? [], compare));
+      merged.push(yield* mergeInSteps(runs[at]!, runs[at + 1] ?? [], compare));
     }
     runs = merged;
   }
   return runs[0] ?? [];
 }
 
-function* mergeRuns<T>(
+/** Merges two sorted lists. */
+export function* mergeInSteps<T>(
   left: readonly T[],
   right: readonly T[],
   compare: (left: T, right: T) => number,

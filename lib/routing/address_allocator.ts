@@ -42,7 +42,7 @@ export class AddressAllocator {
   /** Requests since the last update; `undefined` = the Service is gone. */
   readonly #pending = new Map<ServiceKey, AddressRequest | undefined>();
   readonly #waiting = new WaitingClaims();
-  #reserved: ReadonlyMap<IpAddress, string> = new Map();
+  readonly #nodes = new Map<string, readonly IpAddress[]>();
   /** The claims of the running update, with those that they replace. */
   #before = new Map<Claim, Claim>();
 
@@ -64,19 +64,19 @@ export class AddressAllocator {
     for (const key of this.#byNamespace.at(name)) this.#reconsider(key);
   }
 
-  /** Takes the addresses that are never given, such as those of nodes, each with its user in words. */
-  setReserved(reserved: ReadonlyMap<IpAddress, string>): void {
-    for (const [address, reason] of this.#reserved) {
-      if (reserved.get(address) === reason) continue;
-      this.#inventory.unreserve(address, { by: reason, isFinal: true });
+  /** Takes the addresses of a node, which are never given; empty = it is gone. */
+  setNode(name: string, addresses: readonly IpAddress[]): void {
+    const reservation = { by: `node ${name}`, isFinal: true };
+    for (const address of this.#nodes.get(name) ?? []) {
+      this.#inventory.unreserve(address, reservation);
       this.#waiting.touch(address);
     }
-    for (const [address, reason] of reserved) {
-      if (this.#reserved.get(address) === reason) continue;
-      this.#inventory.reserve(address, { by: reason, isFinal: true });
+    for (const address of addresses) {
+      this.#inventory.reserve(address, reservation);
       for (const key of this.#inventory.holdersOf(address)) this.#reconsider(key);
     }
-    this.#reserved = reserved;
+    if (addresses.length > 0) this.#nodes.set(name, addresses);
+    else this.#nodes.delete(name);
   }
 
   /** Returns the addresses of a Service after the last update; `undefined` = it needs none. */

@@ -203,7 +203,7 @@ class World {
   }
 
   tellReserved(allocator: AddressAllocator): void {
-    allocator.setReserved(new Map(this.reserved.map((address) => [address, "a node"])));
+    allocator.setNode("n", this.reserved);
   }
 
   poolAt(address: IpAddress): AddressPool | undefined {

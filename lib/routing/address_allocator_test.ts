@@ -231,7 +231,7 @@ for (const [name, parts, message] of REFUSED) {
         namespaceSelector: selector({ "kubernetes.io/metadata.name": "blue" }),
       }),
     );
-    stage.allocator.setReserved(new Map([[parseIpAddress("192.0.2.2"), "node node-1"]]));
+    stage.allocator.setNode("node-1", [parseIpAddress("192.0.2.2")]);
     stage.give({
       name: "red/holder",
       spec: { loadBalancerIP: "192.0.2.1" },

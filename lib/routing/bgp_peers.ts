@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { blocksOfRange } from "../net/address_range.ts";
 import { type Cidr, cidrContains, hostCidr } from "../net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { ITEMS_PER_STEP, sortInSteps } from "../net/steps.ts";
 import { contentId } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
 import type { AddressPool } from "./address_pool.ts";
@@ -40,15 +41,15 @@ export function routerIdOf(
 }
 
 /**
- * Returns the sessions of a node, sorted by name. `nodes` may have the own one, too; `networks`: those of
- * its interfaces, empty = unknown.
+ * Returns the sessions of a node, sorted by name, in steps. `nodes` may have the own one, too; `networks`:
+ * those of its interfaces, empty = unknown.
  */
-export function peersOf(
+export function* peersOf(
   settings: BgpSettings,
   own: BgpNode,
   nodes: readonly BgpNode[],
   networks: readonly Cidr[],
-): readonly BgpPeer[] {
+): Generator<void, readonly BgpPeer[], void> {
   const peers = new Map<string, BgpPeer>();
   const targets = new Set<string>();
   const add = (peer: BgpPeer) => {
@@ -72,11 +73,19 @@ export function peersOf(
     add({ ...peer, role: "external", prepend: own.bgp.prepend });
   }
   // Of two nodes with one address, every update has to choose the same.
-  const sorted = nodes.toSorted((left, right) => left.node.name < right.node.name ? -1 : 1);
-  for (const other of sorted) {
+  const others = settings.mesh ? nodes : [];
+  const sorted = yield* sortInSteps(
+    others,
+    (left, right) => left.node.name < right.node.name ? -1 : 1,
+  );
+  for (const [index, other] of sorted.entries()) {
+    if (index % 64 === 0) yield;
     for (const peer of meshPeers(settings, own, other, networks)) add(peer);
   }
-  return [...peers.values()].sort((left, right) => left.name < right.name ? -1 : 1);
+  return yield* sortInSteps(
+    [...peers.values()],
+    (left, right) => left.name < right.name ? -1 : 1,
+  );
 }
 
 /** Returns the sessions with another node, one in each family that both have. */
@@ -87,7 +96,7 @@ function meshPeers(
   networks: readonly Cidr[],
 ): readonly BgpPeer[] {
   const as = asOf(settings, other.bgp);
-  const isWanted = settings.mesh && other.node.name !== own.node.name &&
+  const isWanted = other.node.name !== own.node.name &&
     as === asOf(settings, own.bgp) && areConnected(own.bgp, other.bgp);
   if (!isWanted) return [];
   const { reflector } = own.bgp;
@@ -132,8 +141,8 @@ function nodeSession(name: string): string {
     : `node_${plain.slice(0, LONGEST_NODE_NAME)}_${contentId(name).slice(0, 8)}`;
 }
 
-/** Returns what a node accepts from its peers. */
-export function importsOf(
+/** Returns what a node accepts from its peers, in steps. */
+export function* importsOf(
   { settings, pools, clusterCidrs }: {
     readonly settings: BgpSettings;
     readonly pools: readonly AddressPool[];
@@ -142,22 +151,25 @@ export function importsOf(
   own: BgpNode,
   nodes: readonly BgpNode[],
   serviceRanges: readonly Cidr[],
-): BgpImports {
+): Generator<void, BgpImports, void> {
   const { imports, mesh, externalIpRanges } = settings;
-  const others = nodes.filter(({ node }) => node.name !== own.node.name);
-  const podCidrs = others.flatMap(({ node }) => node.podCidrs);
+  const podCidrs: Cidr[] = [];
   const refused = [
     ...own.node.podCidrs,
     ...own.bgp.refused,
     ...serviceRanges,
     ...externalIpRanges,
     ...pools.flatMap(({ ranges }) => ranges.flatMap((range) => [...blocksOfRange(range)])),
-    ...nodes.flatMap(({ node }) => node.addresses).map(hostCidr),
   ];
+  for (const [index, { node }] of nodes.entries()) {
+    if (index % ITEMS_PER_STEP === 0) yield;
+    if (node.name !== own.node.name) podCidrs.push(...node.podCidrs);
+    refused.push(...node.addresses.map(hostCidr));
+  }
   return {
     ...imports,
-    mesh: mesh ? unique(clusterCidrs.length > 0 ? clusterCidrs : podCidrs) : [],
-    refused: unique(refused),
+    mesh: mesh ? yield* unique(clusterCidrs.length > 0 ? clusterCidrs : podCidrs) : [],
+    refused: yield* unique(refused),
     limitPerPeer: mesh
       ? Math.max(imports.limitPerPeer, roomFor(podCidrs.length))
       : imports.limitPerPeer,
@@ -169,6 +181,6 @@ function roomFor(count: number): number {
   return 2 ** Math.ceil(Math.log2(2 * count + 1));
 }
 
-function unique(cidrs: readonly Cidr[]): readonly Cidr[] {
-  return [...new Set(cidrs)].sort();
+function unique(cidrs: readonly Cidr[]): Generator<void, readonly Cidr[], void> {
+  return sortInSteps([...new Set(cidrs)], (left, right) => left < right ? -1 : 1);
 }

@@ -2,8 +2,9 @@ import type { ObjectProblem } from "../api/problem.ts";
 import { type Cidr, cidrContains, hostCidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
-import { atOnce, sortInSteps } from "../net/steps.ts";
+import { atOnce, ITEMS_PER_STEP, mergeInSteps, sortInSteps } from "../net/steps.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
+import { deepEqual } from "../proxy/deep_equal.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
@@ -46,13 +47,31 @@ const RANKS = Object.values(KINDS);
 /** The source that is no Service: a key of a Service has a slash. */
 const RANGES = "ranges";
 
+/** What the announcements of all Services depend on. */
+interface BgpContext {
+  readonly options: BgpPlannerOptions;
+  readonly serviceRanges: readonly Cidr[];
+  /** The own node. */
+  readonly own: Pick<RoutingNode, "labels" | "podCidrs">;
+  /** While the own node is not ready: the nodes that are. */
+  readonly replacements: readonly Pick<RoutingNode, "name" | "labels">[];
+  /** Why no address of any Service is announced. */
+  readonly exclusion: string | undefined;
+  readonly attributes: Pick<
+    AnnouncedPrefix,
+    "communities" | "largeCommunities" | "localPreference"
+  >;
+}
+
 /**
- * Keeps the plan of the node's BGP daemon up to date with the cluster. A change of a Service costs what
- * it touches; after any other change, everything is planned again.
+ * Keeps the plan of the node's BGP daemon up to date with the cluster. A change of a Service or of
+ * another Node costs the announcements that it touches. After a change of settings, ranges or the own
+ * Node that concerns all Services, all are planned again.
  */
 export class BgpPlanner {
   #options: BgpPlannerOptions;
   readonly #nodes = new Map<string, BgpNode>();
+  readonly #nodesAt = new SetIndex<IpAddress, string>();
   /** The own node, also after its Node object is gone. */
   #own: BgpNode | undefined;
   #serviceRanges: readonly Cidr[] = [];
@@ -66,22 +85,10 @@ export class BgpPlanner {
   /** The sources that have to be planned again. */
   readonly #dirty = new Set<string>();
   readonly #touched = new Set<Cidr>();
-  /** Whether something else than Services changed. */
+  /** Whether something that all Services, or the sessions, depend on may have changed. */
   #isOutdated = true;
-  /** What all Services depend on, as of the last update. */
-  #context: {
-    readonly options: BgpPlannerOptions;
-    readonly serviceRanges: readonly Cidr[];
-    readonly nodeAt: ReadonlyMap<IpAddress, string>;
-    /** While the own node is not ready: the nodes that are. */
-    readonly replacements: readonly RoutingNode[];
-    /** Why no address of any Service is announced. */
-    readonly exclusion: string | undefined;
-    readonly attributes: Pick<
-      AnnouncedPrefix,
-      "communities" | "largeCommunities" | "localPreference"
-    >;
-  } | undefined;
+  /** As of the last update. */
+  #context: BgpContext | undefined;
   #plan: BgpPlan | undefined;
 
   constructor(options: BgpPlannerOptions) {
@@ -101,11 +108,20 @@ export class BgpPlanner {
 
   /** Takes a Node, or that it is gone. */
   setNode(name: string, node: RoutingNode | undefined): void {
+    const before = this.#nodes.get(name);
     // Nodes change often, and mostly in other fields.
-    if (JSON.stringify(this.#nodes.get(name)?.node) === JSON.stringify(node)) return;
-    if (node) this.#nodes.set(name, this.#withAnnotations(node));
+    if (JSON.stringify(before?.node) === JSON.stringify(node)) return;
+    const after = node && this.#withAnnotations(node);
+    if (after) this.#nodes.set(name, after);
     else this.#nodes.delete(name);
-    this.#isOutdated = true;
+    const isOwn = name === this.#options.nodeName;
+    this.#isOutdated ||= isOwn || this.#own?.node.isNotReady === true ||
+      routesText(before) !== routesText(after);
+    const [had, has] = [before, after].map((each) => new Set(each?.node.addresses));
+    this.#nodesAt.move(name, { from: had!, to: has! });
+    for (const address of had!.symmetricDifference(has!)) {
+      for (const source of this.#sourcesAt.at(hostCidr(address))) this.#dirty.add(source);
+    }
   }
 
   /** Takes other settings. */
@@ -151,9 +167,8 @@ export class BgpPlanner {
 
   /** As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update. */
   *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
-    const head = this.#isOutdated ? this.#planHead() : this.#plan;
+    const head = this.#isOutdated ? yield* this.#planHead() : this.#plan;
     if (!head) return new Set();
-    this.#isOutdated = false;
     for (const source of this.#dirty) {
       yield;
       this.#dirty.delete(source);
@@ -175,15 +190,19 @@ export class BgpPlanner {
     }
     this.#touched.clear();
     const before = this.#plan;
-    const announced = before && changed.size === 0 ? before.announced : yield* sortInSteps(
-      [...this.#announced.values()],
-      (left, right) => left.prefix < right.prefix ? -1 : 1,
-    );
+    const announced = before && changed.size === 0
+      ? before.announced
+      : yield* this.#announcedAfter(changed);
     const isKept = before && before.announced === announced && before.peers === head.peers &&
       before.imports === head.imports && before.routerId === head.routerId &&
       before.localAs === head.localAs;
     if (!isKept) this.#plan = { ...head, announced };
     return changed;
+  }
+
+  /** Whether a prefix is announced as of the last update. */
+  announces(prefix: Cidr): boolean {
+    return this.#announced.has(prefix);
   }
 
   /** The Services and ranges that have a prefix, as of the last update. */
@@ -196,25 +215,29 @@ export class BgpPlanner {
     return { node, bgp: nodeAnnotations ? nodeBgpOf(node).bgp : NO_NODE_BGP };
   }
 
-  /** Plans all but what is announced. Every source has to be planned again. */
-  #planHead(): Omit<BgpPlan, "announced"> | undefined {
-    const { settings, nodeName } = this.#options;
+  /** Plans all but what is announced. Events that come meanwhile are for the next update. */
+  *#planHead(): Generator<void, Omit<BgpPlan, "announced"> | undefined, void> {
+    const options = this.#options;
+    const { settings, nodeName } = options;
     const known = this.#nodes.get(nodeName);
     const own = this.#own = known ?? this.#own;
+    this.#isOutdated = false;
     if (!own) return undefined;
     const nodes = [...this.#nodes.values()];
+    const serviceRanges = this.#serviceRanges;
     const { communities, largeCommunities, localPreference } = settings;
-    const nodeAt = new Map<IpAddress, string>();
-    for (const { node: { name, addresses } } of nodes) {
-      for (const address of addresses) if (!nodeAt.has(address)) nodeAt.set(address, name);
-    }
-    this.#context = {
-      options: this.#options,
-      serviceRanges: this.#serviceRanges,
-      nodeAt,
-      replacements: nodes.flatMap(({ node }) =>
-        !own.node.isNotReady || node.isNotReady || node.exclusion !== undefined ? [] : node
-      ),
+    const { labels, podCidrs, isNotReady } = own.node;
+    const context: BgpContext = {
+      options,
+      serviceRanges,
+      own: { labels, podCidrs },
+      replacements: !isNotReady
+        ? []
+        : nodes.flatMap(({ node }) =>
+          node.isNotReady || node.exclusion !== undefined
+            ? []
+            : [{ name: node.name, labels: node.labels }]
+        ),
       exclusion: this.#isDraining
         ? "the node drains"
         : known
@@ -226,16 +249,32 @@ export class BgpPlanner {
         ...(localPreference !== undefined && { localPreference }),
       }),
     };
-    for (const source of [...this.#services.keys(), RANGES]) this.#dirty.add(source);
+    if (!deepEqual(this.#context, context)) {
+      this.#context = context;
+      for (const source of [...this.#services.keys(), RANGES]) this.#dirty.add(source);
+    }
+    const before = this.#plan;
+    const peers = yield* peersOf(settings, own, nodes, this.#networks);
+    const imports = yield* importsOf(options, own, nodes, serviceRanges);
     return {
       routerId: routerIdOf(settings, own.node),
       localAs: asOf(settings, own.bgp),
-      peers: same(this.#plan?.peers, peersOf(settings, own, nodes, this.#networks)),
-      imports: same(
-        this.#plan?.imports,
-        importsOf(this.#options, own, nodes, this.#serviceRanges),
-      ),
+      peers: yield* sameItems(before?.peers, peers),
+      imports: same(before?.imports, {
+        ...imports,
+        mesh: yield* sameItems(before?.imports.mesh, imports.mesh),
+        refused: yield* sameItems(before?.imports.refused, imports.refused),
+      }),
     };
+  }
+
+  /** The announced prefixes in order, where those that a set has not are as before. */
+  *#announcedAfter(
+    changed: ReadonlySet<Cidr>,
+  ): Generator<void, readonly AnnouncedPrefix[], void> {
+    const kept = (this.#plan?.announced ?? []).filter(({ prefix }) => !changed.has(prefix));
+    const others = [...changed].flatMap((prefix) => this.#announced.get(prefix) ?? []);
+    return yield* mergeInSteps(kept, yield* sortInSteps(others, comparePrefixes), comparePrefixes);
   }
 
   #serviceSources(key: string): ReadonlyMap<Cidr, PrefixSource> {
@@ -262,13 +301,12 @@ export class BgpPlanner {
     { address, kind, endpointNodes }: ServiceAddress,
     { switches }: AnnouncedService,
   ): string | undefined {
-    const { nodeAt, options, replacements, serviceRanges } = this.#context!;
+    const { own, options, replacements, serviceRanges } = this.#context!;
     const { settings, pools, clusterCidrs } = options;
-    const own = this.#own!.node;
     if (switches[kind] === false) return "an annotation of the Service turns it off";
     const isOn = switches[kind] ?? settings.advertise[kind];
     if (!isOn) return `routing.bgp.advertise.${kind} is off`;
-    const node = nodeAt.get(address);
+    const [node] = [...this.#nodesAt.at(address)].sort();
     if (node !== undefined) return `it is the address of node ${node}`;
     const isExternal = kind === "externalIps";
     if (isExternal && !settings.externalIpRanges.some((each) => cidrContains(each, address))) {
@@ -302,7 +340,7 @@ export class BgpPlanner {
 
   /** Ranges of pods stay while the node announces no address of a Service. */
   #rangeSources(): ReadonlyMap<Cidr, PrefixSource> {
-    const { exclusion, options, serviceRanges } = this.#context!;
+    const { exclusion, options, own, serviceRanges } = this.#context!;
     const { settings: { advertise, mesh } } = options;
     const to: readonly BgpPeer["role"][] = [
       ...mesh ? ["mesh", "reflector-client"] as const : [],
@@ -320,7 +358,7 @@ export class BgpPlanner {
     for (const prefix of serviceRanges) {
       add(prefix, { kind: "service-range", to: ["external"] }, obstacle);
     }
-    for (const prefix of this.#own!.node.podCidrs) {
+    for (const prefix of own.podCidrs) {
       add(prefix, { kind: "pod-cidr", to }, podObstacle);
     }
     return sources;
@@ -335,9 +373,33 @@ export class BgpPlanner {
   }
 }
 
+/** What sessions, and the routes that are accepted, take from a node. */
+function routesText(known: BgpNode | undefined): string | undefined {
+  if (!known) return undefined;
+  const { bgp, node: { addresses, primary, podCidrs } } = known;
+  return JSON.stringify([bgp, addresses, primary, podCidrs]);
+}
+
+function comparePrefixes(left: AnnouncedPrefix, right: AnnouncedPrefix): number {
+  return left.prefix < right.prefix ? -1 : left.prefix > right.prefix ? 1 : 0;
+}
+
 /** Returns the value before if the new one is equal, so that equal parts keep their identity. */
 function same<Value>(before: Value | undefined, after: Value): Value {
-  return before !== undefined && JSON.stringify(before) === JSON.stringify(after) ? before : after;
+  return deepEqual(before, after) ? before! : after;
+}
+
+/** As {@linkcode same}, for long lists. */
+function* sameItems<Item>(
+  before: readonly Item[] | undefined,
+  after: readonly Item[],
+): Generator<void, readonly Item[], void> {
+  if (before?.length !== after.length) return after;
+  for (const [index, item] of after.entries()) {
+    if (index % ITEMS_PER_STEP === 0) yield;
+    if (!deepEqual(before[index], item)) return after;
+  }
+  return before;
 }
 
 /** Whether a prefix is announced alike. Attributes are replaced as a whole. */

@@ -462,6 +462,66 @@ Deno.test("explainPrefix() says to whom BgpPlanner announces a prefix, and what 
   assertEquals(cluster.containedIn as readonly string[], ["10.96.0.0/16"]);
 });
 
+Deno.test("BgpPlanner has one session for an address, with the first of the nodes that have it", () => {
+  const planner = stage({ settings: { mesh: true } });
+  for (const name of ["c", "b"]) setNode(planner, { name, addresses: ["192.0.2.2"] });
+  setNode(planner, { name: "a", addresses: ["192.0.2.1"] });
+  assertEquals(peers(planner), [
+    "node_b_v4 192.0.2.2 64512 mesh",
+    "tor 192.0.2.254 64600 external",
+  ]);
+});
+
+Deno.test("BgpPlanner gives a prefix of several sources the first of their kinds", () => {
+  const planner = stage({
+    settings: {
+      advertise: { ...SETTINGS.advertise, clusterIps: true, externalIps: true },
+      externalIpRanges: [parseCidr("192.0.2.0/24")],
+    },
+  });
+  planner.setService(API, service({ "192.0.2.77": "clusterIps" }));
+  assertEquals(announced(planner), ["192.0.2.77/32 cluster-ip external"]);
+  planner.setService(WEB, service({ "192.0.2.77": "externalIps" }));
+  assertEquals(announced(planner), ["192.0.2.77/32 external-ip external"]);
+  planner.setService("default/last" as ServiceKey, service({ "192.0.2.77": "loadBalancerIps" }));
+  assertEquals(announced(planner), ["192.0.2.77/32 load-balancer external"]);
+});
+
+Deno.test("BgpPlanner announces a prefix again if only its peers change", () => {
+  const settings = { ...SETTINGS, advertise: { ...SETTINGS.advertise, podCidrs: true } };
+  const planner = stage({ settings });
+  assertEquals(announced(planner), ["10.1.0.0/24 pod-cidr external"]);
+  planner.setSettings({ settings: { ...settings, mesh: true }, pools: POOLS, clusterCidrs: [] });
+  assertEquals([...planner.update()] as string[], ["10.1.0.0/24"]);
+  assertEquals(announced(planner), ["10.1.0.0/24 pod-cidr external,mesh,reflector-client"]);
+});
+
+Deno.test("BgpPlanner plans only the Services anew that a changed Node concerns", () => {
+  const planner = stage({ settings: { mesh: true } });
+  for (let number = 0; number < 10_000; number++) {
+    const address = `198.51.${100 + (number >> 8)}.${number & 255}`;
+    const key = `default/s${number}` as ServiceKey;
+    planner.setService(key, service({ [address]: "loadBalancerIps" }));
+  }
+  for (let number = 0; number < 1_000; number++) {
+    setNode(planner, { name: `n${number}`, addresses: [`10.9.${number >> 8}.${number & 255}`] });
+  }
+  planner.update();
+  const steps = () => [...planner.updateInSteps()].length;
+  setNode(planner, { name: "n7", addresses: ["10.9.0.7"], conditions: { Ready: "False" } });
+  assertEquals(steps(), 0);
+  setNode(planner, { name: "n7", addresses: ["10.9.0.7", "198.51.100.7"] });
+  const before = planner.plan!;
+  // Most of them are for the sessions: one for each 64 nodes.
+  const few = steps();
+  assert(few < 100, `${few} steps for one Node`);
+  assertEquals(before.announced.length - planner.plan!.announced.length, 1);
+  const { announced: same } = planner.plan!;
+  setNode(planner, { name: "own", addresses: ["192.0.2.3"], podCidrs: ["10.1.0.0/24"] });
+  assert(steps() < 100);
+  assert(planner.plan!.announced === same);
+});
+
 Deno.test("BgpPlanner keeps what a change does not concern", () => {
   const planner = stage({ settings: { mesh: true } });
   for (let number = 0; number < 1000; number++) {

@@ -138,13 +138,11 @@ export class PlannedRouting {
       names.add(node.name);
       this.owners.setNode(node.name, node);
       this.bgp?.setNode(node.name, node);
+      this.#allocator.setNode(node.name, node.addresses);
       for (const address of node.addresses) this.#nodesAt.set(address, node.name);
     }
     for (const [name, report] of reports) this.owners.setReport(name, report);
     this.owners.setLive(live ?? names);
-    this.#allocator.setReserved(
-      new Map([...this.#nodesAt].map(([address, name]) => [address, `node ${name}`])),
-    );
   }
 
   #takeServices({ services, namespaces, plans, settings }: RoutingInputs): void {

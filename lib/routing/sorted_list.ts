@@ -19,19 +19,20 @@ export class SortedList<Item> {
 
   /** Adds an item. Replaces the one that compares as equal. */
   add(item: Item): void {
-    const index = this.#indexOf(item);
+    const index = this.indexOf(item);
     const isKnown = index < this.#items.length && this.#compare(this.#items[index]!, item) === 0;
     this.#items.splice(index, isKnown ? 1 : 0, item);
   }
 
   /** Removes the item that compares as equal. Does nothing if no such item exists. */
   delete(item: Item): void {
-    const index = this.#indexOf(item);
+    const index = this.indexOf(item);
     const found = this.#items[index];
     if (found !== undefined && this.#compare(found, item) === 0) this.#items.splice(index, 1);
   }
 
-  #indexOf(item: Item): number {
+  /** The place of the first item that is not smaller than this one. */
+  indexOf(item: Item): number {
     let [low, high] = [0, this.#items.length];
     while (low < high) {
       const middle = (low + high) >>> 1;

@@ -9,15 +9,16 @@ import type { EventSink } from "../../kube/event.ts";
 import type { Informer } from "../../kube/informer.ts";
 import { LinkedAbort } from "../../kube/linked_abort.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { Cidr } from "../../net/cidr.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
+import { rangeOf } from "../../net/address_range.ts";
+import { type Cidr, cidrFamilyOf } from "../../net/cidr.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { AddressAllocator } from "../../routing/address_allocator.ts";
-import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
+import { type AddressPool, overlap, poolsWithout } from "../../routing/address_pool.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
+import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { AssignmentEvents } from "./assignment_events.ts";
 import { type StatusClient, StatusWriter, type WriteOutcome } from "./status_writer.ts";
@@ -66,10 +67,11 @@ export class AddressAssigner {
   /** Changes that wait: assignments must not change while they are made. */
   readonly #changed = new Set<ServiceKey>();
   readonly #namespaces = new Set<string>();
-  #reserved: ReadonlyMap<IpAddress, string> = new Map();
-  #isReservedChanged = true;
+  readonly #nodes = new Map<string, Pick<RoutingNode, "addresses" | "podCidrs">>();
+  readonly #changedNodes = new Set<string>();
   #wake = Promise.withResolvers<void>();
   #settings: AssignerSettings;
+  /** The ranges of pods and cluster IPs, besides those of Nodes. */
   #taken: ReadonlyMap<Cidr, string> = new Map();
   #pools: readonly AddressPool[];
   /** Why addresses are left out of pools. */
@@ -121,17 +123,35 @@ export class AddressAssigner {
     this.#wake.resolve();
   }
 
-  /** Takes the addresses of nodes, which are never assigned, each with its user in words. */
-  setReserved(reserved: ReadonlyMap<IpAddress, string>): void {
-    this.#reserved = reserved;
-    this.#isReservedChanged = true;
-    this.#wake.resolve();
+  /** Takes a Node, or that it is gone. Its addresses and ranges of pods are never assigned. */
+  setNode(name: string, node: Pick<RoutingNode, "addresses" | "podCidrs"> | undefined): void {
+    const before = this.#nodes.get(name);
+    if (node) this.#nodes.set(name, node);
+    else this.#nodes.delete(name);
+    if (this.#allocator && `${before?.addresses ?? []}` !== `${node?.addresses ?? []}`) {
+      this.#changedNodes.add(name);
+      this.#wake.resolve();
+    }
+    const [had, has] = [before?.podCidrs ?? [], node?.podCidrs ?? []];
+    if (`${had}` !== `${has}` && [...had, ...has].some((each) => this.#concerns(each))) {
+      this.#update();
+    }
   }
 
   /** Takes the ranges that have another use, in words, such as those of cluster IPs and pods. */
   setTaken(taken: ReadonlyMap<Cidr, string>): void {
     this.#taken = taken;
+    this.#update();
+  }
+
+  #update(): void {
     if (this.#setPools()) this.#term?.abort(undefined);
+  }
+
+  /** Whether a range has addresses of a pool. */
+  #concerns(cidr: Cidr): boolean {
+    const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
+    return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
   }
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
@@ -148,11 +168,16 @@ export class AddressAssigner {
 
   /** Returns whether other ranges are left out of the pools than before. */
   #setPools(): boolean {
-    const { pools, problems } = poolsWithout(this.#settings.pools, this.#taken);
+    const taken = new Map(this.#taken);
+    for (const { podCidrs } of this.#nodes.values()) {
+      for (const cidr of podCidrs) if (this.#concerns(cidr)) taken.set(cidr, "a range of pods");
+    }
+    const { pools, problems } = poolsWithout(this.#settings.pools, taken);
     this.#pools = pools;
     if (`${problems}` === `${this.#problems}`) return false;
+    const news = problems.filter((reason) => !this.#problems.includes(reason));
     this.#problems = problems;
-    for (const reason of problems) this.#logger.warn("Left addresses out of a pool", { reason });
+    for (const reason of news) this.#logger.warn("Left addresses out of a pool", { reason });
     return true;
   }
 
@@ -186,7 +211,7 @@ export class AddressAssigner {
       await this.#clock.sleep(SETTLE_MS, signal).catch(() => {});
       for (const service of services.values()) this.onService(service);
       for (const namespace of namespaces?.values() ?? []) this.onNamespace(namespace);
-      this.#isReservedChanged = true;
+      for (const name of this.#nodes.keys()) this.#changedNodes.add(name);
       while (!signal.aborted) {
         this.#wake = Promise.withResolvers();
         await this.#assignInTime(
@@ -202,6 +227,7 @@ export class AddressAssigner {
       this.#writer = undefined;
       this.#changed.clear();
       this.#namespaces.clear();
+      this.#changedNodes.clear();
       await writer.ended();
     }
   }
@@ -239,8 +265,10 @@ export class AddressAssigner {
       allocator.setNamespace(name, namespace && (namespace.metadata.labels ?? {}));
     }
     this.#namespaces.clear();
-    if (this.#isReservedChanged) allocator.setReserved(this.#reserved);
-    this.#isReservedChanged = false;
+    for (const name of this.#changedNodes) {
+      allocator.setNode(name, this.#nodes.get(name)?.addresses ?? []);
+    }
+    this.#changedNodes.clear();
     await forEachInSlices(this.#clock, this.#changed, (key) => {
       this.#changed.delete(key);
       const service = services.get(key);

@@ -224,9 +224,38 @@ Deno.test("AddressAssigner never assigns the address of a node", async () => {
   const { clock } = cluster;
   cluster.put({ name: "a" });
   const { assigner, stop } = cluster.lead();
-  assigner.setReserved(new Map([[parseIpAddress("192.0.2.0"), "node n"]]));
+  assigner.setNode("n", { addresses: [parseIpAddress("192.0.2.0")], podCidrs: [] });
   await clock.advance(2_000);
   assertEquals(cluster.assigned, { a: ["192.0.2.1"] });
+  await stop();
+});
+
+Deno.test("AddressAssigner.setNode() looks at no other node", async () => {
+  const cluster = new Cluster();
+  const { clock } = cluster;
+  cluster.put({ name: "a" });
+  const { assigner, stop } = cluster.lead();
+  let reads = 0;
+  for (let number = 0; number < 1000; number++) {
+    const address = parseIpAddress(`192.0.${2 + (number >> 8)}.${number & 255}`);
+    assigner.setNode(`n${number}`, {
+      get addresses() {
+        reads++;
+        return [address];
+      },
+      get podCidrs() {
+        reads++;
+        return [parseCidr(`10.${number >> 8}.${number & 255}.0/24`)];
+      },
+    });
+    if (number % 100 === 50) await clock.advance(1_000);
+  }
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: [] });
+  assert(reads < 10_000, `${reads} reads of 1000 nodes`);
+  assigner.setNode("n7", { addresses: [], podCidrs: [] });
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.7"] });
   await stop();
 });
 

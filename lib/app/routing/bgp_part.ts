@@ -124,10 +124,8 @@ export class BgpPart {
   }
 
   async #collect() {
-    const prefixes = await this.#plan();
-    const announced = new Set(this.#planner.plan?.announced.map(({ prefix }) => prefix));
-    for (const prefix of prefixes) {
-      const isAnnounced = announced.has(prefix);
+    for (const prefix of await this.#plan()) {
+      const isAnnounced = this.#planner.announces(prefix);
       const item = { name: prefix, words: [isAnnounced ? "announced" : "withdrawn"] };
       this.#part.planned(isAnnounced ? undefined : item, isAnnounced ? item : undefined);
     }

@@ -97,6 +97,7 @@ export class NodeMembership {
       node,
       isMember ? { report: reportOf(lease) } : undefined,
     );
+    this.#monitor?.setMember(node, this.#members.get(node));
     this.#update();
   }
 
@@ -105,6 +106,7 @@ export class NodeMembership {
     const { clock, logger } = this.#dependencies;
     const follow = this.#follower(client);
     this.#monitor = new NodeMonitor({ clock, logger, client, follow }, this.#options, signal);
+    for (const [node, lease] of this.#members) this.#monitor.setMember(node, lease);
     this.#update();
     await Promise.all([
       this.#heartbeat.run(client, signal),
@@ -143,7 +145,7 @@ export class NodeMembership {
     const isOwner = layer2.isOwner(nodeName) || layer2.hasSilentMembers;
     this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, isOwner));
     this.#member.reconsider();
-    this.#monitor?.update(this.#members);
+    this.#monitor?.update();
   }
 
   /**

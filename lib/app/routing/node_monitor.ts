@@ -6,6 +6,7 @@ import { answeredInTime, LinkedAbort } from "../../kube/linked_abort.ts";
 import type { Logger } from "../../log/logger.ts";
 import { hashText } from "../../net/text_hash.ts";
 import type { Clock } from "../../os/clock.ts";
+import { SortedList } from "../../routing/sorted_list.ts";
 import { type LeaseClient, leaseOf } from "./lease_holder.ts";
 
 /** Begins the name of the Lease that a node renews all the time. The name of the node follows. */
@@ -76,7 +77,11 @@ export class NodeMonitor {
   readonly #watched = new Map<string, LinkedAbort>();
   readonly #running = new Set<Promise<void>>();
   /** The Leases of the members, as the watch has them. */
-  #members: ReadonlyMap<string, Lease> = new Map();
+  readonly #members = new Map<string, Lease>();
+  /** The members. Neighbours have unlike names, because nodes of one rack often fail together. */
+  readonly #ring = new SortedList<string>((left, right) =>
+    hashText(left) - hashText(right) || (left < right ? -1 : left > right ? 1 : 0)
+  );
   /** More than usual while one node after the other is found to be gone, as after a power cut. */
   #width = 0;
   #lastGoneAt = -Infinity;
@@ -98,9 +103,16 @@ export class NodeMonitor {
     return [...this.#watched.keys()];
   }
 
-  /** Takes the members. */
-  update(members: ReadonlyMap<string, Lease>): void {
-    this.#members = members;
+  /** Takes the Lease of a member, or that a node is none any more. */
+  setMember(node: string, lease: Lease | undefined): void {
+    if (lease) this.#members.set(node, lease);
+    else this.#members.delete(node);
+    if (lease) this.#ring.add(node);
+    else this.#ring.delete(node);
+  }
+
+  /** Watches the members that this node is to watch now, and no others. */
+  update(): void {
     const now = this.#dependencies.clock.now();
     if (now - this.#lastGoneAt > CALM_PART * this.#leaseMs) this.#width = 0;
     const wanted = this.#choose();
@@ -120,17 +132,13 @@ export class NodeMonitor {
     await Promise.all(this.#running);
   }
 
-  /**
-   * The members before this node on a ring. Neighbours on the ring have unlike names, because nodes of
-   * one rack often fail together.
-   */
+  /** The members before this node on the ring. */
   #choose(): ReadonlySet<string> {
-    const ring = [...this.#members.keys()].map((name) => ({ name, hash: hashText(name) }))
-      .sort((a, b) => a.hash - b.hash || (a.name < b.name ? -1 : 1)).map(({ name }) => name);
-    const own = ring.indexOf(this.#nodeName);
-    if (own < 0) return new Set();
-    const length = Math.min(Math.max(this.#width, WATCHERS), ring.length - 1);
-    return new Set(Array.from({ length }, (_, index) => ring.at(own - 1 - index)!));
+    const { items } = this.#ring;
+    if (!this.#members.has(this.#nodeName)) return new Set();
+    const own = this.#ring.indexOf(this.#nodeName);
+    const length = Math.min(Math.max(this.#width, WATCHERS), items.length - 1);
+    return new Set(Array.from({ length }, (_, index) => items.at(own - 1 - index)!));
   }
 
   #start(node: string): void {

@@ -109,7 +109,10 @@ class Cluster implements AsyncDisposable {
   }
 
   #update(): void {
-    for (const monitor of this.monitors.values()) monitor.update(new Map(this.#members));
+    for (const monitor of this.monitors.values()) {
+      for (const node of this.nodes) monitor.setMember(node, this.#members.get(node));
+      monitor.update();
+    }
   }
 }
 

@@ -14,7 +14,7 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import { IP_FAMILIES, type IpAddress } from "../../net/ip_address.ts";
+import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
@@ -291,22 +291,14 @@ export class RoutingController implements Controller {
     this.layer2?.onNode(name, node);
     this.bgp?.onNode(name, node);
     this.pods?.onNode(name, node);
-    if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
-    if (`${before?.addresses}` === `${node?.addresses}`) return;
-    const reserved = new Map<IpAddress, string>();
-    for (const { addresses, name } of this.#nodes.values()) {
-      for (const address of addresses) reserved.set(address, `node ${name}`);
-    }
-    this.assigner.setReserved(reserved);
+    this.assigner.setNode(name, node);
   }
 
   /** Addresses of the ranges of pods and cluster IPs would have two owners. */
   #setTaken(): void {
-    const ofNodes = [...this.#nodes.values()].flatMap(({ podCidrs }) => podCidrs);
     this.assigner.setTaken(
       new Map([
-        ...[...this.#configuration.clusterCidrs, ...ofNodes]
-          .map((cidr) => [cidr, "a range of pods"] as const),
+        ...this.#configuration.clusterCidrs.map((cidr) => [cidr, "a range of pods"] as const),
         ...this.services.serviceRanges.map((cidr) => [cidr, "a range of cluster IPs"] as const),
       ]),
     );
