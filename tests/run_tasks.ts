@@ -7,9 +7,14 @@
 
 const encoder = new TextEncoder();
 
+/** Control characters but tab and escape. A log with one of them is binary for `grep`. */
+// deno-lint-ignore no-control-regex -- they are what it finds
+const CONTROL = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]/g;
+
 /** Prints a line with the name of its task. */
 function print(task: string, line: string): void {
-  Deno.stdout.writeSync(encoder.encode(`[${task}] ${line}\n`));
+  const text = line.replace(CONTROL, (found) => JSON.stringify(found).slice(1, -1));
+  Deno.stdout.writeSync(encoder.encode(`[${task}] ${text}\n`));
 }
 
 async function run(task: string): Promise<boolean> {

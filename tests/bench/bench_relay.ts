@@ -8,7 +8,6 @@ import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import type { StatusFamily } from "../../lib/app/service/service_status.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
-import { POD_CIDR, SERVICE_RANGE } from "./bench_services.ts";
 import { relayCommand, spawn } from "./forwarders.ts";
 import { ownFlags } from "../support/drivers/own_flags.ts";
 
@@ -37,6 +36,10 @@ export interface BenchRelay extends AsyncDisposable {
 }
 
 const NODE = "bench-node";
+/** The range of pods. Other clients are masqueraded. */
+const POD_CIDR = "10.0.0.0/9";
+/** The range of cluster IPs. */
+const SERVICE_CIDR = "10.128.0.0/16";
 
 /** Starts it; it is on its way up when this returns. */
 export function startBenchRelay(options: BenchRelayOptions): BenchRelay {
@@ -78,6 +81,6 @@ export function benchServiceCidr(): RawObject {
     apiVersion: "networking.k8s.io/v1",
     kind: "ServiceCIDR",
     metadata: { name: "kubernetes" },
-    spec: { cidrs: [SERVICE_RANGE] },
+    spec: { cidrs: [SERVICE_CIDR] },
   };
 }

@@ -1,8 +1,6 @@
 import type { Gate } from "../gates.ts";
 import { spreadOf } from "../statistics.ts";
-import type { PacketFigures } from "./measure_packets.ts";
 import {
-  type BaselineFigures,
   EVENT_KINDS,
   type OwnFigures,
   type SizeFigures,
@@ -11,23 +9,19 @@ import {
 } from "./rules_figures.ts";
 import type { MemoryFigures } from "./memory.ts";
 
-/** A first sync, as a share of that of kube-router's layout. */
-const LOAD_SHARE = 1 / 20;
 const LINES = 20;
 const EVENT_GROWTH = 1.5;
 /** iptables-legacy reads and writes the whole table. */
 const LEGACY_EVENT_GROWTH = 2.5;
 const LARGEST_LOAD_MS = 3_000;
 const LARGEST_CHANGE_MS = 100;
-const CONNECT_GROWTH = 1.3;
 const POD_MB = 15;
 /** nftables finds the list of a pod by a map, which iptables does not have. */
 const LIST_RULES = "grows with the isolated pods of the node";
-const LIST_SLACK = 0.4;
 const COUNT = { digits: 0, slack: 0 };
 
 /** Returns the median of one part of some costs. */
-export function medianOf(costs: readonly StepCost[], part: keyof StepCost): number {
+function medianOf(costs: readonly StepCost[], part: keyof StepCost): number {
   return spreadOf(costs.map((cost) => cost[part])).median;
 }
 
@@ -37,25 +31,11 @@ function sumOfMedians({ events }: SizeFigures, part: keyof StepCost): number {
 }
 
 /** Demands on rules. CPU time, since others use the machine too. */
-export function ruleGates(
-  all: readonly OwnFigures[],
-  baselines: readonly BaselineFigures[],
-): readonly Gate[] {
-  const [, theirs] = baselines.map(({ loads }) => medianOf(loads, "toolMs"))
-    .sort((left, right) => right - left);
+export function ruleGates(all: readonly OwnFigures[]): readonly Gate[] {
   return all.flatMap((figures): readonly Gate[] => {
     const { tool, sizes: [few, many], largest } = figures;
     if (few === undefined || many === undefined) throw new Error("Two sizes are needed");
-    const baseline = baselines.find(({ variant }) => variant === tool);
-    const own = medianOf(many.loads, "toolMs");
     return [
-      {
-        name: `${TOOL_NAMES[tool]}: first sync of 1,000 policies / kube-router's layout`,
-        // nftables is compared with the cheaper variant of iptables.
-        value: own / (baseline ? medianOf(baseline.loads, "toolMs") : theirs ?? NaN),
-        atMost: LOAD_SHARE,
-        digits: 3,
-      },
       ...eventGates(tool, few, many),
       visitGate(tool, few, many),
       {
@@ -110,28 +90,6 @@ function visitGate(tool: OwnFigures["tool"], few: SizeFigures, many: SizeFigures
     slack: 0,
     ...(tool !== "nftables" && { onlyAim: LIST_RULES }),
   };
-}
-
-/** Demands on first packets, compared with a router without policies. */
-export function packetGates(packets: readonly PacketFigures[]): readonly Gate[] {
-  return packets.map((figures) => {
-    const { tool, name, median, without } = figures;
-    const onlyAim = knownCost(figures);
-    return {
-      name: `${TOOL_NAMES[tool]}: first packet, ${name} / no policy`,
-      value: median / without,
-      atMost: CONNECT_GROWTH,
-      ...(tool !== "nftables" && { slack: LIST_SLACK }),
-      ...(onlyAim && { onlyAim }),
-    };
-  });
-}
-
-/** Returns why a first packet may cost more than demanded; `undefined` = it may not. */
-function knownCost(
-  { rules }: PacketFigures,
-): string | undefined {
-  return rules > 1 ? "the kernel compares it with 50 rules one by one" : undefined;
 }
 
 /** Demands on memory. */

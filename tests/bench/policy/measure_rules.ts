@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- its output is what it is for
 /**
- * A program in a network namespace: the rules of one tool, or of kube-router, with few policies and with
+ * A program in a network namespace: the rules of one tool, with few policies and with
  * many. Prints the cost of each step as JSON.
  *
  * @module
@@ -9,7 +9,6 @@ import { walkPolicies as walkIptables } from "../../support/walk/iptables_polici
 import { renderedPolicyTable, walkConnection } from "../../support/walk/nft_policies.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { PolicyState } from "../../../lib/policy/policy_state.ts";
 import {
@@ -22,10 +21,8 @@ import {
   type ClusterSize,
   setBenchPolicy,
 } from "./bench_cluster.ts";
-import { kubeRouterRules, kubeRouterSets } from "./kube_router_layout.ts";
-import { costOf, hintVariant, PolicyRules } from "./policy_rules.ts";
+import { hintVariant, PolicyRules } from "./policy_rules.ts";
 import {
-  type BaselineFigures,
   EVENT_KINDS,
   type EventKind,
   type OwnFigures,
@@ -42,45 +39,15 @@ const PODS = 10_000;
 const LARGEST: ClusterSize = { pods: PODS, policies: 2_000, allLocal: true };
 /** Pods of the namespace of the first policy. */
 const REMOTE_PODS = [1_008, 2_008, 3_008, 4_008, 5_008, 6_008];
-const TIMEOUT_MS = 600_000;
 
 if (import.meta.main) {
   const task: RulesTask = JSON.parse(Deno.args[0] ?? "");
-  const figures = task.kind === "baseline" ? await measureBaseline(task) : await measureOwn(task);
-  console.log(JSON.stringify(figures));
+  console.log(JSON.stringify(await measureOwn(task)));
   Deno.exit(0);
 }
 
-async function measureBaseline(
-  { variant, loads }: RulesTask & { readonly kind: "baseline" },
-): Promise<BaselineFigures> {
-  const size = { pods: PODS, policies: MANY };
-  const texts = [kubeRouterSets, kubeRouterRules].map((text) => [...text(size)].join(""));
-  const [sets = "", rules = ""] = texts;
-  const restore = `iptables-${variant}-restore`;
-  const run = async (program: string, args: readonly string[], stdin?: string) => {
-    const options = { timeoutMs: TIMEOUT_MS, ...(stdin !== undefined && { stdin }) };
-    const { code, stderr } = await systemCommandRunner.run(program, args, options);
-    if (code !== 0) throw new Error(`Cannot run ${program}: ${stderr}`);
-  };
-  const costs: StepCost[] = [];
-  for (let load = 0; load < loads; load++) {
-    const cost = await costOf(async () => {
-      await run(`iptables-${variant}-save`, ["-t", "filter"]);
-      await run("ipset", ["save"]);
-      await run("ipset", ["restore"], sets);
-      await run(restore, ["-w", "5", "--noflush"], rules);
-    });
-    const lines = texts.reduce((sum, text) => sum + text.split("\n").length - 1, 0);
-    costs.push({ ...cost, lines });
-    await run(restore, [], "*filter\nCOMMIT\n");
-    await run("ipset", ["destroy"]);
-  }
-  return { variant, loads: costs };
-}
-
 async function measureOwn(
-  { tool, loads, events }: RulesTask & { readonly kind: "own" },
+  { tool, loads, events }: RulesTask,
 ): Promise<OwnFigures> {
   if (tool !== "nftables") await hintVariant(tool);
   const sizes = [FEW, MANY].map((policies) => ({

@@ -1,8 +1,8 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * NetworkPolicy with 10,000 pods, 110 of them local, and 1,000 policies of five rules: the rules of every
- * tool compared with the layout of kube-router, events of pods, first packets and memory. Exits with
- * status 1 when a demand is not met.
+ * tool, events of pods, the rules that a first packet meets, and memory. Exits with status 1 when a
+ * demand is not met.
  *
  * `deno task bench:policy [--quick]`. Needs root, nft, ipset and both variants of iptables.
  *
@@ -13,10 +13,8 @@ import { runInBenchNamespace } from "../bench_namespace.ts";
 import { isFailure } from "../gates.ts";
 import { newTable, reportGates } from "../report.ts";
 import { showSpread, spreadOf } from "../statistics.ts";
-import { memoryGates, packetGates, ruleGates } from "./demands.ts";
-import { measurePackets, type PacketFigures } from "./measure_packets.ts";
+import { memoryGates, ruleGates } from "./demands.ts";
 import {
-  type BaselineFigures,
   EVENT_KINDS,
   type OwnFigures,
   type PolicyTool,
@@ -30,44 +28,26 @@ const MEASURE_RULES = new URL("./measure_rules.ts", import.meta.url).pathname;
 const TOOLS: readonly PolicyTool[] = ["nftables", "nft", "legacy"];
 
 const { quick } = parseArgs(Deno.args, { boolean: ["quick"] });
-const form = quick
-  ? { baselines: 1, loads: 3, events: 20, turns: 40 }
-  : { baselines: 3, loads: 5, events: 30, turns: 100 };
+const form = quick ? { loads: 3, events: 20 } : { loads: 5, events: 30 };
 
-const baselines: BaselineFigures[] = [];
-for (const variant of ["nft", "legacy"] as const) {
-  console.error(`kube-router's layout, ${TOOL_NAMES[variant]}`);
-  baselines.push(await measure({ kind: "baseline", variant, loads: form.baselines }));
-}
 const own: OwnFigures[] = [];
 for (const tool of TOOLS) {
   console.error(`rules of ${TOOL_NAMES[tool]}`);
-  own.push(await measure({ kind: "own", tool, loads: form.loads, events: form.events }));
+  own.push(await measure({ tool, ...form }));
 }
-console.error("first packets, and memory");
-const packets = await measurePackets(TOOLS, form.turns);
+console.error("memory");
 const memory = await measureMemory();
-report({ baselines, own, packets, memory });
-const gates = [...ruleGates(own, baselines), ...packetGates(packets), ...memoryGates(memory)];
+report(own, memory);
+const gates = [...ruleGates(own), ...memoryGates(memory)];
 reportGates(gates);
 if (gates.some(isFailure)) Deno.exitCode = 1;
 
-function measure<T>(task: RulesTask): Promise<T> {
-  return runInBenchNamespace<T>(MEASURE_RULES, [JSON.stringify(task)]);
+function measure(task: RulesTask): Promise<OwnFigures> {
+  return runInBenchNamespace(MEASURE_RULES, [JSON.stringify(task)]);
 }
 
-function report(
-  { baselines, own, packets, memory }: {
-    readonly baselines: readonly BaselineFigures[];
-    readonly own: readonly OwnFigures[];
-    readonly packets: readonly PacketFigures[];
-    readonly memory: MemoryFigures;
-  },
-): void {
+function report(own: readonly OwnFigures[], memory: MemoryFigures): void {
   const loads = newTable(["first sync", "policies", "lines", "tools, ms", "ours, ms", "wall, ms"]);
-  for (const { variant, loads: costs } of baselines) {
-    loads.push([`kube-router's layout, ${TOOL_NAMES[variant]}`, "1,000", ...costCells(costs)]);
-  }
   const events = newTable(["event", "policies", "lines", "tools, ms", "ours, ms", "wall, ms"]);
   const visits = newTable(["rules met by a first packet", "10 policies", "1,000 policies"]);
   for (const { tool, sizes, largest } of own) {
@@ -84,11 +64,7 @@ function report(
     events.push([`${name}, a policy changes`, "2,000, all local", ...costCells(largest.changes)]);
     visits.push([name, ...sizes.map(({ visitedRules }) => visitedRules.toFixed(1))]);
   }
-  const connects = newTable(["connection to a pod, µs", "policies", "median", "without policies"]);
-  for (const { tool, name, median, without } of packets) {
-    connects.push([TOOL_NAMES[tool], name, median.toFixed(1), without.toFixed(1)]);
-  }
-  for (const table of [loads, events, visits, connects]) console.log(table.toString());
+  for (const table of [loads, events, visits]) console.log(table.toString());
   const { podMb, allMb, planMs, eventMs } = memory;
   console.log(
     `10,000 pods take ${podMb.toFixed(1)} MB, with 1,000 policies and plans of both families ` +

@@ -13,10 +13,9 @@ import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import type { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { MemoryLogger } from "../../support/fakes/memory_logger.ts";
-import type { IptablesVariant } from "../iptables/iptables_tool.ts";
-import { childUsage } from "../libc.ts";
+import { childCpuMs } from "../libc.ts";
 import { BENCH_NODE } from "./bench_cluster.ts";
-import type { PolicyTool, StepCost } from "./rules_figures.ts";
+import type { IptablesVariant, PolicyTool, StepCost } from "./rules_figures.ts";
 
 /** Counts the input of tools. */
 class CountingCommands implements CommandRunner {
@@ -48,7 +47,7 @@ export async function costOf(
   lines: () => number = () => 0,
 ): Promise<StepCost> {
   const [tool, own, wall, before] = [
-    childUsage().cpuMs,
+    childCpuMs(),
     process.cpuUsage(),
     performance.now(),
     lines(),
@@ -58,7 +57,7 @@ export async function costOf(
   const { user, system } = process.cpuUsage(own);
   return {
     lines: lines() - before,
-    toolMs: childUsage().cpuMs - tool,
+    toolMs: childCpuMs() - tool,
     ownMs: (user + system) / 1000,
     wallMs,
   };

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { IptablesVariant } from "../iptables/iptables_tool.ts";
+/** The two programs that are called `iptables`. */
+export type IptablesVariant = "nft" | "legacy";
 
 /** A tool of policies, with the variant of iptables. */
 export type PolicyTool = "nftables" | IptablesVariant;
@@ -25,15 +26,12 @@ export interface StepCost {
 }
 
 /** The request to the program. */
-export type RulesTask =
-  | { readonly kind: "baseline"; readonly variant: IptablesVariant; readonly loads: number }
-  | {
-    readonly kind: "own";
-    readonly tool: PolicyTool;
-    /** First syncs of each size, and events after each. */
-    readonly loads: number;
-    readonly events: number;
-  };
+export interface RulesTask {
+  readonly tool: PolicyTool;
+  /** First syncs of each size, and events after each. */
+  readonly loads: number;
+  readonly events: number;
+}
 
 /** The events of pods. */
 export const EVENT_KINDS = [
@@ -62,10 +60,4 @@ export interface OwnFigures {
     readonly loads: readonly StepCost[];
     readonly changes: readonly StepCost[];
   };
-}
-
-/** The figures of kube-router's layout. */
-export interface BaselineFigures {
-  readonly variant: IptablesVariant;
-  readonly loads: readonly StepCost[];
 }

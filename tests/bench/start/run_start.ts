@@ -12,7 +12,6 @@ import { runTool } from "../../support/drivers/run_tool.ts";
 import { writeKubeconfig } from "../../support/builders/kubeconfig_file.ts";
 import { cpuSeconds, cpuShares, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
-import { BENCH_PORT } from "../agent_protocol.ts";
 import {
   benchNode,
   type BenchRelay,
@@ -21,7 +20,7 @@ import {
   type Sync,
 } from "../bench_relay.ts";
 import { runBenchTask } from "../bench_task.ts";
-import { benchClusterIp, benchObjects } from "../bench_services.ts";
+import { BENCH_PORT, benchClusterIp, benchObjects } from "../bench_services.ts";
 import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
 import { memoryOverChanges } from "./many_changes.ts";
