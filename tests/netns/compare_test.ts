@@ -5,6 +5,9 @@
  */
 import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { CompareStage } from "../support/stages/compare_stage.ts";
@@ -35,6 +38,45 @@ for (const { name, mode, requirements, prepare } of RULE_MODES) {
         assertEquals(await other.compare?.(stage.plan), []);
         const report = await other.repair?.(stage.plan);
         assertEquals([report?.found, report?.left], [[], []]);
+      }
+    },
+  });
+}
+
+const NODE_ADDRESSES = ["192.168.0.2", "192.168.0.3"];
+
+/** Settings that all Services share. Each differs from those before in one of them. */
+const SETTINGS: Readonly<Record<string, Partial<SharedPlan>>> = {
+  "the first ones": {},
+  "node ports on one address": nodePortsOn(NODE_ADDRESSES.slice(0, 1)),
+  "node ports on all addresses again": {},
+  "node ports on a range of two addresses": nodePortsOn(NODE_ADDRESSES),
+  "other ranges of Services": { serviceCidrs: [parseCidr("172.30.0.0/17")] },
+  "no range of pods": { localTraffic: { kind: "none" } },
+  "pods behind a bridge": { localTraffic: { kind: "byBridge", interfaceName: "cni0" } },
+  "the first ones again": {},
+};
+
+function nodePortsOn(addresses: readonly string[]): Partial<SharedPlan> {
+  return {
+    nodePortRanges: { kind: "cidrs", cidrs: [parseCidr("192.168.0.2/32")] },
+    nodePortAddresses: addresses.map(parseIpAddress),
+  };
+}
+
+for (const { name, mode, requirements, prepare } of RULE_MODES) {
+  Deno.test({
+    name: `${name}: other settings leave no difference, by a start and while it runs`,
+    ignore: isMissing(name, [...requirements()]),
+    fn: async () => {
+      await using stage = await CompareStage.create(mode, prepare);
+      for (const restarts of [true, false]) {
+        for (const [what, shared] of Object.entries(SETTINGS)) {
+          if (restarts) await stage.restart();
+          await stage.sync(damagedServices(), shared);
+          await using other = stage.another();
+          assertEquals(await other.compare?.(stage.plan), [], `${what}, restarts: ${restarts}`);
+        }
       }
     },
   });

@@ -1,27 +1,14 @@
 /**
- * Tests that a mode reports no drift for its own writes, whatever came before.
+ * Tests that a rule of another program is removed again and again, after a restart too. That a mode
+ * takes no own write for one is held by `churn_test.ts` and `compare_test.ts`.
  *
  * @module
  */
-import { Namespace } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { NFTABLES_MODE, RULE_MODES } from "../support/stages/rule_modes.ts";
-import { runOtherSettings, runVerifiedChurn } from "../support/stages/verified_churn.ts";
+import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
 import { eventually } from "../support/eventually.ts";
 import { webServices, webSlices } from "../support/builders/web_service.ts";
-
-for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `restart: other settings are no change of another program in ${mode.name}`,
-    ignore: isMissing(`restarts with other settings in ${mode.name}`, mode.requirements()),
-    async fn() {
-      await using node = await Namespace.create("settings");
-      await mode.prepare(node);
-      await runOtherSettings(node, mode);
-    },
-  });
-}
 
 // Iptables mode compares rules by their meaning, every five minutes.
 Deno.test({
@@ -50,15 +37,3 @@ Deno.test({
     await relay.logged("Another program removed or changed rules; repairing");
   },
 });
-
-for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `churn: no comparison after a sync finds a difference in ${mode.name}`,
-    ignore: isMissing(`comparisons under churn in ${mode.name}`, mode.requirements()),
-    async fn() {
-      await using node = await Namespace.create("drift");
-      await mode.prepare(node);
-      await runVerifiedChurn(node, mode);
-    },
-  });
-}

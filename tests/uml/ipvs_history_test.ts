@@ -10,7 +10,8 @@ import type { Service } from "../../lib/api/kinds/service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
-import { Churn, seededRandom } from "../support/stages/churn.ts";
+import { randomFrom } from "../support/builders/seeded_random.ts";
+import { Churn } from "../support/stages/churn.ts";
 import {
   type Death,
   IpvsKernelStage,
@@ -82,7 +83,7 @@ Deno.test({
     const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));
     // TAP has no place for other output. With the seed the same changes are made again.
     await t.step(`KUBE_RELAY_SEED=${seed}`, () => {});
-    const churn = new Churn(seededRandom(seed));
+    const churn = new Churn(randomFrom(seed));
     const found = await stateAfterChanges(churn);
     assertEquals(found, await freshState(stageObjects(churn.objects)));
     await using stage = await IpvsKernelStage.started();

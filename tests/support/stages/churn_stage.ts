@@ -12,7 +12,8 @@ import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { ADDRESSES, THIS_NODE } from "../builders/address_plan.ts";
 import { ApiProcess } from "../drivers/api_process.ts";
 import { testEndpointSlice, testNode, testService } from "../builders/builders.ts";
-import { Churn, seededRandom } from "./churn.ts";
+import { chooseSeed, randomFrom } from "../builders/seeded_random.ts";
+import { Churn } from "./churn.ts";
 import { type ClusterTopology, createClusterTopology } from "./cluster_topology.ts";
 import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
 import type { Namespace } from "./netns.ts";
@@ -188,7 +189,10 @@ export async function runChurn(options: ChurnOptions): Promise<void> {
     await relay.settled();
     await changeUnderLoad(options, { cluster, api, relay });
     // Nothing else changed the rules of kube-relay.
-    assertEquals(relay.log.match(/^.*missing or changed.*$/m)?.[0], undefined);
+    assertEquals(
+      relay.log.match(/^.*Another program (removed|changed|flushed).*$/m)?.[0],
+      undefined,
+    );
     await assertEqualsFreshStart(options, { relay, cluster, relayOptions }).catch((cause) => {
       throw new Error(`not as after a fresh start; the API server said: ${api.errors}`, { cause });
     });
@@ -205,7 +209,7 @@ async function changeUnderLoad(
     readonly relay: RelayProcess;
   },
 ): Promise<void> {
-  const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));
+  const seed = chooseSeed();
   // deno-lint-ignore no-console -- to make the same changes again
   console.log(`KUBE_RELAY_SEED=${seed}`);
   const clients = [ProbeClient.start(cluster.localPodClient), ProbeClient.start(cluster.client)];
@@ -215,7 +219,7 @@ async function changeUnderLoad(
       timeoutMs: TIMEOUT_MS,
     });
   }
-  const churn = new Churn(seededRandom(seed));
+  const churn = new Churn(randomFrom(seed));
   const changesPerSecond = await makeChanges(api, { churn, changes, changesPerSecond: wanted });
   await api.write(rawObjects("Service", testService("mark", { clusterIP: "172.30.2.1" })));
   const status = await relay.until(

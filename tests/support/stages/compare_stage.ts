@@ -12,7 +12,7 @@ import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command
 import { systemNetwork } from "../../../lib/os/network.ts";
 import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
-import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
@@ -34,7 +34,7 @@ export class CompareStage implements AsyncDisposable {
   readonly mode: BackendMode;
   /** The commands that backends ran, as on a command line. */
   readonly calls: string[] = [];
-  readonly serving: Backend;
+  serving: Backend;
   #plan: ProxyPlan | undefined;
 
   private constructor(node: Namespace, mode: BackendMode) {
@@ -64,11 +64,20 @@ export class CompareStage implements AsyncDisposable {
   }
 
   /** Brings the kernel to what these need. */
-  sync(plans: readonly ServicePlan[]): Promise<SyncReport> {
-    const plan = testProxyPlan(plans, { shared: SHARED });
+  sync(plans: readonly ServicePlan[], shared: Partial<SharedPlan> = {}): Promise<SyncReport> {
+    const plan = testProxyPlan(plans, { shared: { ...SHARED, ...shared } });
     const changes = testPlanChanges(plan, this.#plan);
     this.#plan = plan;
     return this.serving.sync(plan, changes);
+  }
+
+  /** Another process serves from now on. */
+  async restart(): Promise<void> {
+    await this.serving[Symbol.asyncDispose]();
+    this.serving = this.#create();
+    this.#plan = undefined;
+    await this.serving.start();
+    await this.serving.drain(0);
   }
 
   /** A backend of another process, which knows the facts in a dump of the serving one. */
