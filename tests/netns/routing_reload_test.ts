@@ -128,5 +128,10 @@ Deno.test({
       assert(await gobgp.has(SHOP), "an address in no pool stays announced");
     });
     assertEquals(await sessionLine(node, "spine"), before, "the other session was not touched");
+    await t.step("the cleanup withdraws everything", async () => {
+      await relay.stop();
+      await RelayProcess.run(node.namespace, { folder, args: [`--config=${config}`, "--cleanup"] });
+      await eventually("it is withdrawn", async () => !await gobgp.has(WEB));
+    });
   },
 });

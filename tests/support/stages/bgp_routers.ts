@@ -4,7 +4,6 @@
  * @module
  */
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
-import type { LineProcess } from "../drivers/line_process.ts";
 import { eventually } from "../eventually.ts";
 import type { Namespace } from "./netns.ts";
 
@@ -13,7 +12,6 @@ interface FrrPath {
   readonly aspath: { readonly string: string };
   readonly community?: { readonly string: string };
   readonly largeCommunity?: { readonly string: string };
-  readonly localPref?: number;
   readonly nexthops: readonly { readonly ip: string }[];
   readonly peer: { readonly peerId: string };
   readonly stale?: boolean;
@@ -23,7 +21,6 @@ interface FrrPath {
 export class FrrRouter {
   readonly namespace: Namespace;
   readonly #folder: string;
-  readonly #daemons = new Map<string, LineProcess>();
 
   constructor(namespace: Namespace, folder: string) {
     this.namespace = namespace;
@@ -52,17 +49,10 @@ export class FrrRouter {
       ...["-f", `${folder}/${daemon}.conf`, "-i", `${folder}/${daemon}.pid`],
       ...["-z", `${folder}/zserv.api`, "--vty_socket", folder, "-P", "0", ...flags],
     ]);
-    this.#daemons.set(daemon, process);
     await eventually(`${daemon} listens`, () => {
       if (process.hasEnded) throw new Error(`${daemon} ended: ${process.errors}`);
       return exists(`${folder}/${daemon}.vty`);
     });
-  }
-
-  /** Ends a daemon as `kill -9` does. */
-  async kill(daemon: string): Promise<void> {
-    await this.#daemons.get(daemon)?.kill();
-    await Deno.remove(`${this.#folder}/${daemon}.vty`).catch(() => {});
   }
 
   /** Runs commands of FRR's terminal. */
@@ -92,7 +82,6 @@ interface GobgpPath {
 export class GobgpRouter {
   readonly namespace: Namespace;
   readonly #folder: string;
-  #daemon: LineProcess | undefined;
 
   constructor(namespace: Namespace, folder: string) {
     this.namespace = namespace;
@@ -105,14 +94,8 @@ export class GobgpRouter {
     const path = `${this.#folder}/gobgpd.toml`;
     await Deno.writeTextFile(path, toml);
     const api = ["--api-hosts", `unix://${this.#folder}/api.sock`, "--pprof-disable"];
-    this.#daemon = this.namespace.start("gobgpd", ["-f", path, ...api]);
+    this.namespace.start("gobgpd", ["-f", path, ...api]);
     await eventually("gobgpd listens", () => exists(`${this.#folder}/api.sock`));
-  }
-
-  /** Ends the daemon as `kill -9` does. */
-  async kill(): Promise<void> {
-    await this.#daemon?.kill();
-    await Deno.remove(`${this.#folder}/api.sock`).catch(() => {});
   }
 
   /** Runs a command of gobgpd's client. */
