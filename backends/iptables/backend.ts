@@ -9,7 +9,7 @@
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { Change } from "../../lib/engine/reconciler.ts";
-import type { ComparisonScope, ProbeResult } from "../../lib/proxy/service_mode.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
@@ -173,7 +173,6 @@ export class IptablesBackend
   protected async comparison(
     plan: ProxyPlan,
     fill: (layout: IptablesLayout) => Promise<void>,
-    scope: ComparisonScope,
   ): Promise<RuleComparison> {
     const machine = this.#machine ?? await this.#found();
     const target = this.#targetOf(machine.runner);
@@ -182,20 +181,7 @@ export class IptablesBackend
     target.layout = layout;
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
       ruleDifferences(changes, layout);
-    const { keys } = scope;
-    let isNeeded = false;
-    return {
-      ...{ target, differencesIn },
-      isMeant(change) {
-        const isMeant = differencesIn([change])
-          .some(({ key }) => key === undefined || keys === undefined || keys.has(key));
-        isNeeded ||= isMeant;
-        return isMeant;
-      },
-      get operations() {
-        return isNeeded ? target.operations : {};
-      },
-    };
+    return { target, differencesIn };
   }
 
   #targetOf(runner: IptablesRunner): IptablesTarget {

@@ -9,11 +9,7 @@
 import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type {
-  BackendInspection,
-  ComparisonScope,
-  ProbeResult,
-} from "../../lib/proxy/service_mode.ts";
+import type { BackendInspection, ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -34,7 +30,6 @@ import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
 import { ipvsDifferences } from "./differences.ts";
 import { IpvsLayout } from "./layout.ts";
-import { isEntry } from "./objects.ts";
 import { IpvsTarget } from "./target.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
@@ -179,7 +174,6 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   protected async comparison(
     plan: ProxyPlan,
     fill: (layout: IpvsLayout) => Promise<void>,
-    { keys }: ComparisonScope,
   ): Promise<RuleComparison> {
     const { clock, network } = this.#dependencies;
     const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
@@ -195,18 +189,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
       ...(facts === undefined && { nodeAddresses: new Set(nodeAddresses()) }),
     });
     await fill(layout);
-    return {
-      target,
-      differencesIn: (changes) => ipvsDifferences(target, changes),
-      // A container that is written anew has all entries or rules.
-      isMeant: (change) =>
-        change.owner === undefined || keys === undefined || keys.has(change.owner) ||
-        change.kind === "rule" || isEntry(change),
-      get operations() {
-        const { reads: _, ...operations } = target.operations;
-        return operations;
-      },
-    };
+    return { target, differencesIn: (changes) => ipvsDifferences(target, changes) };
   }
 
   /** `use`: what cannot be done without them. */

@@ -36,10 +36,10 @@ Deno.test("compare() names each damage to objects of ipvs mode, and repair() cor
       damage(stage.machine, row.damage);
       const found = await other.backend.compare?.(plan) ?? [];
       assertEquals(found.map(textOf).sort(), [...row.found].sort());
-      const writes = await other.writesOf(async () => {
-        const repair = await other.backend.repair?.(plan);
-        assertEquals([repair?.found, repair?.left], [found, []]);
+      const writes = await stage.writesOf(async () => {
+        await stage.backend.repair(plan);
       });
+      assertEquals(await other.backend.compare?.(plan), []);
       assertEquals(writes.length <= 2, true, writes.join());
       assertEquals(stage.machine.dump(), before);
     });

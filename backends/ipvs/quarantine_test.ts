@@ -51,8 +51,6 @@ for (const [tool, line, reason] of REFUSALS) {
     await using other = new IpvsStage(machine);
     assertNotEquals(await other.backend.compare?.(ALL), []);
     assertEquals(await other.backend.compare?.(ALL, { quarantined }), []);
-    const nothing = { found: [], left: [], operations: {} };
-    assertEquals(await other.backend.repair?.(ALL, { quarantined }), nothing);
 
     assertEquals(await stage.writesOf(() => stage.sync(ALL, { retried: [BAD] })), [], "too early");
     machine.refuses = () => undefined;

@@ -160,16 +160,3 @@ Deno.test("IpvsTarget removes a Service that goes together with a change of all 
   assertEquals(kernel.table.getServers().map(({ key }) => `${key}`), ["-t 172.30.0.1:80"]);
   assertEquals([...kernel.addresses], ["172.30.0.1"]);
 });
-
-Deno.test("IpvsTarget repairs only what it found for the ServicePorts that are meant", async () => {
-  await using stage = await IpvsStage.started();
-  const plan = testProxyPlan([service(1), service(2)]);
-  await stage.sync(plan);
-  const { kernel } = stage.machine;
-  for (const number of [1, 2]) kernel.take("ipvsadm", `-D -t 172.30.0.${number}:80`);
-  await using other = new IpvsStage(stage.machine);
-  const repair = await other.backend.repair?.(plan, { keys: new Set([service(2).key]) });
-  assertEquals(repair?.found.map(({ key }) => key), [service(2).key]);
-  assertEquals(repair?.left, []);
-  assertEquals(kernel.table.getServers().map(({ key }) => `${key}`), ["-t 172.30.0.2:80"]);
-});

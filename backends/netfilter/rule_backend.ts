@@ -15,10 +15,7 @@ import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
-import type {
-  DataPlaneDifference,
-  DataPlaneRepair,
-} from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
@@ -118,10 +115,6 @@ export interface RuleComparison {
   differencesIn(
     changes: readonly Change<ServicePortKey>[],
   ): readonly DataPlaneDifference[] | Promise<readonly DataPlaneDifference[]>;
-  /** Whether a repair writes a change. */
-  isMeant(change: Change<ServicePortKey>): boolean;
-  /** The work of a repair. */
-  readonly operations: Readonly<Record<string, number>>;
 }
 
 /** The kernel setting for node ports on 127.0.0.1: without it, such packets never leave the node. */
@@ -223,9 +216,7 @@ export abstract class RuleBackend<
     const { shortestMs, texts } = watch;
     const schedule = new VerificationSchedule(random, shortestMs ? { shortestMs } : {});
     const engine = new Reconciler(this.#edges, target);
-    // Before the first plan there is nothing to compare with.
-    const isPending = () =>
-      this.layout === undefined || this.#isPending || target.report?.isUnfinished === true;
+    const isPending = () => this.#hasPendingSync;
     const subject = {
       get isKnown() {
         return engine.isKnown;
@@ -293,14 +284,13 @@ export abstract class RuleBackend<
     return await differencesIn(await engine.compare());
   }
 
-  async repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair> {
-    const { engine, comparison, differencesIn } = await this.#comparison(plan, scope);
-    const { found, left } = await engine.repair((change) => comparison.isMeant(change));
-    return {
-      found: await differencesIn(found),
-      left: await differencesIn(left),
-      operations: comparison.operations,
-    };
+  repair(): Promise<Readonly<Record<string, number>>> {
+    return this.turns.run(async () => {
+      if (this.#hasPendingSync) return {};
+      await this.#verify();
+      const { reads: _, ...operations } = this.target?.operations ?? {};
+      return operations;
+    });
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -348,6 +338,15 @@ export abstract class RuleBackend<
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#drift?.stop();
+  }
+
+  /**
+   * Whether the next sync compares everything, or writes what is left of a plan. Before the first
+   * plan there is nothing to compare with.
+   */
+  get #hasPendingSync(): boolean {
+    return this.layout === undefined || this.#isPending ||
+      this.target?.report?.isUnfinished === true;
   }
 
   /** Reads everything and writes the difference, which it returns; nothing before the first plan. */

@@ -204,15 +204,7 @@ export class NftablesBackend
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
       nftDifferences(changes, target.table.spec, (object) => target.ownerOfExtra(object))
         .filter(({ key, kind }) => keys === undefined || key !== undefined || kind !== "extra");
-    return {
-      ...{ target, applied, differencesIn },
-      isMeant: (change) =>
-        differencesIn([change]).some(({ key }) => !key || keys === undefined || keys.has(key)),
-      get operations() {
-        const { transactions, lines } = target.table.figures;
-        return { transactions, lines };
-      },
-    };
+    return { target, applied, differencesIn };
   }
 }
 

@@ -133,8 +133,7 @@ const OUTCOMES: Readonly<
     stage.lose();
     await trySync(stage);
     // Where nothing was to be written, only the watch would notice.
-    const { plane, planner } = stage;
-    await plane.repair(planner.plan).catch(() => plane.repair(planner.plan));
+    await stage.plane.repair().catch(() => stage.plane.repair());
   },
   damage: async (stage, place) => {
     await goodSync(stage);
@@ -145,7 +144,7 @@ const OUTCOMES: Readonly<
       await stage.recheck();
       assert(stage.drift.length > 0);
       stage.drift.length = 0;
-    } else await stage.plane.repair(stage.planner.plan);
+    } else await stage.plane.repair();
     assertEquals(stage.meaning, await stage.golden());
   },
   // The kernel cuts off or tears a listing: nothing is repaired.
@@ -652,7 +651,8 @@ Deno.test("iptables: compare() names each rule, and sets as a whole", async () =
     "missing KUBE-RELAY-4-INGRESS",
     "extra filter KUBE-RELAY-POLICY-NO-INGRESS",
   ]);
-  assertEquals((await plane.repair(plan)).left, []);
+  await plane.repair();
+  assertEquals(await plane.compare(plan), []);
 });
 
 Deno.test("iptables: denied packets are logged with the name of the pod, and a pod that goes takes its rules along", async () => {

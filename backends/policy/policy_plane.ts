@@ -11,10 +11,7 @@ import type {
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../lib/policy/policy_plan.ts";
-import type {
-  DataPlaneDifference,
-  DataPlaneRepair,
-} from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
@@ -156,20 +153,12 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
     });
   }
 
-  /** Writes what {@linkcode compare} finds to differ, and compares again. */
-  repair(plan: PolicyPlan): Promise<DataPlaneRepair> {
+  repair(): Promise<Readonly<Record<string, number>>> {
     return this.turns.run(async () => {
-      const { engine, target } = await this.#createRules();
-      target.want(plan);
-      try {
-        const { found, left } = await engine.repair(() => true);
-        const { reads: _, ...operations } = target.takeCounts();
-        return { found: target.differences(found), left: target.differences(left), operations };
-      } finally {
-        // The plan may be another one than that of the last sync.
-        this.#rules?.engine.forget();
-        if (this.#plan) this.recheck();
-      }
+      if (this.isPending) return {};
+      await this.verify();
+      const { reads: _, ...operations } = this.target?.takeCounts() ?? { reads: 0 };
+      return operations;
     });
   }
 

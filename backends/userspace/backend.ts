@@ -211,8 +211,8 @@ class SocketBackend implements UserspaceBackend {
     return this.#comparison.compare(plan, scope);
   }
 
-  repair(plan: ProxyPlan, scope?: ComparisonScope) {
-    return this.#comparison.repair(plan, scope);
+  repair(plan: ProxyPlan) {
+    return this.#comparison.repair(plan);
   }
 
   findMissing(): Promise<undefined> {

@@ -3,10 +3,7 @@ import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { parseWaitingSockets, SOCKET_FILES } from "../../lib/os/kernel_sockets.ts";
-import type {
-  DataPlaneDifference,
-  DataPlaneRepair,
-} from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -38,11 +35,7 @@ export function userspaceComparison(
     async compare(plan, scope = {}) {
       return [...await addresses.compare(plan, scope), ...await listeners(plan, scope)];
     },
-    async repair(plan, scope = {}) {
-      const { found, left, operations } = await addresses.repair(plan, scope);
-      const open = await listeners(plan, scope);
-      return { found: [...found, ...open], left: [...left, ...open], operations };
-    },
+    repair: (plan) => addresses.repair(plan),
   };
 }
 
@@ -90,16 +83,15 @@ export function addressComparison(
     async compare(plan, { keys } = {}): Promise<readonly DataPlaneDifference[]> {
       return (await compare(plan, keys)).differences;
     },
-    async repair(plan, { keys } = {}): Promise<DataPlaneRepair> {
-      const { differences, lines } = await compare(plan, keys);
-      if (lines.length === 0) return { found: differences, left: differences, operations: {} };
+    async repair(plan) {
+      const { lines } = await compare(plan, undefined);
+      if (lines.length === 0) return {};
       const [problem] = (await ip.batch(lines, (line) => line)).values();
-      const { differences: left } = await compare(plan, keys);
-      // Objects that another program has already repaired are refused, which is fine.
-      if (problem !== undefined && left.length > 0) {
+      // A sync may have written some of it, which is then refused.
+      if (problem !== undefined && (await compare(plan, undefined)).lines.length > 0) {
         throw new Error(`Cannot repair addresses of lo: ${problem.message}`);
       }
-      return { found: differences, left, operations: { commands: 1, lines: lines.length } };
+      return { commands: 1, lines: lines.length };
     },
   };
 }

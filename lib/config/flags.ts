@@ -505,7 +505,7 @@ const FLAGS = {
       "print which pods reach each other in this namespace, and which others reach them, by NetworkPolicies",
     ),
     repair: boolean(undefined, { verbs: ["diff"] })(
-      "repair the differences from the plan of the running process, and change nothing else",
+      "have the running process repair the differences from its plan",
     ),
     service: text("NAMESPACE/NAME", undefined, { verbs: ["render", "diff"] })(
       "only objects of this Service, and the rules that lead to them",

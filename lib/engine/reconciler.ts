@@ -151,8 +151,6 @@ export class Unreadable extends Error {
 const MAX_REFUSALS = 16;
 /** Readings until two have the same differences: the kernel may cut a listing off. */
 const MAX_READINGS = 5;
-/** Attempts to repair. */
-const MAX_PASSES = 3;
 /** After so many failed readings in a row, the root is replaced unread. */
 const FAILED_READS = 3;
 /** Objects between two looks at the clock. */
@@ -254,35 +252,6 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   /** Returns what differs, according to two readings. Writes nothing. */
   async compare(): Promise<readonly Change<Owner>[]> {
     return (await this.#differences()).changes;
-  }
-
-  /** Writes the differences that are meant, and compares again. */
-  async repair(
-    isMeant: (change: Change<Owner>) => boolean,
-  ): Promise<
-    { readonly found: readonly Change<Owner>[]; readonly left: readonly Change<Owner>[] }
-  > {
-    const compare = async () => {
-      const { found: { objects }, changes } = await this.#differences();
-      return { objects, meant: changes.filter(isMeant) };
-    };
-    let { objects, meant: left } = await compare();
-    const found = left;
-    for (let pass = 0; pass < MAX_PASSES && left.length > 0; pass++) {
-      this.forget();
-      if (left.some(({ kind }) => kind === this.#target.root?.kind)) await this.#sync(undefined);
-      else {
-        const batch = this.#target.begin(objects);
-        for (const change of left) batch.add(change, change.before, change.after, change.owner);
-        await this.#commit(batch).catch((error) => {
-          if (!(error instanceof Refusal)) throw error;
-          if (!this.#target.leaveOut?.(error.reasons)) throw error.cause;
-        });
-      }
-      await this.#target.tidy?.({ all: true });
-      ({ objects, meant: left } = await compare());
-    }
-    return { found, left };
   }
 
   async #tidy(all: boolean): Promise<void> {

@@ -415,18 +415,6 @@ Deno.test("of a differing root nothing else is a difference", async () => {
   ]);
 });
 
-Deno.test("repair writes what is meant, and nothing else", async () => {
-  const plane = fullPlane(3);
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.there.delete("value group-0 0");
-  plane.there.delete("value group-1 0");
-  plane.there.set("word idle-1", "");
-  const { found, left } = await engineOf(plane).repair(({ owner }) => owner === "group-1");
-  assertEquals([found.map(({ name }) => name), left], [["group-1 0"], []]);
-  assertEquals(plane.there.has("value group-0 0"), false);
-});
-
 Deno.test("what does no harm is no difference", async () => {
   const plane = fullPlane(1);
   const engine = engineOf(plane);
@@ -435,30 +423,6 @@ Deno.test("what does no harm is no difference", async () => {
   assertEquals([await engine.compare(), await engine.verify()], [[], []]);
   plane.there.set("word foreign", "");
   assertEquals((await engine.compare()).map(({ name }) => name), ["foreign"]);
-});
-
-Deno.test("a repair by an engine that knew the state has it read again", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.there.delete("value group-0 0");
-  plane.there.delete("value group-1 0");
-  await engine.repair(({ owner }) => owner === "group-1");
-  assertEquals(engine.isKnown, false);
-  await engine.sync();
-  assertEquals(plane.found, plane.expected);
-});
-
-Deno.test("repair leaves out what is refused, and writes the rest", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.there.delete("value group-0 0");
-  plane.there.delete("value group-1 0");
-  plane.refuses.add("value group-1 0");
-  const { found, left } = await engineOf(plane).repair(() => true);
-  assertEquals([found.length, left], [2, []]);
-  assertEquals(plane.found, plane.expected);
 });
 
 Deno.test("unused objects are removed when it suits after a sync, and all before and after a check", async () => {
@@ -471,11 +435,6 @@ Deno.test("unused objects are removed when it suits after a sync, and all before
   engine.forget();
   await engine.verify();
   assertEquals(plane.tidied.splice(0), [true], "what is there is known only afterwards");
-  await engine.repair(() => true);
-  assertEquals(plane.tidied.splice(0), [], "nothing to repair");
-  plane.there.clear();
-  await engine.repair(() => true);
-  assertEquals(plane.tidied.splice(0), [true]);
   plane.staysKnown = false;
   await engine.sync();
   assertEquals(engine.isKnown, false);
@@ -504,14 +463,4 @@ Deno.test("what a comparison without differences found is let go", async () => {
   const engine = engineOf(plane);
   await engine.sync();
   assertEquals([await engine.verify(), plane.settled, plane.writes], [[], 2, 1]);
-});
-
-Deno.test("a repair of the root writes everything anew", async () => {
-  const plane = fullPlane(2, { rooted: true });
-  await engineOf(plane).sync();
-  plane.there.set("root all", "version 0");
-  plane.there.set("value foreign", "1");
-  const { found, left } = await engineOf(plane).repair(() => true);
-  assertEquals([found.map(({ name }) => name), left], [["all"], []]);
-  assertEquals(plane.found, plane.expected);
 });

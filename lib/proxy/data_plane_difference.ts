@@ -22,13 +22,3 @@ export interface DataPlaneDifference {
   /** The remedy, if a repair cannot correct it. */
   readonly cure?: string;
 }
-
-/** The result of a repair. */
-export interface DataPlaneRepair {
-  /** The differences before. */
-  readonly found: readonly DataPlaneDifference[];
-  /** The remaining differences. */
-  readonly left: readonly DataPlaneDifference[];
-  /** Operations on the data plane, by name (`transactions`, `lines`, `commands` …). */
-  readonly operations: Readonly<Record<string, number>>;
-}

@@ -1,6 +1,6 @@
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_difference.ts";
+import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { MachineFacts } from "./machine_facts.ts";
 import type { Packet } from "./packet.ts";
@@ -143,11 +143,11 @@ export interface ServiceMode {
    */
   compare(plan: ProxyPlan, scope?: ComparisonScope): Promise<readonly DataPlaneDifference[]>;
   /**
-   * Writes only the differences that {@linkcode compare} finds, and compares again. For a process
-   * that serves nothing: it needs no `start()`, and the serving process stays consistent. Rejects
-   * if something cannot be written.
+   * Reads the machine and writes what differs from the plan, which is the last one that was synced.
+   * Returns the operations, as a sync does. Does nothing while a failed sync is about to be tried
+   * again, which compares everything. Rejects if something cannot be written.
    */
-  repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair>;
+  repair(plan: ProxyPlan): Promise<Readonly<Record<string, number>>>;
   /**
    * Returns the objects that carry an explained packet, and how this mode deviates from the plan.
    * `hit` is the frontend that the packet hits. Does not query the machine.

@@ -6,7 +6,7 @@
 import type { DataPlane, DataPlaneEdges, SyncReport } from "../../engine/data_plane.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
@@ -28,8 +28,11 @@ export interface PolicyBackend
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns the differences between the machine and a plan. Changes nothing and needs no `start()`. */
   compare(plan: PolicyPlan): Promise<readonly DataPlaneDifference[]>;
-  /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
-  repair(plan: PolicyPlan): Promise<DataPlaneRepair>;
+  /**
+   * Reads the machine and writes what differs from the plan of the last sync. Returns the operations,
+   * as a sync does. Does nothing while a sync is pending.
+   */
+  repair(): Promise<Readonly<Record<string, number>>>;
   /** Reads the packets that were denied in each direction. */
   deniedPackets(): Promise<DeniedPackets>;
 }

@@ -18,6 +18,7 @@ import { printableText } from "../../log/printable_text.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { EndpointHealth, EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Tone } from "../report.ts";
@@ -35,13 +36,10 @@ import {
 } from "./change_entry.ts";
 import { type CauseWords, ChangeRecorder, type EffectWords } from "./change_recorder.ts";
 import { NAMED_CAUSES, NAMED_EFFECTS, POLICY_CAUSES } from "./policy_words.ts";
-import type { RepairNote } from "./repair_note.ts";
 import { SERVICE_CAUSES, SERVICE_EFFECTS } from "./service_words.ts";
 
 /** Number of syncs whose duration is kept. */
 const MAX_SYNCS = 120;
-/** Entries of one kind in a row that have a source of their own: users of repairs can be made up. */
-const MAX_SOURCES = 8;
 /** The longest gap between two events in one entry, in milliseconds. */
 const GAPS = { drift: Infinity, flows: 60_000, repair: 60_000, health: 5000 } as const;
 
@@ -163,16 +161,27 @@ export class ChangeLog implements ChangeListener {
     });
   }
 
-  /** Adds a run of `diff --repair`. */
-  repaired({ controller, family, uid, pid, objects, tookMs, error }: RepairNote): void {
+  /** Adds a run of `diff --repair`: the differences before and after. */
+  repaired({ controller, family }: EntryLoop, { found, left, tookMs, error }: {
+    readonly found: readonly Pick<DataPlaneDifference, "object">[];
+    readonly left: readonly Pick<DataPlaneDifference, "object">[];
+    readonly tookMs: number;
+    readonly error?: string;
+  }): void {
     const loop = { ...(controller && { controller }), family };
-    const now = new Map(objects.map(({ object, ...rest }) => [object, { ...rest, times: 1 }]));
+    const now = new Map<string, { readonly found: number; readonly repaired: number }>();
+    const remaining = Map.groupBy(left, ({ object }) => object);
+    for (const [object, { length }] of Map.groupBy(found, ({ object }) => object)) {
+      // The second comparison may find more of a kind than the first one.
+      const repaired = Math.max(0, length - (remaining.get(object)?.length ?? 0));
+      now.set(object, { found: length, repaired });
+    }
     interface Sum {
       readonly times: number;
       readonly tookMs: number;
       readonly objects: typeof now;
     }
-    this.#continue<Sum>("repair", loop, `${uid}`, (before) => {
+    this.#continue<Sum>("repair", loop, "", (before) => {
       const all = new Map(before?.objects);
       for (const [object, counts] of now) {
         const known = all.get(object);
@@ -185,18 +194,14 @@ export class ChangeLog implements ChangeListener {
         tookMs: (before?.tookMs ?? 0) + tookMs,
         objects: all,
       };
-      const who = uid === undefined ? `process ${pid}` : `user ${uid}, process ${pid}`;
       const often = sum.times > 1 ? `, ${sum.times} times` : "";
       const counts = [...all].map(([object, { found, repaired }]) =>
         `${groupedText(repaired)} of ${countText(found, object)}`
       );
-      const words = counts.length === 0
-        ? "no known difference was repaired"
-        : `${counts.join(", ")} repaired`;
-      const text = `REPAIR by 'kube-relay diff --repair' (${who})${often}: ${words}`;
+      const text = `REPAIR by 'kube-relay diff --repair'${often}: ${counts.join(", ")} repaired`;
       const failed = error === undefined
         ? []
-        : [{ tone: "bad", text: `FAILED, so that more may be written: ${error}` } as const];
+        : [{ tone: "bad", text: `FAILED: ${shortReason(error)}` } as const];
       return [sum, { tookMs: rounded(sum.tookMs), lines: [{ tone: "warning", text }, ...failed] }];
     });
   }
@@ -247,8 +252,7 @@ export class ChangeLog implements ChangeListener {
     const recent = this.#kept.slice(end).filter(({ entry, state }) =>
       state !== undefined && now - Date.parse(entry.at) <= GAPS[kind]
     );
-    const place = recent.findLast((kept) => kept.source === source) ??
-      (recent.length >= MAX_SOURCES ? recent.at(-1) : undefined);
+    const place = recent.findLast((kept) => kept.source === source);
     const joined = join(place?.state as State | undefined);
     if (joined === undefined) return;
     const [state, rest] = joined;

@@ -1,8 +1,7 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import type { RepairNote } from "../changes/repair_note.ts";
-import type { FamilyDifference, NodeDifference } from "../diff/node_difference.ts";
+import type { NodeDifference } from "../diff/node_difference.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { StatusReport } from "../status/status_report.ts";
 
@@ -56,41 +55,34 @@ export async function requestChanges(
   return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
 }
 
-/** Asks for the difference between the plan and the machine, for one family or one Service if named. */
+/**
+ * Asks for the differences between the plans and the machine, for one family or one Service if named;
+ * `repair` has the process write what differs. Rules of NetworkPolicies belong to no single Service.
+ */
 export async function requestDifference(
   path: string,
-  { family, service }: {
+  { family, service, repair: changes = false }: {
     readonly family?: IpFamily | undefined;
     readonly service?: string | undefined;
+    readonly repair?: boolean | undefined;
   },
 ): Promise<NodeDifference> {
   const query = new URLSearchParams({ ...(family && { family }), ...(service && { service }) });
-  const route = `/difference?${query}` as const;
-  return await askControl(path, { route, timeoutMs: DIFFERENCE_TIMEOUT_MS }) as NodeDifference;
-}
-
-/** Asks for the differences of rules of NetworkPolicies; empty if the process enforces none. */
-export async function requestPolicyDifference(
-  path: string,
-  { family }: { readonly family?: IpFamily | undefined },
-): Promise<readonly FamilyDifference[]> {
+  const ask = (route: `/${string}`) =>
+    askControl(path, { route, changes, timeoutMs: DIFFERENCE_TIMEOUT_MS });
+  const ofServices = await ask(`/difference?${query}`) as NodeDifference;
+  if (service !== undefined) return ofServices;
   const { controllers = [] } = await requestStatus(path, { brief: true });
-  if (!controllers.some(({ controller }) => controller === "network-policy")) return [];
-  const route = `/policy/difference?${new URLSearchParams({ ...(family && { family }) })}` as const;
-  const answer = await askControl(path, { route, timeoutMs: DIFFERENCE_TIMEOUT_MS });
-  return (answer as Pick<NodeDifference, "families">).families;
-}
-
-/** Reports a repair, for the change log. */
-export async function reportRepair(path: string, message: RepairNote): Promise<void> {
-  await askControl(path, { route: "/repair", message });
+  if (!controllers.some(({ controller }) => controller === "network-policy")) return ofServices;
+  const { families } = await ask(`/policy/difference?${query}`) as Pick<NodeDifference, "families">;
+  return { ...ofServices, families: [...ofServices.families, ...families] };
 }
 
 interface ControlRequest {
   /** A path with its query. */
   readonly route: `/${string}`;
-  /** A message, sent as JSON by POST. @default {none: a GET request} */
-  readonly message?: unknown;
+  /** Whether the request has something changed, which is a POST. @default {false} */
+  readonly changes?: boolean;
   /** Longest time to the end of the answer, in milliseconds. @default {5000} */
   readonly timeoutMs?: number;
 }
@@ -123,7 +115,7 @@ function throwForeign(path: string, route: string): never {
 /** As {@linkcode askControl}, but resolves to the text of the answer. */
 export async function askControlText(
   path: string,
-  { route, message, timeoutMs = TIMEOUT_MS }: ControlRequest,
+  { route, changes = false, timeoutMs = TIMEOUT_MS }: ControlRequest,
 ): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
@@ -135,7 +127,7 @@ export async function askControlText(
     const { signal } = controller;
     const response = await fetch(`http://localhost${route}`, {
       ...{ client, signal, redirect: "manual" },
-      ...(message !== undefined && { method: "POST", body: JSON.stringify(message) }),
+      method: changes ? "POST" : "GET",
       // A compressed answer could have any size after decompression.
       headers: { "accept-encoding": "identity" },
     });

@@ -10,24 +10,17 @@ import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
 
 /**
- * Answers a GET request on the control socket. The result is sent as JSON, in pieces; `signal` is
+ * Answers a request on the control socket. The result is sent as JSON, in pieces; `signal` is
  * aborted when the client disconnects.
  */
 type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
-/** Routes by path, e.g. `/status`. */
-export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
-
-/** Answer POST requests with any JSON, as {@linkcode ControlRoutes}; by path, e.g. `/repair`. */
-export type ControlMessages = Readonly<
-  Record<`/${string}`, (message: unknown) => Promise<unknown>>
->;
+/** Routes by path, e.g. `/status`. Those that change something are asked by POST, without a body. */
+export type ControlRoutes = Readonly<Record<`/${string}` | `POST /${string}`, ControlRoute>>;
 
 interface ControlServerOptions {
   readonly path: string;
   readonly routes: ControlRoutes;
-  /** @default {none} */
-  readonly messages?: ControlMessages;
   /** @default {those of HttpConnections} */
   readonly bounds?: HttpBounds;
   readonly times?: Partial<HttpTimes>;
@@ -37,7 +30,6 @@ interface ControlServerOptions {
   readonly logger?: Logger;
 }
 
-const MOST_MESSAGE_BYTES = 4096;
 /** The reader of a long answer may pause: `kube-relay dump | less`, or Ctrl-Z. */
 const PIECE_MS = 600_000;
 
@@ -64,7 +56,7 @@ export interface ControlServer {
  * that names the process if one answers.
  */
 export async function startControlServer(
-  { path, routes, messages = {}, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
+  { path, routes, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
   await checkPlace(path);
@@ -73,11 +65,13 @@ export async function startControlServer(
     name: "control",
     times: { pieceMs: PIECE_MS, ...times },
   });
-  const listener = connections.serve(
-    await listen(path),
-    (request) => answer(request, { routes, messages }),
-  );
+  const socket = await listen(path);
   const identity = await identityOf(path);
+  const owner = (await Deno.lstat(path)).uid;
+  const listener = connections.serve(
+    socket,
+    (request) => answer(request, new Map(Object.entries(routes)), () => isOwners(path, owner)),
+  );
   return {
     path,
     async stop() {
@@ -114,24 +108,35 @@ async function identityOf(path: string): Promise<string | undefined> {
   return info && [info.dev, info.ino, info.isSocket, info.birthtime?.getTime()].join(":");
 }
 
+/**
+ * Whether only the user that opened the socket may connect to it, besides root. An administrator may have
+ * permitted others to ask, which does not permit them to change anything.
+ */
+async function isOwners(path: string, owner: number | null): Promise<boolean> {
+  const { mode, uid } = await Deno.lstat(path);
+  return uid === owner && mode !== null && (mode & 0o077) === 0;
+}
+
 async function answer(
   request: Request,
-  { routes, messages }: Required<Pick<ControlServerOptions, "routes" | "messages">>,
+  routes: ReadonlyMap<string, ControlRoute>,
+  isOwners: () => Promise<boolean>,
 ): Promise<Response> {
   const { pathname, searchParams } = new URL(request.url);
-  const route = new Map(Object.entries(routes)).get(pathname);
-  const message = new Map(Object.entries(messages)).get(pathname);
-  const method = message ? "POST" : "GET";
-  if (request.method !== method) {
-    return new Response(`Only ${method} is answered\n`, {
-      status: 405,
-      headers: { allow: method },
-    });
+  const isGet = request.method === "GET";
+  const route = routes.get(isGet ? pathname : `${request.method} ${pathname}`);
+  if (!route) {
+    if (isGet) return new Response("Not found\n", { status: 404 });
+    return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
   }
-  if (!route && !message) return new Response("Not found\n", { status: 404 });
   try {
-    const report =
-      await (message ? message(await readMessage(request)) : route?.(searchParams, request.signal));
+    if (!isGet && !await isOwners()) {
+      const reason =
+        "Cannot have anything changed over this socket: users other than its owner may open it; " +
+        "restore its owner and its mode, 0600";
+      return new Response(`${reason}\n`, { status: 403 });
+    }
+    const report = await route(searchParams, request.signal);
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, {
       headers: { "content-type": "application/json", "transfer-encoding": "chunked" },
@@ -140,19 +145,6 @@ async function answer(
     const reason = messageOf(error);
     if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
     return new Response(`Cannot answer ${pathname}: ${reason}\n`, { status: 500 });
-  }
-}
-
-/** Parses a body. Throws a BadQuestion if it is too long or no JSON. */
-async function readMessage(request: Request): Promise<unknown> {
-  const bytes = await request.bytes();
-  if (bytes.length > MOST_MESSAGE_BYTES) {
-    throw new BadQuestion(`A message may have ${MOST_MESSAGE_BYTES} bytes at most`);
-  }
-  try {
-    return JSON.parse(new TextDecoder().decode(bytes));
-  } catch {
-    throw new BadQuestion("The message is no JSON");
   }
 }
 

@@ -1,7 +1,7 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
 import { testStatusReport } from "../../../tests/support/builders/status_reports.ts";
 import { askControl, ControlError, requestStatus } from "./control_client.ts";
-import { BadQuestion, startControlServer } from "./control_server.ts";
+import { startControlServer } from "./control_server.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 
 const REPORT = testStatusReport();
@@ -44,87 +44,37 @@ Deno.test("startControlServer() answers nothing but GET /status", async () => {
   });
 });
 
-/** A server that keeps its input, and the messages and answers of a client. */
-async function withMessages(
-  run: (scene: {
-    readonly path: string;
-    readonly received: readonly unknown[];
-    readonly post: (body: BodyInit, url?: string) => Promise<number>;
-  }) => Promise<void>,
-): Promise<void> {
+Deno.test("startControlServer() has something changed by POST alone, and only for the socket's owner", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
-    const received: unknown[] = [];
+    let changes = 0;
     const server = await startControlServer({
       path,
-      times: { requestMs: 300 },
-      routes: { "/status": () => Promise.resolve(REPORT) },
-      messages: {
-        "/repair": (message) => {
-          if (message === "bad") return Promise.reject(new BadQuestion("not that"));
-          received.push(message);
-          return Promise.resolve({});
-        },
+      routes: {
+        "/status": () => Promise.resolve(REPORT),
+        "POST /repair": () => Promise.resolve({ changes: ++changes }),
       },
     });
     using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
-    const post = async (body: BodyInit, url = "http://localhost/repair") => {
-      const response = await fetch(url, { method: "POST", client, body });
+    const statusOf = async (method: string, place: string) => {
+      const response = await fetch(`http://localhost/${place}`, { method, client });
       await response.body?.cancel();
       return response.status;
     };
-    await run({ path, received, post });
-    const ask = await fetch("http://localhost/repair", { client });
-    await ask.body?.cancel();
-    assertEquals([ask.status, ask.headers.get("allow")], [405, "POST"]);
+    assertEquals(await askControl(path, { route: "/repair", changes: true }), { changes: 1 });
+    assertEquals(await statusOf("GET", "repair"), 404);
+    assertEquals(await statusOf("GET", "POST%20/repair"), 404);
+    for (const place of ["status", "", "repair/", "__proto__", "constructor"]) {
+      assertEquals(await statusOf("POST", place), 405, place);
+    }
+    for (const mode of [0o601, 0o610, 0o660, 0o666]) {
+      await Deno.chmod(path, mode);
+      assertEquals([await statusOf("POST", "repair"), await statusOf("GET", "status")], [403, 200]);
+    }
+    assertEquals(changes, 1);
     await server.stop();
   });
-}
-
-Deno.test("startControlServer() accepts a message of a few KB of JSON, and nothing else", () =>
-  withMessages(async ({ path, received, post }) => {
-    assertEquals(await askControl(path, { route: "/repair", message: { a: 1 } }), {});
-    assertEquals(received, [{ a: 1 }]);
-    const endless = new ReadableStream<Uint8Array>({
-      pull: (controller) => controller.enqueue(new Uint8Array(1024).fill(32)),
-    });
-    for (
-      const body of [
-        "",
-        "{",
-        "{}{}",
-        '"bad"',
-        `"${"x".repeat(4096)}"`,
-        new Uint8Array([0xff, 0xfe]),
-        "[".repeat(4000),
-      ]
-    ) assertEquals(await post(body), 400);
-    // What has no end has no length, and is not begun to be read.
-    assertEquals(await post(endless).catch(() => 411), 411);
-    assertEquals(await post("x".repeat(10_000)).catch(() => 413), 413);
-    for (const place of ["status", "dump", "", "repair/", "__proto__", "constructor"]) {
-      assertEquals(await post("{}", `http://localhost/${place}`), 405, place);
-    }
-    assertEquals(received, [{ a: 1 }]);
-    assertEquals((await requestStatus(path)).pid, REPORT.pid, "it goes on");
-  }));
-
-Deno.test("startControlServer() does not wait for a message that does not arrive", () =>
-  withMessages(async ({ path, received }) => {
-    const client = await Deno.connect({ transport: "unix", path });
-    const head = "POST /repair HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
-    await client.write(new TextEncoder().encode(head));
-    const answer = new Uint8Array(64);
-    const length = await client.read(answer) ?? 0;
-    assertStringIncludes(new TextDecoder().decode(answer.subarray(0, length)), "HTTP/1.1 408");
-    client.close();
-    // The next request never ends: the server stops nevertheless.
-    const other = await Deno.connect({ transport: "unix", path });
-    await other.write(new TextEncoder().encode(head));
-    assertEquals(received, []);
-    await requestStatus(path);
-    other.close();
-  }));
+});
 
 Deno.test("startControlServer() stops though a client never reads its answer", async () => {
   await withFolder(async (folder) => {

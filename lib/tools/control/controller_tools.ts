@@ -11,6 +11,8 @@ import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
 import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { Controller } from "../../engine/controller.ts";
+import { OneAtATime } from "../../net/one_at_a_time.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { DUMPED_POLICIES } from "../dump/dump_schema.ts";
 import { dumpedRouting } from "../dump/dump_routing.ts";
@@ -34,12 +36,17 @@ export function controllerTools(
   controller: Controller,
   { current, startUp }: Pick<ObservedRun, "current" | "startUp">,
   edges: Pick<Dependencies, "clock" | "network">,
+  changes: Pick<ChangeLog, "repaired">,
 ): ControllerTools {
   if (controller instanceof NetworkPolicyController) {
+    const turns = new OneAtATime();
     return {
       routes: {
         ...policyRoutes(controller),
-        "/policy/difference": (query) => answerPolicyDifference(edges, controller.families, query),
+        "/policy/difference": (query) =>
+          answerPolicyDifference(edges.clock, controller.families, query),
+        "POST /policy/difference": (query) =>
+          turns.run(() => answerPolicyDifference(edges.clock, controller.families, query, changes)),
       },
       dumped() {
         const { tool, families } = controller;

@@ -1,8 +1,8 @@
 import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.ts";
 import { absolutePaths } from "../../config/absolute_paths.ts";
 import { VERSION } from "../../config/version.ts";
+import type { Controller } from "../../engine/controller.ts";
 import { nameRules } from "../changes/name_rules.ts";
-import { parseRepairNote } from "../changes/repair_note.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
 import { relayFindings } from "../doctor/examine_relay.ts";
@@ -55,14 +55,13 @@ export class ToolsOfRun implements RunTools {
     return startControlServer({
       path: run.configuration.relay.controlSocket,
       routes: this.routes(run),
-      messages: { "/repair": (message) => this.#repaired(message) },
       bounds: openFiles.httpBounds,
       onRefused: () => openFiles.countRefused("control"),
       logger,
     });
   }
 
-  /** The answers by path. A question changes nothing, and delays no sync. */
+  /** The answers by path. Only a repair, by POST, changes anything. */
   routes(run: ObservedRun): ControlRoutes {
     const { clock } = this.#edges;
     return Object.assign(
@@ -77,9 +76,13 @@ export class ToolsOfRun implements RunTools {
         "/flags": () => Promise.resolve(absolutePaths(run.configuration.flags, Deno.cwd())),
         "/dump": (query) => this.#dump(run, query.has("inputs")),
       } satisfies ControlRoutes,
-      serviceRoutes(clock, run),
-      ...run.others.map((each) => this.#toolsOf(each, run, this.#edges).routes),
+      serviceRoutes(clock, run, this.changes),
+      ...run.others.map((each) => this.#toolsOfIn(run)(each).routes),
     );
+  }
+
+  #toolsOfIn(run: ObservedRun) {
+    return (controller: Controller) => this.#toolsOf(controller, run, this.#edges, this.changes);
   }
 
   async #status(
@@ -114,16 +117,7 @@ export class ToolsOfRun implements RunTools {
   async #dump(run: ObservedRun, onlyInputs: boolean): Promise<unknown> {
     const status = onlyInputs ? undefined : await this.#status(run, { brief: false });
     const collected = status && { status, changes: await this.#namedChanges(run) };
-    return dumpRunning(this.#edges, { ...run, toolsOf: this.#toolsOf }, collected);
-  }
-
-  #repaired(message: unknown): Promise<unknown> {
-    const parsed = parseRepairNote(message);
-    if ("problem" in parsed) {
-      return Promise.reject(new BadQuestion(`Cannot note this repair: invalid ${parsed.problem}`));
-    }
-    this.changes.repaired(parsed.note);
-    return Promise.resolve({ noted: true });
+    return dumpRunning(this.#edges, { ...run, toolsOf: this.#toolsOfIn(run) }, collected);
   }
 }
 

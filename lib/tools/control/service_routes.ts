@@ -1,5 +1,5 @@
 /**
- * Answers questions about Services with the live plan. None changes anything or delays a sync.
+ * Answers questions about Services with the live plan. Only a repair changes anything.
  *
  * @module
  */
@@ -9,16 +9,18 @@ import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/service_family.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { OneAtATime } from "../../net/one_at_a_time.ts";
 import type { Clock } from "../../os/clock.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
 import {
+  type ChosenKeys,
   compareFamily,
-  type CompareOptions,
   type FamilyDifference,
   type NodeDifference,
 } from "../diff/node_difference.ts";
-import { compareSettled } from "../diff/settled_comparison.ts";
+import { compareSettled, repairSettled } from "../diff/settled_comparison.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/explain_report.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_end_text.ts";
@@ -29,21 +31,23 @@ import { askedFamily, BadQuestion, type ControlRoutes } from "./control_server.t
 const MOST_NAMES = 1000;
 
 /** Returns the routes by path. They reject with a BadQuestion for an invalid query. */
-export function serviceRoutes(clock: Clock, run: ObservedRun): ControlRoutes {
-  let last: Promise<unknown> = Promise.resolve();
+export function serviceRoutes(
+  clock: Clock,
+  run: ObservedRun,
+  changes: Pick<ChangeLog, "repaired">,
+): ControlRoutes {
+  // Each comparison holds all rules of the kernel in memory.
+  const turns = new OneAtATime();
   return {
     "/services": (query) => serviceNames(clock, run, query.get("prefix") ?? ""),
     // A separate function, so that its exceptions become rejections.
     "/flow": async (query) => await answerFlow({ clock, families: run.services.families }, query),
-    // One at a time: each holds all rules of the kernel in memory.
-    "/difference": (query, signal) => {
-      const answer = last.then(async () => {
+    "/difference": (query, signal) =>
+      turns.run(async () => {
         signal?.throwIfAborted();
         return await compare(clock, run, query);
-      });
-      last = answer.catch(() => {});
-      return answer;
-    },
+      }),
+    "POST /difference": (query) => turns.run(() => compare(clock, run, query, changes)),
     "/explain": (query) => explain(clock, run, query),
   };
 }
@@ -67,11 +71,12 @@ async function serviceNames(
   return [...names].sort();
 }
 
-/** `?family=IPv4&service=NAMESPACE/NAME` */
+/** `?family=IPv4&service=NAMESPACE/NAME`; `changes`: for a repair of what differs. */
 async function compare(
   clock: Clock,
   run: ObservedRun,
   query: URLSearchParams,
+  changes?: Pick<ChangeLog, "repaired">,
 ): Promise<NodeDifference> {
   const proxies = proxiesOf(run, query.get("family"));
   const { phase } = run.manager;
@@ -93,9 +98,12 @@ async function compare(
         plan: services.plan,
         quarantined: loop.quarantined,
         ...(serving && { serving }),
-      }, { ...(keys && { keys }) });
+      }, keys);
     };
-    families.push(await compareSettled({ clock }, loop, compareOnce));
+    const settled = changes
+      ? repairSettled({ clock, changes }, loop, compareOnce, () => backend.repair(services.plan))
+      : compareSettled({ clock }, loop, compareOnce);
+    families.push(await settled);
   }
   return { mode: run.configuration.mode, nodeName: run.startUp.node.name, families };
 }
@@ -115,7 +123,7 @@ function keysOf(
   { informers }: ObservedRun,
   service: string | null,
   proxies: readonly ServiceFamily[],
-): CompareOptions["keys"] {
+): ChosenKeys {
   if (service === null) return undefined;
   const plans = proxies.map(({ services }) => services.plan);
   const all = [...informers.of(SERVICE).values()].map((each) => serviceKey(namespacedNameOf(each)));

@@ -46,7 +46,7 @@ function comparison(
     informers: testInformers({}),
     manager: { phase: "serving" },
   };
-  const route = serviceRoutes(clock, parts as never)["/difference"]!;
+  const route = serviceRoutes(clock, parts as never, { repaired() {} })["/difference"]!;
   return (query = "", signal?: AbortSignal) =>
     route(new URLSearchParams(query), signal) as Promise<NodeDifference>;
 }

@@ -5,38 +5,30 @@ import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { askedFamily } from "../control/control_server.ts";
 import type { PolicyBackend } from "../../app/policy/policy_backend.ts";
 import type { PolicyFamily } from "../../app/policy/policy_family.ts";
-import type { FamilyDifference, RepairRunner } from "./node_difference.ts";
-import { compareSettled } from "./settled_comparison.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
+import type { FamilyDifference } from "./node_difference.ts";
+import { compareSettled, repairSettled } from "./settled_comparison.ts";
 
-const CONTROLLER = "network-policy";
-
-/** Compares one family, or repairs it. Rejects if the machine cannot be read. */
+/** Compares one family. Rejects if the machine cannot be read. */
 export async function comparePolicyRules(
   { backend, plan, quarantined = [] }: {
     /** `undefined` = no rules are written. */
-    readonly backend: Pick<PolicyBackend, "compare" | "repair"> | undefined;
+    readonly backend: Pick<PolicyBackend, "compare"> | undefined;
     readonly plan: PolicyPlan;
     readonly quarantined?: readonly Quarantined<string>[];
   },
-  { repair }: { readonly repair?: RepairRunner | undefined } = {},
 ): Promise<FamilyDifference> {
-  const loop = { controller: CONTROLLER, family: plan.family } as const;
-  const common = { ...loop, quarantined };
-  if (repair) {
-    const report = await repair(
-      loop,
-      () => backend?.repair(plan) ?? Promise.resolve({ found: [], left: [], operations: {} }),
-    );
-    return { ...common, differences: report.left, repair: report };
-  }
-  return { ...common, differences: await backend?.compare(plan) ?? [] };
+  const { family } = plan;
+  const differences = await backend?.compare(plan) ?? [];
+  return { controller: "network-policy", family, quarantined, differences };
 }
 
-/** Answers `/policy/difference?family=IPv4` with the live plans. */
+/** Answers `/policy/difference?family=IPv4` with the live plans; `changes`: for a repair of what differs. */
 export async function answerPolicyDifference(
-  edges: { readonly clock: Pick<Clock, "sleep"> },
-  families: readonly Pick<PolicyFamily, "backend" | "family" | "loop" | "plan">[],
+  clock: Clock,
+  families: readonly PolicyFamily[],
   query: URLSearchParams,
+  changes?: Pick<ChangeLog, "repaired">,
 ): Promise<{ readonly families: readonly FamilyDifference[] }> {
   const wanted = askedFamily(query.get("family"));
   const found: FamilyDifference[] = [];
@@ -45,7 +37,10 @@ export async function answerPolicyDifference(
     const { backend, loop } = each;
     const compare = () =>
       comparePolicyRules({ backend, plan: each.plan, quarantined: loop.quarantined });
-    found.push(await compareSettled(edges, loop, compare));
+    const settled = backend && changes
+      ? repairSettled({ clock, changes }, loop, compare, () => backend.repair())
+      : compareSettled({ clock }, loop, compare);
+    found.push(await settled);
   }
   return { families: found };
 }

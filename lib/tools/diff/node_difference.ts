@@ -3,7 +3,7 @@ import type { EntryLoop } from "../changes/change_entry.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
-import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { RoutingComparison } from "./compare_routing.ts";
@@ -12,8 +12,11 @@ import type { PlannedNode } from "../offline/plan_objects.ts";
 /** The differences of one family, of Services or of another controller. */
 export interface FamilyDifference extends EntryLoop {
   readonly differences: readonly DataPlaneDifference[];
-  /** The result of `--repair`. */
-  readonly repair?: DataPlaneRepair;
+  /** With `--repair`: the differences before, and the number of operations by name. */
+  readonly repair?: {
+    readonly found: readonly DataPlaneDifference[];
+    readonly operations: Readonly<Record<string, number>>;
+  };
   /** Whether syncs went on, so that some differences may be unfinished changes. */
   readonly isUnsettled?: true;
   /** Left out by the running process until the next try; these are no differences. */
@@ -29,21 +32,11 @@ export interface NodeDifference {
   readonly routing?: RoutingComparison;
 }
 
-export interface CompareOptions {
-  /** Chooses the compared ServicePorts. @default {all} */
-  readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
-  /** Repairs a family. @default {nothing is repaired} */
-  readonly repair?: RepairRunner | undefined;
-}
-
-/** Runs the repair of one family of a controller, and returns its result. */
-export type RepairRunner = (
-  loop: EntryLoop,
-  attempt: () => Promise<DataPlaneRepair>,
-) => Promise<DataPlaneRepair>;
+/** Chooses the compared ServicePorts; `undefined` = all. */
+export type ChosenKeys = ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined;
 
 interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
-  readonly backend: Pick<Backend, "mode" | "compare" | "repair">;
+  readonly backend: Pick<Backend, "compare">;
   readonly plan: ProxyPlan;
   readonly quarantined?: readonly Quarantined[] | undefined;
 }
@@ -51,12 +44,12 @@ interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
 /** Compares this machine with plans, one family after the other. */
 export async function compareNode(
   { mode, nodeName, plans, machine, createBackend }: PlannedNode,
-  options: CompareOptions = {},
+  keys: ChosenKeys,
 ): Promise<NodeDifference> {
   const families: FamilyDifference[] = [];
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
-    families.push(await compareFamily({ ...machine(family), backend, plan }, options));
+    families.push(await compareFamily({ ...machine(family), backend, plan }, keys));
   }
   return { mode, nodeName, families };
 }
@@ -64,18 +57,12 @@ export async function compareNode(
 /** Compares this machine with one family's plan. Rejects if the machine cannot be read. */
 export async function compareFamily(
   { backend, plan, serving, quarantined: all = [] }: ComparedFamily,
-  { keys, repair }: CompareOptions = {},
+  keys: ChosenKeys,
 ): Promise<FamilyDifference> {
-  const { family } = plan;
   const chosen = keys?.(plan);
   const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
   const scope = { keys: chosen, quarantined: all, serving };
-  const common = { family, quarantined };
-  if (repair) {
-    const report = await repair({ family }, () => backend.repair(plan, scope));
-    return { ...common, differences: report.left, repair: report };
-  }
-  return { ...common, differences: await backend.compare(plan, scope) };
+  return { family: plan.family, quarantined, differences: await backend.compare(plan, scope) };
 }
 
 /** The number of ServicePorts and addresses in quarantine. */

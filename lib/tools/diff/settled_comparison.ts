@@ -1,10 +1,12 @@
 import type { Clock } from "../../os/clock.ts";
 import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
 import type { FamilyDifference } from "./node_difference.ts";
 
 /** A loop, as far as a comparison must not meet its syncs. */
 export interface ComparedLoop {
-  readonly activity: Pick<RunnerActivity, "runningSince">;
+  readonly activity: RunnerActivity;
   /** Another value after each sync. */
   readonly lastSync?: unknown;
 }
@@ -22,14 +24,48 @@ export async function compareSettled(
   compare: () => Promise<FamilyDifference>,
 ): Promise<FamilyDifference> {
   for (let looks = 1;; looks++) {
-    for (let polls = 0; isSyncing(loop) && polls < MOST_SYNC_POLLS; polls++) {
-      await clock.sleep(SYNC_POLL_MS);
-    }
+    await waitWhile(clock, () => isSyncing(loop));
     const { lastSync } = loop;
     const difference = await compare();
     const isSettled = !isSyncing(loop) && loop.lastSync === lastSync;
     if (isSettled || difference.differences.length === 0) return difference;
     if (looks === MAX_LOOKS) return { ...difference, isUnsettled: true };
+  }
+}
+
+/** Compares, has the process write what differs, and compares again. Adds an entry to the change log. */
+export async function repairSettled(
+  { clock, changes }: {
+    readonly clock: Pick<Clock, "now" | "sleep">;
+    readonly changes: Pick<ChangeLog, "repaired">;
+  },
+  loop: ComparedLoop & { request(): void },
+  compare: () => Promise<FamilyDifference>,
+  /** Returns the operations by name. */
+  repair: () => Promise<Readonly<Record<string, number>>>,
+): Promise<FamilyDifference> {
+  const before = await compareSettled({ clock }, loop, compare);
+  const { differences: found } = before;
+  if (found.length === 0) return { ...before, repair: { found, operations: {} } };
+  const startedAt = clock.now();
+  try {
+    const operations = await repair();
+    // What was left out is to be reported and tried again.
+    loop.request();
+    await waitWhile(clock, () => loop.activity.pendingSince !== undefined);
+    const after = await compareSettled({ clock }, loop, compare);
+    changes.repaired(after, { found, left: after.differences, tookMs: clock.now() - startedAt });
+    return { ...after, repair: { found, operations } };
+  } catch (error) {
+    const tookMs = clock.now() - startedAt;
+    changes.repaired(before, { found, left: found, tookMs, error: messageOf(error) });
+    throw error;
+  }
+}
+
+async function waitWhile(clock: Pick<Clock, "sleep">, isBusy: () => boolean): Promise<void> {
+  for (let polls = 0; isBusy() && polls < MOST_SYNC_POLLS; polls++) {
+    await clock.sleep(SYNC_POLL_MS);
   }
 }
 

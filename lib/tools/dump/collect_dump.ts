@@ -19,7 +19,7 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../../config/version.ts";
-import type { ToolsOf } from "../control/controller_tools.ts";
+import type { ControllerTools } from "../control/controller_tools.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/service_family.ts";
@@ -202,7 +202,7 @@ function verdictText(verdict: Verdict): string {
 /** Dumps the running process. Without `collected` the dump has only what planning needs. */
 export function dumpRunning(
   edges: Pick<Dependencies, "clock" | "network" | "process">,
-  run: ObservedRun & { readonly toolsOf: ToolsOf },
+  run: ObservedRun & { toolsOf(controller: Controller): Pick<ControllerTools, "dumped"> },
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
   const { services, others, startUp, configuration, current, informers, toolsOf } = run;
@@ -216,7 +216,7 @@ export function dumpRunning(
     families: services.families.map((each) => familyOf(each, services)),
     controllers: others.map((each) => {
       const { name, kinds } = each;
-      return { name, kinds, section: toolsOf(each, run, edges).dumped() };
+      return { name, kinds, section: toolsOf(each).dumped() };
     }),
     ...(collected ?? { onlyInputs: true }),
   });

@@ -95,7 +95,7 @@ export class FakeBackend implements Backend {
   }
 
   compare: Backend["compare"] = () => Promise.resolve([]);
-  repair: Backend["repair"] = () => Promise.resolve({ found: [], left: [], operations: {} });
+  repair: Backend["repair"] = () => Promise.resolve({});
   explain: Backend["explain"] = () => ({ carriers: [] });
   findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
   findAffinity: Backend["findAffinity"] = () => Promise.resolve(undefined);

@@ -1,33 +1,17 @@
-import { dirname } from "node:path";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
-import { messageOf } from "../../../log/message_of.ts";
-import type { Clock } from "../../../os/clock.ts";
-import { lockFolder } from "../../../os/folder_lock.ts";
-import { MODE_TRAITS } from "../../../proxy/backend.ts";
-import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
-import { shortReason } from "../../changes/change_entry.ts";
-import { repairedObjects, type RepairNote } from "../../changes/repair_note.ts";
-import {
-  reportRepair,
-  requestDifference,
-  requestPolicyDifference,
-  requestStatus,
-} from "../../control/control_client.ts";
-import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
+import { requestDifference, requestStatus } from "../../control/control_client.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { askRoutingDifference } from "../../explain/routing_questions.ts";
 import { differenceJson, differenceReport } from "../../diff/difference_report.ts";
 import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
 import {
+  type ChosenKeys,
   compareNode,
   countDifferences,
   type FamilyDifference,
   type NodeDifference,
-  type RepairRunner,
 } from "../../diff/node_difference.ts";
-import { repairSettled } from "../../diff/settled_node.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
 import { whatIfJson, whatIfReport } from "../../diff/what_if_report.ts";
 import {
@@ -38,7 +22,6 @@ import {
 import { planNode, planRunningNode, wantedFamilies } from "../../offline/planned_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../../offline/plan_objects.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
-import type { StatusReport } from "../../status/status_report.ts";
 import {
   type ActiveCommand,
   type CommandContext,
@@ -47,8 +30,6 @@ import {
   printAnswer,
 } from "./command.ts";
 
-/** Longest wait for another repair. */
-const LOCK_MS = 30_000;
 /** Exit code if something differs, or would change. */
 const DIFFERS = 3;
 
@@ -112,39 +93,26 @@ async function look(
 ): Promise<NodeDifference> {
   const { flags, configuration: { relay } } = context;
   const { service } = flags;
-  const keys = chosenService(service);
-  const compare = async (planned: PlannedNode, repair?: RepairRunner) => {
-    if (service !== undefined) {
-      checkService(service, { plans: [...planned.plans.values()], all: planned.services });
-    }
-    const services = await compareNode(planned, { ...(keys && { keys }), repair });
-    if (service !== undefined) return services;
-    return withFamilies(services, await comparePolicies(dependencies, planned, repair));
-  };
-  if (flags.from !== undefined) {
-    const planned = await planNode(dependencies, context);
-    const routing = keys ? undefined : await comparePlannedRouting(dependencies, context, planned);
-    return { ...await compare(planned), ...(routing && { routing }) };
-  }
-  const families = wantedFamilies(flags.family);
-  const { controlSocket } = relay;
-  if (!flags.repair) {
+  if (flags.from === undefined) {
     // The process checks everything else.
     if (service !== undefined) checkServiceName(service);
+    const families = wantedFamilies(flags.family);
     const [family] = families.length === 1 ? families : [];
-    const services = await requestDifference(controlSocket, { family, service });
-    if (service !== undefined) return services;
-    return withFamilies(services, await requestPolicyDifference(controlSocket, { family }));
+    return await requestDifference(relay.controlSocket, { family, service, repair: flags.repair });
   }
-  const signal = context.endInOrder();
-  // Two repairs at once could remove each other's rules, or add a jump twice.
-  using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
-  const repair = reportedRepairs(dependencies, controlSocket);
-  const repairOnce = async () => {
-    const planned = await planRunningNode(dependencies, { relay, families });
-    return await compare(await withServing(planned, relay), repair);
+  const planned = await planNode(dependencies, context);
+  if (service !== undefined) {
+    checkService(service, { plans: [...planned.plans.values()], all: planned.services });
+    return await compareNode(planned, chosenService(service));
+  }
+  const routing = await comparePlannedRouting(dependencies, context, planned);
+  const services = await compareNode(planned, undefined);
+  const policies = await comparePolicies(dependencies, planned);
+  return {
+    ...services,
+    families: [...services.families, ...policies],
+    ...(routing && { routing }),
   };
-  return await repairSettled(dependencies, controlSocket, signal, repairOnce);
 }
 
 /** Asks the running process. Addresses and routes are of no single Service or family. */
@@ -183,7 +151,6 @@ async function comparePlannedRouting(
 async function comparePolicies(
   dependencies: PlanNodeDependencies,
   planned: PlannedNode,
-  repair: RepairRunner | undefined,
 ): Promise<readonly FamilyDifference[]> {
   const families: FamilyDifference[] = [];
   const addresses = dependencies.network.interfaceAddresses();
@@ -191,16 +158,9 @@ async function comparePolicies(
     const policies = planPolicies(dependencies, planned, { family, addresses });
     if (policies === undefined) continue;
     await using backend = policies.backend;
-    families.push(await comparePolicyRules({ backend, plan: policies.plan }, { repair }));
+    families.push(await comparePolicyRules({ backend, plan: policies.plan }));
   }
   return families;
-}
-
-function withFamilies(
-  difference: NodeDifference,
-  more: readonly FamilyDifference[],
-): NodeDifference {
-  return { ...difference, families: [...difference.families, ...more] };
 }
 
 async function printWhatIf(
@@ -226,64 +186,6 @@ function planBefore(
   return planRunningNode(dependencies, { relay, families: wantedFamilies(context.flags.family) });
 }
 
-function chosenService(
-  service: string | undefined,
-): ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined {
+function chosenService(service: string | undefined): ChosenKeys {
   return service === undefined ? undefined : (plan) => servicePortsOf(plan, service);
-}
-
-/** Adds the sockets of the running process to a plan in userspace mode. */
-async function withServing(
-  planned: PlannedNode,
-  { controlSocket }: Pick<LoadedConfiguration["relay"], "controlSocket">,
-): Promise<PlannedNode> {
-  if (!MODE_TRAITS[planned.mode].forwardsItself) return planned;
-  const { families } = await requestStatus(controlSocket);
-  const { machine } = planned;
-  return {
-    ...planned,
-    machine(family) {
-      const status = families.find((each) => each.family === family);
-      return { ...machine(family), ...(status && servingOf(status)) };
-    },
-  };
-}
-
-function servingOf({ services, quarantined }: StatusReport["families"][number]) {
-  const serving = services.map(({ name, protocol, addresses }) => ({
-    key: `${name}/${protocol}` as ServicePortKey,
-    addresses,
-  }));
-  return { quarantined, serving };
-}
-
-/** Reports each repair that found something or failed, for the change log of the running process. */
-export function reportedRepairs(
-  { clock, complain, process: { pid, uid } }: {
-    readonly clock: Clock;
-    readonly complain: Dependencies["complain"];
-    readonly process: Pick<ProcessInfo, "pid" | "uid">;
-  },
-  controlSocket: string,
-): RepairRunner {
-  return async (loop, attempt) => {
-    const startedAt = clock.now();
-    const report = async (outcome: Pick<RepairNote, "objects" | "error">) => {
-      const note = { ...loop, pid, ...(uid !== undefined && { uid }), ...outcome };
-      const tookMs = clock.now() - startedAt;
-      try {
-        await reportRepair(controlSocket, { ...note, tookMs });
-      } catch (error) {
-        complain(`kube-relay: this repair is not in the change log: ${messageOf(error)}\n`);
-      }
-    };
-    try {
-      const repair = await attempt();
-      if (repair.found.length > 0) await report({ objects: repairedObjects(repair) });
-      return repair;
-    } catch (error) {
-      await report({ objects: [], error: shortReason(messageOf(error)) });
-      throw error;
-    }
-  };
 }
