@@ -11,7 +11,7 @@ import type { EventSink, KubeEvent } from "./event.ts";
 import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./event_object.ts";
 import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
 import { TransportError } from "./transport.ts";
-import { KubeAuthError } from "./kube_identity.ts";
+import { KubeAuthError } from "./kube_auth.ts";
 
 /** Dependencies of a recorder. */
 interface EventRecorderDependencies {

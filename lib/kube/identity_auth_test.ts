@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects, assertStrictEquals } from "@std/assert";
 import { replaceFile } from "../../tests/support/builders/kubeconfig_file.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { IdentityAuth } from "./identity_auth.ts";
-import { KubeAuthError, type KubeIdentity } from "./kube_identity.ts";
+import { IdentityAuth, type KubeIdentity } from "./identity_auth.ts";
+import { KubeAuthError } from "./kube_auth.ts";
 
 const SERVER = "https://192.0.2.1:6443";
 
@@ -38,7 +38,7 @@ async function inFolder(
         current = complete(identity);
         const readIdentity = () =>
           current instanceof Error ? Promise.reject(current) : Promise.resolve(current);
-        return new IdentityAuth({ logger, readIdentity }, current);
+        return new IdentityAuth(logger, readIdentity, current);
       },
       replaceIdentity(identity) {
         current = identity instanceof Error ? identity : complete(identity);
