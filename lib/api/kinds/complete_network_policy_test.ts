@@ -152,9 +152,9 @@ const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
 
 for (const { what, spec, problem } of REFUSED) {
   Deno.test(`completeNetworkPolicy() refuses ${what}`, () => {
-    const { outcomes, problems } = readManifest(policyText(spec));
+    const { content, problems } = readManifest(policyText(spec));
     assertEquals(problems.map((text) => text.replace(/^.*?web: /, "")), [problem]);
-    assertEquals(outcomes.map(({ outcome }) => outcome), ["refused"]);
+    assertEquals([content.objects.size, content.refused.size], [0, 1]);
   });
 }
 

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import type { KindSpec } from "../../api/kind.ts";
+import { apiVersionsOf, type KindSpec } from "../../api/kind.ts";
 import {
   readYaml,
   type TextPosition,
+  type YamlDocument,
   type YamlError,
   type YamlResult,
 } from "../../config/yaml_source.ts";
@@ -15,15 +16,19 @@ import { type InformerSet, objectId } from "../informer_set.ts";
 import { findJsonItems, type FoundItems } from "../json_text.ts";
 import type { StringTable } from "../string_table.ts";
 import {
+  DUMP_KIND,
   ignoredKindOf,
+  isMapping,
   itemTypeOf,
+  kindOf,
   type ManifestObject,
   type ManifestObjectId,
-  type ManifestOutcome,
   type ManifestType,
-  readManifestObjects,
+  rawObjectId,
+  readManifestObject,
+  readPartialObject,
 } from "./manifest_objects.ts";
-import { ManifestProblems } from "./manifest_problem.ts";
+import { type FieldPath, ManifestProblems, ObjectReport } from "./manifest_problem.ts";
 
 /** An object and its line in the file. */
 export interface PlacedObject {
@@ -31,23 +36,6 @@ export interface PlacedObject {
   readonly line: number;
   /** When the file was last written (milliseconds since 1970), as this content of it was read. */
   readonly fileTimeMs: number;
-}
-
-/** The content of a manifest file. */
-export interface ManifestFileContent {
-  readonly objects: ReadonlyMap<ManifestObjectId, PlacedObject>;
-  /** Objects with errors and a readable name, some without the invalid fields. */
-  readonly refused: ReadonlyMap<ManifestObjectId, PlacedObject | undefined>;
-  /**
-   * Whether unknown objects may be missing: after syntax errors, or objects with errors and without
-   * a name.
-   */
-  readonly isIncomplete: boolean;
-  /** Whether there were syntax errors. */
-  readonly isBroken: boolean;
-  readonly problems: ManifestProblems;
-  /** Numbers of objects of ignored kinds. */
-  readonly ignored: ReadonlyMap<string, number>;
 }
 
 /** The file, the followed kinds and what concurrent reads share. */
@@ -70,23 +58,23 @@ export async function readManifestFile(
   options: ManifestFileOptions,
   slice: TimeSlice,
 ): Promise<ManifestFileContent> {
-  const reader = new FileReader(options);
+  const content = new ManifestFileContent(options);
   for (const part of splitDocuments(text)) {
     const pause = slice.pause();
     if (pause) await pause;
     if (part === undefined) continue;
     const list = await split(part, slice);
-    const itemOf = list && reader.readEnvelope(list);
-    if (!itemOf) reader.readPart(part);
+    const itemOf = list && content.readEnvelope(list);
+    if (!itemOf) content.readPart(part);
     else if (itemOf !== "broken") {
       for (const item of list.items) {
         const pause = slice.pause();
         if (pause) await pause;
-        reader.readPart(item, itemOf);
+        content.readPart(item, itemOf);
       }
     }
   }
-  return reader.content();
+  return content;
 }
 
 async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList | undefined> {
@@ -99,30 +87,37 @@ async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList
   }
 }
 
-/** Collects the content of the parts of one file. */
-class FileReader {
+/** A value of a document, and what it inherits from the lists around it. */
+interface Found {
+  readonly value: unknown;
+  readonly root: FieldPath;
+  readonly type: ManifestType;
+  readonly depth: number;
+}
+
+/** Deepest nesting of lists, which no real file needs. */
+const DEEPEST_LIST = 3;
+
+/** The content of a manifest file; it grows with each part. */
+export class ManifestFileContent {
+  readonly objects = new Map<ManifestObjectId, PlacedObject>();
+  /** Objects with errors and a readable name, some without the invalid fields. */
+  readonly refused = new Map<ManifestObjectId, PlacedObject | undefined>();
+  /** Numbers of objects of ignored kinds. */
+  readonly ignored = new Map<string, number>();
+  readonly problems: ManifestProblems;
+  /**
+   * Whether unknown objects may be missing: after syntax errors, or objects with errors and without
+   * a name.
+   */
+  isIncomplete = false;
+  /** Whether there were syntax errors. */
+  isBroken = false;
   readonly #kinds: ReadonlyMap<string, KindSpec>;
-  readonly #problems: ManifestProblems;
-  readonly #objects = new Map<ManifestObjectId, PlacedObject>();
-  readonly #refused = new Map<ManifestObjectId, PlacedObject | undefined>();
-  readonly #ignored = new Map<string, number>();
-  #isIncomplete = false;
-  #isBroken = false;
 
   constructor(private readonly options: ManifestFileOptions) {
     this.#kinds = options.informers.kinds;
-    this.#problems = new ManifestProblems(options.file);
-  }
-
-  content(): ManifestFileContent {
-    return {
-      objects: this.#objects,
-      refused: this.#refused,
-      isIncomplete: this.#isIncomplete,
-      isBroken: this.#isBroken,
-      problems: this.#problems,
-      ignored: this.#ignored,
-    };
+    this.problems = new ManifestProblems(options.file);
   }
 
   /** Returns the defaults of a list's items; `undefined` if it is not a list. */
@@ -139,13 +134,11 @@ class FileReader {
     const { documents, errors } = this.#parse(part);
     for (const error of errors) this.#syntaxError(error);
     for (const document of documents) {
-      const reading = {
-        problems: this.#problems,
-        strings: this.options.strings,
-        kinds: this.#kinds,
-        ...(itemOf && { itemOf }),
-      };
-      for (const outcome of readManifestObjects(document, reading)) this.#take(outcome, origin);
+      const { value } = document;
+      // Documents that are empty or contain only comments.
+      if (value === null || value === undefined) continue;
+      const found = { value, root: [], type: itemOf ?? {}, depth: itemOf ? 1 : 0 };
+      this.#collect(document, found, origin);
     }
   }
 
@@ -154,41 +147,77 @@ class FileReader {
   }
 
   #syntaxError({ line, column, message }: YamlError): void {
-    this.#isBroken = this.#isIncomplete = true;
+    this.isBroken = this.isIncomplete = true;
     const problem = { severity: "error" as const, path: "", value: "", message };
-    this.#problems.add(problem, () => ({ line, column }));
+    this.problems.add(problem, () => ({ line, column }));
   }
 
-  #take(outcome: ManifestOutcome, { line, column }: TextPosition): void {
-    if (outcome.outcome === "ignored") return this.#ignore(outcome.kind);
-    if (outcome.outcome === "refused") {
-      if (outcome.id === undefined) this.#isIncomplete = true;
-      else this.#refused.set(outcome.id, this.#followed(outcome.rest, line));
+  /** Collects an object, or those of a list. Reports and refuses objects with errors. */
+  #collect(document: YamlDocument, found: Found, origin: TextPosition): void {
+    const { value, root, type, depth } = found;
+    const collectItems = (items: unknown, at: FieldPath, type: ManifestType, depth: number) => {
+      for (const [index, value] of (Array.isArray(items) ? items : []).entries()) {
+        this.#collect(document, { value, root: [...at, index], type, depth }, origin);
+      }
+    };
+    const itemType = itemTypeOf(value);
+    if (itemType && depth < DEEPEST_LIST) {
+      const { items } = value as { readonly items?: unknown };
+      return collectItems(items, [...root, "items"], itemType, depth + 1);
+    }
+    if (isMapping(value) && value["kind"] === DUMP_KIND && isMapping(value["objects"])) {
+      const { objects } = value;
+      for (const spec of this.#kinds.values()) {
+        const type = { kind: spec.kind, apiVersion: apiVersionsOf(spec)[0]! };
+        const at = [...root, "objects", spec.plural];
+        collectItems(objects[spec.plural], at, type, DEEPEST_LIST);
+      }
       return;
     }
-    const placed = this.#followed(outcome.entry, line);
+    const spec = kindOf(value, type, this.#kinds, this.#report(document, root));
+    if (typeof spec === "string") return this.#ignore(spec);
+    const id = spec && rawObjectId(spec, value);
+    if (spec !== undefined) {
+      const report = this.#report(document, root, id ?? spec.kind);
+      const { strings } = this.options;
+      const { isJson } = document;
+      const entry = readManifestObject(spec, { value, isJson }, report, strings);
+      if (entry) return this.#add(entry, origin);
+      if (id !== undefined) {
+        const rest = spec.restricts ? readPartialObject(spec, value, strings) : undefined;
+        this.refused.set(id, rest && this.#followed(rest, origin.line));
+      }
+    }
+    if (id === undefined) this.isIncomplete = true;
+  }
+
+  #report(document: YamlDocument, root: FieldPath, object?: string): ObjectReport {
+    return new ObjectReport(document, root, this.problems, object);
+  }
+
+  #add(entry: ManifestObject, { line, column }: TextPosition): void {
+    const placed = this.#followed(entry, line);
     if (placed === undefined) return;
-    const id = objectId(placed.entry.spec, placed.entry.object);
-    const first = this.#objects.get(id);
+    const id = objectId(entry.spec, entry.object);
+    const first = this.objects.get(id);
     if (!first) {
-      this.#objects.set(id, placed);
+      this.objects.set(id, placed);
       return;
     }
     const message = `is repeated in this file; the one of line ${first.line} is used`;
-    this.#problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
+    this.problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
       line,
       column,
     }));
   }
 
-  #followed(entry: ManifestObject | undefined, line: number): PlacedObject | undefined {
-    if (entry === undefined) return undefined;
+  #followed(entry: ManifestObject, line: number): PlacedObject | undefined {
     const { fileTimeMs, informers } = this.options;
     return informers.isFollowed(entry.spec, entry.object) ? { entry, line, fileTimeMs } : undefined;
   }
 
   #ignore(kind: string): void {
-    this.#ignored.set(kind, (this.#ignored.get(kind) ?? 0) + 1);
+    this.ignored.set(kind, (this.ignored.get(kind) ?? 0) + 1);
   }
 }
 

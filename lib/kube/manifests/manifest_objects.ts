@@ -19,54 +19,14 @@ import { slimObject } from "../slim.ts";
 import type { StringTable } from "../string_table.ts";
 import { type FieldPath, type ManifestProblems, ObjectReport } from "./manifest_problem.ts";
 
-/** The result of one object of a document. */
-export type ManifestOutcome =
-  | { readonly outcome: "read"; readonly entry: ManifestObject }
-  /** Invalid; without an id, its name could not be read. */
-  | {
-    readonly outcome: "refused";
-    readonly id: ManifestObjectId | undefined;
-    /** The object without its invalid fields, of a kind whose absence would open something. */
-    readonly rest?: ManifestObject | undefined;
-  }
-  | { readonly outcome: "ignored"; readonly kind: string };
-
 /** The fields that an item inherits from its list. */
 export interface ManifestType {
   readonly apiVersion?: string;
   readonly kind?: string;
 }
 
-/** Inputs of {@linkcode readManifestObjects} besides the document. */
-interface ManifestReading {
-  readonly problems: ManifestProblems;
-  readonly strings: StringTable;
-  /** The kinds to read, by name. */
-  readonly kinds: ReadonlyMap<string, KindSpec>;
-  /** Type of an item of a split list. */
-  readonly itemOf?: ManifestType;
-}
-
 /** The kind of a dump, which has the objects of each kind in a list of their own. */
 export const DUMP_KIND = "kube-relay dump";
-
-/** Deepest nesting of lists, which no real file needs. */
-const DEEPEST_LIST = 3;
-
-/**
- * Reads the objects of a document: one, or those of a list. Reports and refuses objects with
- * errors.
- */
-export function readManifestObjects(
-  document: YamlDocument,
-  reading: ManifestReading,
-): readonly ManifestOutcome[] {
-  // Documents that are empty or contain only comments.
-  if (document.value === null || document.value === undefined) return [];
-  const { itemOf } = reading;
-  const found = { value: document.value, root: [], type: itemOf ?? {}, depth: itemOf ? 1 : 0 };
-  return collect(document, reading, found);
-}
 
 /** Returns the item type of a list; `undefined` if `value` is not a list. */
 export function itemTypeOf(value: unknown): ManifestType | undefined {
@@ -89,73 +49,17 @@ export function ignoredKindOf(
   return kind === undefined || kind.endsWith("List") || kinds.has(kind) ? undefined : kind;
 }
 
-/** What is read of a document: a value in it, and what it inherits from the lists around it. */
-interface Found {
-  readonly value: unknown;
-  readonly root: FieldPath;
-  readonly type: ManifestType;
-  readonly depth: number;
-}
-
-function collect(
-  document: YamlDocument,
-  reading: ManifestReading,
-  { value, root, type, depth }: Found,
-): readonly ManifestOutcome[] {
-  const itemType = itemTypeOf(value);
-  if (itemType && depth < DEEPEST_LIST) {
-    const items = (value as { items?: unknown[] | null }).items ?? [];
-    return items.flatMap((item, index) => {
-      const at = [...root, "items", index];
-      return collect(document, reading, {
-        value: item,
-        root: at,
-        type: itemType,
-        depth: depth + 1,
-      });
-    });
-  }
-  const { problems, strings, kinds } = reading;
-  if (isMapping(value) && value["kind"] === DUMP_KIND && isMapping(value["objects"])) {
-    const { objects } = value;
-    return [...kinds.values()].flatMap((spec) => {
-      const items = objects[spec.plural];
-      const type = { kind: spec.kind, apiVersion: apiVersionsOf(spec)[0]! };
-      return (Array.isArray(items) ? items : []).flatMap((item: unknown, index) => {
-        const at = [...root, "objects", spec.plural, index];
-        return collect(document, reading, { value: item, root: at, type, depth: DEEPEST_LIST });
-      });
-    });
-  }
-  const ownType = { ...type, ...typeOf(value) };
-  const spec = knownKind(
-    ownType,
-    value,
-    kinds,
-    new ObjectReport(document, root, problems, undefined),
-  );
-  if (spec === "ignored") {
-    const { kind = "", apiVersion } = ownType;
-    return [{ outcome: "ignored", kind: kind + (kinds.has(kind) ? ` of ${apiVersion}` : "") }];
-  }
-  if (spec === "refused") return [{ outcome: "refused", id: undefined }];
-  const id = rawObjectId(spec, value);
-  const report = new ObjectReport(document, root, problems, id ?? spec.kind);
-  const isDetached = document.isJson;
-  const entry = readManifestObject(spec, value, { report, strings, isDetached });
-  if (entry) return [{ outcome: "read", entry }];
-  const rest = id !== undefined && spec.restricts
-    ? readPartialObject(spec, value, strings)
-    : undefined;
-  return [{ outcome: "refused", id, rest }];
-}
-
-function knownKind(
-  { kind, apiVersion }: ManifestType,
+/**
+ * Returns the kind of a document, or the name of one that is not read. Reports what is wrong, and returns
+ * `undefined`, if it cannot be told.
+ */
+export function kindOf(
   value: unknown,
+  inherited: ManifestType,
   kinds: ReadonlyMap<string, KindSpec>,
   report: ObjectReport,
-): KindSpec | "ignored" | "refused" {
+): KindSpec | string | undefined {
+  const { kind, apiVersion } = { ...inherited, ...typeOf(value) };
   if (!isMapping(value)) {
     // Without the value: the file may be a private key that was named by mistake.
     const found = value === null
@@ -164,12 +68,12 @@ function knownKind(
       ? "a list"
       : `a ${typeof value}`;
     report.error({ path: [], message: `Expected an object, with fields, found ${found}` });
-    return "refused";
+    return undefined;
   }
   if (kind === undefined || apiVersion === undefined) {
     const path = [kind === undefined ? "kind" : "apiVersion"];
     report.error({ path, value: value[path[0]!], message: "has to be there, as text" });
-    return "refused";
+    return undefined;
   }
   const spec = kinds.get(kind);
   if (!spec) {
@@ -181,15 +85,15 @@ function knownKind(
         message: `is not read; did you mean ${nearest}?`,
       });
     }
-    return "ignored";
+    return kind;
   }
   const versions = apiVersionsOf(spec);
   if (versions.includes(apiVersion)) return spec;
   // Other API groups have kinds of these names too, such as Knative's Service.
-  if (groupOf(apiVersion) !== spec.group) return "ignored";
+  if (groupOf(apiVersion) !== spec.group) return `${kind} of ${apiVersion}`;
   const message = `has to be ${versions.join(" or ")} for kind ${kind}`;
   report.error({ path: ["apiVersion"], value: apiVersion, message });
-  return "refused";
+  return undefined;
 }
 
 function typeOf(value: unknown): ManifestType {
@@ -220,7 +124,7 @@ const MOST_ROUNDS = 8;
 export type ManifestObjectId = string;
 
 /** Returns the identity of a raw object, even if it is invalid; `undefined` if it has no name. */
-function rawObjectId(
+export function rawObjectId(
   { kind, namespaced }: KindSpec,
   value: unknown,
 ): ManifestObjectId | undefined {
@@ -232,16 +136,13 @@ function rawObjectId(
 }
 
 /** Reads one raw object as an API server would. Returns `undefined` if the report has an error. */
-function readManifestObject(
+export function readManifestObject(
   spec: KindSpec,
-  value: unknown,
-  { report, strings, isDetached }: {
-    readonly report: ObjectReport;
-    readonly strings: StringTable;
-    /** Whether the texts of the object share no memory with the file. */
-    readonly isDetached: boolean;
-  },
+  document: Pick<YamlDocument, "value" | "isJson">,
+  report: ObjectReport,
+  strings: StringTable,
 ): ManifestObject | undefined {
+  const { value, isJson } = document;
   for (const problem of unknownFields(spec, value)) report.warn(problem);
   const result = v.safeParse(spec.schema, value, { abortPipeEarly: true });
   if (!result.success) {
@@ -251,7 +152,7 @@ function readManifestObject(
   const manifest = spec.complete?.(result.output as never, report) ?? result.output;
   if (report.failed) return undefined;
   const kept = withoutServerFields(manifest, spec);
-  const object = slimObject(spec, isDetached ? kept : detach(kept), {
+  const object = slimObject(spec, isJson ? kept : detach(kept), {
     strings,
     onProblem: ({ path, message }) => report.error({ path: [path], message }),
   });
@@ -262,7 +163,7 @@ function readManifestObject(
  * Reads an invalid object without its invalid fields, whose names are in the `unknownFields` of what
  * contains them. Returns `undefined` if it cannot be identified.
  */
-function readPartialObject(
+export function readPartialObject(
   spec: KindSpec,
   value: unknown,
   strings: StringTable,
@@ -356,7 +257,7 @@ function detach(value: unknown): unknown {
 }
 
 /** Whether a value of YAML is a mapping. */
-function isMapping(value: unknown): value is Record<string, unknown> {
+export function isMapping(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
@@ -373,75 +274,46 @@ export function unknownFields(
   { kind, schema }: KindSpec,
   raw: unknown,
 ): readonly ManifestFieldProblem[] {
-  const found: UnknownField[] = [];
-  collectUnknown(raw, schema, found);
-  return found.map(({ place, value, known, prefix = "" }) => {
-    const name = String(place.key).slice(prefix.length);
-    const what = prefix === "" ? `field of kind ${kind}` : "annotation of kube-relay";
+  const found: ManifestFieldProblem[] = [];
+  const path: (string | number)[] = [];
+  const add = (value: unknown, what: string, known: readonly string[], prefix = "") => {
+    const name = String(path.at(-1)).slice(prefix.length);
     const message = `is no ${what}${didYouMean(name, known, prefix)}`;
-    return { path: pathOf(place), value, message };
-  });
-}
-
-/** A field or annotation that does not exist. */
-interface UnknownField {
-  readonly place: Place;
-  readonly value: unknown;
-  readonly known: readonly string[];
-  /** Of the known names, and of this one. */
-  readonly prefix?: string;
-}
-
-/**
- * A position in an object. Paths are built for unknown fields only: manifests have millions of
- * fields.
- */
-interface Place {
-  readonly key: string | number;
-  readonly parent: Place | undefined;
-}
-
-function collectUnknown(
-  value: unknown,
-  schema: v.GenericSchema,
-  found: UnknownField[],
-  parent?: Place,
-): void {
-  if (typeof value !== "object" || value === null) return;
-  const { node } = schemaNode(schema);
-  if (node.type === "list" && Array.isArray(value)) {
-    for (let key = 0; key < value.length; key++) {
-      const item: unknown = value[key];
-      if (typeof item === "object") collectUnknown(item, node.item, found, { key, parent });
-    }
-  }
-  if (Array.isArray(value)) return;
-  if (node.type === "names" && parent?.key === "annotations") collectOwn(value, found, parent);
-  if (node.type !== "fields") return;
-  for (const key of Object.keys(value)) {
-    const child: unknown = Reflect.get(value, key);
-    if (Object.hasOwn(node.entries, key)) {
-      if (typeof child === "object") {
-        collectUnknown(child, node.entries[key]!, found, { key, parent });
+    found.push({ path: [...path], value, message });
+  };
+  const visit = (value: unknown, schema: v.GenericSchema) => {
+    if (typeof value !== "object" || value === null) return;
+    const { node } = schemaNode(schema);
+    if (Array.isArray(value)) {
+      if (node.type !== "list") return;
+      for (let key = 0; key < value.length; key++) enter(key, value[key], node.item);
+    } else if (node.type === "names" && path.at(-1) === "annotations") {
+      for (const [key, text] of Object.entries(value)) {
+        if (!key.startsWith(OWN_PREFIX)) continue;
+        if (OWN_ANNOTATIONS.includes(key.slice(OWN_PREFIX.length))) continue;
+        path.push(key);
+        add(text, "annotation of kube-relay", OWN_ANNOTATIONS, OWN_PREFIX);
+        path.pop();
       }
-    } else if (!node.isOpen && !node.unread.includes(key)) {
-      const known = [...Object.keys(node.entries), ...node.unread];
-      found.push({ place: { key, parent }, value: child, known });
+    } else if (node.type === "fields") {
+      for (const key of Object.keys(value)) {
+        const child: unknown = Reflect.get(value, key);
+        if (Object.hasOwn(node.entries, key)) {
+          enter(key, child, node.entries[key]!);
+        } else if (!node.isOpen && !node.unread.includes(key)) {
+          path.push(key);
+          add(child, `field of kind ${kind}`, [...Object.keys(node.entries), ...node.unread]);
+          path.pop();
+        }
+      }
     }
-  }
-}
-
-/** Collects annotations of kube-relay that do not exist. */
-function collectOwn(annotations: object, found: UnknownField[], parent: Place): void {
-  for (const [key, value] of Object.entries(annotations)) {
-    if (!key.startsWith(OWN_PREFIX) || OWN_ANNOTATIONS.includes(key.slice(OWN_PREFIX.length))) {
-      continue;
-    }
-    const place = { key, parent };
-    found.push({ place, value, known: OWN_ANNOTATIONS, prefix: OWN_PREFIX });
-  }
-}
-
-function pathOf({ key, parent }: Place): FieldPath {
-  return parent === undefined ? [key] : [...pathOf(parent), key];
+  };
+  const enter = (key: string | number, value: unknown, schema: v.GenericSchema) => {
+    if (typeof value !== "object") return;
+    path.push(key);
+    visit(value, schema);
+    path.pop();
+  };
+  visit(raw, schema);
+  return found;
 }

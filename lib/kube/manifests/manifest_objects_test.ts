@@ -4,19 +4,18 @@ import {
   readOneManifest,
   serviceText,
 } from "../../../tests/support/builders/manifest_reading.ts";
-import { itemTypeOf } from "./manifest_objects.ts";
 
 const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +
   "link-local or multicast";
 
 const MINIMAL = serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}]}");
 
-Deno.test("readManifestObjects() drops the resourceVersion of exported objects", () => {
+Deno.test("ManifestFileContent drops the resourceVersion of exported objects", () => {
   const text = MINIMAL.replace("  name: web", "  name: web\n  resourceVersion: '7'\n  uid: x");
   assertEquals(readOneManifest(text).metadata, { name: "web", namespace: "default" });
 });
 
-Deno.test("readManifestObjects() reads Endpoints, Node and ServiceCIDR", () => {
+Deno.test("ManifestFileContent reads Endpoints, Node and ServiceCIDR", () => {
   const { objects, problems } = readManifest(
     "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\nsubsets:\n" +
       "- {addresses: [{ip: 10.0.0.1, nodeName: a}], notReadyAddresses: [{ip: 10.0.0.2}], ports: [{port: 80}]}\n" +
@@ -43,7 +42,7 @@ Deno.test("readManifestObjects() reads Endpoints, Node and ServiceCIDR", () => {
   ]);
 });
 
-Deno.test("readManifestObjects() reads the items of lists, with the places of their problems", () => {
+Deno.test("ManifestFileContent reads the items of lists, with the places of their problems", () => {
   const { objects, problems } = readManifest(
     "apiVersion: v1\nkind: List\nitems:\n" +
       "- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: None}}\n" +
@@ -57,26 +56,12 @@ Deno.test("readManifestObjects() reads the items of lists, with the places of th
   ]);
 });
 
-Deno.test("itemTypeOf() reports the type that a list gives to its items", () => {
-  assertEquals(itemTypeOf({ kind: "List", apiVersion: "v1", items: [] }), {});
-  assertEquals(itemTypeOf({ kind: "NodeList", apiVersion: "v1" }), {
-    kind: "Node",
-    apiVersion: "v1",
-  });
-  assertEquals(itemTypeOf({ kind: "AllowList", items: { a: 1 } }), undefined);
-  assertEquals(itemTypeOf({ kind: "Service" }), undefined);
-  assertEquals(itemTypeOf([]), undefined);
-});
-
-Deno.test("readManifestObjects() ignores other kinds, also those with the same names in other groups", () => {
-  const { outcomes, problems } = readManifest(
+Deno.test("ManifestFileContent ignores other kinds, also those with the same names in other groups", () => {
+  const { content, problems } = readManifest(
     "apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: serving.knative.dev/v1\nkind: Service\n---\n# no more\n",
   );
   assertEquals(problems, []);
-  assertEquals(outcomes, [
-    { outcome: "ignored", kind: "Deployment" },
-    { outcome: "ignored", kind: "Service of serving.knative.dev/v1" },
-  ]);
+  assertEquals([...content.ignored.keys()], ["Deployment", "Service of serving.knative.dev/v1"]);
 });
 
 /** Texts with a fault, and the one line that must report it. */
@@ -127,22 +112,18 @@ const REFUSED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of REFUSED) {
-  Deno.test(`readManifestObjects() refuses ${what}`, () => {
-    for (const quick of [true, false]) {
-      const { outcomes, problems } = readManifest(text, quick);
-      assertEquals(problems, [problem]);
-      assertEquals(outcomes.map(({ outcome }) => outcome), ["refused"]);
-    }
+  Deno.test(`ManifestFileContent refuses ${what}`, () => {
+    const { objects, problems } = readManifest(text);
+    assertEquals(problems, [problem]);
+    assertEquals(objects, []);
   });
 }
 
-Deno.test("readManifestObjects() keeps the good objects next to a bad one", () => {
+Deno.test("ManifestFileContent keeps the good objects next to a bad one", () => {
   const bad = MINIMAL.replace("port: 80", "port: 0").replace("name: web", "name: bad");
-  const { outcomes } = readManifest(`${MINIMAL}---\n${bad}---\n${MINIMAL.replace("web", "web-2")}`);
-  assertEquals(
-    outcomes.map((outcome) => outcome.outcome === "refused" ? outcome.id : outcome.outcome),
-    ["read", "Service default/bad", "read"],
-  );
+  const { content } = readManifest(`${MINIMAL}---\n${bad}---\n${MINIMAL.replace("web", "web-2")}`);
+  assertEquals([...content.objects.keys()], ["Service default/web", "Service default/web-2"]);
+  assertEquals([...content.refused.keys()], ["Service default/bad"]);
 });
 
 const WARNED: readonly { what: string; text: string; problem: string }[] = [
@@ -166,20 +147,20 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of WARNED) {
-  Deno.test(`readManifestObjects() warns of ${what} and accepts the object`, () => {
+  Deno.test(`ManifestFileContent warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
     assertEquals(objects.length, 1);
   });
 }
 
-Deno.test("readManifestObjects() warns of a kind with a similar name", () => {
-  const { outcomes, problems } = readManifest("apiVersion: v1\nkind: Servise\n");
-  assertEquals(outcomes, [{ outcome: "ignored", kind: "Servise" }]);
+Deno.test("ManifestFileContent warns of a kind with a similar name", () => {
+  const { content, problems } = readManifest("apiVersion: v1\nkind: Servise\n");
+  assertEquals([...content.ignored.keys()], ["Servise"]);
   assertEquals(problems, ['a.yaml:2:1: kind is "Servise": is not read; did you mean Service?']);
 });
 
-Deno.test("readManifestObjects() writes hostile names so that a terminal is safe", () => {
+Deno.test("ManifestFileContent writes hostile names so that a terminal is safe", () => {
   const hostile = '"\\u001b[2Jx\\n\\u202e"';
   const { problems } = readManifest(
     `apiVersion: v1\nkind: Service\nmetadata: {name: ${hostile}, ${hostile}: 1}\nspec: {${hostile}: 1}\n`,
@@ -188,7 +169,7 @@ Deno.test("readManifestObjects() writes hostile names so that a terminal is safe
   for (const problem of problems) assertEquals(/[\p{Cc}\p{Cf}]/u.test(problem), false, problem);
 });
 
-Deno.test("readManifestObjects() never makes an object of a polluted prototype", () => {
+Deno.test("ManifestFileContent never makes an object of a polluted prototype", () => {
   const { objects } = readManifest(
     '{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","labels":{"constructor":"x"}},' +
       '"spec":{"clusterIP":"None"}}',

@@ -3,12 +3,9 @@ import type { KubeObject } from "../../../lib/api/kind.ts";
 import { NAMESPACE } from "../../../lib/api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../../lib/api/kinds/network_policy.ts";
 import { POD } from "../../../lib/api/kinds/pod.ts";
-import { readYaml } from "../../../lib/config/yaml_source.ts";
-import {
-  type ManifestOutcome,
-  readManifestObjects,
-} from "../../../lib/kube/manifests/manifest_objects.ts";
-import { formatProblem, ManifestProblems } from "../../../lib/kube/manifests/manifest_problem.ts";
+import { InformerSet } from "../../../lib/kube/informer_set.ts";
+import { ManifestFileContent } from "../../../lib/kube/manifests/manifest_file.ts";
+import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
 import { SERVICE_KINDS } from "../../../lib/app/service/service_subscriptions.ts";
 import { StringTable } from "../../../lib/kube/string_table.ts";
 
@@ -16,29 +13,23 @@ const FILE = "a.yaml";
 
 /** The result of reading a text. */
 export interface ManifestReadResult {
-  readonly outcomes: readonly ManifestOutcome[];
+  readonly content: ManifestFileContent;
   readonly objects: readonly KubeObject[];
   readonly problems: readonly string[];
 }
 
 /** Reads all objects of the file `a.yaml` with this text, which must be YAML. */
-export function readManifest(text: string, quick = true): ManifestReadResult {
-  const problems = new ManifestProblems(FILE);
-  const strings = new StringTable();
-  const kinds = new Map(
-    [...SERVICE_KINDS, POD, NAMESPACE, NETWORK_POLICY].map((spec) => [spec.kind, spec]),
-  );
-  const { documents, errors } = readYaml(text, { file: FILE, quick });
-  assertEquals(errors, []);
-  const outcomes = documents.flatMap((document) =>
-    readManifestObjects(document, { problems, strings, kinds })
-  );
+export function readManifest(text: string): ManifestReadResult {
+  const informers = new InformerSet();
+  for (const spec of [...SERVICE_KINDS, POD, NAMESPACE, NETWORK_POLICY]) informers.subscribe(spec);
+  const options = { file: FILE, fileTimeMs: 0, informers, strings: new StringTable() };
+  const content = new ManifestFileContent(options);
+  content.readPart({ text, origin: { line: 1, column: 1 } });
+  assertEquals(content.isBroken, false);
   return {
-    outcomes,
-    objects: outcomes.flatMap((outcome) =>
-      outcome.outcome === "read" ? [outcome.entry.object] : []
-    ),
-    problems: problems.list.map(formatProblem),
+    content,
+    objects: [...content.objects.values()].map(({ entry }) => entry.object),
+    problems: content.problems.list.map(formatProblem),
   };
 }
 
