@@ -17,7 +17,7 @@ import { MODE_ANNOTATIONS, OWN_PREFIX } from "../../api/service_annotations.ts";
 import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
 import { slimObject } from "../slim.ts";
 import type { StringTable } from "../string_table.ts";
-import { type FieldPath, type ManifestProblems, ObjectReport } from "./manifest_problem.ts";
+import type { FieldPath, ObjectReport } from "./manifest_problem.ts";
 
 /** The fields that an item inherits from its list. */
 export interface ManifestType {
