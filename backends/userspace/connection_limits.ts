@@ -15,7 +15,7 @@ interface ReachedLimit {
 }
 
 /** A connection or flow that may be counted. */
-interface Counted {
+export interface Counted {
   /** The client whose connections a limit counts; `undefined` = not counted. */
   counted: string | undefined;
 }

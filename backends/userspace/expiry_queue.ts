@@ -1,12 +1,11 @@
 import type { Clock, Timer } from "../../lib/os/clock.ts";
-import { type RecencyItem, RecencyList } from "./recency_list.ts";
 
-/** Settings of an {@linkcode ExpiryQueue}. */
-interface ExpiryQueueOptions<T> {
-  /** Maximum time without use. */
-  ttlMs: number;
-  /** Called for each item that went unused so long, after it was taken out. */
-  readonly onExpired: (item: T) => void;
+/** The state of an item in an {@linkcode ExpiryQueue}; only the queue writes it. */
+export interface RecencyItem<T> {
+  older: T | undefined;
+  newer: T | undefined;
+  /** The time of the last use. */
+  usedAt: number;
 }
 
 /** Items that expire do so at most this late: the timer is set for several at once. */
@@ -15,55 +14,79 @@ const GRAIN_MS = 10;
 const MAX_EXPIRED_PER_TURN = 256;
 
 /**
- * Items with the same time-out, sorted by its end, and one timer for the first.
+ * Items with the same time-out from the longest unused to the last used, and one timer for the first.
  *
- * A timer for each item would cost as much as a socket operation (7 µs of CPU for each dial). The
- * timer stays set when its item is removed, since the next item usually arrives before it fires.
+ * They are doubly linked through the items themselves: a `Map` with delete and set keeps the same order,
+ * but costs a hash and a growing table for each datagram. A timer for each item would cost as much as a
+ * socket operation (7 µs of CPU for each dial). The timer stays set when its item is removed, since the
+ * next item usually arrives before it fires.
  */
 export class ExpiryQueue<T extends RecencyItem<T>> {
   readonly #clock: Clock;
-  readonly #options: ExpiryQueueOptions<T>;
-  readonly #items = new RecencyList<T>();
+  readonly #onExpired: (item: T) => void;
+  #ttlMs: number;
+  #oldest: T | undefined;
+  #newest: T | undefined;
+  #size = 0;
   #timer: Timer | undefined;
 
-  constructor(clock: Clock, options: ExpiryQueueOptions<T>) {
+  /** `onExpired` is called for each item that went unused for `ttlMs`, after it was taken out. */
+  constructor(clock: Clock, ttlMs: number, onExpired: (item: T) => void) {
     this.#clock = clock;
-    this.#options = { ...options };
+    this.#ttlMs = ttlMs;
+    this.#onExpired = onExpired;
   }
 
   get ttlMs(): number {
-    return this.#options.ttlMs;
+    return this.#ttlMs;
   }
 
   get size(): number {
-    return this.#items.size;
+    return this.#size;
   }
 
   /** The item that expires first. */
   get oldest(): T | undefined {
-    return this.#items.oldest;
+    return this.#oldest;
   }
 
   /** Changes the maximum time without use; items beyond it expire at once. */
   expireAfter(ttlMs: number): void {
-    this.#options.ttlMs = ttlMs;
-    this.close();
+    this.#ttlMs = ttlMs;
     this.#expire();
   }
 
   /** Takes in an item that is in no queue; its time begins now. */
   add(item: T, now: number): void {
-    this.#items.add(item, now);
-    this.#timer ??= this.#clock.setTimer(this.#options.ttlMs + GRAIN_MS, () => this.#expire());
+    item.usedAt = now;
+    item.older = this.#newest;
+    item.newer = undefined;
+    if (this.#newest) this.#newest.newer = item;
+    else this.#oldest = item;
+    this.#newest = item;
+    this.#size++;
+    if (this.#timer === undefined) this.#wait(this.#ttlMs);
   }
 
-  /** Restarts the time-out of an item. */
+  /** Restarts the time-out of an item. `now` never decreases. */
   touch(item: T, now: number): void {
-    this.#items.touch(item, now);
+    item.usedAt = now;
+    // The newest, or one that was taken out between its use and this call.
+    if (item.newer === undefined) return;
+    this.delete(item);
+    this.add(item, now);
   }
 
+  /** Takes out an item, if it is here. */
   delete(item: T): void {
-    this.#items.delete(item);
+    if (item.older) item.older.newer = item.newer;
+    else if (this.#oldest === item) this.#oldest = item.newer;
+    else return;
+    if (item.newer) item.newer.older = item.older;
+    else this.#newest = item.older;
+    item.older = undefined;
+    item.newer = undefined;
+    this.#size--;
   }
 
   /** Stops the timer. Items that are still in the queue do not expire any more. */
@@ -73,24 +96,29 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
   }
 
   /** The items, first to expire first. The current one may be deleted during iteration. */
-  [Symbol.iterator](): IterableIterator<T> {
-    return this.#items[Symbol.iterator]();
+  *[Symbol.iterator](): IterableIterator<T> {
+    let item = this.#oldest;
+    while (item) {
+      const next: T | undefined = item.newer;
+      yield item;
+      item = next;
+    }
+  }
+
+  #wait(ms: number): void {
+    if (ms === Infinity) return;
+    this.#timer = this.#clock.setTimer(ms + GRAIN_MS, () => this.#expire());
   }
 
   #expire(): void {
-    const now = this.#clock.now();
-    const before = now - this.#options.ttlMs;
-    this.#timer = undefined;
+    const before = this.#clock.now() - this.#ttlMs;
     for (let count = 0; count < MAX_EXPIRED_PER_TURN; count++) {
-      const item = this.#items.oldest;
+      const item = this.#oldest;
       if (!item || item.usedAt > before) break;
-      this.#items.delete(item);
-      this.#options.onExpired(item);
+      this.delete(item);
+      this.#onExpired(item);
     }
     this.close();
-    const next = this.#items.oldest;
-    if (!next) return;
-    const wait = Math.max(0, next.usedAt - before);
-    this.#timer = this.#clock.setTimer(wait + GRAIN_MS, () => this.#expire());
+    if (this.#oldest) this.#wait(Math.max(0, this.#oldest.usedAt - before));
   }
 }

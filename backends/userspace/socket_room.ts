@@ -34,8 +34,8 @@ interface ConnectionCloser {
   hasSilent(silentMs: number): boolean;
   /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */
   closeSilent(count: number, silentMs?: number): number;
-  /** Connections without data since then. */
-  silentSince(before: number): Iterable<{ closeIfGone(): Promise<void> }>;
+  /** Connections without data since then. A flow may end without a sign, and its time-out ends it. */
+  silentConnections?(before: number): Iterable<{ closeIfGone(): Promise<void> }>;
   /** Closes all. */
   close(): void;
 }
@@ -128,7 +128,9 @@ export class SocketRoom {
     const { clock } = this.#context;
     this.#timer = clock.setTimer(GONE_MS, () => this.#closeGone());
     const before = clock.now() - GONE_MS;
-    const silent = [...this.#busy].flatMap((forwarder) => [...forwarder.silentSince(before)]);
+    const silent = [...this.#busy].flatMap((
+      forwarder,
+    ) => [...forwarder.silentConnections?.(before) ?? []]);
     void forEachInSlices(clock, silent, (session) => void session.closeIfGone());
   }
 

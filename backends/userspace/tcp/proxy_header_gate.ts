@@ -2,14 +2,33 @@ import { CidrCover } from "../../../lib/net/cidr_cover.ts";
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
 import {
   type CarriedConnection,
   MOST_HEADER_BYTES,
   parseProxyHeader,
 } from "../proxy_protocol/proxy_header.ts";
-import { SessionTimeouts } from "../session_timeouts.ts";
-import type { TcpSession } from "./tcp_session.ts";
+import type { AwaitedHeader, TcpSession } from "./tcp_session.ts";
+
+/** A connection, and where it came in. */
+export interface AcceptedConnection {
+  readonly connection: TcpConnection;
+  readonly at: ServiceAddress;
+}
+
+/** A connection whose client is known. */
+export interface ClientConnection extends AcceptedConnection {
+  /** The client's address and port: its own, or those that a PROXY protocol header carries. */
+  readonly client: string;
+  readonly clientPort: number;
+  /** The header's addresses. */
+  readonly carried?: CarriedConnection | undefined;
+  /** Data that came with the header. */
+  readonly rest?: Uint8Array;
+}
 
 const DEFAULT_TIMEOUT_MS = 3000;
 /**
@@ -20,8 +39,12 @@ const MOST_WAITING = 1024;
 /** A connection that has waited for so long may be closed for a new one if there is no room. */
 const PROMPT_MS = 250;
 
+/** The cure for connections without a header. */
+const HEADER_CURE =
+  "let the client send PROXY protocol, or take its address out of kube-relay.io/accept-proxy-protocol-from";
+
 /** The start of a connection from a trusted client. */
-export type ReceivedHeader =
+type ReceivedHeader =
   | {
     readonly kind: "header";
     readonly carried: CarriedConnection | undefined;
@@ -35,15 +58,19 @@ export type ReceivedHeader =
 /** Reads the PROXY protocol header of connections from trusted clients. */
 export class ProxyHeaderGate {
   readonly #forwarding: Forwarding;
+  readonly #key: ServicePortKey;
   #trusted = new CidrCover([]);
-  #timeouts: SessionTimeouts<TcpSession> | undefined;
-  /** Sessions whose header has not come, with their start; the one that has waited longest first. */
-  readonly #waiting = new Map<TcpSession, number>();
-  /** Why sessions were closed that waited for a header. */
-  readonly #reasons = new WeakMap<TcpSession, string>();
+  /** Sessions whose header has not come, the one that has waited longest first. */
+  readonly #waiting: ExpiryQueue<AwaitedHeader>;
 
-  constructor(forwarding: Forwarding) {
+  constructor(forwarding: Forwarding, key: ServicePortKey) {
     this.#forwarding = forwarding;
+    this.#key = key;
+    this.#waiting = new ExpiryQueue(
+      forwarding.clock,
+      DEFAULT_TIMEOUT_MS,
+      (header) => this.#giveUp(header, "it did not come in time"),
+    );
   }
 
   /** Sessions whose client is unknown, because their header has not come. */
@@ -51,14 +78,10 @@ export class ProxyHeaderGate {
     return this.#waiting.size;
   }
 
-  /** Adopts other settings. Sessions that wait keep their time-out. */
+  /** Adopts other settings. */
   update({ acceptProxyFrom = [], proxyTimeoutMs = DEFAULT_TIMEOUT_MS }: EdgeSettings): void {
     this.#trusted = new CidrCover(acceptProxyFrom);
-    this.#timeouts = new SessionTimeouts(
-      this.#forwarding.clock,
-      { lifetimeMs: proxyTimeoutMs },
-      (session) => this.#giveUp(session, "it did not come in time"),
-    );
+    this.#waiting.expireAfter(proxyTimeoutMs);
   }
 
   /** Whether a client has to send a header. */
@@ -67,59 +90,83 @@ export class ProxyHeaderGate {
     return address !== undefined && this.#trusted.contains(address);
   }
 
-  /** Reads the header of a session that has just begun. Closes the session if it takes too long. */
-  async read(session: TcpSession, connection: TcpConnection): Promise<ReceivedHeader> {
+  /**
+   * Reads the header of a session that has just begun, and closes it if that takes too long. Returns the
+   * connection with the addresses that the header carries; `undefined` if there is none, which is
+   * counted unless the client sent nothing at all.
+   */
+  async read(
+    session: TcpSession,
+    { connection, at }: AcceptedConnection,
+  ): Promise<ClientConnection | undefined> {
     const { clock, smallBuffers } = this.#forwarding;
     const buffer = smallBuffers.take();
-    const timeouts = this.#timeouts;
-    const now = clock.now();
     if (this.#waiting.size >= MOST_WAITING) this.#giveUpFirst(`${MOST_WAITING} others wait, too`);
-    this.#waiting.set(session, now);
-    timeouts?.enter(session, now);
+    const links = { older: undefined, newer: undefined, usedAt: 0 };
+    const awaited: AwaitedHeader = { session, reason: undefined, ...links };
+    session.header = awaited;
+    this.#waiting.add(awaited, clock.now());
+    let header: ReceivedHeader;
     try {
-      return await readHeader(connection, buffer.subarray(0, MOST_HEADER_BYTES));
+      header = await readHeader(connection, buffer.subarray(0, MOST_HEADER_BYTES));
     } catch {
-      const reason = this.#reasons.get(session);
-      return reason === undefined ? { kind: "nothing" } : { kind: "invalid", reason };
+      const { reason } = awaited;
+      header = reason === undefined ? { kind: "nothing" } : { kind: "invalid", reason };
     } finally {
       this.leave(session);
-      timeouts?.leave(session);
       smallBuffers.give(buffer);
     }
+    if (header.kind === "invalid") this.#report(connection, header.reason);
+    if (header.kind !== "header" || session.closed) return undefined;
+    const { carried, rest } = header;
+    const { hostname, port } = connection.remoteAddr;
+    const { address: client, port: clientPort } = carried?.source ?? { address: hostname, port };
+    return { connection, at, client, clientPort, carried, rest };
   }
 
   /** Whether the header of a session is late. */
   get hasLate(): boolean {
-    const { value: since } = this.#waiting.values().next();
-    return since !== undefined && since <= this.#forwarding.clock.now() - PROMPT_MS;
+    const { oldest } = this.#waiting;
+    return oldest !== undefined && oldest.usedAt <= this.#forwarding.clock.now() - PROMPT_MS;
   }
 
   /** Closes up to `count` sessions whose header is late, and returns their number. */
   closeLate(count: number): number {
-    const before = this.#forwarding.clock.now() - PROMPT_MS;
     let closed = 0;
-    for (const since of this.#waiting.values()) {
-      if (closed === count || since > before) break;
+    for (; closed < count && this.hasLate; closed++) {
       this.#giveUpFirst("it did not come at once, and a new connection needed the room");
-      closed++;
     }
     return closed;
   }
 
   /** A session has ended, or its header has come. */
   leave(session: TcpSession): void {
-    this.#waiting.delete(session);
+    if (session.header) this.#waiting.delete(session.header);
+    session.header = undefined;
+    if (this.#waiting.size === 0) this.#waiting.close();
   }
 
   #giveUpFirst(reason: string): void {
-    const [first] = this.#waiting.keys();
-    if (first) this.#giveUp(first, reason);
+    const { oldest } = this.#waiting;
+    if (oldest) this.#giveUp(oldest, reason);
   }
 
-  #giveUp(session: TcpSession, reason: string): void {
-    this.#waiting.delete(session);
-    this.#reasons.set(session, reason);
-    session.close();
+  #giveUp(header: AwaitedHeader, reason: string): void {
+    this.#waiting.delete(header);
+    header.reason = reason;
+    header.session.close();
+  }
+
+  #report(connection: TcpConnection, reason: string): void {
+    const { counters, log } = this.#forwarding;
+    counters.tcpRefused++;
+    counters.proxyHeaderErrors++;
+    log.warn("Closed a connection without a valid PROXY protocol header", {
+      servicePort: this.#key,
+      client: connection.remoteAddr.hostname,
+      reason,
+      cure: HEADER_CURE,
+    });
   }
 }
 

@@ -3,10 +3,9 @@ import { connectUnixWithin, type Network, type TcpConnection } from "../../../li
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancing/endpoint_load.ts";
-import { ExpiryQueue } from "../expiry_queue.ts";
+import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
-import type { RecencyItem } from "../recency_list.ts";
 import {
   isOutOfPorts,
   isOutOfSockets,
@@ -91,16 +90,11 @@ export class TcpDialer {
     // After a stall of the event loop, the timer of an attempt fires before the connection is reported
     // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
     // has arrived is delivered.
-    this.#overdue = new ExpiryQueue(clock, {
-      ttlMs: 0,
-      onExpired: (attempt) => this.#endUnlessAlive(attempt),
-    });
-    this.#late = new ExpiryQueue(clock, {
-      ttlMs: LATE_CHECK_MS,
-      onExpired: (attempt) => this.#endUnlessAlive(attempt),
-    });
+    const endUnlessAlive = (attempt: Attempt) => this.#endUnlessAlive(attempt);
+    this.#overdue = new ExpiryQueue(clock, 0, endUnlessAlive);
+    this.#late = new ExpiryQueue(clock, LATE_CHECK_MS, endUnlessAlive);
     this.#queues = options.dialTimeoutsMs.map((ttlMs) =>
-      new ExpiryQueue<Attempt>(clock, { ttlMs, onExpired: (attempt) => this.#postpone(attempt) })
+      new ExpiryQueue<Attempt>(clock, ttlMs, (attempt) => this.#postpone(attempt))
     );
   }
 

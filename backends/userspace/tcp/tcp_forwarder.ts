@@ -3,31 +3,23 @@ import type { LogFields } from "../../../lib/log/logger.ts";
 import { formatHostPort, type Port } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
-import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
+import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import {
-  type ServiceKey,
-  serviceKey,
-  type ServicePortKey,
-} from "../../../lib/proxy/service_port_name.ts";
-import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import type { EndpointAges } from "../balancing/endpoint_shares.ts";
-import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import type { EndpointPicker, SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
-import type { FlowOutcome, Forwarding } from "../forwarding.ts";
+import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
+import { Forwarder } from "../forwarder.ts";
+import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
-import { RecencyList } from "../recency_list.ts";
+import { proxyHeaderV1, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SHORTAGE_CURES } from "../../../lib/os/open_files.ts";
-import type { DialFailure } from "./tcp_dialer.ts";
 import {
   type AcceptedConnection,
-  activityGrainMs,
   type ClientConnection,
-  TcpEdge,
-} from "./tcp_edge.ts";
+  ProxyHeaderGate,
+} from "./proxy_header_gate.ts";
+import type { BufferPool } from "./buffer_pool.ts";
+import type { DialFailure } from "./tcp_dialer.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** More connections than this are rarely being made at one time. */
@@ -41,58 +33,30 @@ const REFUSED = "closed at once: the sender is not let in, there is no endpoint 
  * Forwards the TCP connections of one ServicePort to the endpoints of a plan. Open connections
  * continue when the plan changes, even if their endpoint was removed.
  */
-export class TcpForwarder implements TcpSessionOwner {
+export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwner {
   readonly smallBuffers: BufferPool;
   readonly largeBuffers: BufferPool;
-  readonly #forwarding: Forwarding;
-  readonly #picker: EndpointPicker;
-  readonly #sessions = new RecencyList<TcpSession>();
-  readonly service: ServiceKey;
   readonly use = "connection";
-  #plan: ServicePlan;
-  /** Applies the annotations of the Service, once there are any. */
-  #edge: TcpEdge | undefined;
-  /** A session's place in the order of last use is brought up to date once in so long. */
-  #activityGrainMs: number;
-  #traffic: ServiceTraffic | undefined;
+  #headers: ProxyHeaderGate | undefined;
+  /** Paths of Unix sockets that replace endpoints. */
+  #sockets: ReadonlyMap<EndpointKey, string> | undefined;
   /** Endpoints whose last attempt failed, if the Service ejects such endpoints. */
   #failing: Set<EndpointKey> | undefined;
 
   constructor(forwarding: Forwarding, plan: SharedServicePlan) {
-    this.#forwarding = forwarding;
+    super(forwarding, plan, Infinity);
     this.smallBuffers = forwarding.smallBuffers;
     this.largeBuffers = forwarding.largeBuffers;
-    this.service = serviceKey(plan.name);
-    this.#plan = plan;
-    this.#picker = forwarding.createPicker(plan);
-    this.#activityGrainMs = activityGrainMs(plan.edge);
-    if (plan.edge) this.#applySettings(plan.edge);
+    if (plan.edge) this.applySettings(plan.edge);
   }
 
-  get traffic(): ServiceTraffic | undefined {
-    return this.#traffic;
-  }
-
-  get key(): ServicePortKey {
-    return this.#plan.key;
-  }
-
-  /** Connections that are open now. */
-  get size(): number {
-    return this.#sessions.size;
-  }
-
-  /** Those whose client is known. */
-  get connections(): number {
-    return this.#sessions.size - (this.#edge?.waiting ?? 0);
+  override get connections(): number {
+    return this.size - (this.#headers?.waiting ?? 0);
   }
 
   /** Sends new connections by another plan. */
-  update(plan: ServicePlan): void {
-    const { edge } = this.#plan;
-    this.#plan = plan;
-    if (plan.edge !== edge) this.#applySettings(plan.edge);
-    this.#picker.update(plan, this.#forwarding.clock.now());
+  override update(plan: ServicePlan): void {
+    super.update(plan);
     if (!this.#failing?.size) return;
     const known = new Set(endpointListsOf(plan).flat().map(({ key }) => key));
     for (const key of this.#failing) if (!known.has(key)) this.#failing.delete(key);
@@ -103,178 +67,135 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#failing?.add(endpoint);
   }
 
-  /** As {@linkcode EndpointPicker.skip}. Open connections stay. */
-  skip(unhealthy: ReadonlySet<EndpointKey>): void {
-    this.#picker.skip(unhealthy, this.#forwarding.clock.now());
-  }
-
-  /** As {@linkcode EndpointPicker.restoreAges}. */
-  restoreAges(ages: EndpointAges): void {
-    this.#picker.restoreAges(ages, this.#forwarding.clock.now());
-  }
-
-  /** As {@linkcode EndpointPicker.remembered}. */
-  remembered(client: string): AffinityEntry | undefined {
-    return this.#picker.remembered(client, this.#forwarding.clock.now());
-  }
-
   /** Takes a connection that came in at an address of the ServicePort. */
   accept(connection: TcpConnection, at: ServiceAddress): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
     const request = { client, clientPort, connection, at };
-    if (this.#edge?.trusts(client)) {
-      if (!this.#enter(session)) return this.#refuse(session, request);
-      this.#countAccepted(session);
+    if (this.#headers?.trusts(client)) {
+      if (!this.#begin(session)) return this.#refuse(session, request);
       return void this.#serveTrusted(session, request);
     }
-    const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
-    const isAdmitted = verdict !== undefined && (this.#edge?.admits(session, client) ?? true);
-    if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
-    this.#countAccepted(session);
+    const verdict = this.forwarding.clients.verdictFor(this.plan, at, client);
+    const isAdmitted = verdict !== undefined && this.admits(session, client);
+    if (!isAdmitted || !this.#begin(session)) return this.#refuse(session, request);
     void this.#serve(session, { ...request, verdict });
   }
 
-  /**
-   * Closes up to `count` connections that are late with a header, or else have been silent for long.
-   * Returns their number.
-   */
-  closeSilent(count: number, silentMs = this.#forwarding.options.silentMs): number {
-    const { clock, counters } = this.#forwarding;
-    const before = clock.now() - silentMs;
-    const late = this.#edge?.closeLate(count) ?? 0;
-    let closed = late;
-    for (const session of this.silentSince(before)) {
-      if (closed === count) break;
-      session.close();
-      closed++;
-    }
-    counters.tcpSilentClosed += closed - late;
-    return closed;
+  /** Connections that are late with a header go first. */
+  override closeSilent(count: number, silentMs?: number): number {
+    const late = this.#headers?.closeLate(count) ?? 0;
+    const closed = super.closeSilent(count - late, silentMs);
+    this.forwarding.counters.tcpSilentClosed += closed;
+    return late + closed;
   }
 
-  /** Whether {@linkcode closeSilent} would close one. */
-  hasSilent(silentMs: number): boolean {
-    const before = this.#forwarding.clock.now() - silentMs;
-    return this.#edge?.hasLate === true || this.silentSince(before).next().done === false;
+  override hasSilent(silentMs: number): boolean {
+    return this.#headers?.hasLate === true || super.hasSilent(silentMs);
   }
 
-  /** Connections without data since then, the longest silent first. */
-  *silentSince(before: number): IterableIterator<TcpSession> {
-    for (const session of this.#sessions) {
-      if (session.usedAt > before) return;
-      yield session;
-    }
+  /** Connections that may be gone without a sign. */
+  silentConnections(before: number): Iterable<TcpSession> {
+    return this.silentSince(before);
   }
 
   /** The ServicePort was removed. Connections may finish. */
   leaveService(): void {
-    this.#edge?.leaveService(this.#sessions);
-  }
-
-  /** Closes every connection. */
-  close(): void {
-    for (const session of this.#sessions) session.close();
-  }
-
-  onActivity(session: TcpSession): void {
-    const now = this.#forwarding.clock.now();
-    if (now - session.usedAt < this.#activityGrainMs) return;
-    this.#sessions.touch(session, now);
-    this.#edge?.touch(session, now);
+    this.liftLimits();
   }
 
   onClosed(session: TcpSession): void {
-    this.#sessions.delete(session);
-    this.#forwarding.room.give(this);
-    this.#forwarding.sessions.remove();
-    this.#forwarding.own.untake(session);
-    this.#edge?.leave(session);
+    this.leave(session);
+    this.#headers?.leave(session);
+    this.forwarding.sessions.remove();
+    this.forwarding.own.untake(session);
     session.unload?.();
-    if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
-    if (this.#sessions.size === 0) this.#forwarding.room.leave(this);
   }
 
-  #applySettings(edge: EdgeSettings = {}): void {
-    this.#activityGrainMs = activityGrainMs(edge);
+  protected override end(session: TcpSession): void {
+    session.close();
+  }
+
+  protected override expire(session: TcpSession): void {
+    this.forwarding.counters.tcpExpired++;
+    session.close();
+  }
+
+  /** Idle times begin again, too. */
+  protected override applySettings(edge: EdgeSettings): void {
     this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan);
-    this.#edge.update(edge, this.#sessions);
+    this.#sockets = edge.unixSockets &&
+      new Map(
+        edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
+      );
+    if (edge.acceptProxyFrom) this.#headers ??= new ProxyHeaderGate(this.forwarding, this.key);
+    this.#headers?.update(edge);
+    for (const session of this.items) this.items.touch(session, this.now);
+    super.applySettings(edge);
   }
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
-  #enter(session: TcpSession): boolean {
-    const { clock, own, room } = this.#forwarding;
+  #begin(session: TcpSession): boolean {
+    const { counters, loops, own, room, sessions } = this.forwarding;
     const isOwn = own.take(session, session.client);
     if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
     if (isOwn || !room.take(this)) {
       own.untake(session);
       return false;
     }
-    this.#sessions.add(session, clock.now());
-    this.#edge?.enter(session, clock.now());
-    this.#forwarding.sessions.add();
-    if (this.#sessions.size === 1) room.enter(this);
-    this.#forwarding.loops.add();
+    this.enter(session);
+    sessions.add();
+    loops.add();
+    counters.tcpAccepted++;
     return true;
   }
 
   /** Refuses a connection that was not counted. */
   #refuse(session: TcpSession, request: ClientConnection): void {
-    this.#edge?.leave(session);
-    this.#forwarding.counters.tcpRefused++;
-    this.#report(request, { detail: REFUSED });
+    this.revoke(session);
+    this.forwarding.counters.tcpRefused++;
+    this.report(request, { detail: REFUSED });
     request.connection.close();
   }
 
   /** Serves a connection that begins with a PROXY protocol header, for the client that it names. */
   async #serveTrusted(session: TcpSession, accepted: AcceptedConnection): Promise<void> {
-    const { clients, counters, loops } = this.#forwarding;
-    const request = await this.#edge?.readHeader(session, accepted);
+    const { clients, counters, loops } = this.forwarding;
+    const request = await this.#headers?.read(session, accepted);
     if (request === undefined) {
       session.close();
       return loops.remove();
     }
-    const verdict = clients.verdictFor(this.#plan, request.at, request.client);
-    if (verdict !== undefined && this.#edge?.admits(session, request.client) === true) {
+    const verdict = clients.verdictFor(this.plan, request.at, request.client);
+    if (verdict !== undefined && this.admits(session, request.client)) {
       return await this.#serve(session, { ...request, verdict });
     }
     counters.tcpRefused++;
-    this.#report(request, { detail: REFUSED });
+    this.report(request, { detail: REFUSED });
     session.close();
     loops.remove();
-  }
-
-  /** A Service has its counters from its first connection on: those without traffic take no place. */
-  #countAccepted(session: TcpSession): void {
-    this.#forwarding.counters.tcpAccepted++;
-    const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
-    session.isCountedOpen = true;
-    if (!traffic) return;
-    traffic.opened++;
-    traffic.open++;
   }
 
   async #serve(
     session: TcpSession,
     request: ClientConnection & { readonly verdict: VerdictName },
   ): Promise<void> {
-    const { dialer, loops } = this.#forwarding;
-    if (this.#mayBeOwn(request)) await this.#forwarding.clock.sleep(0);
+    const { dialer, loops } = this.forwarding;
+    if (this.#mayBeOwn(request)) await this.forwarding.clock.sleep(0);
     if (session.closed) return loops.remove();
-    const sockets = this.#edge?.sockets;
+    const sockets = this.#sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
-    const result = await dialer.dial(this.#picker, { ...request, sockets, observe });
+    const result = await dialer.dial(this.picker, { ...request, sockets, observe });
     if (result.kind !== "connected") {
-      this.#report(request, { detail: failureText(result) });
+      this.report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
       if (!session.closed) this.#giveUp(session, result);
     } else {
       const { connection, load } = result;
       const endpoint = endpointOf(connection);
-      this.#report(request, { endpoint, seenAs: connection.localAddr.hostname as IpAddress });
+      this.report(request, { endpoint, seenAs: connection.localAddr.hostname as IpAddress });
       if (session.closed) load?.remove(endpoint);
       else if (load) session.unload = () => load.remove(endpoint);
       await this.#relay(session, { endpoint: connection, request });
@@ -287,7 +208,7 @@ export class TcpForwarder implements TcpSessionOwner {
     { endpoint, request }: { readonly endpoint: TcpConnection; readonly request: ClientConnection },
   ): Promise<void> {
     const { client, at, rest } = request;
-    const { own, policies } = this.#forwarding;
+    const { own, policies } = this.forwarding;
     if (own.dial(session, endpoint)) {
       this.#reportOwn({ endpoint: endpointOf(endpoint) });
       session.close();
@@ -297,8 +218,8 @@ export class TcpForwarder implements TcpSessionOwner {
       ...{ protocol: "TCP", client, at },
       endpoint: { address: hostname as IpAddress, port: port as Port },
     }, () => session.close());
-    if (rest && this.#traffic) this.#traffic.bytesFromClients += rest.length;
-    await session.relay(endpoint, this.#edge?.firstData(request));
+    if (rest && this.traffic) this.traffic.bytesFromClients += rest.length;
+    await session.relay(endpoint, firstData(request, this.plan.edge));
     leave?.();
     own.hangUp(endpoint);
   }
@@ -307,8 +228,8 @@ export class TcpForwarder implements TcpSessionOwner {
   #observe(endpoint: EndpointKey, failure: string | undefined): void {
     if (failure !== undefined) this.#failing?.add(endpoint);
     else if (!this.#failing?.delete(endpoint)) return;
-    this.#forwarding.outcomes?.observe({
-      ...{ servicePort: this.#plan.key, endpoint },
+    this.forwarding.outcomes?.observe({
+      ...{ servicePort: this.plan.key, endpoint },
       ...(failure !== undefined && { failure }),
     });
   }
@@ -318,28 +239,23 @@ export class TcpForwarder implements TcpSessionOwner {
    * makes another one, so that none would be recognized in time.
    */
   #mayBeOwn({ connection: { remoteAddr }, at }: AcceptedConnection): boolean {
-    const { clients, dialer } = this.#forwarding;
+    const { clients, dialer } = this.forwarding;
     return dialer.pending >= MANY_DIALS && clients.isNode(remoteAddr.hostname as IpAddress, at);
   }
 
   #reportOwn(seen: LogFields): void {
-    this.#forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
-      servicePort: this.#plan.key,
+    this.forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
+      servicePort: this.plan.key,
       ...seen,
       cure: CAME_BACK_CURE,
     });
   }
 
-  #report({ client, clientPort, at }: ClientConnection, outcome: FlowOutcome): void {
-    const service = this.#plan.key;
-    this.#forwarding.report({ protocol: "TCP", service, client, clientPort, at }, outcome);
-  }
-
   #giveUp(session: TcpSession, result: DialFailure): void {
-    const { counters, log } = this.#forwarding;
+    const { counters, log } = this.forwarding;
     session.close();
     counters.tcpRefused++;
-    const servicePort = this.#plan.key;
+    const servicePort = this.plan.key;
     if (result.kind === "denied") return;
     if (result.kind === "out-of-sockets" || result.kind === "out-of-ports") {
       const cure = SHORTAGE_CURES[result.kind === "out-of-ports" ? "ports" : "files"];
@@ -348,6 +264,20 @@ export class TcpForwarder implements TcpSessionOwner {
       log.warn("Cannot connect to any endpoint", { servicePort, attempts: result.attempts });
     }
   }
+}
+
+/** What precedes the copied data: a header if the endpoint wants one, and data that came with one. */
+function firstData(
+  { client, clientPort, at, rest, ...request }: ClientConnection,
+  { sendProxy }: EdgeSettings = {},
+): Uint8Array | undefined {
+  if (sendProxy === undefined) return rest;
+  const carried = request.carried ?? {
+    source: { address: client as IpAddress, port: clientPort },
+    destination: { address: at.address, port: at.port },
+  };
+  const header = sendProxy === "v1" ? proxyHeaderV1(carried) : proxyHeaderV2(carried, "TCP");
+  return rest ? new Uint8Array([...header, ...rest]) : header;
 }
 
 function endpointOf({ remoteAddr: { hostname, port } }: TcpConnection): EndpointKey {

@@ -2,7 +2,8 @@ import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import type { ConnectionEnds, HopCounter } from "../own_sockets.ts";
-import type { RecencyItem } from "../recency_list.ts";
+import type { RecencyItem } from "../expiry_queue.ts";
+import type { Relayed } from "../forwarder.ts";
 
 /** Whom a session belongs to. */
 export interface TcpSessionOwner {
@@ -11,9 +12,16 @@ export interface TcpSessionOwner {
   /** Counters of the Service, where they are wanted. */
   readonly traffic: ServiceTraffic | undefined;
   /** Data came, from either side. */
-  onActivity(session: TcpSession): void;
+  touch(session: TcpSession): void;
   /** Both connections are closed. Called once. */
   onClosed(session: TcpSession): void;
+}
+
+/** The header with which a connection has to begin. */
+export interface AwaitedHeader extends RecencyItem<AwaitedHeader> {
+  readonly session: TcpSession;
+  /** Why the session was closed. */
+  reason: string | undefined;
 }
 
 /** Consecutive reads that fit the small buffer before a direction returns to it. */
@@ -29,7 +37,7 @@ const ENDPOINT = 2;
  * A loop of reads and writes of our own: `pipeTo` lost the half-close (with preventClose and
  * closeWrite as well) and took twice the CPU; node:net took 1.3 times.
  */
-export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
+export class TcpSession implements Relayed<TcpSession>, HopCounter {
   older: TcpSession | undefined;
   newer: TcpSession | undefined;
   usedAt = 0;
@@ -38,8 +46,9 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   counted: string | undefined;
   /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
   unload: (() => void) | undefined;
-  /** Whether the counts of open connections contain it. */
-  isCountedOpen = false;
+  lifetime: Relayed<TcpSession>["lifetime"];
+  /** The PROXY protocol header that has not come; `undefined` = none is waited for. */
+  header: AwaitedHeader | undefined;
   readonly #owner: TcpSessionOwner;
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;
@@ -130,7 +139,7 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
         const count = await from.read(buffer);
         this.#reading &= ~side;
         if (count === null) break;
-        this.#owner.onActivity(this);
+        this.#owner.touch(this);
         let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
         while (sent < count) sent += await to.write(buffer.subarray(sent, count));
         if (traffic) {

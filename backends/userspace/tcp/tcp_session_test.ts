@@ -29,7 +29,7 @@ class Owner implements TcpSessionOwner {
   closed = 0;
   activity = 0;
 
-  onActivity(): void {
+  touch(): void {
     this.activity++;
   }
 

@@ -4,11 +4,11 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
+import type { Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { LeaveGate } from "../policy_gate.ts";
 import type { CarriedConnection } from "../proxy_protocol/proxy_header.ts";
-import type { RecencyItem } from "../recency_list.ts";
 
 /** The client of a datagram. */
 export interface DatagramOrigin {
@@ -44,10 +44,11 @@ interface UdpFlowEnds {
 }
 
 /** The datagrams of one client, with a separate socket so that replies can be assigned. */
-export class UdpFlow implements RecencyItem<UdpFlow> {
+export class UdpFlow implements Relayed<UdpFlow> {
   older: UdpFlow | undefined;
   newer: UdpFlow | undefined;
   usedAt = 0;
+  lifetime: Relayed<UdpFlow>["lifetime"];
   /** Whether an endpoint has answered. */
   isAnswered = false;
   readonly port: UdpFlowPort;

@@ -1,0 +1,237 @@
+import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
+import type { ServiceTraffic } from "../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "./balancing/endpoint_shares.ts";
+import { ConnectionLimits, type Counted } from "./connection_limits.ts";
+import type { EndpointPicker, SharedServicePlan } from "./endpoint_picker.ts";
+import { ExpiryQueue, type RecencyItem } from "./expiry_queue.ts";
+import type { FlowOutcome, Forwarding } from "./forwarding.ts";
+import type { ServiceAddress } from "./listeners.ts";
+
+/** A connection or flow. */
+export interface Relayed<T> extends RecencyItem<T>, Counted {
+  /** Its place among those that may live for a limited time. */
+  lifetime: Lifetime<T> | undefined;
+}
+
+interface Lifetime<T> extends RecencyItem<Lifetime<T>> {
+  readonly of: T;
+}
+
+/** An item's place in the order of last use is brought up to date once in so long, to save CPU. */
+const ACTIVITY_GRAIN_MS = 1000;
+/** The same as a part of the idle time-out, so that a busy item never seems idle. */
+const GRAINS_PER_IDLE_TIME = 50;
+
+const LIMITED = {
+  connection: "Refused a connection: a limit of its Service is reached",
+  flow: "Refused a flow: a limit of its Service is reached",
+} as const;
+
+/**
+ * What the connections and the flows of one ServicePort have in common: the choice of endpoints, limits,
+ * time-outs and counters.
+ */
+export abstract class Forwarder<T extends Relayed<T>> {
+  abstract readonly use: "connection" | "flow";
+  readonly service: ServiceKey;
+  protected readonly forwarding: Forwarding;
+  protected readonly picker: EndpointPicker;
+  /** Those that are open, the longest unused first. */
+  protected readonly items: ExpiryQueue<T>;
+  protected plan: ServicePlan;
+  readonly #idleMs: number;
+  // Made with the annotations of the Service, once there are any.
+  #limits: ConnectionLimits | undefined;
+  #lifetimes: ExpiryQueue<Lifetime<T>> | undefined;
+  #traffic: ServiceTraffic | undefined;
+
+  /** `idleMs`: the idle time-out of a Service that has none of its own. */
+  constructor(forwarding: Forwarding, plan: SharedServicePlan, idleMs: number) {
+    this.forwarding = forwarding;
+    this.plan = plan;
+    this.service = serviceKey(plan.name);
+    this.picker = forwarding.createPicker(plan);
+    this.#idleMs = idleMs;
+    this.items = new ExpiryQueue(forwarding.clock, idleMs, (item) => this.expire(item, "idle"));
+  }
+
+  get key(): ServicePortKey {
+    return this.plan.key;
+  }
+
+  /** Counters of the Service, where they are wanted. Those without traffic take no place. */
+  get traffic(): ServiceTraffic | undefined {
+    return this.#traffic ??= this.forwarding.traffic?.enter(this.plan.name);
+  }
+
+  /** Connections or flows that are open now. */
+  get size(): number {
+    return this.items.size;
+  }
+
+  /** Those whose client is known. */
+  get connections(): number {
+    return this.items.size;
+  }
+
+  /** Adopts another plan for what is new. */
+  update(plan: ServicePlan): void {
+    const { edge } = this.plan;
+    this.plan = plan;
+    if (plan.edge !== edge) this.applySettings(plan.edge ?? {});
+    this.picker.update(plan, this.now);
+  }
+
+  /** As {@linkcode EndpointPicker.skip}. */
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.picker.skip(unhealthy, this.now);
+  }
+
+  /** As {@linkcode EndpointPicker.restoreAges}. */
+  restoreAges(ages: EndpointAges): void {
+    this.picker.restoreAges(ages, this.now);
+  }
+
+  /** As {@linkcode EndpointPicker.remembered}. */
+  remembered(client: string): AffinityEntry | undefined {
+    return this.picker.remembered(client, this.now);
+  }
+
+  /** Data came, in either direction. */
+  touch(item: T): void {
+    const { now } = this;
+    const grainMs = Math.min(ACTIVITY_GRAIN_MS, this.items.ttlMs / GRAINS_PER_IDLE_TIME);
+    if (now - item.usedAt >= grainMs) this.items.touch(item, now);
+  }
+
+  /** Closes up to `count` that were unused for so long, the longest unused first. Returns their number. */
+  closeSilent(count: number, silentMs: number = this.forwarding.options.silentMs): number {
+    let closed = 0;
+    for (const item of this.silentSince(this.now - silentMs)) {
+      if (closed === count) break;
+      this.end(item);
+      closed++;
+    }
+    return closed;
+  }
+
+  /** Whether {@linkcode closeSilent} would close one. */
+  hasSilent(silentMs: number): boolean {
+    const { oldest } = this.items;
+    return oldest !== undefined && oldest.usedAt <= this.now - silentMs;
+  }
+
+  /** Closes all. */
+  close(): void {
+    for (const item of this.items) this.end(item);
+  }
+
+  /** Those without data since then, the longest unused first. */
+  protected *silentSince(before: number): IterableIterator<T> {
+    for (const item of this.items) {
+      if (item.usedAt > before) return;
+      yield item;
+    }
+  }
+
+  /** Closes a connection or flow, unless it is closed. */
+  protected abstract end(item: T): void;
+
+  /** A time-out is over. */
+  protected abstract expire(item: T, after: "idle" | "lifetime"): void;
+
+  protected get now(): number {
+    return this.forwarding.clock.now();
+  }
+
+  /**
+   * Adopts the annotations of the Service. Lifetimes begin again; limits count what was begun since there
+   * are limits.
+   */
+  protected applySettings({ idleMs = this.#idleMs, lifetimeMs, ...limits }: EdgeSettings): void {
+    const { clock, counts } = this.forwarding;
+    this.#limits ??= new ConnectionLimits(counts, this.service);
+    this.#limits.update(limits, this.items);
+    this.#lifetimes?.close();
+    this.#lifetimes = lifetimeMs === undefined
+      ? undefined
+      : new ExpiryQueue<Lifetime<T>>(clock, lifetimeMs, ({ of }) => this.expire(of, "lifetime"));
+    for (const item of this.items) this.#beginLifetime(item);
+    this.items.expireAfter(idleMs);
+  }
+
+  /** The ServicePort was removed: what is open counts for no limit of its Service any more. */
+  protected liftLimits(): void {
+    this.#limits?.update({}, this.items);
+  }
+
+  /** Whether the limits admit a client; counts it in `counted` if so. */
+  protected admits(counted: Counted, client: string): boolean {
+    const reached = this.#limits?.admit(counted, client, this.now);
+    if (reached === undefined) return true;
+    const { counters, log } = this.forwarding;
+    counters[this.use === "flow" ? "udpLimited" : "tcpLimited"]++;
+    log.warn(LIMITED[this.use], { servicePort: this.plan.key, client, ...reached });
+    return false;
+  }
+
+  /** What was admitted is not begun. */
+  protected revoke(counted: Counted): void {
+    this.#limits?.leave(counted);
+  }
+
+  /** A connection or flow begins, for which there is room. */
+  protected enter(item: T): void {
+    this.items.add(item, this.now);
+    this.#beginLifetime(item);
+    const { traffic } = this;
+    if (traffic) {
+      traffic.opened++;
+      traffic.open++;
+    }
+    if (this.items.size === 1) this.forwarding.room.enter(this);
+  }
+
+  /** A connection or flow has ended. */
+  protected leave(item: T): void {
+    const { room } = this.forwarding;
+    this.items.delete(item);
+    if (item.lifetime) this.#lifetimes?.delete(item.lifetime);
+    this.#limits?.leave(item);
+    if (this.traffic) this.traffic.open--;
+    room.give(this);
+    if (this.items.size > 0) return;
+    // No timer stays behind: the ServicePort may be removed.
+    room.leave(this);
+    this.items.close();
+    this.#lifetimes?.close();
+  }
+
+  /** Reports what became of a connection or flow to those who watch, if there are any. */
+  protected report(
+    { client, clientPort, at }: {
+      readonly client: string;
+      readonly clientPort: number;
+      readonly at: ServiceAddress;
+    },
+    outcome: FlowOutcome,
+  ): void {
+    const protocol = this.use === "flow" ? "UDP" : "TCP";
+    const service = this.plan.key;
+    this.forwarding.report({ protocol, service, client, clientPort, at }, outcome);
+  }
+
+  #beginLifetime(item: T): void {
+    if (this.#lifetimes === undefined) return void (item.lifetime = undefined);
+    item.lifetime = { of: item, older: undefined, newer: undefined, usedAt: 0 };
+    this.#lifetimes.add(item.lifetime, this.now);
+  }
+}
