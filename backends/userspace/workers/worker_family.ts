@@ -8,12 +8,14 @@ import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
+import { type ServiceTraffic, ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
 import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
+import type { SocketKey } from "../listeners.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
 import { SharedCounts } from "../shared_counts.ts";
@@ -21,6 +23,7 @@ import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
 import type { UdpForwarder } from "../udp/udp_forwarder.ts";
 import type {
   Command,
+  ForwarderFigures,
   MainMessage,
   MainNotice,
   PublishedFrontends,
@@ -31,7 +34,6 @@ import type {
   WorkerReport,
   WorkerSettings,
 } from "./worker_protocol.ts";
-import { WorkerFigures } from "./worker_figures.ts";
 
 /** The edges of a worker. */
 export interface WorkerEdges {
@@ -40,9 +42,11 @@ export interface WorkerEdges {
   readonly random: () => number;
 }
 
-interface NumberedForwarder {
+interface PlannedForwarder {
   plan: ServicePlan;
   readonly forwarder: TcpForwarder | UdpForwarder;
+  /** By these numbers it is seen whether something has changed since the last report. */
+  reported: { readonly connections: number; readonly counted: number };
 }
 
 /** Forwards for one IP family in a worker, as the main thread commands. */
@@ -97,10 +101,9 @@ class FamilyState {
   readonly #judge: ConnectionJudge | undefined;
   readonly #judged = Promise.withResolvers<void>();
   readonly #forwarding: Forwarding;
-  readonly #figures: WorkerFigures;
-  readonly #numbers = new Map<ServicePortKey, number>();
-  readonly #forwarders = new Map<number, NumberedForwarder>();
-  readonly #sockets = new Map<number, ServiceSocket>();
+  readonly #openFiles: OpenFiles;
+  readonly #forwarders = new Map<ServicePortKey, PlannedForwarder>();
+  readonly #sockets = new Map<SocketKey, ServiceSocket>();
   readonly #turns = new OneAtATime();
   /** Updates of the policies in progress. */
   readonly #judging = new OneAtATime();
@@ -112,7 +115,7 @@ class FamilyState {
     tell: (notice: WorkerNotice) => void,
   ) {
     const { index, options, sockets, countsTraffic } = settings;
-    const openFiles = OpenFiles.inThread(settings.openFiles, index);
+    const openFiles = this.#openFiles = OpenFiles.inThread(settings.openFiles, index);
     const { clock } = edges;
     const offset = settings.now - clock.now();
     this.#clock = { ...clock, now: () => clock.now() + offset };
@@ -121,9 +124,10 @@ class FamilyState {
       // No command is carried out before the policies are known: connections would evade them.
       void this.#turns.run(() => this.#judged.promise);
     }
-    const numberOf = (key: ServicePortKey) => this.#numbers.get(key);
-    this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
-    const { traffic } = this.#figures;
+    // The main thread bounds the rows that others see.
+    const traffic = countsTraffic &&
+      new ServiceTrafficTable({ maxServices: Infinity, maxServicePorts: Infinity })
+        .of(settings.family);
     const counts = new SharedCounts(settings.counts, index);
     // The thread before may have counted while it was being forgotten.
     counts.forgetOwn();
@@ -134,17 +138,14 @@ class FamilyState {
       counts,
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
-      observe: (outcome) => {
-        const forwarder = this.#numbers.get(outcome.servicePort);
-        if (forwarder !== undefined) tell({ kind: "outcome", forwarder, outcome });
-      },
+      observe: (outcome) => tell({ kind: "outcome", outcome }),
     };
     this.#forwarding.watches.onReport = (flow) => tell({ kind: "flow", flow });
     this.forwarders = new LocalForwarders(this.#forwarding);
   }
 
-  forwarder(number: number): NumberedForwarder["forwarder"] | undefined {
-    return this.#forwarders.get(number)?.forwarder;
+  forwarder(key: ServicePortKey): PlannedForwarder["forwarder"] | undefined {
+    return this.#forwarders.get(key)?.forwarder;
   }
 
   /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
@@ -157,7 +158,18 @@ class FamilyState {
   }
 
   report(): WorkerReport {
-    return this.#figures.report(this.#forwarding.counters, this.#forwarders);
+    const { counters, traffic: table } = this.#forwarding;
+    const services = new Map<ServicePortKey, ForwarderFigures>();
+    for (const [key, each] of this.#forwarders) {
+      const { connections } = each.forwarder;
+      const traffic = table?.get(each.plan.name);
+      const counted = traffic === undefined ? 0 : eventsOf(traffic);
+      const { reported } = each;
+      if (connections === reported.connections && counted === reported.counted) continue;
+      each.reported = { connections, counted };
+      services.set(key, { connections, traffic });
+    }
+    return { counters, services, refused: this.#openFiles.takeRefused() };
   }
 
   hear(notice: MainNotice): void {
@@ -165,7 +177,7 @@ class FamilyState {
       const { query, id } = notice;
       return void this.#forwarding.watches.ask(id, { query, now: this.#clock.now() });
     }
-    const forwarder = this.forwarder(notice.forwarder);
+    const forwarder = this.forwarder(notice.key);
     if (forwarder instanceof TcpForwarder) forwarder.expectFailing(notice.endpoint);
   }
 
@@ -179,8 +191,10 @@ class FamilyState {
     await forEachInSlices(this.#clock, commands, (command) => {
       if (command.op !== "open") return this.#apply(command);
       const { at, place, socket } = command;
-      const forwarder = this.forwarder(command.forwarder);
+      const forwarder = this.forwarder(command.key);
       if (!forwarder) return;
+      const open = this.#sockets.get(socket);
+      if (open) return this.forwarders.assign(open, { at, forwarder });
       try {
         this.#sockets.set(socket, this.forwarders.open(place, { at, forwarder }));
       } catch (error) {
@@ -205,19 +219,13 @@ class FamilyState {
       case "frontends":
         return this.#replaceFrontends(command);
       case "forward":
-        this.#forward(command.forwarder, command.plan);
-        if (command.ages) this.forwarder(command.forwarder)?.restoreAges(command.ages);
+        this.#forward(command.plan);
+        if (command.ages) this.forwarder(command.plan.key)?.restoreAges(command.ages);
         return;
       case "skip":
-        return this.forwarder(command.forwarder)?.skip(command.unhealthy);
+        return this.forwarder(command.key)?.skip(command.unhealthy);
       case "remove":
-        return this.#remove(command.forwarder, command.ends);
-      case "assign": {
-        const forwarder = this.forwarder(command.forwarder);
-        const socket = this.#sockets.get(command.socket);
-        if (socket && forwarder) this.forwarders.assign(socket, { at: command.at, forwarder });
-        return;
-      }
+        return this.#remove(command.key, command.ends);
       case "close":
         this.#sockets.get(command.socket)?.close();
         this.#sockets.delete(command.socket);
@@ -225,28 +233,28 @@ class FamilyState {
   }
 
   /** What is equal keeps its identity: other settings begin time-outs again. */
-  #forward(number: number, planned: SharedServicePlan): void {
-    const known = this.#forwarders.get(number);
+  #forward(planned: SharedServicePlan): void {
+    const known = this.#forwarders.get(planned.key);
     const { edge, ...rest } = planned;
     const before = known?.plan.edge;
     const kept = deepEqual(before, edge) ? before : edge;
     const plan: SharedServicePlan = { ...rest, ...(kept && { edge: kept }) };
-    this.#numbers.set(plan.key, number);
     if (known) {
       known.plan = plan;
       known.forwarder.update(plan);
     } else {
-      this.#forwarders.set(number, { plan, forwarder: this.forwarders.create(plan) });
+      const forwarder = this.forwarders.create(plan);
+      const reported = { connections: 0, counted: 0 };
+      this.#forwarders.set(plan.key, { plan, forwarder, reported });
     }
   }
 
-  #remove(number: number, ends: boolean): void {
-    const known = this.#forwarders.get(number);
+  #remove(key: ServicePortKey, ends: boolean): void {
+    const known = this.#forwarders.get(key);
     if (!known) return;
-    const { plan: { key, name }, forwarder } = known;
-    this.#forwarders.delete(number);
-    if (this.#numbers.get(key) === number) this.#numbers.delete(key);
-    this.#figures.forget(number, name);
+    const { plan: { name }, forwarder } = known;
+    this.#forwarders.delete(key);
+    this.#forwarding.traffic?.leave(name);
     if (ends) forwarder.close();
     else this.forwarders.remove(forwarder);
   }
@@ -258,6 +266,13 @@ class FamilyState {
     if (frontends.length > 0) this.#frontends.set(key, to);
     else this.#frontends.delete(key);
   }
+}
+
+/** A number that grows with each event. */
+function eventsOf({ opened, open, ...counts }: Readonly<ServiceTraffic>): number {
+  const { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients } = counts;
+  return 2 * opened - open + bytesFromClients + bytesToClients + packetsFromClients +
+    packetsToClients;
 }
 
 /** Forwarders only warn. */

@@ -76,8 +76,14 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
   const applied = channel.ask({
     kind: "apply",
     commands: [
-      { op: "forward", forwarder: 1, plan, ages: undefined },
-      { op: "open", socket: 2, forwarder: 1, place: { address, port: parsePort(1) }, at } as never,
+      { op: "forward", plan, ages: undefined },
+      {
+        op: "open",
+        socket: "",
+        key: plan.key,
+        place: { address, port: parsePort(1) },
+        at,
+      } as never,
     ],
   });
   await systemClock.sleep(20);

@@ -6,11 +6,11 @@ import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { servicePortKey, type ServicePortName } from "../../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
-import { type SocketKey, socketKey } from "../listeners.ts";
+import type { SocketKey } from "../listeners.ts";
 import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
 import { createCountMemory, SharedCounts } from "../shared_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
@@ -23,19 +23,12 @@ import type {
   PublishedFrontends,
   Question,
   RefusedSocket,
-  RelayedTraffic,
   WorkerMessage,
   WorkerNotice,
   WorkerReport,
   WorkerSettings,
 } from "./worker_protocol.ts";
 import { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
-
-/** Those of one worker to a ServicePort. */
-interface OpenConnections {
-  readonly name: ServicePortName;
-  open: number;
-}
 
 interface WorkerForwardersDependencies {
   /** Of the main thread, which forwards nothing itself. */
@@ -67,18 +60,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly #judge: ConnectionJudge | undefined;
   /** The workers that run. */
   readonly #links = new Map<number, WorkerLink>();
-  readonly #forwarders = new Map<number, WorkerForwarder>();
-  readonly #sockets = new Map<number, WorkerSocket>();
-  /** Where the sockets are bound. */
-  readonly #places = new Set<SocketKey>();
+  readonly #forwarders = new Map<ServicePortKey, WorkerForwarder>();
+  readonly #context: ConstructorParameters<typeof WorkerForwarder>[0];
+  readonly #sockets = new Map<SocketKey, WorkerSocket>();
   /** Frontends for UDP, by which a datagram of this process is recognized. */
   readonly #frontends = new Map<string, PublishedFrontends>();
   #facts: ClientFacts | undefined;
   /** ServicePorts for UDP of each worker. */
   readonly #uses = new Map<number, number>();
-  /** Open connections in the counts of Services, by worker. */
-  readonly #open = new Map<number, Map<string, OpenConnections>>();
-  #lastNumber = 0;
+  /** The counters of each worker, as of its last report. */
+  readonly #counters = new Map<number, WorkerReport["counters"]>();
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
@@ -94,6 +85,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#forwarding = forwarding;
     this.#pool = pool;
     this.#judge = judge;
+    this.#context = {
+      ...{ clock: forwarding.clock, traffic: forwarding.traffic },
+      end: (forwarder) => this.#send(forwarder, { op: "remove", key: forwarder.key, ends: true }),
+      skip: (forwarder) => this.#skip(forwarder),
+      touch: (forwarder) => void this.#touched.add(forwarder),
+    };
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
       counts: createCountMemory(openFiles.limit, pool.count),
@@ -117,17 +114,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   create(plan: ServicePlan): WorkerForwarder {
-    const number = ++this.#lastNumber;
-    const context = {
-      clock: this.#forwarding.clock,
-      end: (forwarder: WorkerForwarder) =>
-        this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
-      skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
-      touch: (forwarder: WorkerForwarder) => void this.#touched.add(forwarder),
-    };
-    const forwarder = new WorkerForwarder(context, { number, plan });
+    const forwarder = new WorkerForwarder(this.#context, plan);
     if (!forwarder.isTcp) this.#place(forwarder, this.#links.keys());
-    this.#forwarders.set(number, forwarder);
+    this.#forwarders.set(plan.key, forwarder);
     this.#touched.add(forwarder);
     return forwarder;
   }
@@ -135,16 +124,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   remove(removed: ServiceForwarder): void {
     const forwarder = removed as WorkerForwarder;
     this.#touched.delete(forwarder);
-    const { number, isTcp, plan: { name } } = forwarder;
-    this.#forwarders.delete(number);
-    this.#queueFor(forwarder, { op: "remove", forwarder: number, ends: !isTcp });
+    const { key, isTcp } = forwarder;
+    this.#forwarders.delete(key);
+    this.#queueFor(forwarder, { op: "remove", key, ends: !isTcp });
     this.#place(forwarder, []);
     // No worker reports on its connections any more.
-    for (const rows of this.#open.values()) {
-      const row = rows.get(servicePortKey(name));
-      if (row) this.#subtract(row);
-      rows.delete(servicePortKey(name));
-    }
+    for (const index of this.#counters.keys()) forwarder.count(index, undefined);
   }
 
   /**
@@ -155,17 +140,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const use = { at, forwarder: forwarder as WorkerForwarder };
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
-    const key = keyOf(place, use.forwarder);
-    if (this.#places.has(key)) {
+    const socket = new WorkerSocket(place, use, (socket) => this.#close(socket));
+    if (this.#sockets.has(socket.key)) {
       throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
     }
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
-    const number = ++this.#lastNumber;
-    const onClose = (socket: WorkerSocket) => this.#close(socket);
-    const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#sockets.set(number, socket);
-    this.#places.add(key);
-    this.#send(use.forwarder, socket.command("open"));
+    this.#sockets.set(socket.key, socket);
+    this.#send(use.forwarder, socket.command);
     return socket;
   }
 
@@ -174,11 +155,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const { worker } = assigned;
     assigned.use = use;
     assigned.worker = use.forwarder.worker;
-    if (worker === assigned.worker) {
-      return this.#send(use.forwarder, assigned.command("assign"));
-    }
+    if (worker === assigned.worker) return this.#send(use.forwarder, assigned.command);
     if (worker !== undefined) {
-      this.#links.get(worker)?.queue([{ op: "close", socket: assigned.number }]);
+      this.#links.get(worker)?.queue([{ op: "close", socket: assigned.key }]);
     }
     this.#moving.add(assigned);
   }
@@ -202,7 +181,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   async settle(): Promise<readonly FailedSocket[]> {
     for (const forwarder of this.#touched) this.#sendPlan(forwarder);
     await this.#flush();
-    for (const socket of this.#moving) this.#send(socket.use.forwarder, socket.command("open"));
+    for (const socket of this.#moving) this.#send(socket.use.forwarder, socket.command);
     this.#moving.clear();
     // A worker may have started or ended meanwhile.
     while (this.#links.values().some(({ isBusy }) => isBusy)) await this.#flush();
@@ -265,9 +244,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   onEnded(index: number, reason: Error): void {
     this.#links.get(index)?.close(reason);
     this.#links.delete(index);
-    for (const { counts } of this.#forwarders.values()) counts.delete(index);
-    for (const row of this.#open.get(index)?.values() ?? []) this.#subtract(row);
-    this.#open.delete(index);
+    for (const forwarder of this.#forwarders.values()) forwarder.count(index, undefined);
+    this.#counters.delete(index);
     this.#forwarding.openFiles.forgetThread(index);
     new OwnSockets(this.#settings.sockets, index).forgetOwn();
     new SharedCounts(this.#settings.counts, index).forgetOwn();
@@ -287,30 +265,27 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       case "flow":
         return watches.report(notice.flow, clock.now());
       case "outcome": {
-        const { forwarder, outcome: { endpoint, failure } } = notice;
+        const { servicePort: key, endpoint, failure } = notice.outcome;
         outcomes?.observe(notice.outcome);
-        if (failure === undefined) return;
-        return this.#tell({ kind: "failing", forwarder, endpoint }, index);
+        if (failure !== undefined) this.#tell({ kind: "failing", key, endpoint }, index);
       }
     }
   }
 
   #close(socket: WorkerSocket): void {
-    const { number, place, use: { forwarder }, worker } = socket;
-    this.#sockets.delete(number);
-    this.#places.delete(keyOf(place, forwarder));
+    const { key, use: { forwarder }, worker } = socket;
+    this.#sockets.delete(key);
     this.#moving.delete(socket);
-    if (forwarder.isTcp) this.#queueForAll({ op: "close", socket: number });
-    else if (worker !== undefined) {
-      this.#links.get(worker)?.queue([{ op: "close", socket: number }]);
-    }
+    const command: Command = { op: "close", socket: key };
+    if (forwarder.isTcp) this.#queueForAll(command);
+    else if (worker !== undefined) this.#links.get(worker)?.queue([command]);
   }
 
   /** Health changes at any time, not only in a sync. */
   #skip(forwarder: WorkerForwarder): void {
-    if (!this.#forwarders.has(forwarder.number)) return;
-    const { number, unhealthy } = forwarder;
-    this.#send(forwarder, { op: "skip", forwarder: number, unhealthy });
+    const { key, unhealthy } = forwarder;
+    if (this.#forwarders.get(key) !== forwarder) return;
+    this.#send(forwarder, { op: "skip", key, unhealthy });
     void this.#flush();
   }
 
@@ -387,7 +362,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       const { forwarder } = socket.use;
       if (!forwarder.isTcp && forwarder.worker !== worker) continue;
       this.#move(socket);
-      yield socket.command("open");
+      yield socket.command;
     }
   }
 
@@ -401,7 +376,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     for (const socket of this.#sockets.values()) {
       if (socket.worker !== ended) continue;
       this.#move(socket);
-      this.#queueFor(socket.use.forwarder, socket.command("open"));
+      this.#queueFor(socket.use.forwarder, socket.command);
     }
   }
 
@@ -424,38 +399,23 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
   }
 
-  /** Adds what has changed in a worker since its last report. */
-  #add(worker: number, { counters, traffic, connections, refused }: WorkerReport): void {
+  /** Takes what a worker has counted. */
+  #add(worker: number, { counters, services, refused }: WorkerReport): void {
+    if (!this.#links.has(worker)) return;
     const total = this.#forwarding.counters;
-    for (const [name, change] of Object.entries(counters)) {
-      total[name as keyof ForwardingCounters] += change;
+    const before = this.#counters.get(worker);
+    this.#counters.set(worker, counters);
+    for (const name of Object.keys(counters) as (keyof ForwardingCounters)[]) {
+      total[name] += counters[name] - (before?.[name] ?? 0);
     }
-    for (const [number, count] of connections) {
-      this.#forwarders.get(number)?.counts.set(worker, count);
-    }
+    for (const [key, figures] of services) this.#forwarders.get(key)?.count(worker, figures);
     for (const [use, count] of refused) this.#forwarding.openFiles.countRefused(use, count);
-    for (const [number, name, changes] of traffic) {
-      // A report that arrives after the removal would make a row that nothing removes.
-      const row = this.#forwarders.has(number) && this.#forwarding.traffic?.enter(name);
-      if (!row) continue;
-      for (const [figure, change] of Object.entries(changes)) {
-        row[figure as keyof RelayedTraffic] += change;
-      }
-      const open = this.#open.getOrInsertComputed(worker, () => new Map())
-        .getOrInsertComputed(servicePortKey(name), () => ({ name, open: 0 }));
-      open.open += changes.open;
-    }
-  }
-
-  #subtract({ name, open }: OpenConnections): void {
-    const traffic = this.#forwarding.traffic?.enter(name);
-    if (traffic) traffic.open -= open;
   }
 
   #onRefused(refused: readonly RefusedSocket[]): void {
     const { clock, log } = this.#forwarding;
-    for (const { socket: number, message, code } of refused) {
-      const socket = this.#sockets.get(number);
+    for (const { socket: key, message, code } of refused) {
+      const socket = this.#sockets.get(key);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
       const isEarly = clock.now() - (socket.movedAt ?? -Infinity) < MOVE_MS;
       if (isEarly && code === "EADDRINUSE") clock.setTimer(RETRY_MS, () => this.#reopen(socket));
@@ -467,8 +427,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #reopen(socket: WorkerSocket): void {
-    if (this.#sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
-    this.#send(socket.use.forwarder, socket.command("open"));
+    if (this.#sockets.get(socket.key) !== socket || this.#stop.signal.aborted) return;
+    this.#send(socket.use.forwarder, socket.command);
     void this.#flush();
   }
 }
@@ -479,8 +439,4 @@ function dividedBounds(
   count: number,
 ): Pick<ForwardingOptions, "maxConnectionsPerService"> {
   return { maxConnectionsPerService: Math.max(1, Math.floor(maxConnectionsPerService / count)) };
-}
-
-function keyOf({ address, port }: Place, { plan: { protocol } }: WorkerForwarder): SocketKey {
-  return socketKey(address, port, protocol);
 }

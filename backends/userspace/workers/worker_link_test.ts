@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import type { SocketKey } from "../listeners.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type { Command, MainMessage } from "./worker_protocol.ts";
 
@@ -10,7 +11,7 @@ Deno.test("WorkerLink queues the commands of a node with very many sockets", () 
   });
   const commands: readonly Command[] = Array.from(
     { length: 200_000 },
-    (_, socket) => ({ op: "close", socket }),
+    () => ({ op: "close", socket: "127.0.0.1:80/TCP" as SocketKey }),
   );
   link.queue(commands);
   assertEquals(link.isBusy, true);

@@ -1,6 +1,6 @@
 /**
- * What the main thread and a worker post to each other, for one IP family. A forwarder and a
- * socket have numbers that the main thread gives.
+ * What the main thread and a worker post to each other, for one IP family. A forwarder has the key of its
+ * ServicePort, and a socket that of the place where it is bound.
  *
  * @module
  */
@@ -11,12 +11,12 @@ import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
-import type { ServicePortKey, ServicePortName } from "../../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
-import type { ServiceAddress } from "../listeners.ts";
+import type { ServiceAddress, SocketKey } from "../listeners.ts";
 import type { CountMemory } from "../shared_counts.ts";
 
 /** The settings of forwarding in a worker. */
@@ -42,20 +42,25 @@ export type Command =
   /** Creates the forwarder, or gives it another plan. */
   | {
     readonly op: "forward";
-    readonly forwarder: number;
     readonly plan: SharedServicePlan;
     /** Slow starts that go on. */
     readonly ages: EndpointAges | undefined;
   }
   | {
     readonly op: "skip";
-    readonly forwarder: number;
+    readonly key: ServicePortKey;
     readonly unhealthy: ReadonlySet<EndpointKey>;
   }
-  | { readonly op: "remove"; readonly forwarder: number; readonly ends: boolean }
-  | { readonly op: "open"; readonly place: Place } & SocketCommand
-  | { readonly op: "assign" } & SocketCommand
-  | { readonly op: "close"; readonly socket: number };
+  | { readonly op: "remove"; readonly key: ServicePortKey; readonly ends: boolean }
+  /** Opens a socket, or gives it to another forwarder. */
+  | {
+    readonly op: "open";
+    readonly socket: SocketKey;
+    readonly place: Place;
+    readonly key: ServicePortKey;
+    readonly at: ServiceAddress;
+  }
+  | { readonly op: "close"; readonly socket: SocketKey };
 
 /** The facts by which clients are told apart. */
 export type ClientFacts = Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
@@ -73,36 +78,27 @@ export interface Place {
   readonly port: Port;
 }
 
-interface SocketCommand {
-  readonly socket: number;
-  readonly forwarder: number;
-  readonly at: ServiceAddress;
-}
-
 /** A socket that a worker could not open. */
 export interface RefusedSocket {
-  readonly socket: number;
+  readonly socket: SocketKey;
   readonly message: string;
   /** The system error, if it is one. */
   readonly code: string | undefined;
 }
 
-/** The counts of a Service that a worker adds to. */
-export type RelayedTraffic = Omit<
-  ServiceTraffic,
-  "ejectedEndpoints" | "healthyEndpoints" | "unhealthyEndpoints"
->;
+/** What a worker has counted for one ServicePort. */
+export interface ForwarderFigures {
+  /** Open connections or flows. */
+  readonly connections: number;
+  /** `undefined` = nothing yet, or Services are not counted one by one. */
+  readonly traffic: Readonly<ServiceTraffic> | undefined;
+}
 
-/** Changes of counts since the last report. */
+/** What a worker has counted since it began. */
 export interface WorkerReport {
-  readonly counters: Readonly<Partial<ForwardingCounters>>;
-  readonly traffic: readonly (readonly [
-    forwarder: number,
-    name: ServicePortName,
-    changes: Readonly<RelayedTraffic>,
-  ])[];
-  /** Open connections or flows of each forwarder, where their number has changed. */
-  readonly connections: readonly (readonly [forwarder: number, count: number])[];
+  readonly counters: Readonly<ForwardingCounters>;
+  /** Of the ServicePorts of which something has changed since the last report. */
+  readonly services: ReadonlyMap<ServicePortKey, ForwarderFigures>;
   /** Sockets that were not opened for lack of files, by use. */
   readonly refused: ReturnType<OpenFiles["takeRefused"]>;
 }
@@ -130,13 +126,13 @@ export interface Answers {
 export type MainNotice =
   | { readonly kind: "watch"; readonly id: string; readonly query: FlowQuery }
   /** An attempt of another worker failed, so the next success is worth a report. */
-  | { readonly kind: "failing"; readonly forwarder: number; readonly endpoint: EndpointKey };
+  | { readonly kind: "failing"; readonly key: ServicePortKey; readonly endpoint: EndpointKey };
 
 /** What a worker tells. It asks nothing: no connection waits for another thread. */
 export type WorkerNotice =
   | { readonly kind: "log"; readonly message: string; readonly fields: Record<string, unknown> }
   | { readonly kind: "flow"; readonly flow: WatchedFlow }
-  | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome };
+  | { readonly kind: "outcome"; readonly outcome: ConnectionOutcome };
 
 /** What the main thread posts. Answers come in any order. */
 export type MainMessage =

@@ -9,14 +9,22 @@ import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { createAffinityMemory } from "../affinity_table.ts";
 import { EndpointPicker, type SharedServicePlan } from "../endpoint_picker.ts";
 import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.ts";
-import type { Command, Place } from "./worker_protocol.ts";
+import { type SocketKey, socketKey } from "../listeners.ts";
+import type { Command, ForwarderFigures, Place } from "./worker_protocol.ts";
 
-/** What a forwarder in workers needs of them. */
+const COUNTED = [
+  ...["bytesFromClients", "bytesToClients", "packetsFromClients", "packetsToClients"] as const,
+  ...["opened", "open"] as const,
+];
+
+/** What forwarders in workers need of them. */
 interface ForwarderContext {
   readonly clock: Pick<Clock, "now">;
+  readonly traffic: FamilyTraffic | undefined;
   /** Ends the connections or flows of a forwarder. */
   end(forwarder: WorkerForwarder): void;
   /** Has the workers adopt the unhealthy endpoints of a forwarder, now. */
@@ -27,24 +35,19 @@ interface ForwarderContext {
 
 /** The forwarder of one ServicePort, which each worker has for TCP, and one of them for UDP. */
 export class WorkerForwarder implements ServiceForwarder {
-  readonly number: number;
   /** The only worker that has it; `undefined` for TCP, and while no worker runs. */
   worker: number | undefined = undefined;
   unhealthy: ReadonlySet<EndpointKey> = new Set();
   plan: SharedServicePlan;
-  /** Open connections or flows in each worker, as of its last report. */
-  readonly counts = new Map<number, number>();
+  /** What each worker has counted, as of its last report. */
+  readonly #figures = new Map<number, ForwarderFigures>();
   readonly #context: ForwarderContext;
   #affinityMemory: SharedArrayBuffer | undefined;
   /** Picks nothing: it knows the slow starts and the clients with affinity, if there are any. */
   #picker: EndpointPicker | undefined;
 
-  constructor(
-    context: ForwarderContext,
-    { number, plan }: { readonly number: number; readonly plan: ServicePlan },
-  ) {
+  constructor(context: ForwarderContext, plan: ServicePlan) {
     this.#context = context;
-    this.number = number;
     this.plan = this.#adopt(plan);
   }
 
@@ -57,7 +60,17 @@ export class WorkerForwarder implements ServiceForwarder {
   }
 
   get connections(): number {
-    return this.counts.values().reduce((sum, count) => sum + count, 0);
+    return this.#figures.values().reduce((sum, { connections }) => sum + connections, 0);
+  }
+
+  /** Takes what a worker has counted; `undefined` = it has ended, or the ServicePort was removed. */
+  count(worker: number, figures: ForwarderFigures | undefined): void {
+    const before = this.#figures.get(worker)?.traffic;
+    if (figures) this.#figures.set(worker, figures);
+    else this.#figures.delete(worker);
+    const now = figures ? figures.traffic : before && { ...before, open: 0 };
+    const row = now && this.#context.traffic?.enter(this.plan.name);
+    for (const name of row ? COUNTED : []) row![name] += now![name] - (before?.[name] ?? 0);
   }
 
   update(plan: ServicePlan): void {
@@ -85,11 +98,11 @@ export class WorkerForwarder implements ServiceForwarder {
 
   /** The commands by which a worker that knows nothing gets the forwarder. */
   *commands(): Generator<Command> {
-    const { number: forwarder, plan, unhealthy } = this;
+    const { key, plan, unhealthy } = this;
     // Forwarders read only the lists of the verdicts.
     const relayed = { ...plan, reachable: [], endpoints: [] };
-    yield { op: "forward", forwarder, plan: relayed, ages: this.#picker?.agesAt(this.#now) };
-    if (unhealthy.size > 0) yield { op: "skip", forwarder, unhealthy };
+    yield { op: "forward", plan: relayed, ages: this.#picker?.agesAt(this.#now) };
+    if (unhealthy.size > 0) yield { op: "skip", key, unhealthy };
   }
 
   #adopt(planned: ServicePlan): SharedServicePlan {
@@ -110,7 +123,8 @@ export class WorkerForwarder implements ServiceForwarder {
 
 /** A listening socket, which each worker opens for TCP. */
 export class WorkerSocket implements ServiceSocket {
-  readonly number: number;
+  /** The key of the place. */
+  readonly key: SocketKey;
   readonly place: Place;
   use: SocketUse & { readonly forwarder: WorkerForwarder };
   /** The worker that has it, for UDP. */
@@ -119,13 +133,12 @@ export class WorkerSocket implements ServiceSocket {
   movedAt: number | undefined;
   readonly #onClose: (socket: WorkerSocket) => void;
 
-  constructor({ number, place, use, onClose }: {
-    readonly number: number;
-    readonly place: Place;
-    readonly use: SocketUse & { readonly forwarder: WorkerForwarder };
-    readonly onClose: (socket: WorkerSocket) => void;
-  }) {
-    this.number = number;
+  constructor(
+    place: Place,
+    use: SocketUse & { readonly forwarder: WorkerForwarder },
+    onClose: (socket: WorkerSocket) => void,
+  ) {
+    this.key = socketKey(place.address, place.port, use.forwarder.plan.protocol);
     this.place = place;
     this.use = use;
     this.worker = use.forwarder.worker;
@@ -136,8 +149,9 @@ export class WorkerSocket implements ServiceSocket {
     this.#onClose(this);
   }
 
-  command(op: "open" | "assign"): Command {
-    const { number: socket, place, use: { at, forwarder: { number: forwarder } } } = this;
-    return op === "open" ? { op, socket, place, forwarder, at } : { op, socket, forwarder, at };
+  /** The command by which a worker opens it, or gives it to its forwarder. */
+  get command(): Command {
+    const { key: socket, place, use: { at, forwarder: { key } } } = this;
+    return { op: "open", socket, place, key, at };
   }
 }
