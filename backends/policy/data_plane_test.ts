@@ -731,14 +731,14 @@ Deno.test("iptables: chains of an earlier release, and foreign rules, are remove
   await stage.sync();
   const clean = stage.meaning;
   const { tool } = stage.machine.iptables;
-  const [rule] = tool.table("filter").get("KUBE-RELAY-POLICY-INGRESS")!;
+  const [rule] = tool.table("filter").get("KUBE-RELAY-POLICY-INGRESS-2")!;
   for (
     const harm of [
       ":KUBE-RELAY-I-c0000200-30 - [0:0]\n-A KUBE-RELAY-I-c0000200-30 -j DROP\n" +
-      "-I KUBE-RELAY-POLICY-INGRESS -d 192.0.2.0/30 -g KUBE-RELAY-I-c0000200-30",
+      "-I KUBE-RELAY-POLICY-INGRESS-2 -d 192.0.2.0/30 -g KUBE-RELAY-I-c0000200-30",
       // A rule that is there twice, and one that is after the last.
-      `-I KUBE-RELAY-POLICY-INGRESS ${rule}`,
-      "-A KUBE-RELAY-POLICY-INGRESS -j ACCEPT",
+      `-I KUBE-RELAY-POLICY-INGRESS-2 ${rule}`,
+      "-A KUBE-RELAY-POLICY-INGRESS-2 -j ACCEPT",
     ]
   ) {
     tool.restore(`*filter\n${harm}\nCOMMIT\n`);

@@ -43,7 +43,7 @@ import {
   BASE_JUMPS,
   baseChains,
   DENIED,
-  DISPATCH,
+  dispatchChain,
   goTo,
   isolatedSet,
   knownSet,
@@ -261,7 +261,7 @@ function* podObjects(
       : ["destination", "source"] as const;
     for (const address of addresses) {
       yield { kind: isolatedSet(direction, family), name: address, text: "" };
-      yield inChain(DISPATCH[direction], {
+      yield inChain(dispatchChain(direction, address), {
         [own]: { value: hostCidr(address) },
         target: [listChainName(list)],
         isGoto: true,

@@ -5,9 +5,15 @@
  * @module
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
-import { hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
+import {
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  parseCidr,
+  prefixLengthOf,
+} from "../../../lib/net/cidr.ts";
 import { splitWords } from "../../../backends/netfilter/iptables/iptables_objects.ts";
-import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { addressNumber, type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 
 /** A value that may be negated. */
 interface Negatable<T> {
@@ -26,10 +32,21 @@ export interface SetMatch {
   readonly not?: true;
 }
 
+/** The bits of an address that are compared. */
+interface AddressMatch {
+  readonly bits: bigint;
+  readonly mask: bigint;
+}
+
+/** Whether an address has these bits. */
+export function hasBits({ bits, mask }: AddressMatch, address: IpAddress): boolean {
+  return (addressNumber(address) & mask) === bits;
+}
+
 /** A rule, read. */
 export interface WalkedRule {
-  readonly source?: Negatable<Cidr>;
-  readonly destination?: Negatable<Cidr>;
+  readonly source?: Negatable<AddressMatch>;
+  readonly destination?: Negatable<AddressMatch>;
   /** The destination before it was rewritten. */
   readonly originalDestination?: Cidr;
   readonly inInterface?: Negatable<string>;
@@ -115,10 +132,10 @@ function readPart(words: Words, draft: Draft): void {
   if (not) word = words.next();
   switch (word) {
     case "-s":
-      draft.source = { value: blockOf(words.next()), not };
+      draft.source = { value: matchOf(words.next()), not };
       return;
     case "-d":
-      draft.destination = { value: blockOf(words.next()), not };
+      draft.destination = { value: matchOf(words.next()), not };
       return;
     case "-i":
       draft.inInterface = { value: words.next(), not };
@@ -267,4 +284,18 @@ function portsOf(text: string): readonly (readonly [first: number, last: number]
 
 function blockOf(text: string): Cidr {
   return text.includes("/") ? parseCidr(text) : hostCidr(parseIpAddress(text));
+}
+
+/** The mask may be an address. */
+function matchOf(text: string): AddressMatch {
+  const [address = "", mask = ""] = text.split("/");
+  if (/[.:]/.test(mask)) {
+    const [bits, masked] = [address, mask].map((part) => addressNumber(parseIpAddress(part)));
+    return { bits: bits!, mask: masked! };
+  }
+  const block = blockOf(text);
+  const width = cidrFamilyOf(block) === "IPv4" ? 32 : 128;
+  const rest = BigInt(width - prefixLengthOf(block));
+  const all = (1n << BigInt(width)) - 1n;
+  return { bits: addressNumber(networkOf(block)), mask: all >> rest << rest };
 }

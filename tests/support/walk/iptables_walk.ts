@@ -7,7 +7,7 @@
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
-import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
+import { hasBits, parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
 import { endpointOf, IpvsObjects, type IpvsSource } from "./ipvs_objects.ts";
 import type { AnyPacket } from "./walked_packet.ts";
 
@@ -270,9 +270,9 @@ class Walk {
       : inInterface === wanted?.value;
     const local = rule.local === "source" ? source : destination;
     return !rule.isNever &&
-      (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
+      (!rule.source || hasBits(rule.source.value, source) !== rule.source.not) &&
       (!rule.destination ||
-        cidrContains(rule.destination.value, destination) !== rule.destination.not) &&
+        hasBits(rule.destination.value, destination) !== rule.destination.not) &&
       (!rule.originalDestination ||
         cidrContains(rule.originalDestination, this.#packet.destination)) &&
       (!wanted || isWanted !== wanted.not) &&
