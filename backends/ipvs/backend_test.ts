@@ -134,7 +134,7 @@ Deno.test("IpvsBackend continues the drain of an earlier process until its time 
 
 Deno.test("IpvsBackend restores objects that another program removed, and counts them by kind", async () => {
   const harms: readonly (readonly [kind: string, harm: (machine: FakeIpvsMachine) => void])[] = [
-    ["virtual_server", ({ kernel }) => kernel.table.apply({ kind: "flush" })],
+    ["virtual_server", ({ kernel }) => kernel.table.clear()],
     ["address", ({ kernel }) => kernel.hasDevice = false],
     ["address", ({ kernel }) => kernel.addresses.clear()],
     ["rule", ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n")],

@@ -36,14 +36,13 @@ import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
 import type { IpvsStep } from "./ipvs_runner.ts";
-import { readRealName, realName, WEIGHT_0 } from "./objects.ts";
+import { readRealName, realLine, realName, WEIGHT_0 } from "./objects.ts";
 import {
   isDrained,
-  realLine,
   type RealServerKey,
   type ServerKey,
   serverKey,
-} from "./virtual_server.ts";
+} from "../netfilter/virtual_servers.ts";
 
 /** An object that changes; `undefined` = it is not there. */
 export interface ObjectChange {

@@ -8,7 +8,7 @@ import { FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import { isEntry, readRealName } from "./objects.ts";
 import type { IpvsTarget } from "./target.ts";
-import { describeServer, type ServerKey } from "./virtual_server.ts";
+import { describeServer, type ServerKey } from "../netfilter/virtual_servers.ts";
 
 type IpvsChange = Change<ServicePortKey>;
 type Words = Omit<DataPlaneDifference, "kind"> & Partial<Pick<DataPlaneDifference, "kind">>;

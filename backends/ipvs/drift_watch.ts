@@ -3,7 +3,7 @@ import type { DriftFigures } from "../netfilter/drift_watch.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { RuleWatch } from "../netfilter/rule_backend.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
-import type { SeenServer } from "./proc_ip_vs.ts";
+import type { SeenServer } from "../netfilter/virtual_servers.ts";
 import type { IpvsTarget } from "./target.ts";
 
 interface ServerWatchDependencies {

@@ -15,7 +15,8 @@ import { setName } from "./ipset_table.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
-import { describeServer, realLine, serverKey, setupText } from "./virtual_server.ts";
+import { describeServer, serverKey } from "../netfilter/virtual_servers.ts";
+import { realLine } from "./objects.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
 export function explainIpvs(
@@ -37,7 +38,7 @@ export function explainIpvs(
   const { frontends, entries } = renderService(hit.service, { shared, options });
   const serverAt = (address: IpAddress, port: number) => {
     const key = serverKey({ protocol, address, port });
-    return frontends.find(({ server }) => server.key === key);
+    return frontends.find(({ server }) => server === key);
   };
   const frontend = serverAt(to, port);
   if (frontend === undefined) return { carriers: [] };
@@ -66,7 +67,7 @@ export function explainIpvs(
 
 /** The objects of a frontend in the order in which a packet meets them. */
 function* objectsOf(
-  { bound, endpoints, entries, rule, server }: ServiceFrontend,
+  { bound, endpoints, entries, rule, server, setup }: ServiceFrontend,
   family: IpFamily,
 ): Generator<ModeCarrier> {
   // Table filter comes after routing.
@@ -77,10 +78,10 @@ function* objectsOf(
   }
   if (bound !== undefined) yield addressCarrier(bound);
   for (const entry of entries) if (isLate(entry)) yield entryCarrier(entry, family);
-  const name = describeServer(server.key);
-  yield { object: "virtual server", name, text: `-A ${server.key} ${setupText(server)}` };
+  const name = describeServer(server);
+  yield { object: "virtual server", name, text: `-A ${server} ${setup}` };
   for (const { key } of endpoints) {
-    const text = realLine("-a", server.key, key, 1);
+    const text = realLine("-a", server, key, 1);
     yield { object: "real server", name: `${name} ${key}`, text, endpoint: key };
   }
 }

@@ -74,9 +74,9 @@ Deno.test("IpvsBackend puts a real server right to which packets go by another w
   const [server] = kernel.table.getServers();
   const reals = kernel.table.getReals(server!.key);
   assertEquals(reals.map(({ forwarding, weight }) => [forwarding, weight]), [
-    ["masquerade", 1],
-    ["masquerade", 1],
-    ["masquerade", 0],
+    ["-m", 1],
+    ["-m", 1],
+    ["-m", 0],
   ]);
 });
 

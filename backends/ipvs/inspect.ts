@@ -4,13 +4,11 @@ import type {
   ServerRates,
   ServiceInspection,
 } from "../../lib/proxy/service_mode.ts";
-import { tryParsePort } from "../../lib/net/port.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";
-import type { SeenServer } from "./proc_ip_vs.ts";
+import type { SeenServer, ServerKey } from "../netfilter/virtual_servers.ts";
 import { renderService } from "./render_service.ts";
-import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -31,17 +29,14 @@ function inspectService(
 ): ServiceInspection {
   const addresses: ServedAddress[] = [];
   let connections = 0;
-  for (const { server: { key }, role } of renderService(plan, layout).frontends) {
-    const { address, port, protocol } = addressOfServer(key) ?? {};
-    const number = port === undefined ? undefined : tryParsePort(port);
-    if (address === undefined || protocol === undefined || number === undefined) continue;
-    const reals = seen.get(key)?.reals ?? [];
-    const load = loadOf(seen.get(key), rates.get(key));
+  for (const { address, port, protocol, role, server } of renderService(plan, layout).frontends) {
+    const reals = seen.get(server)?.reals ?? [];
+    const load = loadOf(seen.get(server), rates.get(server));
     connections += (load?.active ?? 0) + (load?.inactive ?? 0);
     addresses.push({
       role,
       address,
-      port: number,
+      port,
       protocol,
       state: reals.some(({ weight }) => weight > 0) ? "serving" : "refusing",
       ...(load && { load }),

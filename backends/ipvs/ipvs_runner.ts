@@ -1,4 +1,4 @@
-import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
@@ -16,11 +16,13 @@ import {
   IP_VS_FILE,
   type NotedServers,
   notedServers,
-} from "../netfilter/foreign/virtual_servers.ts";
-import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import { type ServerKey, tryParseServer } from "./virtual_server.ts";
+  readVirtualServers,
+  type SeenServer,
+  type ServerKey,
+  serverKey,
+} from "../netfilter/virtual_servers.ts";
 import type { Logger } from "../../lib/log/logger.ts";
-import { tryParseProtocol } from "../../lib/net/port.ts";
+import { parseProtocol } from "../../lib/net/port.ts";
 
 interface IpvsRunnerDependencies {
   readonly clock: Pick<Clock, "now" | "nextTurn">;
@@ -140,7 +142,7 @@ export class IpvsRunner {
     // The first user of ip_vs loads it.
     if (seen.state === "absent") return [];
     if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
-    return await inSteps({ clock }, readProcIpVs(seen.value));
+    return await inSteps({ clock }, readVirtualServers(seen.value));
   }
 
   /**
@@ -220,8 +222,7 @@ export async function setConnectionTimeouts(
   }
 }
 
-const FLAGS = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" } as const;
-const SERVER = /^(TCP|UDP|SCTP)\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
+const SERVER = /^(TCP|UDP|SCTP)\s+(\S+):(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
 
 /** Reads it in short steps. Lines that make no sense, and those of real servers, are skipped. */
 export function* readServerRates(
@@ -230,12 +231,13 @@ export function* readServerRates(
   const rates = new Map<ServerKey, ServerRates>();
   for (const line of text.split("\n")) {
     yield;
-    const [, name = "", address = "", ...numbers] = SERVER.exec(line) ?? [];
-    const protocol = tryParseProtocol(name);
-    const key = protocol && tryParseServer(FLAGS[protocol], address);
-    if (key === undefined) continue;
+    const [, name, host = "", port, ...numbers] = SERVER.exec(line) ?? [];
+    const address = tryParseIpAddress(host.replace(/^\[(.*)\]$/, "$1"));
+    if (name === undefined || address === undefined) continue;
+    const protocol = parseProtocol(name);
     const [connections = 0, packetsIn = 0, packetsOut = 0, bytesIn = 0, bytesOut = 0] = numbers
       .map(Number);
+    const key = serverKey({ protocol, address, port: Number(port) });
     rates.set(key, { connections, packetsIn, packetsOut, bytesIn, bytesOut });
   }
   return rates;

@@ -18,7 +18,7 @@ import { normalOptions } from "../netfilter/ipset/ipset_text.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
 import { type RenderInputs, renderService } from "./render_service.ts";
-import { type RealServerKey, type ServerKey, setupText } from "./virtual_server.ts";
+import type { RealServerKey, ServerKey } from "../netfilter/virtual_servers.ts";
 
 /** The text of a real server that gets connections. */
 export const WEIGHT_1 = "weight 1";
@@ -67,16 +67,16 @@ export interface ServiceItem {
 export function* serviceObjects({ plan, inputs, reals }: ServiceItem): Generator<KernelObject> {
   const { family } = inputs.options;
   const { frontends, entries } = renderService(plan, inputs);
-  for (const { bound, endpoints, entries, rule, server } of frontends) {
+  for (const { bound, endpoints, entries, rule, server, setup } of frontends) {
     for (const [id, entry] of entries) yield entryObject(id, entry, family);
     if (bound !== undefined) {
       yield entryObject("IPVS-IPS", bound, family);
       yield { kind: "address", name: bound, text: "", isShared: true };
     }
     if (rule !== undefined) yield { kind: "rule", name: normalRule(rule), text: rule };
-    yield { kind: "server", name: server.key, text: setupText(server) };
-    for (const key of reals?.get(server.key) ?? endpoints.values().map(({ key }) => key)) {
-      yield { kind: "real", name: realName(server.key, key), text: WEIGHT_1 };
+    yield { kind: "server", name: server, text: setup };
+    for (const key of reals?.get(server) ?? endpoints.values().map(({ key }) => key)) {
+      yield { kind: "real", name: realName(server, key), text: WEIGHT_1 };
     }
   }
   for (const [id, entry] of entries) yield entryObject(id, entry, family);
@@ -96,6 +96,16 @@ export function realName(server: ServerKey, real: string): string {
 export function readRealName(name: string): readonly [ServerKey, RealServerKey] {
   const at = name.lastIndexOf(" ");
   return [name.slice(0, at) as ServerKey, name.slice(at + 1) as RealServerKey];
+}
+
+/** The line that adds or edits a real server, for `ipvsadm -R`. */
+export function realLine(
+  verb: "-a" | "-e",
+  server: ServerKey,
+  real: string,
+  weight: 0 | 1,
+): string {
+  return `${verb} ${server} -r ${real} -m -w ${weight}`;
 }
 
 /** Whether an object is an entry of a set. */

@@ -1,5 +1,5 @@
 import type { Cidr } from "../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
@@ -17,14 +17,14 @@ import { readProcFile } from "../netfilter/probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,
+  isOwnServer,
   notedServers,
   readVirtualServers,
   renderServerDeletion,
-} from "../netfilter/foreign/virtual_servers.ts";
+} from "../netfilter/virtual_servers.ts";
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
-import { isOwnServer } from "./own_server.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
 
 interface RemovalEdges {
@@ -66,7 +66,7 @@ export async function removeOwnObjects(
     await run.do("virtual servers", {
       command: ["ipvsadm", "-R"],
       input: () => renderServerDeletion(deletion),
-      removes: deletion.map((server) => `virtual server ${describeServer(server)}`),
+      removes: deletion.map(({ key }) => `virtual server ${describeServer(key)}`),
     });
   }
   await removeChains(edges, run, {
@@ -161,12 +161,9 @@ async function serverDeletion(
   const deviceAddresses = new Set(
     all.filter(({ interfaceName }) => interfaceName === IPVS_DEVICE).map(({ address }) => address),
   );
-  const nodeAddresses = new Set(all.map(({ address }) => address));
-  const nodePortAddresses = saved.value.get(addressSet)?.entries ?? new Set();
-  const ownership = {
-    ...{ noted, deviceAddresses, nodeAddresses, excludeCidrs },
-    nodePortAddresses: nodePortAddresses as ReadonlySet<IpAddress>,
-  };
+  const nodeAddresses = new Set<string>(all.map(({ address }) => address))
+    .union(saved.value.get(addressSet)?.entries ?? new Set<string>());
+  const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs };
   const servers = await inSteps({ clock }, readVirtualServers(table.value));
   return servers.filter((server) =>
     ipFamilyOf(server.address) === family && isOwnServer(server, ownership)

@@ -160,7 +160,7 @@ Deno.test("IpvsBackend serves by the node's scheduler if a Service's own cannot 
 Deno.test("IpvsBackend quarantines nothing for a change by another program", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(...GOOD));
-  stage.machine.kernel.table.apply({ kind: "flush" });
+  stage.machine.kernel.table.clear();
   const changed = ipvsPlanOf(...GOOD.slice(1), service(1, { to: ["10.9.0.1:80"] }));
   const { quarantined } = await stage.sync(changed);
   assertEquals(quarantined, []);

@@ -17,9 +17,9 @@ import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
+import { schedulingOf } from "./scheduler.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
-import { serverKey, type VirtualServer } from "./virtual_server.ts";
+import { type ServerAddress, serverKey } from "../netfilter/virtual_servers.ts";
 
 /** The inputs that all ServicePorts, or the fixed rules, share. */
 export interface RenderInputs {
@@ -52,14 +52,17 @@ class ServiceDraft {
   readonly #context: RenderInputs;
   readonly #frontends: ServiceFrontend[] = [];
   readonly #nodePortIps: SetEntry[] = [];
-  readonly #scheduling: SchedulingChoice;
+  readonly #setup: string;
   /** Whether the cluster IP serves clients from inside the cluster as required. */
   #isInternalForAll: boolean | undefined;
 
   constructor(plan: ServicePlan, context: RenderInputs) {
     this.#plan = plan;
     this.#context = context;
-    this.#scheduling = schedulingOf(plan.annotations, context.options.scheduler);
+    const { scheduler, flags } = schedulingOf(plan.annotations, context.options.scheduler);
+    const seconds = plan.affinityTimeoutSeconds;
+    this.#setup = `-s ${scheduler}${seconds === undefined ? "" : ` -p ${seconds}`}` +
+      (flags.length === 0 ? "" : ` -b ${flags.join(",")}`);
   }
 
   parts(): ServiceParts {
@@ -167,17 +170,13 @@ class ServiceDraft {
     }
   }
 
-  #add(address: IpAddress, port: Port, frontend: Omit<ServiceFrontend, "server">): void {
-    const { protocol, affinityTimeoutSeconds } = this.#plan;
-    const { scheduler, flags } = this.#scheduling;
-    const key = serverKey({ protocol, address, port });
-    const server: VirtualServer = {
-      key,
-      scheduler,
-      flags,
-      ...(affinityTimeoutSeconds !== undefined && { persistenceSeconds: affinityTimeoutSeconds }),
-    };
-    this.#frontends.push({ ...frontend, server });
+  #add(
+    address: IpAddress,
+    port: Port,
+    frontend: Omit<ServiceFrontend, "server" | "setup" | keyof ServerAddress>,
+  ): void {
+    const at = { protocol: this.#plan.protocol, address, port };
+    this.#frontends.push({ ...frontend, ...at, server: serverKey(at), setup: this.#setup });
   }
 
   /**

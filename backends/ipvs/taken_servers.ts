@@ -7,7 +7,7 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { describeServer, type ServerKey } from "./virtual_server.ts";
+import { describeServer, type ServerKey } from "../netfilter/virtual_servers.ts";
 
 /** Maximum number of servers in `status`. */
 const MOST_NAMED = 3;

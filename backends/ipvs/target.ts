@@ -14,9 +14,8 @@ import {
   type Objects,
   Refusal,
 } from "../../lib/engine/reconciler.ts";
-import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
+import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import { tryParsePort } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
@@ -34,10 +33,16 @@ import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import { type IpvsRunner, type IpvsStep, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { fixedObjects, realName, type ServiceItem, serviceObjects, WEIGHT_0 } from "./objects.ts";
-import { isOwnServer } from "./own_server.ts";
-import { isSameSetup, type SeenRealServer, type SeenServer, seenSetup } from "./proc_ip_vs.ts";
 import type { TakenServers } from "./taken_servers.ts";
-import { addressOfServer, isDrained, type ServerKey } from "./virtual_server.ts";
+import {
+  isDrained,
+  isOwnServer,
+  isSameSetup,
+  type SeenRealServer,
+  type SeenServer,
+  type ServerKey,
+  type ServerOwnership,
+} from "../netfilter/virtual_servers.ts";
 import { WriteRoom } from "./write_room.ts";
 
 /** What belongs to no Service. */
@@ -367,7 +372,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       const { owner, self, reals } = change;
       if (!owner || !found || self?.before !== undefined) continue;
       // Another program made it a moment ago. The next write reads and changes it.
-      const isOther = !hasSameScheduler(seenSetup(found), self?.after);
+      const isOther = !hasSameScheduler(found.setup, self?.after);
       if (isOther || found.reals.some(({ key }) => reals.get(key)?.after === undefined)) {
         taken?.note(key, owner);
       }
@@ -463,7 +468,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     this.servers.clear();
     const take = (seen: SeenServer) => {
       this.servers.set(seen.key, known.get(seen.key) ?? "");
-      servers.set(seen.key, seenSetup(seen));
+      servers.set(seen.key, seen.setup);
       for (const real of seen.reals) {
         const name = realName(seen.key, real.key);
         reals.set(name, weightOf(real));
@@ -471,11 +476,12 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       }
     };
     const others: SeenServer[] = [];
+    const ownership = this.#ownership(reading);
     for (const seen of reading.servers) {
       const turn = slice.pause();
       if (turn) await turn;
       // Servers that this process applied are its own, even if no address or set proves it.
-      const isOwn = known.has(seen.key) || this.#isOurs(seen, reading, this.#options.excludeCidrs);
+      const isOwn = known.has(seen.key) || this.#isOurs(seen, ownership);
       if (isOwn) take(seen);
       else others.push(seen);
     }
@@ -486,28 +492,27 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       if (owner === undefined) continue;
       take(seen);
       // An excluded server may belong to an earlier run.
-      if (!this.#isOurs(seen, reading, [])) this.#strangers.set(seen.key, owner);
+      if (!this.#isOurs(seen, { ...ownership, excludeCidrs: [] })) {
+        this.#strangers.set(seen.key, owner);
+      }
     }
     return [["server", servers], ["real", reals]];
   }
 
-  /** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
-  #isOurs(
-    { key }: SeenServer,
-    { noted, device = new Set(), sets }: KernelReading,
-    excludeCidrs: readonly Cidr[],
-  ): boolean {
+  #ownership({ noted, device = new Set(), sets }: KernelReading): ServerOwnership {
     const { family, nodeAddresses } = this.layout.options;
-    const { protocol, address, port } = addressOfServer(key) ?? {};
-    if (address === undefined || protocol === undefined || port === undefined) return false;
-    if (ipFamilyOf(address) !== family || tryParsePort(port) === undefined) return false;
-    if (excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
-    const name = protocol === "TCP" ? "tcp" : protocol === "UDP" ? "udp" : "sctp";
-    const nodePortAddresses = sets.get(setName("NODE-PORT-IPS", family))?.entries ?? new Set();
-    return isOwnServer({ protocol: name, address, port }, {
-      ...{ noted, deviceAddresses: device, nodeAddresses, excludeCidrs },
-      nodePortAddresses: nodePortAddresses as ReadonlySet<IpAddress>,
-    });
+    const lost = sets.get(setName("NODE-PORT-IPS", family))?.entries ?? new Set();
+    return {
+      ...{ noted, deviceAddresses: device, excludeCidrs: this.#options.excludeCidrs },
+      nodeAddresses: new Set<string>(nodeAddresses).union(lost),
+    };
+  }
+
+  /** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
+  #isOurs(server: SeenServer, ownership: ServerOwnership): boolean {
+    const { address, port } = server;
+    return ipFamilyOf(address) === this.layout.options.family && port !== 0 &&
+      isOwnServer(server, ownership);
   }
 }
 
@@ -517,8 +522,8 @@ function servesAnotherMode({ tables: { nat } }: KernelReading): boolean {
   return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));
 }
 
-function weightOf({ forwarding, weight }: SeenRealServer): string {
-  return forwarding === "masquerade" ? `weight ${weight}` : "another forwarding";
+function weightOf({ isMasqueraded, weight }: SeenRealServer): string {
+  return isMasqueraded ? `weight ${weight}` : "another forwarding";
 }
 
 function hasSameScheduler(one: string, other: string | undefined): boolean {
@@ -529,7 +534,7 @@ function hasSameScheduler(one: string, other: string | undefined): boolean {
 function isAsWritten({ self, reals }: ServerChange, found: SeenServer | undefined): boolean {
   if (self && self.after === undefined) return found === undefined;
   if (found === undefined) return false;
-  if (self?.after !== undefined && !isSameSetup(seenSetup(found), self.after)) return false;
+  if (self?.after !== undefined && !isSameSetup(found.setup, self.after)) return false;
   const texts = new Map(found.reals.map((real) => [real.key, weightOf(real)]));
   return [...reals].every(([real, { after }]) => {
     const text = texts.get(real);

@@ -7,11 +7,15 @@ import type {
 } from "../../lib/proxy/packet_trace.ts";
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol, tryParseProtocol } from "../../lib/net/port.ts";
-import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_trace.ts";
 import type { TraceEdges } from "../netfilter/trace/nft_watch.ts";
-import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import { serverKey } from "./virtual_server.ts";
+import {
+  IP_VS_FILE,
+  readVirtualServers,
+  type SeenServer,
+  serverKey,
+} from "../netfilter/virtual_servers.ts";
 
 /** Time between two looks while a packet of another program's is waited for. */
 const LOOK_PERIOD_MS = 300;
@@ -87,27 +91,25 @@ function withStep(
 
 /** The virtual server of the destination, where it has no real server that takes connections. */
 async function emptyServer(
-  { commands }: TraceEdges,
+  edges: TraceEdges,
   { to: address, port, protocol }: WatchedPacket,
 ): Promise<SeenServer | undefined> {
-  const { stdout } = await commands.run("cat", [IP_VS_FILE], { timeoutMs: READ_TIMEOUT_MS });
+  const { stdout } = await edges.commands.run("cat", [IP_VS_FILE], { timeoutMs: READ_TIMEOUT_MS });
   const key = serverKey({ protocol, address, port });
-  const reading = readProcIpVs(stdout);
-  let step = reading.next();
-  while (!step.done) step = reading.next();
-  const server = step.value.find((each) => each.key === key);
+  const servers = await inSteps(edges, readVirtualServers(stdout));
+  const server = servers.find((each) => each.key === key);
   return server?.reals.every(({ weight }) => weight === 0) ? server : undefined;
 }
 
 /** IPVS refuses by itself and does not report it. */
 function refusedBy(
   path: TracedPath,
-  { key, scheduler }: SeenServer,
+  { key, setup }: SeenServer,
   service = "no Service that is known",
 ): TracedPath {
   const step: TraceStep = {
     place: "IPVS",
-    rule: `${key} -s ${scheduler}`,
+    rule: `${key} ${setup}`,
     verdict: "reject",
     meaning: `the virtual server of ${service} has no endpoint: the sender gets an error`,
   };

@@ -78,7 +78,7 @@ function realsOf({ plan, inputs, reals }: ServiceItem): ReadonlyMap<string, Read
   const sets = new Map<unknown, ReadonlySet<string>>();
   return new Map(
     renderService(plan, inputs).frontends.map(({ endpoints, server }) => [
-      server.key,
+      server,
       sets.getOrInsertComputed(endpoints, () => new Set(endpoints.map(({ key }) => key))),
     ]),
   );

@@ -17,7 +17,7 @@ import { listSets } from "../ipset/ipset_runner.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
 import { readProcFile, type Seen } from "../probe/try_tool.ts";
-import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
+import { IP_VS_FILE, readVirtualServers, type SeenServer } from "../virtual_servers.ts";
 
 /** The content of the kernel. An unreadable part is empty, and named in `unseen`. */
 export interface HostContents {
@@ -28,7 +28,7 @@ export interface HostContents {
   readonly sets: readonly string[];
   /** Names of dummy devices. */
   readonly devices: readonly string[];
-  readonly virtualServers: readonly VirtualServer[];
+  readonly virtualServers: readonly SeenServer[];
   /** Unreadable parts with the reason, one line each. */
   readonly unseen: readonly string[];
 }

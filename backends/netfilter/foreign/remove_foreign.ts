@@ -30,12 +30,12 @@ import { RemovalRun } from "./removal_run.ts";
 import {
   describeServer,
   IP_VS_FILE,
-  isKubeProxyServer,
+  isOwnServer,
   notedServers,
   readVirtualServers,
   renderServerDeletion,
-  type VirtualServer,
-} from "./virtual_servers.ts";
+  type SeenServer,
+} from "../virtual_servers.ts";
 
 interface RemovalEdges extends HostEdges {
   readonly network: Network;
@@ -145,7 +145,7 @@ async function findServers(
   { commands, clock, network }: RemovalEdges,
   run: RemovalRun,
   excludeCidrs: readonly Cidr[],
-): Promise<readonly VirtualServer[]> {
+): Promise<readonly SeenServer[]> {
   const table = await readProcFile(commands, IP_VS_FILE, run.signal);
   if (table.state === "refused") run.unseen("virtual servers", table.reason);
   if (table.state !== "seen") return [];
@@ -158,7 +158,7 @@ async function findServers(
     nodeAddresses: new Set(network.interfaceAddresses().map(({ address }) => address)),
     excludeCidrs,
   };
-  return all.filter((server) => isKubeProxyServer(server, ownership));
+  return all.filter((server) => isOwnServer(server, ownership));
 }
 
 /** Returns no addresses if the device does not exist or cannot be read. */
@@ -174,12 +174,12 @@ async function findDeviceAddresses(ip: IpRunner): Promise<ReadonlySet<IpAddress>
 async function removeServers(
   { commands, clock }: HostEdges,
   run: RemovalRun,
-  servers: readonly VirtualServer[],
+  servers: readonly SeenServer[],
 ): Promise<void> {
   if (servers.length === 0) return;
   const removes = servers.length > MAX_NAMED_SERVERS
     ? [`${servers.length} virtual servers`]
-    : servers.map((server) => `virtual server ${describeServer(server)}`);
+    : servers.map(({ key }) => `virtual server ${describeServer(key)}`);
   const reason = await run.try({
     command: ["ipvsadm", "-R"],
     input: () => renderServerDeletion(servers),
@@ -191,8 +191,8 @@ async function removeServers(
   const left = table.state === "seen"
     ? await inSteps({ clock }, readVirtualServers(table.value))
     : [];
-  const still = new Set(left.map(describeServer));
-  const remaining = servers.filter((server) => still.has(describeServer(server)));
+  const still = new Set(left.map(({ key }) => key));
+  const remaining = servers.filter(({ key }) => still.has(key)).map(({ key }) => key);
   if (remaining.length === 0) return;
   const some = remaining.slice(0, MAX_NAMED_SERVERS).map(describeServer).join(", ");
   run.fail(`${remaining.length} virtual servers (${some}): ${reason ?? "they are still there"}`);

@@ -6,8 +6,7 @@
  * @module
  */
 import { IpvsTable } from "./ipvs_table.ts";
-import { tryParseOperation } from "../texts/parse_operations.ts";
-import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
+import { serverKey } from "../../../backends/netfilter/virtual_servers.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
 
@@ -76,9 +75,7 @@ export class FakeIpvsKernel {
   /** Takes one line of a tool's input; throws in the words of the tool. */
   take(tool: "ip" | "ipset" | "ipvsadm", line: string): void {
     if (tool === "ipvsadm") {
-      const operation = tryParseOperation(line);
-      if (operation === undefined) throw new Error(`ipvsadm: cannot read '${line}'`);
-      this.table.apply(operation);
+      this.table.take(line);
     } else if (tool === "ip") this.#takeAddress(line.split(" "));
     else this.#takeSet(line.split(" "));
   }

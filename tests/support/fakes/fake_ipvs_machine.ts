@@ -4,7 +4,6 @@
  * @module
  */
 import type { InterfaceAddress } from "../../../lib/os/network.ts";
-import { addressOfServer } from "../../../backends/ipvs/virtual_server.ts";
 import { SET_IDS, setName, setOptions } from "../../../backends/ipvs/ipset_table.ts";
 import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeIptablesMachine } from "./fake_iptables_machine.ts";
@@ -103,7 +102,7 @@ export class FakeIpvsMachine {
   /** Seven new connections in a second, for each virtual server. */
   #rates(): string {
     return this.kernel.table.getServers().map(({ key }) => {
-      const { protocol } = addressOfServer(key)!;
+      const { protocol } = addressOf(key);
       return `${protocol}  ${key.split(" ")[1]}  7 14 11 1204 88120\n`;
     }).join("");
   }
@@ -114,7 +113,7 @@ export class FakeIpvsMachine {
     if (isTorn) this.tornReadings--;
     return table.getServers().slice(isTorn ? 1 : 0).map(
       ({ key, scheduler, persistenceSeconds }) => {
-        const { protocol, address, port } = addressOfServer(key)!;
+        const { protocol, address, port } = addressOf(key);
         const rest = persistenceSeconds === undefined
           ? ""
           : ` persistent ${persistenceSeconds * 250}`;
@@ -132,7 +131,13 @@ export class FakeIpvsMachine {
 }
 
 /** As the kernel spells it. */
-const FORWARDING = { masquerade: "Masq", route: "Route", tunnel: "Tunnel" } as const;
+const FORWARDING = { "-m": "Masq", "-g": "Route", "-i": "Tunnel" } as const;
+
+function addressOf(key: string) {
+  const [, flag, address = "", port] = /^(\S+) (.*):(\d+)$/.exec(key) ?? [];
+  const protocol = flag === "-t" ? "TCP" : flag === "-u" ? "UDP" : "SCTP";
+  return { protocol, address, port: Number(port) };
+}
 
 function hex(address: string, port: number): string {
   const octets = address.split(".").map((octet) => Number(octet).toString(16).padStart(2, "0"));

@@ -1,91 +1,81 @@
 /**
- * An IPVS table in memory: its content can be queried, and an operation has the same effect, and
- * meets the same refusals, as in the kernel. Pure except for its own state.
+ * An IPVS table in memory, which takes lines of `ipvsadm` and refuses the same ones as the kernel.
  *
  * @module
  */
-import type { IpvsOperation } from "../texts/ipvs_operation.ts";
-import type {
-  RealServer,
-  RealServerKey,
-  ServerKey,
-  VirtualServer,
-} from "../../../backends/ipvs/virtual_server.ts";
+import type { RealServerKey, ServerKey } from "../../../backends/netfilter/virtual_servers.ts";
 
-interface Entry {
-  server: VirtualServer;
-  readonly reals: Map<RealServerKey, RealServer>;
+/** A virtual server. */
+interface FakeServer {
+  readonly key: ServerKey;
+  readonly scheduler: string;
+  readonly flags?: string;
+  readonly persistenceSeconds?: number;
 }
+
+/** A real server. */
+interface FakeReal {
+  readonly key: RealServerKey;
+  readonly forwarding: "-g" | "-i" | "-m";
+  readonly weight: number;
+}
+
+const LINE = /^(-[AEDaed]) ((?:-t|-u|--sctp-service) \S+:\d+)( .*)?$/;
 
 /** Virtual servers with their real ones. */
 export class IpvsTable {
-  readonly #entries = new Map<ServerKey, Entry>();
+  readonly #entries = new Map<
+    string,
+    { server: FakeServer; readonly reals: Map<string, FakeReal> }
+  >();
 
   /** The virtual server of a key. */
-  getServer(key: ServerKey): VirtualServer | undefined {
+  getServer(key: ServerKey): FakeServer | undefined {
     return this.#entries.get(key)?.server;
   }
 
   /** All virtual servers, in the order in which they came. */
-  getServers(): readonly VirtualServer[] {
+  getServers(): readonly FakeServer[] {
     return [...this.#entries.values()].map(({ server }) => server);
   }
 
   /** The real servers of a virtual one, in the order in which they came. */
-  getReals(key: ServerKey): readonly RealServer[] {
+  getReals(key: ServerKey): readonly FakeReal[] {
     return [...this.#entries.get(key)?.reals.values() ?? []];
   }
 
-  /**
-   * Applies an operation. If the kernel would refuse it, throws an Error in the words of `ipvsadm`
-   * and changes nothing.
-   */
-  apply(operation: IpvsOperation): void {
-    switch (operation.kind) {
-      case "flush":
-        this.#entries.clear();
-        break;
-      case "addServer": {
-        const { server } = operation;
-        if (this.#entries.has(server.key)) throw new Error("Service already exists");
-        this.#entries.set(server.key, { server, reals: new Map() });
-        break;
-      }
-      case "editServer":
-        this.#entry(operation.server.key).server = operation.server;
-        break;
-      case "deleteServer":
-        this.#entry(operation.key);
-        this.#entries.delete(operation.key);
-        break;
-      default:
-        this.#applyToReal(operation);
-    }
+  clear(): void {
+    this.#entries.clear();
   }
 
-  /** The operations that make this table, from nothing. */
-  *operations(): Generator<IpvsOperation> {
-    for (const { server, reals } of this.#entries.values()) {
-      yield { kind: "addServer", server };
-      for (const real of reals.values()) yield { kind: "addReal", server: server.key, real };
-    }
-  }
-
-  #applyToReal(
-    operation: Extract<IpvsOperation, { kind: "addReal" | "deleteReal" | "editReal" }>,
-  ): void {
-    const { reals } = this.#entry(operation.server);
-    const key = operation.kind === "deleteReal" ? operation.key : operation.real.key;
-    const isThere = reals.has(key);
-    if (operation.kind === "addReal" && isThere) throw new Error("Destination already exists");
-    if (operation.kind !== "addReal" && !isThere) throw new Error("No such destination");
-    if (operation.kind === "deleteReal") reals.delete(key);
-    else reals.set(key, operation.real);
-  }
-
-  #entry(key: ServerKey): Entry {
+  /** Throws an Error in the words of the tool, and changes nothing, if the kernel would refuse it. */
+  take(line: string): void {
+    const [, verb, key = "", rest = ""] = LINE.exec(line) ?? [];
+    const option = (name: string) => new RegExp(` ${name} (\\S+)`).exec(rest)?.[1];
     const entry = this.#entries.get(key);
-    if (entry === undefined) throw new Error("No such service");
-    return entry;
+    if (verb === undefined) throw new Error(`ipvsadm: cannot read '${line}'`);
+    if (verb === "-A" && entry) throw new Error("Service already exists");
+    if (verb !== "-A" && !entry) throw new Error("No such service");
+    const real = option("-r");
+    if (verb === "-D") this.#entries.delete(key);
+    else if (verb === "-A" || verb === "-E") {
+      const [flags, seconds] = [option("-b"), option("-p")];
+      const server = {
+        key: key as ServerKey,
+        scheduler: option("-s") ?? "wlc",
+        ...(flags && { flags }),
+        ...(seconds && { persistenceSeconds: Number(seconds) }),
+      };
+      if (entry) entry.server = server;
+      else this.#entries.set(key, { server, reals: new Map() });
+    } else if (real === undefined) throw new Error(`ipvsadm: cannot read '${line}'`);
+    else if (verb === "-a" && entry!.reals.has(real)) throw new Error("Destination already exists");
+    else if (verb !== "-a" && !entry!.reals.has(real)) throw new Error("No such destination");
+    else if (verb === "-d") entry!.reals.delete(real);
+    else {
+      const forwarding = / (-[gim])\b/.exec(rest)?.[1] as FakeReal["forwarding"] ?? "-g";
+      const weight = Number(option("-w") ?? 1);
+      entry!.reals.set(real, { key: real as RealServerKey, forwarding, weight });
+    }
   }
 }

@@ -2,7 +2,7 @@
 import type { IpvsSource } from "./ipvs_objects.ts";
 import type { RuleSource } from "./iptables_walk.ts";
 import type { IpvsStep } from "../../../backends/ipvs/ipvs_runner.ts";
-import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
+import { serverKey } from "../../../backends/netfilter/virtual_servers.ts";
 
 /**
  * The state of the kernel after rendered steps, for a walk: rules, sets, addresses and virtual

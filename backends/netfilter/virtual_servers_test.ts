@@ -1,10 +1,10 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { isSameSetup, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { isSameSetup, readVirtualServers, type SeenServer } from "./virtual_servers.ts";
 
 /** Runs the work at once. */
 function read(text: string): SeenServer[] {
-  const work = readProcIpVs(text);
+  const work = readVirtualServers(text);
   for (;;) {
     const step = work.next();
     if (step.done) return step.value;
@@ -15,7 +15,7 @@ function read(text: string): SeenServer[] {
 const TEXT = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A600001:01BB rr persistent 1080000 FFFFFFFF
+TCP  0A600001:01BB rr  persistent 1080000 FFFFFFFF
   -> 0A010102:192B      Masq    1      3          12        
   -> 0A010103:192B      Masq    0      0          1         
 UDP  0A60000A:0035 rr ops 
@@ -27,37 +27,35 @@ FWM  00000007 lc persistent 30000 FFFFFF00
 `;
 
 function lines(servers: readonly SeenServer[]): string[] {
-  return servers.flatMap(({ key, scheduler, persistenceTicks, isOnePacket, reals }) => [
-    `${key} ${scheduler} ${persistenceTicks ?? "-"}${isOnePacket ? " ops" : ""}`,
-    ...reals.map(({ key, forwarding, weight, active, inactive }) =>
-      `  ${key} ${forwarding} ${weight} ${active} ${inactive}`
+  return servers.flatMap(({ key, setup, reals }) => [
+    `${key} ${setup}`,
+    ...reals.map(({ key, isMasqueraded, weight, active, inactive }) =>
+      `  ${key} ${isMasqueraded} ${weight} ${active} ${inactive}`
     ),
   ]);
 }
 
-Deno.test("readProcIpVs() reads servers of both families, of every protocol, and by mark", () => {
+Deno.test("readVirtualServers() reads servers of both families, of every protocol", () => {
   assertEquals(lines(read(TEXT)), [
-    "-t 10.96.0.1:443 rr 1080000",
-    "  10.1.1.2:6443 masquerade 1 3 12",
-    "  10.1.1.3:6443 masquerade 0 0 1",
-    "-u 10.96.0.10:53 rr - ops",
-    "--sctp-service 10.96.0.10:53 wlc -",
-    "-t [fd00:96::1]:80 mh -",
-    "  [fd00:10::2]:8080 masquerade 1 0 0",
-    "-f 7 lc 30000",
-    "  192.168.0.1:0 route 5 1 0",
+    "-t 10.96.0.1:443 -s rr -p 1080000 ticks",
+    "  10.1.1.2:6443 true 1 3 12",
+    "  10.1.1.3:6443 true 0 0 1",
+    "-u 10.96.0.10:53 -s rr -o",
+    "--sctp-service 10.96.0.10:53 -s wlc",
+    "-t [fd00:96::1]:80 -s mh",
+    "  [fd00:10::2]:8080 true 1 0 0",
   ]);
 });
 
-Deno.test("readProcIpVs() ignores the real servers of an unreadable virtual server", () => {
+Deno.test("readVirtualServers() ignores the real servers of an unreadable virtual server", () => {
   const text = TEXT.replace(
     "UDP  0A60000A:0035",
     "XTP  0A60000A:0035\n  -> 0A010109:192B Masq 1 0 0",
   );
-  assertEquals(read(text).flatMap(({ reals }) => reals).length, 4);
+  assertEquals(read(text).flatMap(({ reals }) => reals).length, 3);
 });
 
-Deno.test("readProcIpVs() never throws, wherever the text is broken", () => {
+Deno.test("readVirtualServers() never throws, wherever the text is broken", () => {
   fc.assert(fc.property(fc.array(fc.oneof(fc.string(), fc.nat(TEXT.length))), (parts) => {
     const text = parts.map((part) => typeof part === "string" ? part : TEXT.slice(part)).join("\n");
     for (const { key, reals } of read(text)) {
@@ -66,8 +64,8 @@ Deno.test("readProcIpVs() never throws, wherever the text is broken", () => {
   }));
 });
 
-Deno.test("readProcIpVs() pauses on its way through a long table", () => {
-  const work = readProcIpVs(TEXT.repeat(100));
+Deno.test("readVirtualServers() pauses on its way through a long table", () => {
+  const work = readVirtualServers(TEXT.repeat(100));
   assertEquals(work.next().done, false);
 });
 
