@@ -74,7 +74,7 @@ const PURE_IN_BACKENDS = new RegExp(
       "nft_monitor_text",
     ],
     ...["host_settings", "node_port_servers", "own_server", "service_frontend", "steps"],
-    ...["entry(_id)?", "expressions", "counted_frontends", "undotted_address"],
+    ...["entry(_id)?", "expressions", "undotted_address"],
     ...[
       "verification_schedule",
       "packet_follower",

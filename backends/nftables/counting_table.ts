@@ -17,48 +17,28 @@
  *
  * @module
  */
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
-import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
-import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
-import { type EntryId, keyOfEntry } from "./entry_id.ts";
+import { chainObject, containerObjects } from "../netfilter/nft/nft_table.ts";
+import { claimsOf, containerOf, type EntryId, keyOfEntry } from "./entry_id.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 
 /** Its sets; each element has a counter. */
-const COUNTING_SETS = ["service-ips", "node-ports"] as const;
-
-/** One of {@linkcode COUNTING_SETS}. */
-type CountingSet = typeof COUNTING_SETS[number];
+const COUNTING_SETS: readonly string[] = ["service-ips", "node-ports"];
 
 /** The direction of a packet, as conntrack defines it. */
 export const DIRECTIONS = ["original", "reply"] as const;
-
-/** The counts of one element. */
-export interface CountedElement extends NftCounter {
-  readonly id: EntryId;
-  readonly direction: typeof DIRECTIONS[number];
-}
-
-/** The objects to write. */
-interface CountingChanges {
-  /** Whether to write the table with its sets, chains and rules. @default {false} */
-  readonly declares?: boolean;
-  /** Whether to empty the sets first, so that all counters start at 0. @default {false} */
-  readonly empties?: boolean;
-  readonly removed?: Iterable<EntryId>;
-  readonly added?: Iterable<EntryId>;
-}
 
 const PROTOCOLS = "meta l4proto { tcp, udp, sctp }";
 const PORT = "meta l4proto . ct original proto-dst . ct direction";
 const COUNT = "ct status dnat goto count";
 /** After all DNAT of the usual priority, before filters of the usual one. */
 const PRIORITY = -80;
-/** Elements between two pauses: well under a millisecond. */
-const SLICE_SIZE = 512;
 
 /** The table of one family. */
-export function countingTable(family: IpFamily): NftTableSpec<CountingSet> {
+export function countingTable(family: IpFamily): NftTableSpec {
   const { address, table } = EXPRESSIONS[family];
   const port = "inet_proto . inet_service . ct_dir";
   const set = (type: string): NftContainer => ({
@@ -72,7 +52,8 @@ export function countingTable(family: IpFamily): NftTableSpec<CountingSet> {
   };
 }
 
-function countingChains(family: IpFamily): readonly NftChain[] {
+/** Its chains. */
+export function countingChains(family: IpFamily): readonly NftChain[] {
   const { table } = EXPRESSIONS[family];
   const hookAt = (hook: string) => `type filter hook ${hook} priority ${PRIORITY}`;
   // Without the protocols first, nft 1.0.6 takes a port of conntrack into no key.
@@ -87,64 +68,25 @@ function countingChains(family: IpFamily): readonly NftChain[] {
   ];
 }
 
-/** Whether an entry receives packets and so has counters. */
-export function isCounted(id: EntryId): boolean {
-  return setOf(id) !== undefined;
+/** What belongs to no Service: the sets and the chains. */
+export function countingFrame(family: IpFamily): readonly KernelObject[] {
+  return [
+    ...containerObjects(countingTable(family)),
+    ...countingChains(family).map(chainObject),
+  ];
 }
 
-/** Makes a transaction in short steps; it is empty if nothing differs. */
-export function* countingSteps(
-  family: IpFamily,
-  { declares = false, empties = false, removed = [], added = [] }: CountingChanges,
-): Generator<void, NftTransaction> {
-  return yield* NftTransaction.steps(countingTable(family), {
-    declared: declares ? COUNTING_SETS : undefined,
-    chains: declares ? countingChains(family) : [],
-    emptied: empties ? COUNTING_SETS : [],
-    removed: yield* elementSteps("delete", removed),
-    added: yield* elementSteps("add", added),
-  });
+/** The frontends of a ServicePort: the entries that receive packets. */
+export function countedIds(plan: ServicePlan): readonly EntryId[] {
+  return claimsOf(plan).filter((id) => COUNTING_SETS.includes(containerOf(id)));
 }
 
-/** Extracts the counts of each element from a read of the table, in short steps. */
-export function* countedElements(
-  { counters }: TableReading,
-): Generator<void, readonly CountedElement[]> {
-  const elements: CountedElement[] = [];
-  for (const [set, counted] of counters) {
-    for (const [key, counter] of counted) {
-      if (elements.length % SLICE_SIZE === SLICE_SIZE - 1) yield;
-      const id = `${set} ${key.slice(0, key.lastIndexOf(" . "))}` as EntryId;
-      const direction = key.endsWith(" reply") ? "reply" : "original";
-      elements.push({ id, direction, ...counter });
-    }
-  }
-  return elements;
-}
-
-/**
- * The elements of entries: one for each direction. They have no owner, because several Services may
- * share a frontend.
- */
-function* elementSteps(
-  verb: "add" | "delete",
-  ids: Iterable<EntryId>,
-): Generator<void, ReadonlyMap<CountingSet, ElementLines<string>>> {
-  const elements = new Map(
-    COUNTING_SETS.map((name) => [name, new ElementLines<string>(verb)] as const),
-  );
-  let seen = 0;
-  for (const id of ids) {
-    if (++seen % SLICE_SIZE === 0) yield;
-    const set = setOf(id);
-    const lines = set && elements.get(set);
-    for (const direction of DIRECTIONS) {
-      lines?.add(`${keyOfEntry(id)} . ${direction}`, undefined, undefined);
-    }
-  }
-  return elements;
-}
-
-function setOf(id: EntryId): CountingSet | undefined {
-  return COUNTING_SETS.find((name) => id.startsWith(`${name} `));
+/** The counters of a frontend: one for each direction. Several ServicePorts may share them. */
+export function countersOf(id: EntryId): readonly KernelObject[] {
+  return DIRECTIONS.map((direction) => ({
+    kind: containerOf(id),
+    name: `${keyOfEntry(id)} . ${direction}`,
+    text: "",
+    isShared: true as const,
+  }));
 }

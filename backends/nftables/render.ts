@@ -7,21 +7,17 @@ import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { atOnce } from "../netfilter/in_steps.ts";
-import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
-import { claimsOf } from "./entry_id.ts";
-import { countingSteps, isCounted } from "./counting_table.ts";
-import { chainElement, chainName } from "./chain_spec.ts";
-import { CONTAINER_NAMES, type ContainerName, servicesTable } from "./containers.ts";
-import { chainOf, elementsOf } from "./entry.ts";
+import { chainObject, containerObjects, nftTransaction } from "../netfilter/nft/nft_table.ts";
+import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { servicesTable } from "./containers.ts";
+import { countedIds, countersOf, countingFrame, countingTable } from "./counting_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /** The table of one IP family. */
 interface NftablesRuleset {
   /** For `nft -f -`. */
-  readonly transaction: NftTransaction<ServicePortKey>;
+  readonly transaction: NftTransaction;
   /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
 }
@@ -33,27 +29,24 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     const service = plan.services.get(key);
     if (service) layout.set(service);
   }
-  const chains = new Map<string, NftChain>(layout.baseChains().map((chain) => [chain.name, chain]));
-  const added = new Map<ContainerName, ElementLines<ServicePortKey>>();
-  const add = ({ kind, name, text }: KernelObject) =>
-    added.getOrInsertComputed(kind as ContainerName, () => new ElementLines("add"))
-      .add(name, text || undefined, undefined);
+  const table = servicesTable(options.family);
+  const shared = new Map<string, KernelObject>();
+  const own: KernelObject[] = [];
   for (const id of layout.ids()) {
-    const entry = layout.entry(id, undefined)!;
-    const spec = chainOf(entry);
-    if (spec !== undefined && !chains.has(chainName(spec))) {
-      chains.set(chainName(spec), { name: chainName(spec), rules: layout.chainRules(spec) });
-      add(chainElement(chainName(spec)));
+    for (const object of layout.objectsOf(layout.entry(id, undefined)!)) {
+      if (object.isShared) shared.set(`${object.kind} ${object.name}`, object);
+      else own.push(object);
     }
-    elementsOf(entry).forEach(add);
   }
-  layout.sharedElements().forEach(add);
-  const steps = NftTransaction.steps(servicesTable(options.family), {
-    declared: CONTAINER_NAMES,
-    chains: [...chains.values()],
-    added,
-  });
-  return { transaction: atOnce(steps), quarantined: layout.quarantined };
+  const base = layout.baseChains().map(chainObject);
+  const objects = [
+    ...containerObjects(table),
+    ...base,
+    ...shared.values(),
+    ...own,
+    ...layout.sharedElements(),
+  ];
+  return { transaction: nftTransaction(table, objects), quarantined: layout.quarantined };
 }
 
 /**
@@ -83,9 +76,12 @@ export function* withCounters(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   yield* text;
-  const frontends = [...servicesOf(plan, keys).values()].flatMap(claimsOf);
-  const added = [...new Set(frontends.filter(isCounted))].sort();
-  yield* atOnce(countingSteps(plan.family, { declares: true, added })).text();
+  const frontends = [...servicesOf(plan, keys).values()].flatMap(countedIds);
+  const objects = [
+    ...countingFrame(plan.family),
+    ...[...new Set(frontends)].sort().flatMap(countersOf),
+  ];
+  yield* nftTransaction(countingTable(plan.family), objects).text();
 }
 
 function servicesOf(

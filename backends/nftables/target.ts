@@ -15,7 +15,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { chainObject, NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
+import { chainObject, containerObjects, NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
@@ -60,7 +60,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
 
   constructor({ clock, runner }: TargetDependencies, family: IpFamily) {
     this.#clock = clock;
-    this.table = new NftTable({ clock, runner, spec: servicesTable(family), mark: LAYOUT_MARK });
+    this.table = new NftTable({ runner, spec: servicesTable(family), mark: LAYOUT_MARK });
     this.root = this.table.root;
   }
 
@@ -153,7 +153,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
     return {
       shared: layout.shared,
       objects: [
-        ...this.table.containers(),
+        ...containerObjects(this.table.spec),
         ...layout.baseChains().map(chainObject),
         ...layout.sharedElements(),
       ],

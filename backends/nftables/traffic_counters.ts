@@ -1,43 +1,43 @@
 /**
  * Counts the traffic of each Service in the kernel: keeps the counting table in step with the
- * plan, and reads it on request. Syncs read nothing, and no sync fails because of it.
+ * plan, and reads it on request. Syncs of a known table read nothing, and no sync fails because of it.
  *
  * Every read also compares: foreign changes are repaired, and a counter smaller than before has
  * restarted at 0.
  *
  * @module
  */
+import type { DataPlaneEdges } from "../../lib/engine/data_plane.ts";
+import {
+  type Batch,
+  type KernelObject,
+  type Objects,
+  Reconciler,
+  type Target,
+} from "../../lib/engine/reconciler.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import type { DriftFigures } from "../netfilter/drift_watch.ts";
-import { inSteps } from "../netfilter/in_steps.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import type { TableReading } from "../netfilter/nft/table_listing.ts";
-import type { EntryId } from "./entry_id.ts";
+import { NftTable } from "../netfilter/nft/nft_table.ts";
+import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
 import {
-  type CountedElement,
-  countedElements,
-  countingSteps,
+  countedIds,
+  countersOf,
+  countingChains,
+  countingFrame,
   countingTable,
   DIRECTIONS,
 } from "./counting_table.ts";
-import { CountedFrontends } from "./counted_frontends.ts";
-import type { DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 
 interface TrafficCountersDependencies extends Omit<DataPlaneEdges, "random"> {
   readonly traffic: FamilyTraffic;
   readonly onDrift?: (figures: DriftFigures) => void;
-}
-
-/** The table as it was found. */
-interface CountedTable {
-  readonly elements: readonly CountedElement[];
-  /** The printed sets, chains and rules, without elements. */
-  readonly frame: string;
 }
 
 /**
@@ -46,21 +46,72 @@ interface CountedTable {
  */
 const REUSE_FACTOR = 10;
 
+/** The group of what belongs to no Service. */
+const FRAME = "frame";
+type Key = ServicePortKey | typeof FRAME;
+type Item = ServicePlan | typeof FRAME;
+
+/** The counting table for the engine: ServicePorts with the counters of their frontends. */
+class CountingTarget implements Target<Key, Item, string> {
+  readonly root: KernelObject;
+  plan: ProxyPlan | undefined;
+  /** ServicePorts that may differ from what was written. */
+  readonly changed = new Set<ServicePortKey>();
+  readonly #family: IpFamily;
+  readonly #table: NftTable;
+
+  constructor(runner: NftRunner, family: IpFamily) {
+    this.#family = family;
+    this.#table = new NftTable({ runner, spec: countingTable(family) });
+    this.root = this.#table.root;
+  }
+
+  *keys(): Generator<Key> {
+    yield FRAME;
+    yield* this.plan?.services.keys() ?? [];
+  }
+
+  dirty(): Iterable<Key> {
+    return this.changed;
+  }
+
+  settle(): void {
+    this.changed.clear();
+  }
+
+  arrange(key: Key): Item | undefined {
+    return key === FRAME ? FRAME : this.plan?.services.get(key);
+  }
+
+  objectsOf(item: Item): readonly KernelObject[] {
+    return item === FRAME ? countingFrame(this.#family) : countedIds(item).flatMap(countersOf);
+  }
+
+  async read(): Promise<Objects | undefined> {
+    return (await this.#table.read(() => countingChains(this.#family)))?.objects;
+  }
+
+  begin(): Batch<string> {
+    return this.#table.begin();
+  }
+
+  tidy(options: { readonly all: boolean }): Promise<boolean> {
+    return this.#table.tidy(options);
+  }
+}
+
 /** The counters of one IP family. */
 export class TrafficCounters {
   readonly #dependencies: TrafficCountersDependencies;
-  readonly #family: IpFamily;
   readonly #runner: NftRunner;
   readonly #turns: OneAtATime;
-  readonly #frontends = new CountedFrontends();
-  /** The last values of the counters that were not zero. */
-  #last = new Map<string, CountedElement>();
-  /** Fronts that the kernel counts; `undefined` = not known. */
-  #applied: Set<EntryId> | undefined;
-  /** The printed chains and rules when they were last correct. */
+  readonly #target: CountingTarget;
+  readonly #engine: Reconciler<Key, Item, string>;
+  /** The last values of the counters that were not zero, by element. */
+  #last = new Map<string, NftCounter>();
+  /** The printed sets, chains and rules when they were last correct. */
   #frame: string | undefined;
   #freshUntil = -Infinity;
-  #hasPlan = false;
   #hasFailed = false;
   #refreshing: Promise<void> | undefined;
 
@@ -69,14 +120,25 @@ export class TrafficCounters {
     { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
   ) {
     this.#dependencies = dependencies;
-    this.#family = family;
     this.#runner = new NftRunner(dependencies, countingTable(family));
     this.#turns = turns;
+    this.#target = new CountingTarget(this.#runner, family);
+    this.#engine = new Reconciler(dependencies, this.#target);
   }
 
   /** Applies and writes the changes. A failure is logged, and the next sync tries again. */
-  async sync(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
-    await this.#take(plan, changes);
+  async sync(plan: ProxyPlan, { everything, upserted, removed }: PlanChanges): Promise<void> {
+    this.#target.plan = plan;
+    const { applied } = this.#engine;
+    const slice = new TimeSlice(this.#dependencies.clock);
+    for (const key of everything ? applied.keys() : removed.keys()) {
+      await slice.pause();
+      const gone = applied.get(key);
+      if (gone === undefined || gone === FRAME) continue;
+      this.#target.changed.add(gone.key);
+      if (!everything || !plan.services.has(gone.key)) this.#dependencies.traffic.leave(gone.name);
+    }
+    for (const key of upserted) this.#target.changed.add(key);
     await this.#write().catch((error) => this.#failed(error));
   }
 
@@ -93,136 +155,85 @@ export class TrafficCounters {
     );
   }
 
-  async #take(plan: ProxyPlan, { everything, upserted, removed }: PlanChanges): Promise<void> {
-    this.#hasPlan = true;
-    const slice = new TimeSlice(this.#dependencies.clock);
-    const gone = everything
-      ? [...this.#frontends.keys].filter((key) => !plan.services.has(key))
-      : removed.keys();
-    for (const key of gone) {
-      const name = this.#frontends.delete(key);
-      if (name) this.#dependencies.traffic.leave(name);
-    }
-    for (const key of everything ? plan.services.keys() : upserted) {
-      await slice.pause();
-      const service = plan.services.get(key);
-      if (service) this.#frontends.set(service);
-    }
-  }
-
   async #refresh(): Promise<void> {
-    const { clock } = this.#dependencies;
+    const { clock, logger, onDrift } = this.#dependencies;
     const startedAt = clock.now();
     // Before the first sync nothing is known that could be counted.
-    if (startedAt < this.#freshUntil || !this.#hasPlan) return;
+    if (startedAt < this.#freshUntil || this.#target.plan === undefined) return;
     await this.#turns.run(async () => {
       // The last write failed.
-      if (this.#applied === undefined) await this.#write();
-      const found = await this.#read();
-      if (found) await this.#count(found.elements);
-      if (found && this.#isIntact(found)) return;
-      this.#dependencies.logger.warn("Another program changed the table of counters; repairing");
-      this.#dependencies.onDrift?.({ kind: "chain", found: 1, repaired: 1 });
-      this.#applied = undefined;
+      if (!this.#engine.isKnown) await this.#write();
+      const found = await this.#runner.read();
+      if (found && await this.#count(found)) return;
+      logger.warn("Another program changed the table of counters; repairing");
+      onDrift?.({ kind: "chain", found: 1, repaired: 1 });
+      this.#engine.forget();
       await this.#write();
     });
     const now = clock.now();
     this.#freshUntil = now + REUSE_FACTOR * (now - startedAt);
   }
 
-  async #read(): Promise<CountedTable | undefined> {
-    const reading = await this.#runner.read();
-    return reading && {
-      elements: await inSteps(this.#dependencies, countedElements(reading)),
-      frame: frameOf(reading),
-    };
-  }
-
-  #isIntact({ elements, frame }: CountedTable): boolean {
-    this.#frame ??= frame;
-    return frame === this.#frame &&
-      elements.length === DIRECTIONS.length * this.#applied!.size &&
-      elements.every(({ id }) => this.#applied!.has(id));
-  }
-
-  async #count(elements: readonly CountedElement[]): Promise<void> {
+  /** Adds what was counted. Returns whether the table is as it was written. */
+  async #count({ counters, declarations, rules, isDormant }: TableReading): Promise<boolean> {
     const slice = new TimeSlice(this.#dependencies.clock);
+    const owners = new Map<string, ServicePortName>();
+    for (const plan of this.#engine.applied.values()) {
+      await slice.pause();
+      if (plan === FRAME) continue;
+      for (const id of countedIds(plan)) owners.set(id, plan.name);
+    }
     const before = this.#last;
     this.#last = new Map();
-    for (const element of elements) {
-      if (element.packets === 0) continue;
-      await slice.pause();
-      const key = `${element.id} ${element.direction}`;
-      this.#last.set(key, element);
-      this.#add(element, before.get(key));
+    let [wanted, others] = [0, 0];
+    for (const [set, elements] of counters) {
+      for (const [key, counter] of elements) {
+        await slice.pause();
+        const name = owners.get(`${set} ${key.slice(0, key.lastIndexOf(" . "))}`);
+        if (name === undefined) others++;
+        else wanted++;
+        if (counter.packets === 0) continue;
+        const element = `${set} ${key}`;
+        this.#last.set(element, counter);
+        if (name === undefined) continue;
+        this.#add(name, key.endsWith(" reply"), counter, before.get(element));
+      }
     }
+    const frame = JSON.stringify([isDormant, ...declarations, ...rules]);
+    this.#frame ??= frame;
+    return frame === this.#frame && others === 0 && wanted === DIRECTIONS.length * owners.size;
   }
 
-  #add(now: CountedElement, before: CountedElement | undefined): void {
-    const name = this.#frontends.ownerOf(now.id);
-    if (name === undefined) return;
+  /** A counter that is smaller than before has started at 0 again. */
+  #add(name: ServicePortName, isReply: boolean, now: NftCounter, before?: NftCounter): void {
     const isGoingOn = before !== undefined && before.packets <= now.packets;
     const packets = now.packets - (isGoingOn ? before.packets : 0);
     const bytes = now.bytes - (isGoingOn ? before.bytes : 0);
     if (packets === 0) return;
     const traffic = this.#dependencies.traffic.enter(name);
-    if (now.direction === "original") {
-      traffic.packetsFromClients += packets;
-      traffic.bytesFromClients += bytes;
-    } else {
+    if (isReply) {
       traffic.packetsToClients += packets;
       traffic.bytesToClients += bytes;
+    } else {
+      traffic.packetsFromClients += packets;
+      traffic.bytesFromClients += bytes;
     }
   }
 
   async #write(): Promise<void> {
-    const frontends = this.#frontends;
-    const known = this.#applied;
-    const { applied, empties } = known ? { applied: known, empties: false } : await this.#adopt();
-    const ids = known === undefined ? new Set([...applied, ...frontends.ids()]) : frontends.dirty;
-    const added = [...ids].filter((id) => frontends.has(id) && !applied.has(id));
-    const removed = [...ids].filter((id) => !frontends.has(id) && applied.has(id));
-    const declares = known === undefined;
-    if (!declares && added.length + removed.length === 0) return frontends.settle();
-    // Unknown until it has succeeded.
-    this.#applied = undefined;
-    const changes = { declares, empties, added, removed };
-    await this.#runner.write(
-      await inSteps(this.#dependencies, countingSteps(this.#family, changes)),
-    );
-    for (const id of removed) applied.delete(id);
-    for (const id of added) applied.add(id);
-    this.#applied = applied;
+    if (!this.#engine.isKnown) this.#frame = undefined;
+    await this.#engine.sync();
     this.#hasFailed = false;
-    if (declares) this.#frame = undefined;
-    frontends.settle();
-  }
-
-  /** Takes over the table of an earlier process, if it is complete. */
-  async #adopt(): Promise<{ readonly applied: Set<EntryId>; readonly empties: boolean }> {
-    const { elements = [] } = await this.#read() ?? {};
-    const applied = new Set(elements.map(({ id }) => id));
-    const isWhole = elements.length === DIRECTIONS.length * applied.size;
-    return isWhole ? { applied, empties: false } : { applied: new Set(), empties: true };
   }
 
   #failed(error: unknown): void {
-    this.#applied = undefined;
     // A kernel that lacks a feature would fail at every sync.
     if (!this.#hasFailed) {
-      this.#dependencies.logger.warn(
-        "Cannot count the traffic of Services; they are still served",
-        {
-          error,
-        },
-      );
+      const message = "Cannot count the traffic of Services; they are still served";
+      this.#dependencies.logger.warn(message, { error });
     }
     this.#hasFailed = true;
   }
-}
-
-function frameOf({ declarations, rules, isDormant }: TableReading): string {
-  return JSON.stringify([isDormant, ...declarations, ...rules]);
 }
 
 /** The dependencies, present if counting was requested. */

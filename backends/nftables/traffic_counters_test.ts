@@ -11,8 +11,7 @@ import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { assert, assertEquals } from "@std/assert";
-import { atOnce } from "../netfilter/in_steps.ts";
-import { countingSteps } from "./counting_table.ts";
+import { withCounters } from "./render.ts";
 import { countedFor, startCounting, TrafficCounters } from "./traffic_counters.ts";
 
 const NAME = "ip kube-relay-counters";
@@ -190,7 +189,7 @@ const options = () => ({ family: "IPv4", turns: new OneAtATime() }) as const;
 
 Deno.test("startCounting() removes the counters of an earlier run if they are no longer wanted", async () => {
   const { machine, dependencies } = stage();
-  machine.tool.run([...atOnce(countingSteps("IPv4", { declares: true })).text()].join(""));
+  machine.tool.run([...withCounters([], testProxyPlan([]))].join(""));
   assertEquals(machine.tool.tables, [TABLE]);
   const traffic = new ServiceTrafficTable().of("IPv4");
   assert(await startCounting({ ...dependencies, traffic }, options()));

@@ -4,7 +4,6 @@
  * @module
  */
 import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
-import { atOnce } from "../in_steps.ts";
 import {
   errorOfCommand,
   errorOfRead,
@@ -12,8 +11,8 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
-import type { NftTable, NftTableSpec } from "./nft_objects.ts";
-import { type ChainChange, NftTransaction } from "./nft_transaction.ts";
+import { deletionText, type NftTable, type NftTableSpec } from "./nft_objects.ts";
+import type { ChainChange } from "./nft_transaction.ts";
 import { type RuleCode, RuleCodeListing, trialTransaction } from "./rule_code.ts";
 import { readObjectHead, readTableHead, TableListing, type TableReading } from "./table_listing.ts";
 
@@ -81,7 +80,7 @@ export class NftRunner {
    */
   async ruleCode(
     { containers }: Pick<NftTableSpec, "containers">,
-    chains: Iterable<ChainChange<string>>,
+    chains: readonly ChainChange[],
   ): Promise<RuleCode> {
     const listing = new RuleCodeListing(this.#table, { isTrial: true });
     const trial = trialTransaction({ ...this.#table, containers }, chains);
@@ -169,8 +168,12 @@ export class NftRunner {
 
   /** Deletes the table, if it exists. */
   async remove(): Promise<void> {
-    const table = { ...this.#table, containers: new Map() };
-    await this.write(atOnce(NftTransaction.steps(table, { replacesTable: true })));
+    const text = deletionText(this.#table);
+    await this.write({
+      text: () => [text],
+      toLines: () => text.split("\n"),
+      ownerOf: () => undefined,
+    });
   }
 
   /** Reads the table until each element is listed once at most, a few times at most. */

@@ -17,10 +17,8 @@ import {
   Refusal,
   Unreadable,
 } from "../../../lib/engine/reconciler.ts";
-import type { Clock } from "../../../lib/os/clock.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
-import { atOnce, inSteps } from "../in_steps.ts";
 import { ChainHandles } from "./chain_handles.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
@@ -64,7 +62,6 @@ export class NftTable {
   readonly root: KernelObject;
   /** Where the work is counted. */
   figures = new NftFigures();
-  readonly #clock: Clock;
   readonly #runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
   readonly #mark: string | undefined;
   readonly #others: ReadonlyMap<string, NftContainer>;
@@ -82,8 +79,7 @@ export class NftTable {
   #failedRemovals = 0;
 
   constructor(
-    { clock, runner, spec, mark, others = NO_OTHERS, emptiesUnused = false, ownerOf }: {
-      readonly clock: Clock;
+    { runner, spec, mark, others = NO_OTHERS, emptiesUnused = false, ownerOf }: {
       readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
       /** With the sets and maps that are always there. */
       readonly spec: NftTableSpec;
@@ -100,7 +96,6 @@ export class NftTable {
       readonly ownerOf?: OwnerOfLine;
     },
   ) {
-    this.#clock = clock;
     this.#runner = runner;
     this.spec = spec;
     this.#mark = mark;
@@ -114,13 +109,6 @@ export class NftTable {
   /** Removals of unused chains that failed. */
   get failedRemovals(): number {
     return this.#failedRemovals;
-  }
-
-  /** The sets and maps, as objects. */
-  *containers(): Generator<KernelObject> {
-    for (const [name, { kind, declaration }] of this.spec.containers) {
-      yield { kind, name, text: declaration };
-    }
   }
 
   /**
@@ -215,9 +203,11 @@ export class NftTable {
     if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return true;
     this.#idle.clear();
     this.#strange = [];
-    const steps = NftTransaction.steps(this.spec, { removedChains, removedContainers });
+    const draft = new NftDraft();
+    draft.removedChains.push(...removedChains);
+    draft.removedContainers.push(...removedContainers);
     try {
-      await this.#run(await inSteps({ clock: this.#clock }, steps));
+      await this.#run(draft.transaction(this.spec));
     } catch (error) {
       this.#failedRemovals++;
       if (!(error instanceof NftError)) throw error;
@@ -239,8 +229,7 @@ export class NftTable {
         if (container) containers.set(name, container);
       }
     }
-    const steps = draft.steps({ ...this.spec, containers });
-    const transaction = await inSteps({ clock: this.#clock }, steps);
+    const transaction = draft.transaction({ ...this.spec, containers });
     if (transaction.isEmpty) return;
     await this.#run(transaction).catch((error) => {
       throw refusalOf(error);
@@ -336,11 +325,11 @@ export class NftTable {
   }
 }
 
-/** Returns the text that makes a table of these objects. */
-export function nftText(
+/** Returns what makes a table of these objects. */
+export function nftTransaction(
   table: NftTableSpec,
   objects: Iterable<KernelObject>,
-): readonly string[] {
+): NftTransaction {
   const draft = new NftDraft();
   const containers = new Map<string, NftContainer>();
   for (const object of objects) {
@@ -348,7 +337,18 @@ export function nftText(
     if (kind === "set" || kind === "map") containers.set(name, { kind, declaration: text });
     draft.add(object, undefined, text);
   }
-  return atOnce(draft.steps({ ...table, containers })).text();
+  return draft.transaction({ ...table, containers });
+}
+
+/** The sets and maps of a table, as objects. */
+export function containerObjects(
+  { containers }: Pick<NftTableSpec, "containers">,
+): readonly KernelObject[] {
+  return [...containers].map(([name, { kind, declaration }]) => ({
+    kind,
+    name,
+    text: declaration,
+  }));
 }
 
 /** The text of a chain. */
@@ -377,9 +377,9 @@ class NftDraft {
   readonly declared: string[] = [];
   readonly emptied: string[] = [];
   readonly recreated: string[] = [];
-  readonly chains: ChainChange<string>[] = [];
-  readonly removed = new Map<string, ElementLines<string>>();
-  readonly added = new Map<string, ElementLines<string>>();
+  readonly chains: ChainChange[] = [];
+  readonly removed = new Map<string, ElementLines>();
+  readonly added = new Map<string, ElementLines>();
   readonly removedChains: string[] = [];
   readonly removedContainers: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
   /** Chains, sets and maps that are not wanted. */
@@ -475,24 +475,49 @@ class NftDraft {
     }
   }
 
-  steps(spec: NftTableSpec): Generator<void, NftTransaction> {
-    const { declared, replacesTable } = this;
-    return NftTransaction.steps<string, string>(spec, {
-      ...this,
-      // The table as well.
-      declared: declared.length > 0 || replacesTable ? declared : undefined,
-    });
+  /** Everything that was added, in an order that the kernel accepts. */
+  transaction(spec: NftTableSpec): NftTransaction {
+    const { containers } = spec;
+    const transaction = new NftTransaction(spec);
+    const kindOf = (name: string) => containers.get(name)!.kind;
+    // Deleting one that another program has removed meanwhile would fail.
+    if (this.replacesTable) {
+      for (const verb of ["add", "delete"]) {
+        transaction.add(`${verb} table`);
+      }
+    }
+    if (this.declared.length > 0 || this.replacesTable) transaction.add("add table");
+    for (const name of this.declared) transaction.declare(name, containers.get(name)!);
+    for (const name of this.recreated) transaction.add("delete chain", name);
+    transaction.chains(this.chains);
+    for (const name of this.emptied) transaction.add(`flush ${kindOf(name)}`, name);
+    // Before the additions: a value is changed by deleting its element and adding it again.
+    const change = (verb: "add" | "delete", lines: ReadonlyMap<string, ElementLines>) => {
+      for (const name of containers.keys()) {
+        const own = lines.get(name);
+        if (own) transaction.change(verb, name, own);
+      }
+    };
+    change("delete", this.removed);
+    transaction.rules(this.chains);
+    change("add", this.added);
+    // Chains of another version may lead to each other.
+    for (const action of ["flush chain", "delete chain"]) {
+      for (const name of this.removedChains) transaction.add(action, name);
+    }
+    for (const { kind, name } of this.removedContainers) transaction.add(`delete ${kind}`, name);
+    return transaction;
   }
 }
 
 function linesOf(
-  lists: Map<string, ElementLines<string>>,
+  lists: Map<string, ElementLines>,
   verb: "add" | "delete",
   container: string,
-): ElementLines<string> {
+): ElementLines {
   const known = lists.get(container);
   if (known) return known;
-  const lines = new ElementLines<string>(verb);
+  const lines = new ElementLines(verb);
   lists.set(container, lines);
   return lines;
 }

@@ -3,48 +3,16 @@
  *
  * @module
  */
-import type { NftChain, NftContainer, NftTable, NftTableSpec } from "./nft_objects.ts";
+import type { NftChain, NftContainer, NftTable } from "./nft_objects.ts";
 
-/** A chain that is written, and its owner. */
-export interface ChainChange<Owner extends string> extends NftChain {
-  readonly owner?: Owner | undefined;
-  /** The owners of its rules, in their order. @default {the chain's owner} */
-  readonly ruleOwners?: readonly (Owner | undefined)[];
-}
-
-/** A set or map, of whatever types. */
-type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
-
-/**
- * The changes, by kind, written in this order. Each kind is written as a whole. Absent = nothing.
- */
-export interface NftChanges<Owner extends string, Name extends string> {
-  /** Whether the table is deleted first, because it cannot be kept. */
-  readonly replacesTable?: boolean;
-  /** Sets and maps to declare, after the table; absent = the table exists. */
-  readonly declared?: Iterable<Name> | undefined;
-  /** Chains to delete before they are made: their hook cannot be changed. */
-  readonly recreated?: readonly string[];
-  /** Chains to make, or to empty, and fill. */
-  readonly chains?: readonly ChainChange<Owner>[];
-  /** Sets and maps that lose all elements first. */
-  readonly emptied?: readonly Name[];
-  /** Elements to delete, in the order of the table's sets and maps. */
-  readonly removed?: ReadonlyMap<Name, ElementLines<Owner>>;
-  /** Elements to add. */
-  readonly added?: ReadonlyMap<Name, ElementLines<Owner>>;
-  /** Chains to delete. No rule or element may lead to them. */
-  readonly removedChains?: readonly string[];
-  /** Sets and maps to delete, that no rule names. */
-  readonly removedContainers?: readonly NamedContainer[];
+/** A chain that is written, and the owners of its rules, in their order. */
+export interface ChainChange extends NftChain {
+  /** @default {the rules have none} */
+  readonly ruleOwners?: readonly (string | undefined)[];
 }
 
 /** Few enough lines that they are joined while they are young: older ones stay until a full collection. */
 const PIECE_CHARACTERS = 8_192;
-/** Well under a millisecond. */
-const OWNERS_PER_STEP = 50_000;
-/** They have few rules each. */
-const CHAINS_PER_STEP = 256;
 
 /** Text in pieces, to which lines are joined: a line of its own takes three times the memory. */
 class TextPieces {
@@ -75,9 +43,9 @@ class TextPieces {
 }
 
 /** The text of elements of one set or map, one on each line. A first load has 100,000 of them. */
-export class ElementLines<Owner extends string> {
+export class ElementLines {
   /** By line. */
-  readonly owners: (Owner | undefined)[] = [];
+  readonly owners: (string | undefined)[] = [];
   readonly #verb: "add" | "delete";
   readonly #text = new TextPieces(",\n");
   #first = "";
@@ -91,7 +59,7 @@ export class ElementLines<Owner extends string> {
     return this.owners.length === 1 ? this.#first : undefined;
   }
 
-  add(key: string, value: string | undefined, owner: Owner | undefined): void {
+  add(key: string, value: string | undefined, owner: string | undefined): void {
     const text = this.#verb === "add" && value !== undefined ? `${key} : ${value}` : key;
     if (this.owners.length === 0) this.#first = text;
     this.owners.push(owner);
@@ -105,59 +73,17 @@ export class ElementLines<Owner extends string> {
   }
 }
 
-/** The input. */
-export class NftTransaction<Owner extends string = string> {
-  readonly elements: number;
-  readonly lineCount: number;
-  /** All of them ASCII. */
-  readonly characters: number;
-  readonly #pieces: readonly string[];
-  readonly #owners: readonly (Owner | undefined)[];
+/** The input, to which lines are added in the order in which they are applied. */
+export class NftTransaction {
+  /** Elements added or deleted. */
+  elements = 0;
+  readonly #table: string;
+  readonly #text = new TextPieces("\n");
+  /** By line. */
+  readonly #owners: (string | undefined)[] = [];
 
-  private constructor(draft: Draft<Owner>) {
-    this.elements = draft.elements;
-    this.lineCount = draft.owners.length;
-    this.#pieces = draft.pieces();
-    this.#owners = draft.owners;
-    this.characters = this.#pieces.reduce((sum, { length }) => sum + length, 0);
-  }
-
-  /** Makes a transaction in short steps, so that other work can run between two of them. */
-  static *steps<Owner extends string, Name extends string>(
-    table: NftTableSpec<Name>,
-    changes: NftChanges<Owner, Name>,
-  ): Generator<void, NftTransaction<Owner>, void> {
-    const { containers } = table;
-    const { added, chains = [], declared, removed, removedChains = [] } = changes;
-    for (const name of [...removed?.keys() ?? [], ...added?.keys() ?? []]) known(containers, name);
-    const draft = new Draft<Owner>(table);
-    let written = 0;
-    // Deleting one that another program has removed meanwhile would fail.
-    if (changes.replacesTable) { for (const verb of ["add", "delete"]) draft.add(`${verb} table`); }
-    if (declared) draft.add("add table");
-    for (const name of declared ?? []) {
-      const { kind, declaration } = known(containers, name);
-      draft.add(`add ${kind}`, `${name} { ${declaration} ; }`);
-    }
-    for (const name of changes.recreated ?? []) draft.add("delete chain", name);
-    for (const chain of chains) draft.chain(chain);
-    for (const name of changes.emptied ?? []) {
-      draft.add(`flush ${known(containers, name).kind}`, name);
-    }
-    // Before the additions: a value is changed by deleting its element and adding it again.
-    for (const name of containers.keys()) yield* draft.change("delete", name, removed?.get(name));
-    // The rules of a chain may name chains that come after it.
-    for (const chain of chains) {
-      draft.rules(chain);
-      if (++written % CHAINS_PER_STEP === 0) yield;
-    }
-    for (const name of containers.keys()) yield* draft.change("add", name, added?.get(name));
-    // Chains of another version may lead to each other.
-    for (const action of ["flush chain", "delete chain"]) {
-      for (const name of removedChains) draft.add(action, name);
-    }
-    for (const { kind, name } of changes.removedContainers ?? []) draft.add(`delete ${kind}`, name);
-    return new NftTransaction(draft);
+  constructor({ family, name }: NftTable) {
+    this.#table = `${family} ${name}`;
   }
 
   /** Whether there is nothing to do. */
@@ -165,68 +91,48 @@ export class NftTransaction<Owner extends string = string> {
     return this.lineCount === 0;
   }
 
-  /** The owner of a line, such as a ServicePort. Lines count from 1, as in the tool's messages. */
-  ownerOf(line: number): Owner | undefined {
-    return this.#owners[line - 1];
+  get lineCount(): number {
+    return this.#owners.length;
   }
 
-  /** The lines, made again for this call. */
-  toLines(): readonly string[] {
-    return this.#pieces.join("").split("\n").slice(0, -1);
+  /** All of them ASCII. */
+  get characters(): number {
+    return this.text().reduce((sum, { length }) => sum + length, 0);
   }
 
-  /** The input in pieces of whole lines. */
-  text(): readonly string[] {
-    return this.#pieces;
-  }
-}
-
-/** A transaction under way. */
-class Draft<Owner extends string> {
-  /** By line. */
-  readonly owners: (Owner | undefined)[] = [];
-  elements = 0;
-  readonly #text = new TextPieces("\n");
-  readonly #table: string;
-
-  constructor({ family, name }: NftTable) {
-    this.#table = `${family} ${name}`;
-  }
-
-  /** The text in pieces; it is complete now. */
-  pieces(): readonly string[] {
-    this.#text.close("\n");
-    return this.#text.pieces;
-  }
-
-  add(action: string, rest = "", owner?: Owner): void {
+  /** Adds a line about the table or an object of it, e.g. `delete chain` and its name. */
+  add(action: string, rest = "", owner?: string): void {
     this.#line(`${action} ${this.#table}${rest === "" ? "" : ` ${rest}`}`, owner);
   }
 
-  chain({ name, hook, owner }: ChainChange<Owner>): void {
-    // Includes the policy: properties of an existing chain that the text omits stay as another
-    // program set them.
-    const place = hook === undefined ? name : `${name} { ${hook} ; policy accept ; }`;
-    this.add("add chain", place, owner);
-    this.add("flush chain", name, owner);
+  /** Declares a set or map. */
+  declare(name: string, { kind, declaration }: NftContainer): void {
+    this.add(`add ${kind}`, `${name} { ${declaration} ; }`);
   }
 
-  rules({ name, rules, owner, ruleOwners }: ChainChange<Owner>): void {
-    for (const [index, rule] of rules.entries()) {
-      this.add("add rule", `${name} ${rule}`, ruleOwners ? ruleOwners[index] : owner);
+  /** Makes chains, or empties them. */
+  chains(chains: readonly NftChain[]): void {
+    for (const { name, hook } of chains) {
+      // Includes the policy: properties of an existing chain that the text omits stay as another
+      // program set them.
+      this.add("add chain", hook === undefined ? name : `${name} { ${hook} ; policy accept ; }`);
+      this.add("flush chain", name);
+    }
+  }
+
+  /** Fills chains, all of which have to be there: a rule may name any of them. */
+  rules(chains: readonly ChainChange[]): void {
+    for (const { name, rules, ruleOwners } of chains) {
+      for (const [index, rule] of rules.entries()) {
+        this.add("add rule", `${name} ${rule}`, ruleOwners?.[index]);
+      }
     }
   }
 
   /** Writes one element on each line, so that the tool's messages identify a refused one. */
-  *change(
-    verb: "add" | "delete",
-    container: string,
-    lines: ElementLines<Owner> | undefined,
-  ): Generator<void, void, void> {
-    if (lines === undefined) return;
+  change(verb: "add" | "delete", container: string, lines: ElementLines): void {
     const { only, owners } = lines;
     this.elements += owners.length;
-    if (owners.length === 0) return;
     if (only !== undefined) {
       this.add(`${verb} element`, `${container} { ${only} }`, owners[0]);
       return;
@@ -234,21 +140,28 @@ class Draft<Owner extends string> {
     this.add(`${verb} element`, `${container} {`);
     this.#text.close("\n");
     for (const piece of lines.pieces()) this.#text.pieces.push(piece);
-    for (const [index, owner] of owners.entries()) {
-      this.owners.push(owner);
-      if (index % OWNERS_PER_STEP === OWNERS_PER_STEP - 1) yield;
-    }
+    for (const owner of owners) this.#owners.push(owner);
     this.#line("}", undefined);
   }
 
-  #line(line: string, owner: Owner | undefined): void {
-    this.#text.add(line);
-    this.owners.push(owner);
+  /** The owner of a line, such as a ServicePort. Lines count from 1, as in the tool's messages. */
+  ownerOf(line: number): string | undefined {
+    return this.#owners[line - 1];
   }
-}
 
-function known<Name extends string, T>(containers: ReadonlyMap<Name, T>, name: Name): T {
-  const container = containers.get(name);
-  if (container === undefined) throw new Error(`Cannot write '${name}': the table has no such set`);
-  return container;
+  /** The lines, made again for this call. */
+  toLines(): readonly string[] {
+    return this.text().join("").split("\n").slice(0, -1);
+  }
+
+  /** The input in pieces of whole lines. */
+  text(): readonly string[] {
+    this.#text.close("\n");
+    return this.#text.pieces;
+  }
+
+  #line(line: string, owner: string | undefined): void {
+    this.#text.add(line);
+    this.#owners.push(owner);
+  }
 }

@@ -5,7 +5,6 @@
  *
  * @module
  */
-import { atOnce } from "../in_steps.ts";
 import type { NftTable, NftTableSpec } from "./nft_objects.ts";
 import { type ChainChange, NftTransaction } from "./nft_transaction.ts";
 
@@ -70,13 +69,14 @@ export class RuleCodeListing {
  */
 export function trialTransaction(
   table: NftTableSpec,
-  chains: Iterable<ChainChange<string>>,
+  chains: readonly ChainChange[],
 ): NftTransaction {
-  const trial = { ...trialTable(table), containers: table.containers };
-  return atOnce(NftTransaction.steps(trial, {
-    declared: table.containers.keys(),
-    chains: [...chains].map((chain) => ({ ...chain, hook: undefined })),
-  }));
+  const trial = new NftTransaction(trialTable(table));
+  trial.add("add table");
+  for (const [name, container] of table.containers) trial.declare(name, container);
+  trial.chains(chains.map(({ name, rules }) => ({ name, rules })));
+  trial.rules(chains);
+  return trial;
 }
 
 function trialTable({ family, name }: NftTable): NftTable {

@@ -33,7 +33,7 @@ import {
   nftFamily,
   type NftTableSpec,
 } from "../../netfilter/nft/nft_objects.ts";
-import { chainObject, nftText } from "../../netfilter/nft/nft_table.ts";
+import { chainObject, containerObjects, nftTransaction } from "../../netfilter/nft/nft_table.ts";
 import {
   acceptableRules,
   denyLogPrefix,
@@ -63,15 +63,13 @@ export function policyTable(family: IpFamily): NftTableSpec {
 
 /** Returns the whole table of a plan, as input for `nft -f`. */
 export function renderPolicies(plan: PolicyPlan): readonly string[] {
-  return nftText(policyTable(plan.family), policyObjects(NFT_LAYOUT, plan));
+  return nftTransaction(policyTable(plan.family), policyObjects(NFT_LAYOUT, plan)).text();
 }
 
 /** How nft spells policies. */
 export const NFT_LAYOUT: PolicyLayout = {
   base(settings) {
-    const containers = [...policyTable(settings.family).containers].map((
-      [name, { kind, declaration }],
-    ) => ({ kind, name, text: declaration }));
+    const containers = containerObjects(policyTable(settings.family));
     return [...containers, ...baseChains(settings).map(chainObject)];
   },
   list: listObjects,

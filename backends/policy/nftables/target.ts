@@ -29,7 +29,7 @@ export class NftPolicyTarget extends PolicyTarget {
     super(NFT_LAYOUT, refused);
     this.#clock = clock;
     this.table = new NftTable({
-      ...{ clock, runner, spec: policyTable(family) },
+      ...{ runner, spec: policyTable(family) },
       others: this.#sets,
       emptiesUnused: true,
       ownerOf: partOf,
