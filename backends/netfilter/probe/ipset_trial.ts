@@ -1,7 +1,6 @@
 import type { Feature } from "./feature.ts";
-import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { noAnswer, type Trial, type Verdict } from "./try_features.ts";
 import { createLine, destroyLine, MAX_SET_NAME_LENGTH } from "../ipset/ipset_text.ts";
-import { refusedLine } from "../tool_batch.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
 /** Fixed names, so that the next probe removes the leftovers of a killed one. */
@@ -39,21 +38,19 @@ export async function attemptSets(
     known = answer.kind === "ended" || answer.kind === "missing";
     if (answer.kind !== "ended") return noAnswer(answer);
     if (answer.code === 0) return { kind: "accepted" };
-    return verdictOf(`${answer.err}\n${answer.out}`, trials);
+    return verdictOf(`${answer.err}\n${answer.out}`);
   } finally {
     if (!known) await removeSets(dependencies, trials);
   }
 }
 
-function verdictOf(words: string, trials: readonly Trial[]): Verdict {
+function verdictOf(words: string): Verdict {
   if (saysNotPermitted(words)) {
     return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
   }
-  const line = refusedLine(words);
   const reason = firstLine(words.replace(/^.*?line \d+: /s, "")) ||
     "ipset failed without a word why";
-  const index = line === undefined ? undefined : trialOfLine(trials, { line, before: 0 });
-  return { kind: "refused", blamed: new Map(index === undefined ? [] : [[index, reason]]), reason };
+  return { kind: "refused", reason };
 }
 
 async function removeSets(

@@ -11,7 +11,7 @@
  */
 import type { IptablesVariant } from "../iptables/iptables_programs.ts";
 import type { Feature } from "./feature.ts";
-import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { noAnswer, type Trial, type Verdict } from "./try_features.ts";
 import {
   firstLine,
   type ProbeDependencies,
@@ -89,7 +89,7 @@ export async function attemptRules(
   scratch: IptablesScratch,
   trials: readonly Trial[],
 ): Promise<Verdict> {
-  const { before, lastLine, text } = scratchText(scratch, trials);
+  const { lastLine, text } = scratchText(scratch, trials);
   const tables = [scratch.table];
   const answer = await restore(dependencies, { ...scratch, tables }, text);
   if (answer.kind !== "ended") return noAnswer(answer);
@@ -108,11 +108,6 @@ export async function attemptRules(
     return noAnswer({ kind: "stuck", reason });
   }
   const complaints = complaintsIn(words).filter(({ reason }) => !isExpected(scratch, reason));
-  const blamed = new Map<number, string>();
-  for (const { line, reason } of complaints) {
-    const index = trialOfLine(trials, { line, before });
-    if (index !== undefined && !blamed.has(index)) blamed.set(index, reason);
-  }
   if (complaints.some(({ line }) => line > lastLine)) {
     // The kernel took the rules; another probe at the same time has removed the chain.
     await removeScratch(dependencies, scratch);
@@ -121,7 +116,7 @@ export async function attemptRules(
   const isJudged = scratch.variant === "nft" && /CHAIN_DEL failed/.test(words);
   if (isJudged && complaints.length === 0) return { kind: "accepted" };
   const reason = complaints[0]?.reason ?? (firstLine(words) || `exit code ${code}, no word why`);
-  return { kind: "refused", blamed, reason };
+  return { kind: "refused", reason };
 }
 
 async function restore(
@@ -163,7 +158,7 @@ async function removeScratch(
 function scratchText(
   { variant, table }: IptablesScratch,
   trials: readonly Trial[],
-): { readonly before: number; readonly lastLine: number; readonly text: string } {
+): { readonly lastLine: number; readonly text: string } {
   const rules = trials.flatMap(({ lines }) => lines);
   const head = [`*${table}`, `:${SCRATCH_CHAIN} - [0:0]`];
   const held = [`:${HELD_CHAIN} - [0:0]`, `-A ${SCRATCH_CHAIN} -j ${HELD_CHAIN}`];
@@ -172,7 +167,6 @@ function scratchText(
     ...[`*${table}`, `-F ${SCRATCH_CHAIN}`, `-X ${SCRATCH_CHAIN}`, "COMMIT"],
   ];
   return {
-    before: variant === "nft" ? head.length + held.length : head.length,
     // The end of the part that creates and fills the chain.
     lastLine: lines.indexOf("COMMIT") + 1,
     text: lines.map((line) => `${line}\n`).join(""),

@@ -5,9 +5,8 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import { refusedLines } from "../nft/nft_error.ts";
 import type { Feature } from "./feature.ts";
-import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { noAnswer, type Trial, type Verdict } from "./try_features.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
 /** The table of the statements. It is never created. */
@@ -43,19 +42,14 @@ export function statementTrial<Row extends NftFeature>(row: Row, family: IpFamil
   return { row, lines: row.statements.map(fill) };
 }
 
-/** Lines in front of the first trial. */
-function headOf(family: IpFamily): readonly string[] {
-  const { table } = FAMILY_WORDS[family];
-  return [`add table ${table}`, `add chain ${table} probe`];
-}
-
 /** Lets the kernel check all trials at once. Throws only if the caller aborts. */
 export async function attemptStatements(
   dependencies: ProbeDependencies,
   { family, signal }: { readonly family: IpFamily; readonly signal?: AbortSignal | undefined },
   trials: readonly Trial[],
 ): Promise<Verdict> {
-  const head = headOf(family);
+  const { table } = FAMILY_WORDS[family];
+  const head = [`add table ${table}`, `add chain ${table} probe`];
   const lines = [...head, ...trials.flatMap((trial) => trial.lines)];
   const stdin = lines.map((line) => `${line}\n`).join("");
   const answer = await tryTool(dependencies, ["nft", "--check", "-f", "-"], { stdin, signal });
@@ -65,12 +59,7 @@ export async function attemptStatements(
   if (saysNotPermitted(words)) {
     return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
   }
-  const blamed = new Map<number, string>();
-  for (const { number, reason } of refusedLines(words)) {
-    const index = trialOfLine(trials, { line: number, before: head.length });
-    if (index !== undefined && !blamed.has(index)) blamed.set(index, firstLine(reason));
-  }
   const [, first] = /Error: (.*)/.exec(words) ?? [];
   const reason = firstLine(first ?? words) || `nft ended with ${answer.code} and no word why`;
-  return { kind: "refused", blamed, reason };
+  return { kind: "refused", reason };
 }
