@@ -7,7 +7,7 @@
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import { SERVER_NAME } from "../../../lib/os/http_output.ts";
-import type { Network } from "../../../lib/os/network.ts";
+import type { Network, SocketAddress } from "../../../lib/os/network.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import {
   parseWaitingSockets,
@@ -16,7 +16,6 @@ import {
 } from "../../../lib/os/kernel_sockets.ts";
 import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
-import { type HttpAnswer, requestHttp } from "./http_request.ts";
 
 /** The answers on kube-proxy's ports. */
 interface KubeProxyAnswers {
@@ -39,6 +38,8 @@ export interface LiveKubeProxy {
  * listener; a kube-proxy that lacks CPU, as during boot, needs seconds.
  */
 const TIMEOUT_MS = 3_000;
+/** Most of an answer that is read. */
+const MAX_ANSWER_BYTES = 8 * 1024;
 /** kube-proxy's default ports. Other ports are not kube-proxy's. */
 const QUESTIONS = [
   { port: 10249, path: "/proxyMode" },
@@ -64,16 +65,17 @@ export async function findLiveKubeProxy(
   const questions = LOOPBACKS.flatMap((hostname) =>
     QUESTIONS.map(({ port, path }) => ({ address: { hostname, port }, path }))
   );
+  const late = new AbortController();
+  const timer = edges.clock.setTimer(TIMEOUT_MS, () => late.abort());
+  const signal = AbortSignal.any([late.signal, ...(options.signal ? [options.signal] : [])]);
   const answers = await Promise.all(
-    questions.map((question) =>
-      requestHttp(edges, { ...question, ...options, timeoutMs: TIMEOUT_MS })
-    ),
-  );
+    questions.map(({ address, path }) => ask(edges.network, address, path, signal)),
+  ).finally(() => timer.cancel());
   const evidence: string[] = [];
   const impostors: string[] = [];
   let mode: string | undefined;
   for (const [index, { address, path }] of questions.entries()) {
-    const said = kubeProxyAnswer(path, answers[index]);
+    const said = kubeProxyAnswer(path, answers[index] ?? "");
     if (said === undefined) continue;
     const line = `${formatHostPort(address.hostname, address.port)}${path} says ${said}`;
     const owner = await ownerOf(edges, { ...address, ...options });
@@ -117,18 +119,59 @@ async function ownerOf(
 }
 
 /**
+ * Returns the answer to a `GET` request, or its start; "" without a listener or an answer in time. Uses a
+ * plain socket, since Deno's client would follow redirects and keep the connection.
+ */
+async function ask(
+  network: Network,
+  address: SocketAddress,
+  path: string,
+  signal: AbortSignal,
+): Promise<string> {
+  let close = () => {};
+  const giveUp = () => close();
+  signal.addEventListener("abort", giveUp, { once: true });
+  try {
+    signal.throwIfAborted();
+    const connection = await network.connectTcp(address, signal);
+    close = () => {
+      close = () => {};
+      connection.close();
+    };
+    if (signal.aborted) return "";
+    // HTTP/1.0: the end of the connection is the end of the answer, which never comes in chunks.
+    const host = formatHostPort(address.hostname, address.port);
+    let rest = new TextEncoder().encode(`GET ${path} HTTP/1.0\r\nHost: ${host}\r\n\r\n`);
+    while (rest.length > 0) rest = rest.subarray(await connection.write(rest));
+    const buffer = new Uint8Array(MAX_ANSWER_BYTES);
+    let length = 0;
+    while (length < buffer.length) {
+      const read = await connection.read(buffer.subarray(length));
+      if (read === null) break;
+      length += read;
+    }
+    return new TextDecoder().decode(buffer.subarray(0, length));
+  } catch {
+    // Refused, reset, or timed out.
+    return "";
+  } finally {
+    signal.removeEventListener("abort", giveUp);
+    close();
+  }
+}
+
+/**
  * Returns evidence that only kube-proxy, or its replacement on the same ports such as Cilium,
  * gives; undefined for other programs, including kube-relay.
  */
-export function kubeProxyAnswer(path: string, answer: HttpAnswer | undefined): string | undefined {
-  if (answer === undefined || answer.headers.get("server") === SERVER_NAME) return undefined;
-  const body = answer.body.trim();
-  if (path === "/proxyMode") {
-    return answer.status === 200 && MODES.includes(body) ? body : undefined;
-  }
+export function kubeProxyAnswer(path: string, answer: string): string | undefined {
+  const [, code, head = "", text = ""] =
+    /^HTTP\/1\.[01] (\d{3})\b(.*?)\r\n\r\n(.*)$/s.exec(answer) ?? [];
+  const server = /\r\nserver:(.*)/i.exec(head)?.[1]?.trim();
+  if (code === undefined || server === SERVER_NAME) return undefined;
+  const body = text.trim();
+  if (path === "/proxyMode") return code === "200" && MODES.includes(body) ? body : undefined;
   const shaped = body.startsWith("{") && body.includes('"lastUpdated":') &&
     body.includes('"currentTime":');
-  return shaped && [200, 503].includes(answer.status)
-    ? `lastUpdated (${answer.status})`
-    : undefined;
+  return shaped && ["200", "503"].includes(code) ? `lastUpdated (${code})` : undefined;
 }

@@ -5,7 +5,6 @@ import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
-import { parseAnswer, requestHttp } from "./http_request.ts";
 
 const HEALTHZ =
   '{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z","nodeEligible":true,"healthy":true}';
@@ -135,32 +134,21 @@ const ANSWERS: readonly (readonly [what: string, path: string, text: string, is:
   ["a web server", "/healthz", http("ok"), false],
   ["a web server's page of the mode", "/proxyMode", http("<html>iptables</html>"), false],
   ["a mode that is an error", "/proxyMode", http("iptables", { status: 404 }), false],
+  ["another protocol", "/proxyMode", "SSH-2.0-OpenSSH_9.2\r\n\r\niptables", false],
+  ["an answer without an end of its head", "/proxyMode", "HTTP/1.1 200 OK\r\n", false],
 ];
 
 for (const [what, path, text, is] of ANSWERS) {
   Deno.test(`kubeProxyAnswer() ${is ? "knows" : "does not take for kube-proxy"} ${what}`, () => {
-    assertEquals(kubeProxyAnswer(path, parseAnswer(text)) !== undefined, is);
+    assertEquals(kubeProxyAnswer(path, text) !== undefined, is);
   });
 }
 
-Deno.test("requestHttp() ends with its signal, and leaves no connection", async () => {
+Deno.test("findLiveKubeProxy() ends with its signal, and leaves no connection", async () => {
   using machine = new Machine();
   machine.answer("127.0.0.1", 10256, undefined);
   const controller = new AbortController();
-  const edges = { ...machine, clock: systemClock };
-  const question = {
-    address: { hostname: "127.0.0.1", port: 10256 },
-    path: "/",
-    timeoutMs: 60_000,
-  };
-  const asked = requestHttp(edges, { ...question, signal: controller.signal });
+  const asked = findLiveKubeProxy(edgesOf(machine), { signal: controller.signal });
   controller.abort();
-  assertEquals(await asked, undefined);
-});
-
-Deno.test("parseAnswer() takes only HTTP", () => {
-  for (const text of ["", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 200 OK\r\n"]) {
-    assertEquals(parseAnswer(text), undefined);
-  }
-  assertEquals(parseAnswer("HTTP/1.1 204 No Content\r\nA: b:c\r\n\r\n")?.headers.get("a"), "b:c");
+  assertEquals(await asked, { impostors: [] });
 });
