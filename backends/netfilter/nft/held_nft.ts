@@ -7,14 +7,12 @@
  */
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
-import { isAsyncInput } from "../../../lib/os/command_input.ts";
 import {
   CommandError,
   type CommandOptions,
   type CommandResult,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { asOneLine, startOf } from "./held_nft_text.ts";
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
 const NO_HISTORY: Readonly<Record<string, string>> = { HOME: "/dev/null" };
@@ -33,9 +31,8 @@ const WRITE_MS = 15_000;
 const IDLE_MS = 60_000;
 /** nft keeps each line as its history. */
 const MOST_WRITES = 1_000;
-/** Commands run as they were given so long after a failure, and twice as long after each further one. */
-const FIRST_PAUSE_MS = 20_000;
-const LAST_PAUSE_MS = 600_000;
+/** Commands run as they were given so long after a failure: each attempt may delay a write by seconds. */
+const PAUSE_MS = 300_000;
 const DAY_MS = 86_400_000;
 const WRITTEN: CommandResult = { code: 0, stdout: "", stderr: "" };
 
@@ -53,7 +50,6 @@ export class HeldNft implements CommandRunner {
   readonly #turns = new OneAtATime();
   #session: NftSession | undefined;
   #idleTimer: Timer | undefined;
-  #pauseMs = 0;
   /** `nft -i` is not tried before. It may be of no use, e.g. because nft was built without it. */
   #pausedUntil = -Infinity;
 
@@ -69,14 +65,12 @@ export class HeldNft implements CommandRunner {
     const { commands } = this.#dependencies;
     const { stdin, signal } = options;
     const isWrite = program === "nft" && `${args}` === "-f,-" && signal === undefined;
-    if (!isWrite || stdin === undefined || isAsyncInput(stdin)) {
-      return await commands.run(program, args, options);
-    }
-    const { start, whole } = startOf(stdin, MOST_CHARACTERS);
-    const line = start === undefined ? undefined : asOneLine(start);
+    const isSmall = typeof stdin === "string" && stdin.length <= MOST_CHARACTERS;
+    if (!isWrite || !isSmall) return await commands.run(program, args, options);
+    const line = asOneLine(stdin);
     const outcome = line === undefined ? undefined : await this.#turns.run(() => this.#write(line));
     if (outcome === "applied") return WRITTEN;
-    const result = await commands.run(program, args, { ...options, stdin: whole });
+    const result = await commands.run(program, args, options);
     if (outcome === "unclear" && result.code !== 0) throw unclearError(args, result);
     // Otherwise each write might take two attempts, or the time that a silent process is given.
     if (outcome && result.code === 0) await this.#turns.run(() => this.#doWithout());
@@ -105,10 +99,7 @@ export class HeldNft implements CommandRunner {
   #doWithout(): Promise<undefined> {
     this.#idleTimer?.cancel();
     this.#close();
-    const now = this.#dependencies.clock.now();
-    const isFirst = now - this.#pausedUntil > LAST_PAUSE_MS;
-    this.#pauseMs = isFirst ? FIRST_PAUSE_MS : Math.min(2 * this.#pauseMs, LAST_PAUSE_MS);
-    this.#pausedUntil = now + this.#pauseMs;
+    this.#pausedUntil = this.#dependencies.clock.now() + PAUSE_MS;
     return Promise.resolve(undefined);
   }
 
@@ -222,4 +213,24 @@ export class NftSession {
       yield text;
     }
   }
+}
+
+/**
+ * Returns a text of commands as one line with the same meaning; `undefined` = it holds something that
+ * means more to `nft -i` or to its line editor, e.g. a tab or a comment. Within braces a line may end
+ * only where that means nothing: between rules it would mean as much as a semicolon.
+ */
+export function asOneLine(text: string): string | undefined {
+  if (!/^[\n\x20-\x7e]*$/.test(text)) return undefined;
+  let depth = 0;
+  let words = "";
+  for (const line of text.split("\n")) {
+    const unquoted = line.replaceAll(/"[^"]*"/g, "").trim();
+    if (/["#\\]/.test(unquoted)) return undefined;
+    if (unquoted === "") continue;
+    if (depth > 0 && !/[{,] $/.test(words) && !unquoted.startsWith("}")) return undefined;
+    for (const brace of unquoted.matchAll(/[{}]/g)) depth += brace[0] === "{" ? 1 : -1;
+    words += depth === 0 ? `${line}; ` : `${line} `;
+  }
+  return depth === 0 ? words.trimEnd() : undefined;
 }

@@ -5,7 +5,7 @@ import {
   type CommandOptions,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { HeldNft } from "./held_nft.ts";
+import { asOneLine, HeldNft } from "./held_nft.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
 
@@ -81,7 +81,7 @@ const ONE_SHOT = "-f - add table ip t\n";
 
 Deno.test("HeldNft gives small writes to one process, which ends after a minute without any", async () => {
   const nft = new FakeNftProcesses();
-  assertEquals(await Promise.all([nft.write(), nft.write(["add table", " ip t\n"])]), [0, 0]);
+  assertEquals(await Promise.all([nft.write(), nft.write()]), [0, 0]);
   await nft.clock.advance(59_000);
   await nft.write();
   await nft.clock.advance(59_000);
@@ -110,7 +110,7 @@ Deno.test("HeldNft runs what the process refuses as it was given, and keeps the 
   }
 });
 
-Deno.test("HeldNft does without for 20 seconds where only a process of its own applies a text", async () => {
+Deno.test("HeldNft does without for five minutes where only a process of its own applies a text", async () => {
   for (const reply of ["odd", "dies", "silent"] as const) {
     const nft = new FakeNftProcesses();
     nft.reply = reply;
@@ -120,7 +120,7 @@ Deno.test("HeldNft does without for 20 seconds where only a process of its own a
     assertEquals(nft.log.includes(ONE_SHOT), reply !== "silent");
     await nft.clock.advance(1);
     assertEquals(await writing, 0);
-    await nft.clock.advance(reply === "silent" ? 19_999 : 4_999);
+    await nft.clock.advance(reply === "silent" ? 299_999 : 284_999);
     assertEquals(await nft.write(), 0);
     const first = ["start", LINE, "end", ONE_SHOT];
     assertEquals(nft.log.splice(0, 4).toSorted(), first.toSorted());
@@ -129,29 +129,6 @@ Deno.test("HeldNft does without for 20 seconds where only a process of its own a
     await nft.clock.advance(1);
     await nft.write();
     assertEquals(nft.log, ["start", LINE]);
-  }
-});
-
-/** Writes once a second, and returns the seconds in which a process started. */
-async function startsIn(nft: FakeNftProcesses, seconds: number): Promise<number[]> {
-  const starts: number[] = [];
-  for (let second = 0; second < seconds; second++) {
-    assertEquals(await nft.write(), 0);
-    if (nft.log.splice(0).includes("start")) starts.push(second);
-    await nft.clock.advance(1_000);
-  }
-  return starts;
-}
-
-Deno.test("HeldNft tries a failing nft more and more seldom, at least every ten minutes", async () => {
-  for (const hasInteractiveMode of [false, true]) {
-    const nft = new FakeNftProcesses();
-    Object.assign(nft, { hasInteractiveMode, reply: "dies" });
-    assertEquals(await startsIn(nft, 2_500), [0, 20, 60, 140, 300, 620, 1_220, 1_820, 2_420]);
-    Object.assign(nft, { hasInteractiveMode: true, reply: "applied" });
-    assertEquals(await startsIn(nft, 1_500), [520], "one process for all");
-    nft.reply = "dies";
-    assertEquals(await startsIn(nft, 50), [20], "a short pause again");
   }
 });
 
@@ -208,7 +185,7 @@ Deno.test("HeldNft takes a new process after 1,000 lines, which nft keeps as its
 Deno.test("HeldNft starts no process for other commands, and for text that is no line", async () => {
   const nft = new FakeNftProcesses();
   await nft.write("x".repeat(8_193));
-  await nft.write(["x".repeat(8_000), "x".repeat(8_000)]);
+  await nft.write(["add table ip t\n", "add table ip u\n"]);
   await nft.write("add table ip t # mine\n");
   await nft.write(async function* () {}());
   await nft.held.run("nft", ["--check", "-f", "-"], { stdin: "add table ip t\n" });
@@ -242,4 +219,42 @@ Deno.test("a write by an nft that hangs and ignores SIGTERM is given up within 9
   await writing;
   assertInstanceOf(error, NftError);
   assertEquals([error.kind, started], ["unclear", ["-i", "-f -"]]);
+});
+
+Deno.test("asOneLine() ends each command, and leaves what is within braces together", () => {
+  for (
+    const [text, line] of [
+      ["", ""],
+      ["add table ip t\n", "add table ip t;"],
+      ["add table ip t\n\nadd chain ip t c\n", "add table ip t; add chain ip t c;"],
+      [
+        "add element ip t s {\n  10.0.0.1,\n  10.0.0.2\n}\n",
+        "add element ip t s {   10.0.0.1,   10.0.0.2 };",
+      ],
+      ['add rule ip t c comment "a } # b" drop\n', 'add rule ip t c comment "a } # b" drop;'],
+      [
+        "add table ip t { chain c {\n} }\nlist tables",
+        "add table ip t { chain c { } }; list tables;",
+      ],
+    ] as const
+  ) {
+    assertEquals(asOneLine(text), line, text);
+  }
+});
+
+Deno.test("asOneLine() refuses what a line editor or a longer line would read otherwise", () => {
+  for (
+    const text of [
+      "add table ip t\t\n",
+      "add table ip t # mine\nadd table ip u\n",
+      "add table ip t \\\n",
+      'add rule ip t c comment "é"\n',
+      'add rule ip t c comment "a\nb"\n',
+      "add set ip t s {\n",
+      "table ip t {\n  chain c {\n    counter\n    accept\n  }\n}\n",
+      "\u0004",
+    ]
+  ) {
+    assertEquals(asOneLine(text), undefined, text);
+  }
 });

@@ -157,11 +157,12 @@ export class NftRunner {
     return packets === undefined ? undefined : Number(packets);
   }
 
-  /** Applies a text atomically. */
+  /** Applies a text atomically. One that is small is given as a whole; see `held_nft.ts`. */
   async write(input: NftText): Promise<void> {
+    const [first = "", ...more] = input.text();
     const result = await this.#run(`write ${this.#words}`, ["-f", "-"], {
       timeoutMs: WRITE_TIMEOUT_MS,
-      stdin: input.text(),
+      stdin: more.length === 0 ? first : [first, ...more],
     });
     if (result.code !== 0) throw errorOfWrite(result, input);
   }
