@@ -1,6 +1,6 @@
 import type { StartPacketWatch, TraceStep } from "../../lib/proxy/packet_trace.ts";
 import { startNftWatch, type TraceEdges } from "../netfilter/trace/nft_watch.ts";
-import { lookUpUnknownRules } from "../netfilter/trace/rule_texts.ts";
+import { lookUpRules } from "../netfilter/trace/rule_texts.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
@@ -10,7 +10,7 @@ export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
   return (packet, { signal }) =>
     startNftWatch(edges, packet, {
       describe: describeNftablesStep,
-      lookUp: (steps) => lookUpUnknownRules(edges.commands, steps),
+      lookUp: (steps) => lookUpRules(edges.commands, steps),
       signal,
     });
 }

@@ -1,5 +1,5 @@
 /**
- * The text of `iptables-save` and `iptables -S`: one parser of its lines, for any table, and readers
+ * The text of `iptables-save`: one parser of its lines, for any table, and readers
  * that keep all rules, or one value for each rule.
  *
  * @module
@@ -65,12 +65,10 @@ export class SavedRules<T> {
   /** By `table chain`, in the order of the rules. Chains without a value are left out. */
   readonly rules = new Map<string, T[]>();
   readonly #valueOf: (rule: SavedRule) => T | undefined;
-  #table: string;
+  #table = "";
 
-  /** `table`: the table of lines before the first line that names one, as `iptables -S` prints. */
-  constructor(valueOf: (rule: SavedRule) => T | undefined, table = "") {
+  constructor(valueOf: (rule: SavedRule) => T | undefined) {
     this.#valueOf = valueOf;
-    this.#table = table;
   }
 
   /** Takes a line without its end. */

@@ -85,8 +85,10 @@ Deno.test("parseSaveLine() reads every line of a dump of any table", () => {
 });
 
 Deno.test("SavedRules keeps one value for each rule, by table and chain", () => {
-  const reader = new SavedRules(({ rule }) => targetOf(rule), "nat");
-  for (const line of ["-A A -j B", "*filter", "-A A -j C", "-A A", "-A A -g D"]) reader.take(line);
+  const reader = new SavedRules(({ rule }) => targetOf(rule));
+  for (const line of ["*nat", "-A A -j B", "*filter", "-A A -j C", "-A A", "-A A -g D"]) {
+    reader.take(line);
+  }
   assertEquals([...reader.rules], [["nat A", ["B"]], ["filter A", ["C", "D"]]]);
 });
 

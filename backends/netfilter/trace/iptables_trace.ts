@@ -11,7 +11,7 @@ import { tryTool } from "../probe/try_tool.ts";
 import { startCounterWatch } from "./counter_watch.ts";
 import type { FollowedStep } from "./nft_trace_events.ts";
 import { startNftWatch, type TraceEdges } from "./nft_watch.ts";
-import { inIptablesSyntax } from "./rule_texts.ts";
+import { lookUpRules } from "./rule_texts.ts";
 
 /** Watches packets in a mode of iptables rules, by the best method that the machine has. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
@@ -41,8 +41,7 @@ async function startBest(
     return await byCounters(`Single packets can't be watched without the program ${missing}`);
   }
   try {
-    const lookUp = (steps: readonly FollowedStep[]) =>
-      inIptablesSyntax(edges.commands, save.replace(/-save$/, ""), steps);
+    const lookUp = (steps: readonly FollowedStep[]) => lookUpRules(edges.commands, steps, save);
     return await startNftWatch(edges, packet, { describe, lookUp, signal });
   } catch (error) {
     if (!(error instanceof TraceError) || signal.aborted) throw error;

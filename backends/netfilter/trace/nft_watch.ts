@@ -9,9 +9,11 @@
  * @module
  */
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network, UdpSocket } from "../../../lib/os/network.ts";
+import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import {
   type PacketWatch,
   type PathOptions,
@@ -70,12 +72,13 @@ export async function startNftWatch(
   packet: WatchedPacket,
   options: NftWatchOptions,
 ): Promise<PacketWatch> {
-  const watch = new NftWatch(edges, packet, options);
+  let watch: NftWatch | undefined;
   try {
+    watch = new NftWatch(edges, packet, options);
     await watch.start();
     return watch;
   } catch (error) {
-    await watch[Symbol.asyncDispose]();
+    await watch?.[Symbol.asyncDispose]();
     throw asTraceError(error);
   }
 }
@@ -168,12 +171,10 @@ class NftWatch implements PacketWatch {
       await this.#untilQuiet(QUIET_MS);
     }
     const { header } = this.#follower;
-    const steps = (await this.#namedSteps()).map(
-      ({ handle: _, ...step }: FollowedStep): TraceStep => {
-        const meaning = this.#options.describe(step, service);
-        return meaning === undefined ? step : { ...step, meaning };
-      },
-    );
+    const steps = (await this.#namedSteps()).map((step): TraceStep => {
+      const meaning = this.#options.describe(step, service);
+      return meaning === undefined ? step : { ...step, meaning };
+    });
     const ending = header === undefined ? "not seen" : endingOf(steps);
     return { steps, ending, notes: [], ...(header && { header }) };
   }
@@ -397,8 +398,11 @@ function refusal(words: string): TraceError {
   return new TraceError(`Cannot mark a packet for tracing: nft says: ${firstLine(words)}${cure}`);
 }
 
-/** Converts errors of the command runner into trace errors, for every tool. */
+/** Converts errors of the command runner, and of sockets, into trace errors, for every tool. */
 export function asTraceError(error: unknown): unknown {
+  if (systemErrorOf(error) !== undefined) {
+    return new TraceError(`Cannot trace: ${messageOf(error)}`, { cause: error });
+  }
   if (!(error instanceof CommandError) || error.kind === "aborted") return error;
   return new TraceError(`Cannot trace: ${error.message}`, { cause: error });
 }

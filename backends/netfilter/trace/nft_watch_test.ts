@@ -282,3 +282,25 @@ Deno.test("markTableText() matches the first packet of a flow from another sende
     "prerouting ip6 saddr fd00::7 ip6 daddr fd00::1 udp dport 80 ct state new limit ",
   );
 });
+
+Deno.test("a socket that cannot be opened is an error of the trace, and nothing is started", async () => {
+  const nft = new FakeNft();
+  const listenUdp = () => {
+    throw Object.assign(new Error("no ::1 here"), { code: "EADDRNOTAVAIL" });
+  };
+  await assertRejects(
+    () =>
+      startNftWatch(
+        { clock: systemClock, commands: nft, network: { ...systemNetwork, listenUdp }, id: "1" },
+        PACKET,
+        {
+          describe: () => undefined,
+          lookUp: (steps) => Promise.resolve(steps),
+          signal: new AbortController().signal,
+        },
+      ),
+    TraceError,
+    "Cannot trace: no ::1 here",
+  );
+  assertEquals([...nft.running], []);
+});

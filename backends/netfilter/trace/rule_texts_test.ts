@@ -1,6 +1,6 @@
-import { assert, assertEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { inIptablesSyntax, lookUpUnknownRules } from "./rule_texts.ts";
+import { lookUpRules } from "./rule_texts.ts";
 
 const WARNING = "# Warning: table ip6 nat is managed by iptables-nft, do not touch!\n";
 const OUTPUT = `	chain OUTPUT { # handle 1
@@ -14,48 +14,35 @@ const KUBE_A = `	chain KUBE-A { # handle 3
 	}
 `;
 const LISTING = `${WARNING}table ip6 nat { # handle 1\n${OUTPUT}\n${KUBE_A}}\n`;
-const LIST = "nft -a -t list chain ip6 nat";
-
-/** One chain as nft prints it alone: the table has no number then. */
-function alone(chain: string): string {
-  return `${WARNING}table ip6 nat {\n${chain}}\n`;
-}
+const SAVE = "ip6tables-nft-save";
 
 Deno.test("a step of iptables-nft is described in the words of iptables", async () => {
   const commands = new FakeCommandRunner()
-    .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
-    .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })
-    .on("nft -a -t list chain inet firewall input", {
+    .on("nft -a -t list ruleset ip6", { stdout: LISTING })
+    .on("nft -a -t list ruleset inet", {
       stdout: "table inet firewall {\n\tchain input { # handle 1\n\t\treject # handle 6\n\t}\n}\n",
     })
-    .on("ip6tables-nft -t nat -S OUTPUT", {
-      stdout: "-P OUTPUT ACCEPT\n" +
+    .on(SAVE, {
+      stdout:
+        "*filter\n:OUTPUT ACCEPT\n-A OUTPUT -j DROP\nCOMMIT\n*nat\n:OUTPUT ACCEPT\n:KUBE-A -\n" +
         "-A OUTPUT -d fd00:2::8/128 -p tcp -m tcp --dport 80 -j ACCEPT\n" +
-        "-A OUTPUT -d fd00:2::9/128 -p tcp -m tcp --dport 80 -m comment --comment hello -j KUBE-A\n",
-    })
-    .on("ip6tables-nft -t nat -S KUBE-A", {
-      stdout: "-N KUBE-A\n-A KUBE-A -j DNAT --to-destination [fd00:1::1]:8080\n",
+        "-A OUTPUT -d fd00:2::9/128 -p tcp -m tcp --dport 80 -m comment --comment hello -j KUBE-A\n" +
+        "-A KUBE-A -j DNAT --to-destination [fd00:1::1]:8080\nCOMMIT\n",
     });
-  const steps = await inIptablesSyntax(commands, "ip6tables-nft", [
+  const steps = await lookUpRules(commands, [
     { place: "ip6 nat OUTPUT", rule: "ip6 daddr …", verdict: "jump KUBE-A", handle: 5 },
     { place: "ip6 nat KUBE-A", rule: "dnat …", verdict: "accept", handle: 4 },
     { place: "inet firewall output", rule: "drop", verdict: "drop", handle: 2 },
     { place: "inet firewall input", rule: "rule handle 6", verdict: "drop", handle: 6 },
     { place: "ip6 nat OUTPUT", verdict: "accept" },
-  ]);
-  // For foreign tables, only rules that the monitor could not print are queried.
-  assert(!commands.calls.some(({ line }) => line.endsWith("firewall output")));
+  ], SAVE);
   assertEquals(steps, [
     {
       place: "nat OUTPUT",
       rule: "-d fd00:2::9/128 -p tcp -m tcp --dport 80 -m comment --comment hello -j KUBE-A",
       verdict: "jump KUBE-A",
     },
-    {
-      place: "nat KUBE-A",
-      rule: "-j DNAT --to-destination [fd00:1::1]:8080",
-      verdict: "accept",
-    },
+    { place: "nat KUBE-A", rule: "-j DNAT --to-destination [fd00:1::1]:8080", verdict: "accept" },
     { place: "inet firewall output", rule: "drop", verdict: "drop" },
     { place: "inet firewall input", rule: "reject", verdict: "drop" },
     { place: "nat OUTPUT", verdict: "accept" },
@@ -63,41 +50,33 @@ Deno.test("a step of iptables-nft is described in the words of iptables", async 
 });
 
 Deno.test("a chain that iptables cannot print whole keeps the words of nft", async () => {
-  const commands = new FakeCommandRunner()
-    .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
-    .on("ip6tables-nft -t nat -S OUTPUT", { stdout: "-P OUTPUT ACCEPT\n-A OUTPUT -j ACCEPT\n" })
-    .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })
-    .on("ip6tables-nft -t nat -S KUBE-A", { code: 1, stderr: "incompatible" });
-  const steps = await inIptablesSyntax(commands, "ip6tables-nft", [
+  const steps = [
     { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept", handle: 5 },
     { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 },
-  ]);
-  assertEquals(steps, [
-    { place: "nat OUTPUT", rule: "accept", verdict: "accept" },
-    { place: "nat KUBE-A", rule: "dnat to [fd00:1::1]:8080", verdict: "accept" },
-  ]);
+  ];
+  for (
+    const answer of [{ stdout: "*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n" }, { code: 1 }]
+  ) {
+    const commands = new FakeCommandRunner()
+      .on("nft -a -t list ruleset ip6", { stdout: LISTING }).on(SAVE, answer);
+    assertEquals(await lookUpRules(commands, steps, SAVE), [
+      { place: "nat OUTPUT", rule: "accept", verdict: "accept" },
+      { place: "nat KUBE-A", rule: "dnat to [fd00:1::1]:8080", verdict: "accept" },
+    ]);
+  }
 });
 
-Deno.test("lookUpUnknownRules() looks up rules that the tool knows by number only, once for each family", async () => {
+Deno.test("lookUpRules() looks up rules that the tool knows by number only, once for each family", async () => {
   const commands = new FakeCommandRunner().on("nft -a -t list ruleset ip6", { stdout: LISTING });
   const known = { place: "inet nat OUTPUT", rule: "accept", verdict: "accept" };
-  assertEquals(await lookUpUnknownRules(commands, [known]), [known]);
+  assertEquals(await lookUpRules(commands, [known]), [known]);
   assertEquals(commands.calls, []);
   const unknown = { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 };
   const gone = { ...unknown, rule: "rule handle 9", handle: 9 };
-  const rules = (await lookUpUnknownRules(commands, [known, unknown, gone])).map(({ rule }) =>
-    rule
+  const steps = await lookUpRules(commands, [known, unknown, gone]);
+  assertEquals(
+    steps.map(({ rule }) => rule),
+    ["accept", "dnat to [fd00:1::1]:8080", "rule handle 9"],
   );
-  assertEquals(rules, ["accept", "dnat to [fd00:1::1]:8080", "rule handle 9"]);
   assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("a chain whose name nft can't read is found in the listing of its table", async () => {
-  const odd = LISTING.replace("KUBE-A {", "+A;flush {");
-  const commands = new FakeCommandRunner().on("nft -a -t list table ip6 nat", { stdout: odd })
-    .on("ip6tables-nft -t nat -S +A;flush", { code: 1 });
-  const [step] = await inIptablesSyntax(commands, "ip6tables-nft", [
-    { place: "ip6 nat +A;flush", rule: "rule handle 4", verdict: "accept", handle: 4 },
-  ]);
-  assertEquals(step?.rule, "dnat to [fd00:1::1]:8080");
 });
