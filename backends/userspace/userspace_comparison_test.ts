@@ -1,10 +1,14 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../lib/os/network.ts";
-import type { Port } from "../../lib/net/port.ts";
-import { kernelSockets, parseSockets } from "./userspace_comparison.ts";
+import { parsePort, parseProtocol, type Port } from "../../lib/net/port.ts";
+import type { SocketKey } from "./listeners.ts";
+import { compareListeners, kernelSockets } from "./userspace_comparison.ts";
 
 const TCP = `\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -19,12 +23,18 @@ const UDP6 = `\
   14: 00000000000000000000000001000000:0035 00000000000000000000000001000000:1234 01 00000000:0
 `;
 
-Deno.test("parseSockets() gives sockets that wait for clients, and no connections", () => {
-  assertEquals([...parseSockets(TCP, "TCP")], ["127.0.0.1:8080/TCP", "10.96.0.1:80/TCP"]);
-  assertEquals([...parseSockets(UDP6, "UDP")], ["[::fd00:1]:53/UDP", "[2001:db8::1]:53/UDP"]);
-  for (const bad of ["", "\0", "   0: 0100007F", TCP.replaceAll("0A", "ZZ"), "x".repeat(100_000)]) {
-    assertEquals([...parseSockets(bad, "TCP")], []);
-  }
+Deno.test("kernelSockets() gives sockets that wait for clients, and no connections", async () => {
+  const commands = new FakeCommandRunner()
+    .on("cat /proc/net/tcp", { stdout: TCP })
+    .on("cat /proc/net/udp", { stdout: "" })
+    .on("cat /proc/net/tcp6", { stdout: "\0" })
+    .on("cat /proc/net/udp6", { stdout: UDP6 });
+  assertEquals([...await kernelSockets(commands, "IPv4") ?? []], [
+    ...["127.0.0.1:8080/TCP", "10.96.0.1:80/TCP"],
+  ] as SocketKey[]);
+  assertEquals([...await kernelSockets(commands, "IPv6") ?? []], [
+    ...["[::fd00:1]:53/UDP", "[2001:db8::1]:53/UDP"],
+  ] as SocketKey[]);
 });
 
 Deno.test("kernelSockets() returns nothing if a file cannot be read", async () => {
@@ -52,4 +62,111 @@ Deno.test("kernelSockets() has the sockets that this process opens", async () =>
     tcp.close();
     udp.close();
   }
+});
+
+const WEB = testServicePlan({ name: "web", clusterIp: "127.96.0.1", to: ["127.0.0.1:9"] });
+const DNS = testServicePlan({
+  name: "dns",
+  clusterIp: "127.96.0.2",
+  protocol: "UDP",
+  to: ["127.0.0.1:9"],
+});
+const NONE = testServicePlan({ name: "none", clusterIp: "127.96.0.3", to: [] });
+const PLAN = testProxyPlan([WEB, DNS, NONE]);
+
+function address(text: string, overrides: Partial<ServedAddress> = {}): ServedAddress {
+  const [, host = "", port = "", protocol] = /^(.*):(\d+)\/(\w+)$/.exec(text) ?? [];
+  return {
+    role: "ClusterIP",
+    address: parseIpAddress(host),
+    port: parsePort(port),
+    protocol: parseProtocol(protocol),
+    state: "serving",
+    ...overrides,
+  };
+}
+
+const WEB_AT = "127.96.0.1:80/TCP";
+const DNS_AT = "127.96.0.2:80/UDP";
+const SERVING = [
+  { key: WEB.key, addresses: [address(WEB_AT)] },
+  { key: DNS.key, addresses: [address(DNS_AT)] },
+  { key: NONE.key, addresses: [address("127.96.0.3:80/TCP", { state: "refusing" })] },
+];
+const LISTED = new Set([WEB_AT, DNS_AT] as SocketKey[]);
+
+function found(
+  scope: ComparisonScope,
+  sockets: ReadonlySet<SocketKey> | undefined = LISTED,
+): readonly string[] {
+  return compareListeners(PLAN, scope, sockets)
+    .map(({ kind, object, name, key }) => `${kind} ${object} ${name} ${key}`);
+}
+
+Deno.test("compareListeners() finds no difference if all sockets are open", () => {
+  assertEquals(found({ serving: SERVING }), []);
+  assertEquals(
+    compareListeners(PLAN, { serving: SERVING }, undefined),
+    [],
+  );
+});
+
+Deno.test("compareListeners() names the sockets that the process lacks, by Service", () => {
+  const [web, dns, none] = SERVING;
+  const missing = [`missing listener ${WEB_AT} ${WEB.key}`];
+  assertEquals(found({ serving: [dns!, none!] }), missing);
+  const refusing = { key: WEB.key, addresses: [address(WEB_AT, { state: "refusing" })] };
+  assertEquals(found({ serving: [refusing, dns!, none!] }), missing);
+  const elsewhere = { key: WEB.key, addresses: [address("127.96.0.1:81/TCP")] };
+  assertEquals(found({ serving: [elsewhere, dns!, none!] }), [
+    ...missing,
+    `extra listener 127.96.0.1:81/TCP ${WEB.key}`,
+  ]);
+  assertEquals(found({ serving: [dns!, none!], keys: new Set([DNS.key]) }), []);
+  assertEquals(web?.key, WEB.key);
+});
+
+Deno.test("compareListeners() does not report quarantine as a difference, and no other address as one in quarantine", () => {
+  const serving = SERVING.slice(1);
+  const reason = "in use";
+  assertEquals(found({ serving, quarantined: [{ key: WEB.key, reason }] }), []);
+  assertEquals(found({ serving, quarantined: [{ key: WEB.key, address: WEB_AT, reason }] }), []);
+  const other = [{ key: WEB.key, address: "127.96.0.9:80/TCP", reason }];
+  assertEquals(found({ serving, quarantined: other }), [`missing listener ${WEB_AT} ${WEB.key}`]);
+});
+
+Deno.test("compareListeners() believes the kernel, also of an address that stands in", () => {
+  assertEquals(found({ serving: SERVING }, new Set([DNS_AT as SocketKey])), [
+    `missing listener ${WEB_AT} ${WEB.key}`,
+  ]);
+  const at = "127.200.0.1:80/TCP";
+  const standIn = { key: WEB.key, addresses: [address(at, { role: "StandIn" })] };
+  const serving = [standIn, ...SERVING.slice(1)];
+  assertEquals(found({ serving }, new Set([at, DNS_AT] as SocketKey[])), []);
+  assertEquals(found({ serving }), [`missing listener ${at} ${WEB.key}`]);
+});
+
+Deno.test("compareListeners() names open sockets of a Service that was removed or has no endpoints", () => {
+  const none = { key: NONE.key, addresses: [address("127.96.0.3:80/TCP")] };
+  assertEquals(found({ serving: [...SERVING.slice(0, 2), none] }), [
+    `extra listener 127.96.0.3:80/TCP ${NONE.key}`,
+  ]);
+  const old = testServicePlan({ name: "old" });
+  const gone = { key: old.key, addresses: [address("127.96.0.9:80/TCP")] };
+  assertEquals(found({ serving: [...SERVING, gone] }), [
+    `extra listener 127.96.0.9:80/TCP ${old.key}`,
+  ]);
+});
+
+Deno.test("compareListeners() agrees with a backend that has synced", async () => {
+  await using test = new TestUserspaceBackend();
+  const services = [WEB, DNS, NONE, testServicePlan({ name: "sctp", protocol: "SCTP" })];
+  const { quarantined } = await test.sync(services);
+  const plan = testProxyPlan(services);
+  const { services: serving } = await test.backend.inspect();
+  const scope = { serving, quarantined };
+  assertEquals(compareListeners(plan, scope, undefined), []);
+  const { services: [some] } = await test.backend.inspect([WEB.key]);
+  const differences = compareListeners(plan, { ...scope, serving: [some!] }, undefined);
+  assertEquals(differences.map(({ name }) => name), [DNS_AT]);
 });

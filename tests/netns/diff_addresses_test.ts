@@ -7,7 +7,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
 import { addAddressLine, localRouteLine } from "../../backends/userspace/addresses/addresses.ts";
-import { addressComparison } from "../../backends/userspace/userspace_comparison.ts";
+import { userspaceComparison } from "../../backends/userspace/userspace_comparison.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
@@ -69,7 +69,7 @@ for (const family of IP_FAMILIES) {
         testServicePlan({ name: `web-${index}`, clusterIp })
       );
       const plan = testProxyPlan(services, { family });
-      const { compare, repair } = addressComparison({ runner, store }, { family });
+      const { compare, repair } = userspaceComparison({ runner, store }, { family });
       const state = async () =>
         [
           await node.ip("addr show dev lo"),
@@ -123,7 +123,7 @@ for (const family of IP_FAMILIES) {
             return await runner.run(program, args, options);
           },
         };
-        const other = addressComparison({ runner: slower, store }, { family });
+        const other = userspaceComparison({ runner: slower, store }, { family });
         await other.repair(plan);
         assertEquals(await state(), before);
         await node.ipBatch(damage);
@@ -133,7 +133,7 @@ for (const family of IP_FAMILIES) {
               ? Promise.resolve({ code: 2, stdout: "", stderr: "Operation not permitted\n" })
               : runner.run(program, args, options),
         };
-        const refused = addressComparison({ runner: mute, store }, { family });
+        const refused = userspaceComparison({ runner: mute, store }, { family });
         await assertRejects(() => refused.repair(plan), Error, "Operation not permitted");
       });
       await Deno.remove(folder, { recursive: true });
