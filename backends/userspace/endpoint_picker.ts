@@ -8,10 +8,11 @@ import { AffinityTable, endpointNumber } from "./affinity_table.ts";
 import type { Balancer, BalanceRequest } from "./balancing/balancer.ts";
 import { EndpointLoad } from "./balancing/endpoint_load.ts";
 import { type EndpointAges, EndpointShares } from "./balancing/endpoint_shares.ts";
-import { OrderedBalancer } from "./balancing/ordered_balancer.ts";
+import { LeastLoad } from "./balancing/least_load.ts";
 import { RandomChoice } from "./balancing/random_choice.ts";
 import { Rotation } from "./balancing/rotation.ts";
 import { SourceHash } from "./balancing/source_hash.ts";
+import { WeightedTurns } from "./balancing/weighted_turns.ts";
 import { createCountMemory, SharedCounts } from "./shared_counts.ts";
 
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
@@ -212,7 +213,8 @@ export class EndpointPicker {
     if (balance === "random-two-choices" && load) {
       return new RandomChoice(endpoints, { shares, load, random: this.#random });
     }
-    if (shares || load) return new OrderedBalancer(endpoints, { shares, load, start });
+    if (load) return new LeastLoad(endpoints, load, shares, start);
+    if (shares) return new WeightedTurns(endpoints, shares, start);
     return new Rotation(endpoints, start);
   }
 }
