@@ -2,7 +2,6 @@ import type { KindSpec, KubeObject } from "../api/kind.ts";
 import type { InterfaceAddress } from "../os/network.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { ControllerName, LoopId } from "./loop_id.ts";
-import type { RunnerActivity } from "./sync_runner.ts";
 import type { TaskGroup } from "./task_group.ts";
 
 /** A kind that a controller subscribed to. */
@@ -36,6 +35,14 @@ interface KindHandler {
   onUpdate(): void;
   onDelete(): void;
   onSynced(): void;
+}
+
+/** The activity of a loop, for the watchdog. Times are those of the clock's `now()`. */
+export interface LoopActivity {
+  /** Since when a request waits for its sync. */
+  readonly pendingSince?: number;
+  /** Since when a sync is in flight. */
+  readonly runningSince?: number;
 }
 
 /** The state of a loop, for `status`. */
@@ -86,7 +93,7 @@ export interface Controller extends AsyncDisposable {
   /** The kinds that it plans from. Only these are listed and watched. */
   readonly kinds: readonly ControllerKind[];
   /** The activity of each loop, for the watchdog. */
-  readonly activity: readonly RunnerActivity[];
+  readonly activity: readonly LoopActivity[];
   /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;
   /** Permits the first sync. The run calls it once, when the objects of its kinds are known. */

@@ -46,9 +46,14 @@ export type SyncEvent<Plan = unknown, Changes = object, Report = SyncReport<stri
     /** The data plane is about to change, with the arguments of the later event; repeated after a failure. */
     | { readonly kind: "syncing"; readonly plan: Plan; readonly changes: Changes }
     | AppliedSync<Plan, Changes, Report>
-    | { readonly kind: "failed"; readonly times: SyncTimes; readonly error: string }
-    /** After each sync. `full`: whether everything was compared, if known. */
-    | { readonly kind: "finished"; readonly seconds: number; readonly full?: boolean }
+    | {
+      readonly kind: "failed";
+      readonly times: SyncTimes;
+      readonly seconds: number;
+      readonly error: string;
+      /** Whether everything was compared, if known. */
+      readonly full?: boolean;
+    }
   );
 
 /** A successful sync. */
@@ -66,6 +71,7 @@ export interface AppliedSync<Plan = unknown, Changes = object, Report = SyncRepo
   readonly at: number;
   /** Whether a plan of all objects has been synced. */
   readonly isComplete: boolean;
+  readonly seconds: number;
 }
 
 /** Follows loops. The sync waits for what it returns of an event `syncing`. Must not throw or reject. */

@@ -1,6 +1,6 @@
 /**
- * The loop of a controller: collects changes, has the data plane updated, and keeps the result. The
- * controller plans, and reacts to syncs.
+ * The loop of a controller: decides when a sync runs, collects changes, has the data plane updated, and
+ * keeps the result. The controller plans, and reacts to syncs.
  *
  * @module
  */
@@ -8,18 +8,39 @@ import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
-import type { Clock } from "../os/clock.ts";
+import type { Clock, Timer } from "../os/clock.ts";
+import type { LoopActivity, LoopStatus } from "./controller.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
-import type { LoopStatus } from "./controller.ts";
 import type { LoopId } from "./loop_id.ts";
 import type { LoopTexts, Source, SyncEvent, SyncListener, SyncTimes } from "./sync_event.ts";
 import { SyncFailure } from "./sync_failure.ts";
-import {
-  type RunnerActivity,
-  type RunOutcome,
-  SyncRunner,
-  type SyncRunnerOptions,
-} from "./sync_runner.ts";
+
+/** The limits on when syncs may and must run. */
+export interface SyncPeriods {
+  /** Time for one token, counted from the end of a regular sync. */
+  readonly minPeriodMs: number;
+  /** Number of successive syncs without a wait, after a quiet time. @default {2} */
+  readonly burst?: number;
+  /** Longest time from the end of a sync to the next one. */
+  readonly maxPeriodMs: number;
+  /** Delay of the n-th successive retry (n from 1), at most {@linkcode maxPeriodMs}. */
+  readonly retryMs: (attempt: number) => number;
+}
+
+/**
+ * The result of a sync. `unchanged`: no operation was needed, so the next change need not wait for it.
+ * `unfinished`: the next sync continues this one, at once. `retry`: another sync is needed soon.
+ */
+export type SyncOutcome = "done" | "unchanged" | "unfinished" | "retry";
+
+/**
+ * Returns the back-off: 0.2 s doubling to 10 s, with up to 10 % jitter so that nodes do not
+ * synchronize. Upstream waits a whole syncPeriod (kubernetes/kubernetes#112604).
+ */
+export function retryBackoff(random: () => number): (attempt: number) => number {
+  return (attempt) =>
+    Math.round(Math.min(10_000, 200 * 2 ** Math.min(attempt - 1, 16)) * (1 + random() / 10));
+}
 
 /** The parts of a loop. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
@@ -31,7 +52,7 @@ export interface SyncLoopOptions<Plan, Changes, Key, Report> {
     SyncEvent<NoInfer<Plan>, NoInfer<Changes>, NoInfer<Report>>
   >[];
   readonly texts: LoopTexts;
-  readonly runner: SyncRunnerOptions;
+  readonly periods: SyncPeriods;
 }
 
 /** The last successful sync, for `status`. */
@@ -50,7 +71,10 @@ export interface SyncLoopDependencies {
   readonly listeners: readonly SyncListener[];
 }
 
-/** Runs syncs, one at a time. */
+/**
+ * Runs syncs, one at a time: combines requests, spaces syncs by a token bucket, retries failed ones, and
+ * runs periodically.
+ */
 export class SyncLoop<
   Plan,
   Changes extends object,
@@ -62,12 +86,21 @@ export class SyncLoop<
   readonly #logger: Logger;
   readonly #listeners: readonly SyncListener<SyncEvent<Plan, Changes, Report>>[];
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
-  readonly #runner: SyncRunner;
+  readonly #bucket: TokenBucket;
   readonly #logged: RecentTexts;
   #quarantined: readonly Quarantined<Key>[] = [];
   #lastSync: LastSync<Report> | undefined;
   #isOpen = false;
+  #isStopped = false;
   #isComplete = false;
+  #requestedAt: number | undefined;
+  /** Whether a request waits for a token. */
+  #waits = false;
+  #runningSince: number | undefined;
+  #inFlight: Promise<void> | undefined;
+  #mustRunAt = Infinity;
+  #attempt = 0;
+  #timer: Timer | undefined;
   #failures = 0;
   #lastError: string | undefined;
 
@@ -81,7 +114,7 @@ export class SyncLoop<
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
     this.#logged = new RecentTexts({ clock });
-    this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
+    this.#bucket = new TokenBucket(options.periods);
   }
 
   /** Has the data plane adopt the machine's state. */
@@ -92,7 +125,7 @@ export class SyncLoop<
 
   /** Permits syncs, and requests the first one. */
   open(): void {
-    if (!this.#isOpen) this.#runner.start();
+    if (!this.#isOpen) this.#mustRunAt = this.#clock.now() + this.#options.periods.maxPeriodMs;
     this.#isOpen = true;
     this.request();
   }
@@ -103,22 +136,30 @@ export class SyncLoop<
 
   /**
    * Requests a sync. Requests before the next one starts are combined; requests before
-   * {@linkcode open} are ignored.
+   * {@linkcode open} are ignored. Does nothing once stopped.
    */
   request(): void {
     if (!this.#isOpen) return;
     this.#tell({ kind: "queued", loop: this.id });
-    this.#runner.request();
+    if (this.#isStopped || this.#requestedAt !== undefined) return;
+    this.#requestedAt = this.#clock.now();
+    this.#schedule();
   }
 
   /** Stops starting syncs, and waits for the running one. */
   async stop(): Promise<void> {
-    await this.#runner.stop();
+    this.#isStopped = true;
+    this.#requestedAt = undefined;
+    this.#timer?.cancel();
+    await this.#inFlight;
   }
 
-  /** Pending and running syncs, on the clock of `now()`. */
-  get activity(): RunnerActivity {
-    return this.#runner.activity;
+  /** Pending and running syncs. */
+  get activity(): LoopActivity {
+    return {
+      ...(this.#requestedAt !== undefined && { pendingSince: this.#requestedAt }),
+      ...(this.#runningSince !== undefined && { runningSince: this.#runningSince }),
+    };
   }
 
   /** Whether a plan of all objects has been synced. */
@@ -159,11 +200,10 @@ export class SyncLoop<
    * Updates the data plane. Never throws: a failure is logged and counted, and its changes are
    * retried with the next ones. The caller has one in flight at most.
    */
-  async sync(): Promise<RunOutcome> {
+  async sync(): Promise<SyncOutcome> {
     const { dataPlane, source } = this.#options;
     const startedAt = this.#clock.now();
     let times: SyncTimes = { startedAt, plannedAt: startedAt };
-    let full: boolean | undefined;
     try {
       // An item may be in quarantine once for each of its addresses.
       const again = [...new Set(this.#quarantined.map(({ key }) => key))];
@@ -175,20 +215,47 @@ export class SyncLoop<
         await listener.on({ kind: "syncing", loop: this.id, plan, changes });
       }
       const report = await dataPlane.sync(plan, changes);
-      full = report.full;
       this.#succeeded(report, changes, times);
       if (report.isUnfinished) return "unfinished";
       if (report.quarantined.length > 0) return "retry";
       return Object.keys(report.operations).length === 0 ? "unchanged" : "done";
     } catch (error) {
-      if (error instanceof SyncFailure) full = error.full;
       this.#failed(error, times);
       return "retry";
-    } finally {
-      const seconds = (this.#clock.now() - startedAt) / 1000;
-      const figures = { seconds, ...(full !== undefined && { full }) };
-      this.#tell({ kind: "finished", loop: this.id, ...figures });
     }
+  }
+
+  #schedule(): void {
+    if (this.#isStopped || this.#runningSince !== undefined) return;
+    this.#timer?.cancel();
+    const now = this.#clock.now();
+    const due = this.#requestedAt === undefined ? Math.max(0, this.#mustRunAt - now) : 0;
+    const delay = Math.max(due, this.#bucket.waitMs(now));
+    if (delay === 0) this.#inFlight = this.#run(now);
+    else {
+      this.#waits = this.#requestedAt !== undefined;
+      this.#timer = this.#clock.setTimer(delay, () => this.#schedule());
+    }
+  }
+
+  async #run(startedAt: number): Promise<void> {
+    this.#bucket.take(startedAt, this.#waits);
+    this.#waits = false;
+    this.#requestedAt = undefined;
+    this.#runningSince = startedAt;
+    const outcome = await this.sync().catch(() => "retry" as const);
+    const now = this.#clock.now();
+    this.#bucket.ended(now, outcome);
+    this.#runningSince = undefined;
+    this.#attempt = outcome === "retry" ? this.#attempt + 1 : 0;
+    const { maxPeriodMs, retryMs } = this.#options.periods;
+    const wait = outcome === "retry"
+      ? retryMs(this.#attempt)
+      : outcome === "unfinished"
+      ? 0
+      : Infinity;
+    this.#mustRunAt = now + Math.min(wait, maxPeriodMs);
+    this.#schedule();
   }
 
   #tell(event: SyncEvent<Plan, Changes, Report>): void {
@@ -207,7 +274,7 @@ export class SyncLoop<
     this.#logQuarantine(quarantined);
     this.#tell({
       ...{ kind: "synced", loop: this.id, times, plan: source.plan, changes, report },
-      ...{ quarantined, at, isComplete: this.#isComplete },
+      ...{ quarantined, at, isComplete: this.#isComplete, seconds: durationMs / 1000 },
     });
     this.#logger.verbose(2, texts.synced, {
       full: report.full,
@@ -220,7 +287,9 @@ export class SyncLoop<
     this.#failures++;
     this.#lastError = messageOf(error);
     this.#options.source.failed?.();
-    this.#tell({ kind: "failed", loop: this.id, times, error: this.#lastError });
+    const seconds = (this.#clock.now() - times.startedAt) / 1000;
+    const full = error instanceof SyncFailure ? { full: error.full } : {};
+    this.#tell({ kind: "failed", loop: this.id, times, seconds, error: this.#lastError, ...full });
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 
@@ -261,4 +330,69 @@ function isPartial(changes: object): boolean {
 
 function textOf<Key>({ key, address, reason }: Quarantined<Key>): string {
   return `${key} ${address ?? ""} ${reason}`;
+}
+
+/** Tolerance for rounding of the clock, so that a regular sync does not count as extra. */
+const ROUNDING_MS = 1;
+/** A sync that changed nothing costs this many times its duration, and a token at most. */
+const UNCHANGED_COST = 20;
+
+/**
+ * Spaces syncs. Tokens are kept as milliseconds of credit, so that whole periods add up without
+ * rounding; the bucket starts full.
+ *
+ * A sync is *regular* if it starts at least a period after the end of the regular sync before it:
+ * kube-proxy would run then as well. Any other sync is *extra*. No credit is earned during a regular
+ * sync, so a sync that lasts longer than the period is followed by a pause (the complaint of
+ * kubernetes/kubernetes#138073). Credit is earned during an extra sync, at most one token: otherwise
+ * the sync after it would come later than kube-proxy's.
+ */
+class TokenBucket {
+  readonly #periodMs: number;
+  readonly #capacityMs: number;
+  #creditMs: number;
+  #countedFrom = 0;
+  #regularEndedAt = -Infinity;
+  /** `undefined` while no sync is in flight. */
+  #run: { readonly startedAt: number; readonly isRegular: boolean } | undefined;
+
+  constructor({ minPeriodMs, burst = 2 }: SyncPeriods) {
+    this.#periodMs = minPeriodMs;
+    this.#creditMs = this.#capacityMs = minPeriodMs * burst;
+  }
+
+  /** Milliseconds from `now` until {@linkcode take} may be called. */
+  waitMs(now: number): number {
+    return Math.max(0, this.#periodMs - this.#creditAt(now));
+  }
+
+  /** Takes a token. A sync that `waited` leaves no credit, or late timers would add up to extra syncs. */
+  take(now: number, waited: boolean): void {
+    this.#creditMs = waited ? 0 : this.#creditAt(now) - this.#periodMs;
+    this.#run = {
+      startedAt: now,
+      isRegular: now - this.#regularEndedAt >= this.#periodMs - ROUNDING_MS,
+    };
+  }
+
+  /** Most of the token is returned if nothing changed; the sync that continues an unfinished one uses it. */
+  ended(now: number, outcome: SyncOutcome): void {
+    const { startedAt, isRegular } = this.#run!;
+    const durationMs = now - startedAt;
+    this.#run = undefined;
+    this.#countedFrom = now;
+    if (outcome === "unfinished") this.#creditMs += this.#periodMs;
+    else if (outcome === "unchanged") {
+      this.#creditMs += Math.max(0, this.#periodMs - UNCHANGED_COST * durationMs);
+    } else if (isRegular) this.#regularEndedAt = now;
+    else {
+      const most = Math.min(this.#periodMs, this.#creditMs + durationMs);
+      this.#creditMs = Math.max(this.#creditMs, most);
+    }
+  }
+
+  #creditAt(now: number): number {
+    const earned = this.#run ? 0 : Math.max(0, now - this.#countedFrom);
+    return Math.min(this.#capacityMs, this.#creditMs + earned);
+  }
 }

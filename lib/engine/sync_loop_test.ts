@@ -1,8 +1,9 @@
 import { assertEquals } from "@std/assert";
+import { timedLoop } from "../../tests/support/builders/timed_loop.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import type { SyncReport } from "./data_plane.ts";
-import { SyncLoop } from "./sync_loop.ts";
+import { SyncLoop, type SyncOutcome } from "./sync_loop.ts";
 
 /** The step for which no file descriptor is left, in the order of a sync. */
 type Step = "planning" | "preparing" | "syncing" | "syncing at once";
@@ -42,7 +43,7 @@ function startLoop(step: Step) {
           kind === "syncing" ? Promise.resolve().then(() => open("preparing")) : undefined,
       }],
       texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
-      runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+      periods: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
   loop.open();
@@ -66,33 +67,15 @@ for (const step of ["planning", "preparing", "syncing", "syncing at once"] as co
 
 Deno.test("SyncLoop runs again at once after a report that more is to be written", async () => {
   const clock = new FakeClock();
-  const reports: SyncReport<string>[] = [{ ...DONE, isUnfinished: true }, {
-    ...DONE,
-    isUnfinished: true,
-  }, DONE];
+  const outcomes: SyncOutcome[] = ["unfinished", "unfinished", "done"];
   const at: number[] = [];
   const pending: boolean[] = [];
-  const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger: new MemoryLogger(), listeners: [] },
-    {
-      id: { controller: "routing", family: "IPv4" },
-      dataPlane: {
-        start: () => Promise.resolve(),
-        sync: () => {
-          at.push(clock.now());
-          pending.push(loop.status("").pending);
-          return Promise.resolve(reports.shift() ?? DONE);
-        },
-      },
-      source: {
-        plan: "plan",
-        pending: false,
-        collectChanges: () => Promise.resolve({ changes: {}, problems: [] }),
-      },
-      texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
-      runner: { minPeriodMs: 1_000, burst: 1, maxPeriodMs: 3_600_000, retryMs: () => 200 },
-    },
-  );
+  const periods = { minPeriodMs: 1_000, burst: 1, maxPeriodMs: 3_600_000, retryMs: () => 200 };
+  const loop = timedLoop(clock, periods, () => {
+    at.push(clock.now());
+    pending.push(loop.status("").pending);
+    return Promise.resolve(outcomes.shift() ?? "done");
+  });
   loop.open();
   await clock.advance(0);
   assertEquals(at, [0, 0, 0]);

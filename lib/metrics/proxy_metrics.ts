@@ -338,7 +338,8 @@ function loopMethods(its: Instruments) {
         its["kube_relay_controller_quarantined_items"].set(labels, quarantined.length);
       } else if (event.kind === "failed") {
         its["kube_relay_controller_sync_failures_total"].inc(labels);
-      } else if (event.kind === "finished") {
+      }
+      if (event.kind === "synced" || event.kind === "failed") {
         its["kube_relay_controller_sync_duration_seconds"].observe(labels, event.seconds);
       }
     },

@@ -9,10 +9,9 @@
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
 import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
-import { followedKinds, followServices } from "../../lib/app/service/service_subscriptions.ts";
+import { followedKinds } from "../../lib/app/service/service_subscriptions.ts";
 import { HostRegistry } from "../../lib/app/service/host_registry.ts";
-import { ServiceFamily } from "../../lib/app/service/service_family.ts";
-import { Services } from "../../lib/app/service/services.ts";
+import { followServices, ServiceFamily, Services } from "../../lib/app/service/services.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";

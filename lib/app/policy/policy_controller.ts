@@ -4,8 +4,12 @@ import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_poli
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD, type Pod } from "../../api/kinds/pod.ts";
 import { type KubeProxyConfiguration, syncPeriodsOf } from "../../config/configuration.ts";
-import type { Controller, ControllerKind, ControllerStatus } from "../../engine/controller.ts";
-import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type {
+  Controller,
+  ControllerKind,
+  ControllerStatus,
+  LoopActivity,
+} from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { Logger } from "../../log/logger.ts";
@@ -99,7 +103,7 @@ export class NetworkPolicyController implements Controller {
     parts.informers.subscribe(NODE, ownNode, nodeHandler);
   }
 
-  get activity(): readonly RunnerActivity[] {
+  get activity(): readonly LoopActivity[] {
     return this.#families.map(({ loop }) => loop.activity);
   }
 

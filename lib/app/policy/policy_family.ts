@@ -7,8 +7,7 @@ import type { ObjectProblem } from "../../api/problem.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import type { SyncReport } from "../../engine/data_plane.ts";
 import type { LoopId } from "../../engine/loop_id.ts";
-import { SyncLoop } from "../../engine/sync_loop.ts";
-import { retryBackoff } from "../../engine/sync_runner.ts";
+import { retryBackoff, SyncLoop } from "../../engine/sync_loop.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { runInSlices } from "../../os/time_slice.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
@@ -126,7 +125,7 @@ export class PolicyFamily {
         },
       }, this.#recorder],
       texts: TEXTS,
-      runner: {
+      periods: {
         minPeriodMs,
         maxPeriodMs: MAX_SYNC_PERIOD_MS,
         retryMs: retryBackoff(edges.random),

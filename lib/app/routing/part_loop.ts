@@ -2,8 +2,7 @@ import type { ObjectProblem } from "../../api/problem.ts";
 import type { SyncReport } from "../../engine/data_plane.ts";
 import type { LoopId } from "../../engine/loop_id.ts";
 import type { LoopTexts } from "../../engine/sync_event.ts";
-import { SyncLoop } from "../../engine/sync_loop.ts";
-import { retryBackoff } from "../../engine/sync_runner.ts";
+import { retryBackoff, SyncLoop } from "../../engine/sync_loop.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -46,7 +45,7 @@ export class PartLoop<Key extends string> {
     this.loop = new SyncLoop(parts, {
       ...{ id, texts, source, listeners: [recorder] },
       dataPlane: { start: () => Promise.resolve(), sync },
-      runner: { minPeriodMs, maxPeriodMs, retryMs: retryBackoff(parts.random) },
+      periods: { minPeriodMs, maxPeriodMs, retryMs: retryBackoff(parts.random) },
     });
   }
 

@@ -6,8 +6,12 @@ import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_servi
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { DEFAULT_CNI_CONFIG } from "../../config/routing.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import type { Controller, ControllerKind, ControllerStatus } from "../../engine/controller.ts";
-import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type {
+  Controller,
+  ControllerKind,
+  ControllerStatus,
+  LoopActivity,
+} from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { changeHandler } from "../../kube/informer.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
@@ -39,7 +43,7 @@ import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
-import { whenSynced } from "../service/service_sync_event.ts";
+import { whenSynced } from "../service/services.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -123,7 +127,7 @@ export class RoutingController implements Controller {
     return this.#networks;
   }
 
-  get activity(): readonly RunnerActivity[] {
+  get activity(): readonly LoopActivity[] {
     return this.#loops.map(({ activity }) => activity);
   }
 

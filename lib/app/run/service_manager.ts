@@ -11,7 +11,7 @@ import { ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller } from "../../engine/controller.ts";
 import type { ControllerName, LoopId } from "../../engine/loop_id.ts";
 import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
-import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type { LoopActivity } from "../../engine/controller.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 
@@ -143,7 +143,7 @@ function environmentOf(
  * Failing syncs do not stop the feeding, because a restart would not repair them.
  */
 export function mayFeedWatchdog(
-  activities: readonly RunnerActivity[],
+  activities: readonly LoopActivity[],
   now: number,
 ): boolean {
   return activities.every(({ runningSince, pendingSince }) => {

@@ -1,66 +1,48 @@
 import { syncedEvent } from "../../../tests/support/builders/sync_events.ts";
+import { timedLoop } from "../../../tests/support/builders/timed_loop.ts";
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { LoopId } from "../../engine/loop_id.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { SyncRunner } from "../../engine/sync_runner.ts";
+import type { SyncOutcome } from "../../engine/sync_loop.ts";
 import { mayFeedWatchdog, ServiceManager } from "./service_manager.ts";
 
-Deno.test("mayFeedWatchdog() is not tripped by a quiet hour", async () => {
-  const clock = new FakeClock();
-  const runner = new SyncRunner({ clock }, {
-    minPeriodMs: 1000,
-    maxPeriodMs: 7_200_000,
-    retryMs: () => 200,
-    run: () => Promise.resolve("done"),
+/** A loop that is open; the first sync begins. */
+function openLoop(clock: FakeClock, run: () => Promise<SyncOutcome>) {
+  const periods = { minPeriodMs: 1000, maxPeriodMs: 7_200_000, retryMs: () => 10_000 };
+  const loop = timedLoop(clock, periods, run);
+  loop.open();
+  return loop;
+}
+
+for (const outcome of ["done", "retry"] as const) {
+  Deno.test(`mayFeedWatchdog() is not tripped by an hour after syncs with result '${outcome}'`, async () => {
+    const clock = new FakeClock();
+    const loop = openLoop(clock, () => Promise.resolve(outcome));
+    await clock.advance(3_600_000);
+    assertEquals(mayFeedWatchdog([loop.activity], clock.now()), true);
+    await loop.stop();
   });
-  runner.start();
-  runner.request();
-  await clock.advance(3_600_000);
-  assertEquals(mayFeedWatchdog([runner.activity], clock.now()), true);
-  await runner.stop();
-});
+}
 
 Deno.test("mayFeedWatchdog() is tripped by a sync that never ends", async () => {
   const clock = new FakeClock();
-  let end = () => {};
-  const runner = new SyncRunner({ clock }, {
-    minPeriodMs: 1000,
-    maxPeriodMs: 7_200_000,
-    retryMs: () => 200,
-    run: () => new Promise((resolve) => end = () => resolve("done")),
-  });
-  runner.start();
-  runner.request();
+  const end = Promise.withResolvers<SyncOutcome>();
+  const loop = openLoop(clock, () => end.promise);
   await clock.advance(119_999);
-  assertEquals(mayFeedWatchdog([runner.activity], clock.now()), true);
+  assertEquals(mayFeedWatchdog([loop.activity], clock.now()), true);
   await clock.advance(1);
-  assertEquals(mayFeedWatchdog([runner.activity], clock.now()), false);
-  end();
-  await runner.stop();
+  assertEquals(mayFeedWatchdog([loop.activity], clock.now()), false);
+  end.resolve("done");
+  await loop.stop();
 });
 
 Deno.test("mayFeedWatchdog() is tripped by a request that never gets its run", () => {
   const activity = { pendingSince: 0 };
   assertEquals(mayFeedWatchdog([{}, activity], 119_999), true);
   assertEquals(mayFeedWatchdog([{}, activity], 120_000), false);
-});
-
-Deno.test("mayFeedWatchdog() tolerates failing syncs", async () => {
-  const clock = new FakeClock();
-  const runner = new SyncRunner({ clock }, {
-    minPeriodMs: 1000,
-    maxPeriodMs: 7_200_000,
-    retryMs: () => 10_000,
-    run: () => Promise.reject(new Error("no such luck")),
-  });
-  runner.start();
-  runner.request();
-  await clock.advance(3_600_000);
-  assertEquals(mayFeedWatchdog([runner.activity], clock.now()), true);
-  await runner.stop();
 });
 
 /** A service manager and the messages that systemd gets. */

@@ -3,8 +3,7 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { Controller } from "../../engine/controller.ts";
-import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type { Controller, LoopActivity } from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
 import { createConntrack } from "../../os/conntrack.ts";
@@ -21,11 +20,10 @@ import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
 import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
-import { createServiceFamily, type ServiceFamily } from "./service_family.ts";
+import { createServiceFamily, followServices, type ServiceFamily, whenSynced } from "./services.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
-import { followedKinds, followServices } from "./service_subscriptions.ts";
+import { followedKinds } from "./service_subscriptions.ts";
 import { createServiceHealth } from "./service_health.ts";
-import { whenSynced } from "./service_sync_event.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
 const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
@@ -128,7 +126,7 @@ export class ServiceController implements Controller {
     });
   }
 
-  get activity(): readonly RunnerActivity[] {
+  get activity(): readonly LoopActivity[] {
     return this.families.map(({ loop }) => loop.activity);
   }
 

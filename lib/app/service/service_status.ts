@@ -8,7 +8,7 @@ import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
-import type { ServiceFamily } from "./service_family.ts";
+import type { ServiceFamily } from "./services.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** An endpoint of a ServicePort. */

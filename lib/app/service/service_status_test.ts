@@ -7,7 +7,7 @@ import {
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { ServiceFamily } from "./service_family.ts";
+import type { ServiceFamily } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
 
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });

@@ -1,18 +1,15 @@
-import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import type { KindSpec } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
-import { NODE, type Node } from "../../api/kinds/node.ts";
+import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
 import type { ControllerKind } from "../../engine/controller.ts";
-import { changeHandler } from "../../kube/informer.ts";
 import { type InformerSet, type ListOptions, named } from "../../kube/informer_set.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import type { HostRegistry } from "./host_registry.ts";
-import type { Services } from "./services.ts";
 
 /** The options of the subscriptions. */
 export interface FollowedObjects {
@@ -78,62 +75,4 @@ export function serviceCidrsOf(
     .filter((cidr) => cidr !== undefined);
   const cidrs = new Set(given.length > 0 ? given : fromApi);
   return [...cidrs].filter((cidr) => cidrFamilyOf(cidr) === family).sort();
-}
-
-/** Passes objects from the informers to the families, and to the registry the machines that they name. */
-export function followServices(
-  informers: InformerSet,
-  followed: FollowedObjects,
-  families: readonly Services[],
-  { serviceCidrs, onNode, onNodeDeleted, afterChange, hosts, hasAllNodes }: {
-    /** Ranges from the command line; they replace the API's ServiceCIDRs. */
-    readonly serviceCidrs: readonly Cidr[];
-    readonly hosts: HostRegistry;
-    /** Whether the Nodes are those of the whole cluster; otherwise the others are not asked for. */
-    readonly hasAllNodes: boolean;
-    /** Called for each state of the own Node; after a deletion the last state remains. */
-    readonly onNode?: (node: Node) => void;
-    readonly onNodeDeleted?: () => void;
-    readonly afterChange?: () => void;
-  },
-): void {
-  const subscriptions = serviceSubscriptions(followed);
-  const follow = <T extends KubeObject>(
-    spec: KindSpec<T>,
-    take: (previous: T | undefined, current: T | undefined) => void,
-    options = subscriptions.get(spec),
-  ) => {
-    const handler = changeHandler<T>((previous, current) => {
-      take(previous, current);
-      afterChange?.();
-    });
-    informers.subscribe(spec, options, handler);
-  };
-  const passServiceCidrs = () => {
-    for (const services of families) {
-      services.onServiceCidrs(serviceCidrsOf(informers, serviceCidrs, services.family));
-    }
-  };
-  follow(SERVICE, (previous, current) => {
-    for (const services of families) services.onService(previous, current);
-  });
-  follow(ENDPOINT_SLICE, (previous, current) => {
-    for (const services of families) services.onSlice(previous, current);
-    hosts.onSlice(previous, current);
-  });
-  follow(ENDPOINTS, (previous, current) => {
-    for (const services of families) services.onEndpoints(previous, current);
-    hosts.onEndpoints(previous, current);
-  });
-  follow(NODE, (_, current) => {
-    if (current) onNode?.(current);
-    else onNodeDeleted?.();
-  });
-  follow(SERVICE_CIDR, passServiceCidrs);
-  if (serviceCidrs.length > 0) passServiceCidrs();
-  if (!hasAllNodes) return;
-  follow(NODE, (previous, current) => {
-    const { metadata: { name } } = current ?? previous!;
-    if (name !== followed.nodeName) hosts.onNode(name, current);
-  }, ALL_NODES);
 }

@@ -1,12 +1,28 @@
-import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
-import type { Endpoints } from "../../api/kinds/endpoints.ts";
-import type { Service } from "../../api/kinds/service.ts";
+import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS, type Endpoints } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { ObjectProblem } from "../../api/problem.ts";
-import type { Source } from "../../engine/sync_event.ts";
+import { syncPeriodsOf } from "../../config/configuration.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
+import type { Source, SyncEvent, SyncListener } from "../../engine/sync_event.ts";
+import {
+  retryBackoff,
+  SyncLoop,
+  type SyncLoopDependencies,
+  type SyncPeriods,
+} from "../../engine/sync_loop.ts";
+import { changeHandler } from "../../kube/informer.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
+import type { DriftFigures, ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { Cidr } from "../../net/cidr.ts";
-import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
 import { runInSlices, urgent } from "../../os/time_slice.ts";
+import type { Backend } from "../../proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
@@ -25,8 +41,39 @@ import {
 import { ServiceTracker } from "../../proxy/service_tracker.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { LoopListener, ServiceChange } from "../change_listener.ts";
+import type { ControllerParts } from "../controllers.ts";
+import type { BackendTable } from "../dependencies.ts";
+import { modeSettingsOf } from "../run/mode_settings.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
+import type { HostRegistry } from "./host_registry.ts";
+import {
+  ALL_NODES,
+  type FollowedObjects,
+  serviceCidrsOf,
+  serviceSubscriptions,
+} from "./service_subscriptions.ts";
+
+/**
+ * What happens in a loop of Services, for what follows them: health check node ports, connection tracking,
+ * announced addresses. Longer work belongs in a task of its own.
+ */
+export type ServiceSyncEvent = SyncEvent<ProxyPlan, PlanChanges, SyncReport>;
+
+/** Follows the loops of Services. */
+export type ServiceSyncListener = SyncListener<ServiceSyncEvent>;
+
+/** A listener for successful syncs. */
+export function whenSynced(
+  synced: (family: IpFamily, plan: ProxyPlan, changes: PlanChanges) => void,
+): ServiceSyncListener {
+  return {
+    on(event) {
+      if (event.kind === "synced") synced(event.loop.family, event.plan, event.changes);
+    },
+  };
+}
 
 /** Samples of the programming latency in one sync. */
 const MOST_TRIGGER_TIMES = 100_000;
@@ -277,4 +324,235 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
 function note(set: Set<ServicePortKey>, key: ServicePortKey, isIn: boolean): void {
   if (isIn) set.add(key);
   else set.delete(key);
+}
+
+/** Passes objects from the informers to the families, and to the registry the machines that they name. */
+export function followServices(
+  informers: InformerSet,
+  followed: FollowedObjects,
+  families: readonly Services[],
+  { serviceCidrs, onNode, onNodeDeleted, afterChange, hosts, hasAllNodes }: {
+    /** Ranges from the command line; they replace the API's ServiceCIDRs. */
+    readonly serviceCidrs: readonly Cidr[];
+    readonly hosts: HostRegistry;
+    /** Whether the Nodes are those of the whole cluster; otherwise the others are not asked for. */
+    readonly hasAllNodes: boolean;
+    /** Called for each state of the own Node; after a deletion the last state remains. */
+    readonly onNode?: (node: Node) => void;
+    readonly onNodeDeleted?: () => void;
+    readonly afterChange?: () => void;
+  },
+): void {
+  const subscriptions = serviceSubscriptions(followed);
+  const follow = <T extends KubeObject>(
+    spec: KindSpec<T>,
+    take: (previous: T | undefined, current: T | undefined) => void,
+    options = subscriptions.get(spec),
+  ) => {
+    const handler = changeHandler<T>((previous, current) => {
+      take(previous, current);
+      afterChange?.();
+    });
+    informers.subscribe(spec, options, handler);
+  };
+  const passServiceCidrs = () => {
+    for (const services of families) {
+      services.onServiceCidrs(serviceCidrsOf(informers, serviceCidrs, services.family));
+    }
+  };
+  follow(SERVICE, (previous, current) => {
+    for (const services of families) services.onService(previous, current);
+  });
+  follow(ENDPOINT_SLICE, (previous, current) => {
+    for (const services of families) services.onSlice(previous, current);
+    hosts.onSlice(previous, current);
+  });
+  follow(ENDPOINTS, (previous, current) => {
+    for (const services of families) services.onEndpoints(previous, current);
+    hosts.onEndpoints(previous, current);
+  });
+  follow(NODE, (_, current) => {
+    if (current) onNode?.(current);
+    else onNodeDeleted?.();
+  });
+  follow(SERVICE_CIDR, passServiceCidrs);
+  if (serviceCidrs.length > 0) passServiceCidrs();
+  if (!hasAllNodes) return;
+  follow(NODE, (previous, current) => {
+    const { metadata: { name } } = current ?? previous!;
+    if (name !== followed.nodeName) hosts.onNode(name, current);
+  }, ALL_NODES);
+}
+
+/** Longest time between two syncs, as in kube-proxy for modes with tables. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+
+/** The log messages of syncs. */
+const TEXTS = {
+  synced: "Synced proxy rules",
+  failed: "Cannot sync proxy rules; the last applied state stays and the changes are tried again",
+  quarantined: "Service port is in quarantine; it is tried again, all others work",
+  released: "Service port is out of quarantine",
+  item: "servicePort",
+};
+
+interface ServiceFamilyDependencies extends SyncLoopDependencies {
+  readonly backend: Backend;
+  readonly metrics: Pick<
+    ProxyMetrics,
+    "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
+  >;
+  /** Called for each sync, in this order. May be extended later. */
+  readonly serviceListeners: readonly ServiceSyncListener[];
+}
+
+/**
+ * Keeps one family's data plane in step with its Services. The families are independent, so a failed one
+ * does not affect the other.
+ */
+export class ServiceFamily {
+  readonly family: IpFamily;
+  readonly backend: Backend;
+  readonly services: Services;
+  readonly loop: SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>;
+  readonly #dependencies: ServiceFamilyDependencies;
+  #isStarted = false;
+  #isComplete = false;
+
+  constructor(
+    dependencies: ServiceFamilyDependencies,
+    services: Services,
+    periods: SyncPeriods,
+    recorder?: ServiceSyncListener,
+  ) {
+    this.family = services.family;
+    this.backend = dependencies.backend;
+    this.services = services;
+    this.#dependencies = dependencies;
+    this.loop = new SyncLoop(dependencies, {
+      id: { controller: "service", family: services.family },
+      dataPlane: dependencies.backend,
+      source: services,
+      listeners: [this, ...(recorder ? [recorder] : [])],
+      texts: TEXTS,
+      periods,
+    });
+    services.onDue = () => this.loop.request();
+  }
+
+  /** Adopts the state of the machine. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */
+  async start(): Promise<void> {
+    await this.loop.start();
+    this.#isStarted = true;
+  }
+
+  /** Called when all objects are known: other objects on the machine may be removed from now on. */
+  open(): void {
+    if (this.#isComplete) return;
+    this.#isComplete = true;
+    this.services.setPartial(false);
+    this.loop.open();
+  }
+
+  /**
+   * Starts syncs with the objects known so far, if the mode supports it; see {@linkcode
+   * Backend.takesPartialPlans}.
+   */
+  openEarly(): void {
+    if (!this.#isStarted || this.loop.isOpen || !this.backend.takesPartialPlans) return;
+    this.services.setPartial(true);
+    this.loop.open();
+  }
+
+  /** Counts the syncs, and passes them on. */
+  async on(event: ServiceSyncEvent): Promise<void> {
+    const { clock, metrics, serviceListeners } = this.#dependencies;
+    const { family, services } = this;
+    switch (event.kind) {
+      case "started":
+      case "queued":
+        metrics.syncQueued(family, clock.wallNow());
+        break;
+      case "synced": {
+        const { at, quarantined, report, seconds } = event;
+        metrics.syncFinished(family, { seconds, full: report.full });
+        metrics.syncSucceeded(family, {
+          at,
+          quarantined: quarantined.length,
+          programmingSeconds: services.takeTriggerTimes().map((trigger) =>
+            Math.max(0, at - trigger) / 1000
+          ),
+          noLocalEndpoints: services.noLocalEndpoints(),
+          ...(report.rules && { rules: report.rules }),
+        });
+        break;
+      }
+      case "failed":
+        metrics.syncFinished(family, event);
+        metrics.syncFailed(family);
+    }
+    for (const listener of serviceListeners) {
+      const done = listener.on(event);
+      if (event.kind === "syncing") await done;
+    }
+  }
+
+  /** Takes the addresses of the machine, sorted; those that the backend put there are not the node's. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const ofNode = addresses.filter(({ address, interfaceName }) =>
+      ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address, interfaceName)
+    );
+    this.services.onInterfaceAddresses([...new Set(ofNode.map(({ address }) => address))]);
+  }
+
+  /** Whether a plan was applied, so that it decides about every address. */
+  get hasSynced(): boolean {
+    return this.loop.lastSync !== undefined;
+  }
+
+  /** Gives up addresses of an earlier run, once the backend has started; see {@linkcode Backend.disown}. */
+  async disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
+    if (!this.#isStarted) return [];
+    return await this.backend.disown?.(isForeign) ?? [];
+  }
+}
+
+/** Makes a family of a run. Starts nothing. `traffic`: `undefined` = nothing is counted. */
+export function createServiceFamily(
+  parts: Omit<ControllerParts, "controllerOfServices">,
+  family: IpFamily,
+  settings: PlanSettings,
+  traffic: ServiceTrafficTable | undefined,
+): ServiceFamily {
+  const { clock, configuration, changes, judges, metrics, random } = parts;
+  const { proxy, mode } = configuration;
+  const logger = parts.logger.with({ ipFamily: family });
+  const minPeriodMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
+  const loop = { controller: "service", family } as const;
+  const judge = judges.get(family);
+  const recorder = changes.followServices(loop, minPeriodMs);
+  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
+  const services = new Services({ clock, recorder }, family, settings, { allowExternalIps });
+  const backend = (parts.backends as Required<BackendTable>)[mode]({
+    ...parts,
+    logger,
+    onDrift(figures: DriftFigures) {
+      metrics.loops.driftFound(loop, figures);
+      changes.driftFound(loop, figures);
+      // The repair may have left out a Service, which is to be reported and tried again.
+      services.onDue();
+    },
+    onHealth: (healthChanges) => changes.healthChanged(family, healthChanges),
+  }, {
+    family,
+    ...modeSettingsOf(configuration),
+    ...(traffic && { traffic: traffic.of(family) }),
+    ...(judge && { judge }),
+  });
+  return new ServiceFamily(
+    { ...parts, logger, backend },
+    services,
+    { minPeriodMs, maxPeriodMs: MAX_SYNC_PERIOD_MS, retryMs: retryBackoff(random) },
+    recorder,
+  );
 }

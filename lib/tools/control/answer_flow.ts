@@ -3,7 +3,7 @@ import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
 import { BadQuestion } from "./control_server.ts";
-import type { ServiceFamily } from "../../app/service/service_family.ts";
+import type { ServiceFamily } from "../../app/service/services.ts";
 
 export interface FlowParts {
   readonly clock: Clock;

@@ -6,7 +6,7 @@
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { ServiceFamily } from "../../app/service/service_family.ts";
+import type { ServiceFamily } from "../../app/service/services.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";

@@ -1,12 +1,12 @@
 import type { Clock } from "../../os/clock.ts";
-import type { RunnerActivity } from "../../engine/sync_runner.ts";
+import type { LoopActivity } from "../../engine/controller.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import type { FamilyDifference } from "./node_difference.ts";
 
 /** A loop, as far as a comparison must not meet its syncs. */
 export interface ComparedLoop {
-  readonly activity: RunnerActivity;
+  readonly activity: LoopActivity;
   /** Another value after each sync. */
   readonly lastSync?: unknown;
 }

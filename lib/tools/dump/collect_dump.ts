@@ -22,7 +22,7 @@ import { VERSION } from "../../config/version.ts";
 import type { ControllerTools } from "../control/controller_tools.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { ServiceFamily } from "../../app/service/service_family.ts";
+import type { ServiceFamily } from "../../app/service/services.ts";
 import type { ServiceController } from "../../app/service/service_controller.ts";
 import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ServiceSyncEvent } from "../../../lib/app/service/service_sync_event.ts";
+import type { ServiceSyncEvent } from "../../../lib/app/service/services.ts";
 import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { AppliedSync, SyncEvent } from "../../../lib/engine/sync_event.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
@@ -17,7 +17,7 @@ export function syncedEvent(loop: LoopId, isComplete = true): SyncEvent & Applie
   const report = { full: true, operations: {}, quarantined: [] };
   return {
     ...{ kind: "synced", loop, times: TIMES, plan: undefined, changes: {}, report },
-    ...{ quarantined: [], at: 0, isComplete },
+    ...{ quarantined: [], at: 0, isComplete, seconds: 0 },
   };
 }
 
@@ -38,6 +38,6 @@ export function serviceSyncEvent(
   const report = { full: true, operations: {}, quarantined: [], services: 0 };
   return {
     ...{ kind, loop, times: TIMES, plan, changes, report },
-    ...{ quarantined, at: 0, isComplete: changes.isPartial !== true },
+    ...{ quarantined, at: 0, isComplete: changes.isPartial !== true, seconds: 0 },
   };
 }

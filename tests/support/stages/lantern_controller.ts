@@ -116,7 +116,7 @@ class LanternController implements Controller {
         },
       }, recorder],
       texts: TEXTS,
-      runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
+      periods: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
     });
     parts.informers.subscribe(
       LANTERN,

@@ -1,30 +1,25 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals } from "@std/assert";
+import { timedLoop } from "../../tests/support/builders/timed_loop.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import {
-  retryBackoff,
-  type RunOutcome,
-  SyncRunner,
-  type SyncRunnerOptions,
-} from "./sync_runner.ts";
+import { retryBackoff, type SyncPeriods } from "./sync_loop.ts";
 
 /** The tables of the specification speak of seconds since the loop started, and of runs so far. */
 type Step = readonly [
   atSeconds: number,
-  action: "request" | "fail next" | "start" | "stop" | "-",
+  action: "request" | "fail next" | "stop" | "-",
   runs: number,
 ];
 
 interface Timeline {
   readonly name: string;
-  readonly options?: Partial<SyncRunnerOptions>;
+  readonly options?: Partial<SyncPeriods>;
   readonly runMs?: number;
   readonly alwaysFails?: boolean;
-  readonly startsLate?: boolean;
   readonly steps: readonly Step[];
 }
 
-/** Upstream's 1.36 runner has no burst and a constant retry; so are its tables driven. */
-const UPSTREAM: SyncRunnerOptions = {
+/** kube-proxy's runner of 1.36 has no burst and a constant retry; so are its tables driven. */
+const UPSTREAM: SyncPeriods = {
   minPeriodMs: 1000,
   burst: 1,
   maxPeriodMs: 10_000,
@@ -86,15 +81,6 @@ const TIMELINES: readonly Timeline[] = [
     ],
   },
   {
-    name: "runs first after the longest period without a request",
-    steps: [[0, "-", 0], [9.999, "-", 0], [10, "-", 1]],
-  },
-  {
-    name: "keeps a request from before the start",
-    startsLate: true,
-    steps: [[0, "request", 0], [3, "-", 0], [3, "start", 1]],
-  },
-  {
     name: "counts the period from the end of a long run",
     runMs: 3000,
     steps: [[0, "request", 1], [1, "request", 1], [2, "request", 1], [3.999, "-", 1], [4, "-", 2], [
@@ -147,117 +133,50 @@ const TIMELINES: readonly Timeline[] = [
 ];
 
 for (const timeline of TIMELINES) {
-  Deno.test(`SyncRunner ${timeline.name}`, async () => {
+  Deno.test(`SyncLoop ${timeline.name}`, async () => {
     const clock = new FakeClock();
     let runs = 0;
     let failNext = false;
-    const run = async (): Promise<RunOutcome> => {
+    const loop = timedLoop(clock, { ...UPSTREAM, ...timeline.options }, async () => {
       runs++;
       const outcome = failNext || timeline.alwaysFails ? "retry" : "done";
       failNext = false;
       if (timeline.runMs) await clock.sleep(timeline.runMs);
       return outcome;
-    };
-    const runner = new SyncRunner({ clock }, { ...UPSTREAM, ...timeline.options, run });
-    if (!timeline.startsLate) runner.start();
+    });
     for (const [at, action, expected] of timeline.steps) {
       await clock.advance(at * 1000 - clock.now());
-      if (action === "request") runner.request();
+      // The first request is the permission to sync.
+      if (action === "request") loop.isOpen ? loop.request() : loop.open();
       if (action === "fail next") failNext = true;
-      if (action === "start") runner.start();
-      if (action === "stop") await runner.stop();
+      if (action === "stop") await loop.stop();
       await clock.advance(0);
       assertEquals(runs, expected, `runs at ${at} s after '${action}'`);
     }
-    const stopped = runner.stop();
+    const stopped = loop.stop();
     await clock.advance(10_000);
     await stopped;
   });
 }
 
-Deno.test("SyncRunner makes one run of 100 requests within one gap", async () => {
+Deno.test("SyncLoop.stop() waits for the sync in flight, which its activity shows", async () => {
   const clock = new FakeClock();
-  let runs = 0;
-  const runner = new SyncRunner({ clock }, {
-    ...UPSTREAM,
-    run: () => Promise.resolve<RunOutcome>((runs++, "done")),
+  let isEnded = false;
+  const loop = timedLoop(clock, UPSTREAM, async () => {
+    await clock.sleep(3000);
+    isEnded = true;
+    return "done";
   });
-  runner.start();
-  runner.request();
-  for (let i = 0; i < 100; i++) {
-    await clock.advance(5);
-    runner.request();
-  }
-  await clock.advance(5000);
-  assertEquals(runs, 2);
-  await runner.stop();
-});
-
-Deno.test("SyncRunner treats a thrown error as a failed run", async () => {
-  const clock = new FakeClock();
-  let runs = 0;
-  const runner = new SyncRunner({ clock }, {
-    ...UPSTREAM,
-    run: () => ++runs === 1 ? Promise.reject(new Error("broken")) : Promise.resolve("done"),
-  });
-  runner.start();
-  runner.request();
-  await clock.advance(5000);
-  assertEquals(runs, 2);
-  await runner.stop();
-});
-
-Deno.test("SyncRunner.stop() waits for the run in flight", async () => {
-  const clock = new FakeClock();
-  const events: string[] = [];
-  const runner = new SyncRunner({ clock }, {
-    ...UPSTREAM,
-    run: async () => {
-      await clock.sleep(3000);
-      events.push("run ended");
-      return "done";
-    },
-  });
-  runner.start();
-  runner.request();
-  await clock.advance(0);
-  const stopped = runner.stop().then(() => events.push("stopped"));
-  await clock.advance(3000);
-  await stopped;
-  assertEquals(events, ["run ended", "stopped"]);
-});
-
-Deno.test("SyncRunner.activity describes waiting and running syncs", async () => {
-  const clock = new FakeClock();
-  const runner = new SyncRunner({ clock }, {
-    ...UPSTREAM,
-    run: async () => {
-      await clock.sleep(500);
-      return "done";
-    },
-  });
+  loop.request();
   await clock.advance(100);
-  runner.request();
-  assertEquals(runner.activity, { pendingSince: 100 });
-  runner.start();
+  assertEquals(loop.activity, {}, "it is not open");
+  loop.open();
+  loop.request();
   await clock.advance(0);
-  assertEquals(runner.activity, { runningSince: 100 });
-  await clock.advance(500);
-  assertEquals(runner.activity, {});
-  await runner.stop();
-});
-
-Deno.test("SyncRunner refuses a longest period below the minimum", () => {
-  assertThrows(
-    () =>
-      new SyncRunner({ clock: new FakeClock() }, {
-        ...UPSTREAM,
-        minPeriodMs: 20_000,
-        run: () => Promise.resolve("done"),
-      }),
-    RangeError,
-    "shorter than the minimum period of 20000 ms",
-  );
+  assertEquals(loop.activity, { pendingSince: 100, runningSince: 100 });
+  const stopped = loop.stop().then(() => isEnded);
+  await clock.advance(3000);
+  assertEquals([await stopped, loop.activity], [true, {}]);
 });
 
 Deno.test("retryBackoff() doubles from 0.2 s to 10 s and adds at most a tenth", () => {
