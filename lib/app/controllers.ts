@@ -17,7 +17,7 @@ import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
-import type { ServiceSyncListener } from "./service/services.ts";
+import type { ServiceSyncListener } from "./service/service_sync_event.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {

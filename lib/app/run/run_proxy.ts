@@ -15,7 +15,7 @@ import { OpenFiles } from "../../os/open_files.ts";
 import type { ControllerDefinition } from "../controllers.ts";
 import { MORE_CONTROLLERS } from "../more_controllers.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
-import type { ServiceSyncListener } from "../service/services.ts";
+import type { ServiceSyncListener } from "../service/service_sync_event.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";

@@ -13,12 +13,8 @@ import type { Logger } from "../../log/logger.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
-import {
-  createServiceFamily,
-  ServiceFamily,
-  Services,
-  type ServiceSyncListener,
-} from "./services.ts";
+import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
+import type { ServiceSyncListener } from "./service_sync_event.ts";
 import type { BackendDependencies } from "../dependencies.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
