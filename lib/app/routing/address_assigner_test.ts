@@ -119,6 +119,19 @@ Deno.test("AddressAssigner leaves Services of another class alone, and clears wh
   await stop();
 });
 
+Deno.test("AddressAssigner does not write a status whose addresses are only spelled or ordered otherwise", async () => {
+  const cluster = new Cluster([pool("both", ["192.0.2.0/28", "2001:db8::/120"])]);
+  const spec = { ipFamilies: ["IPv4" as const, "IPv6" as const] };
+  cluster.put({ name: "a", spec, addresses: ["2001:DB8::1", "192.0.2.1"] });
+  const { stop } = cluster.lead();
+  await cluster.clock.advance(2_000);
+  assertEquals(cluster.client.requests.length, 0);
+  cluster.put({ name: "a", spec, addresses: ["2001:DB8::1", "192.0.2.1", "192.0.2.2"] });
+  await cluster.clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.1", "2001:db8::1"] });
+  await stop();
+});
+
 Deno.test("AddressAssigner reports a refusal once, also when the Service changes otherwise", async () => {
   const cluster = new Cluster([pool("small", ["192.0.2.0"])]);
   const { clock } = cluster;

@@ -22,8 +22,8 @@ import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { NamedChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
-import { Layer2Family } from "./layer2_family.ts";
-import type { RoutingBackends } from "./routing_backends.ts";
+import { PartLoop } from "./part_loop.ts";
+import type { Layer2Backend, RoutingBackends } from "./routing_backends.ts";
 
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
 const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
@@ -50,6 +50,88 @@ export interface OwnedAddressView {
   readonly services: readonly ServiceKey[];
   /** If it has no owner: the nodes, and why none of them can be it. */
   readonly candidates: readonly OwnerCandidate[];
+}
+
+/** Time between two syncs: an address has to move within a second. */
+const MIN_SYNC_PERIOD_MS = 100;
+/** Longest time from one sync to the next. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+
+/** The log messages of syncs. */
+const TEXTS = {
+  synced: "Synced layer 2 addresses",
+  failed: "Cannot sync layer 2 addresses; the changes are tried again",
+  quarantined: "Load balancer address is in quarantine; it is tried again, all others work",
+  released: "Load balancer address is out of quarantine",
+  item: "address",
+};
+
+/** The addresses of one IP family that this node answers for. */
+class Layer2Family extends PartLoop<IpAddress> {
+  readonly backend: Layer2Backend;
+  readonly #addresses = new Set<IpAddress>();
+
+  constructor(
+    parts: ConstructorParameters<typeof PartLoop>[0],
+    backend: Layer2Backend,
+    options: {
+      /** Empty = the interface with a network that contains the address. */
+      readonly interfaces: () => readonly string[];
+      /** Brings the owners up to date before a plan is made. Calls {@linkcode hold}. */
+      readonly refresh: () => Promise<void>;
+      /** Called after addresses were added or removed. Must not throw. */
+      readonly onMoved: () => void;
+    },
+  ) {
+    super(parts, {
+      id: { controller: "routing", family: backend.family },
+      texts: TEXTS,
+      periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
+      async collect() {
+        await options.refresh();
+        return [];
+      },
+      sync: async () => {
+        const report = await backend.sync(this.#addresses, options.interfaces());
+        if (Object.keys(report.operations).length > 0) options.onMoved();
+        return report;
+      },
+    });
+    this.backend = backend;
+  }
+
+  get family(): IpFamily {
+    return this.backend.family;
+  }
+
+  /** The addresses that this node is to answer for. */
+  get addresses(): ReadonlySet<IpAddress> {
+    return this.#addresses;
+  }
+
+  /** Whether this node has an address, or is about to have it. */
+  owns(address: IpAddress): boolean {
+    return this.#addresses.has(address) ||
+      this.backend.inspect().held.some((held) => held.address === address);
+  }
+
+  /** Takes whether this node answers for an address, and requests a sync. */
+  hold(address: IpAddress, isHeld: boolean): void {
+    this.request();
+    if (this.#addresses.has(address) === isHeld) return;
+    if (isHeld) this.#addresses.add(address);
+    else this.#addresses.delete(address);
+    const words = [isHeld ? "answered for here" : "no longer answered for"];
+    const item = { name: address, words };
+    this.planned(isHeld ? undefined : item, isHeld ? item : undefined);
+  }
+
+  /** Gives every address up at once, whatever the loop waits for. Rejects if that fails. */
+  async leave(): Promise<void> {
+    await this.loop.stop();
+    for (const address of [...this.#addresses]) this.hold(address, false);
+    if (this.backend.inspect().held.length > 0) await this.backend.sync(new Set(), []);
+  }
 }
 
 /** Announces addresses by layer 2: decides whether this node answers, for both families. */

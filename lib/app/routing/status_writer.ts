@@ -6,10 +6,10 @@ import type { KubeClient } from "../../kube/client.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { namespacedNameOf, type ServiceKey } from "../../proxy/service_port_name.ts";
 import type { AddressAssignment } from "../../routing/address_allocator.ts";
-import { type StatusPatch, statusPatchOf } from "../../routing/status_patch.ts";
 
 /** The requests of a writer. */
 export type StatusClient = Pick<KubeClient, "patch">;
@@ -121,10 +121,10 @@ export class StatusWriter {
     }
   }
 
-  /** Returns the Service and its patch; `undefined` if there is nothing to write. */
+  /** Returns the Service and its new addresses; `undefined` if there is nothing to write. */
   #difference(
     key: ServiceKey,
-  ): { readonly service: RoutedService; readonly patch: StatusPatch } | undefined {
+  ): { readonly service: RoutedService; readonly addresses: readonly IpAddress[] } | undefined {
     const service = this.#options.services.get(key);
     const assignment = service && this.#options.assignment(key);
     if (!assignment) {
@@ -134,8 +134,13 @@ export class StatusWriter {
     const { resourceVersion } = service.metadata;
     if (this.#tried.has(key) && this.#tried.get(key) === resourceVersion) return undefined;
     this.#tried.delete(key);
-    const patch = statusPatchOf(service, assignment);
-    return patch && { service, patch };
+    const { addresses } = assignment;
+    const ingress = service.status?.loadBalancer?.ingress ?? [];
+    const current = new Set(ingress.map(({ ip }) => tryParseIpAddress(ip ?? "")));
+    // The order of addresses is no reason to write.
+    const isRight = current.size === addresses?.length &&
+      addresses.every((address) => current.has(address));
+    return addresses && !isRight ? { service, addresses } : undefined;
   }
 
   /** Never rejects. */
@@ -143,14 +148,16 @@ export class StatusWriter {
     const found = this.#difference(key);
     if (!found) return;
     const { client, signal, onWritten } = this.#options;
-    const { service, patch } = found;
+    const { service, addresses } = found;
     const { namespace, name } = namespacedNameOf(service);
     const { resourceVersion } = service.metadata;
     this.#tried.set(key, resourceVersion);
     const path = `${collectionPath(ROUTED_SERVICE, namespace)}/${name}/status`;
     try {
-      await client.patch(path, patch, signal);
-      const addresses = patch.status.loadBalancer.ingress.map(({ ip }) => ip);
+      // The API server refuses the patch if the Service has changed since.
+      const metadata = resourceVersion === undefined ? {} : { resourceVersion };
+      const status = { loadBalancer: { ingress: addresses.map((ip) => ({ ip })) } };
+      await client.patch(path, { metadata, status }, signal);
       this.#logger.verbose(1, "Wrote the addresses of a Service", { service: key, addresses });
       this.#note(key, undefined);
       onWritten?.("written");

@@ -37,16 +37,17 @@ export interface ObjectSource {
   readonly client?: KubeClient | undefined;
   /** The state of the source. */
   status(): readonly StatusSource[];
-  /** Seconds since a sign of life, by resource; empty for manifests. */
-  ages(): ReadonlyMap<string, number>;
-  /** Repetitions since the start, by resource; empty for manifests. */
-  repetitions(): ReadonlyMap<string, SourceRepetitions>;
+  /** Figures of each resource, and of the connection. @default {none, as of manifests} */
+  figures?(): readonly SourceFigures[];
 }
 
-/** Repetitions for one resource: watches that failed, and lists that were repeated. */
-export interface SourceRepetitions {
-  readonly watchFailures: number;
-  readonly relists: number;
+/** One resource of an API server, or the connection to it. */
+interface SourceFigures {
+  readonly resource: string;
+  /** Seconds since a sign of life; `undefined` = there was none. */
+  readonly age: number | undefined;
+  /** Since the start: watches that failed, and lists that were repeated. Absent for the connection. */
+  readonly repetitions?: { readonly watchFailures: number; readonly relists: number };
 }
 
 type SourceDependencies = Pick<Dependencies, "clock" | "process" | "random"> & {
@@ -114,20 +115,17 @@ export function createApiObjectSource(
         })),
       ];
     },
-    repetitions() {
-      return new Map(source.status().resources.map((resource) => [resource.plural, resource]));
-    },
-    ages() {
+    figures() {
       const { lastSignOfLifeMs, resources } = source.status();
-      const ages = new Map<string, number>();
-      const note = (name: string, at: number | undefined) => {
-        if (at !== undefined) ages.set(name, (clock.now() - at) / 1000);
-      };
-      note("connection", lastSignOfLifeMs);
-      for (const { plural, lastEventAtMs, lastListAtMs } of resources) {
-        note(plural, Math.max(lastEventAtMs ?? 0, lastListAtMs ?? 0) || undefined);
-      }
-      return ages;
+      const ageOf = (at = 0) => at === 0 ? undefined : (clock.now() - at) / 1000;
+      return [
+        { resource: "connection", age: ageOf(lastSignOfLifeMs) },
+        ...resources.map(({ plural, lastEventAtMs = 0, lastListAtMs = 0, ...repetitions }) => ({
+          resource: plural,
+          age: ageOf(Math.max(lastEventAtMs, lastListAtMs)),
+          repetitions,
+        })),
+      ];
     },
   };
 }
@@ -163,12 +161,8 @@ export class RunSource implements ObjectSource {
     this.#others.push(other);
   }
 
-  ages(): ReadonlyMap<string, number> {
-    return this.#source.ages();
-  }
-
-  repetitions(): ReadonlyMap<string, SourceRepetitions> {
-    return this.#source.repetitions();
+  figures(): readonly SourceFigures[] {
+    return this.#source.figures?.() ?? [];
   }
 }
 
@@ -192,8 +186,6 @@ function createManifestObjectSource(
       const state = "not shown here; files with problems come first";
       return [...shown, { name: `${more} more files`, state, problems: [] }];
     },
-    ages: () => new Map(),
-    repetitions: () => new Map(),
   };
 }
 

@@ -183,8 +183,10 @@ class Run implements AsyncDisposable {
     metrics.its["kube_relay_event_loop_delay_max_seconds"].set(eventLoop.largestMs / 1000);
     const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
     metrics.its["kube_relay_host_settings_refused"].set(refused.length);
-    for (const [resource, age] of source.ages()) metrics.setSourceAge(resource, age);
-    for (const [resource, counts] of source.repetitions()) metrics.setRepetitions(resource, counts);
+    for (const { resource, age, repetitions } of source.figures()) {
+      if (age !== undefined) metrics.setSourceAge(resource, age);
+      if (repetitions) metrics.setRepetitions(resource, repetitions);
+    }
     for (const controller of controllers) await controller.collectMetrics?.();
   }
 
