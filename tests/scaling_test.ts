@@ -15,7 +15,6 @@ import { paintText } from "../lib/tools/report.ts";
 import { whatIfReport } from "../lib/tools/diff/what_if_report.ts";
 import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
 import { explainInMode } from "../lib/proxy/explain_packet.ts";
-import { ruleNames } from "../lib/tools/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
@@ -113,10 +112,6 @@ const WORK = {
     const to = { to: parseIpAddress(CLUSTER_IP), port: parsePort(80), protocol: "TCP" } as const;
     explainInMode(plan, { from, ...to }, { backend });
   },
-  "status --changes": ({ plan, backend }) => {
-    const [service] = plan.services.values();
-    ruleNames(plan, service!, backend);
-  },
 } as const satisfies Record<string, Work>;
 
 /**
@@ -147,7 +142,6 @@ for (
     ["iptables", 800, "ports", "render --service"],
     ["iptables", 6000, "external IPs", "render"],
     ["nftables", 1000, "endpoints", "explain"],
-    ["nftables", 1000, "endpoints", "status --changes"],
     ["ipvs", 1000, "external IPs", "render"],
     ["ipvs", 1000, "Services with one external IP", "render"],
     ["userspace", 10_000, "external IPs", "render"],

@@ -5,7 +5,7 @@
  * @module
  */
 import Table from "cli-table3";
-import pc from "picocolors";
+import { painter, type Tone } from "../../lib/tools/report.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import { askHttp, askUdp, type DemoServer, startHttpServer, startUdpServer } from "./endpoints.ts";
 import { DemoManifests, type DemoService } from "./manifests.ts";
@@ -29,8 +29,8 @@ let exitCode = 1;
 try {
   exitCode = await tellStory();
 } catch (error) {
-  say(`\n${pc.red("The demo failed:")} ${error instanceof Error ? error.message : error}`);
-  for (const line of relay?.log.slice(-20) ?? []) say(pc.dim(`  ${line}`));
+  say(`\n${colored("bad", "The demo failed:")} ${error instanceof Error ? error.message : error}`);
+  for (const line of relay?.log.slice(-20) ?? []) say(colored("detail", `  ${line}`));
 } finally {
   await relay?.stop();
   await Promise.all(servers.map((server) => server.close()));
@@ -49,7 +49,9 @@ async function tellStory(): Promise<number> {
   for (const service of manifests.services) startEndpoints(service);
   relay = startRelay({ manifests: manifestFolder, folder });
   await waitUntilServed(manifests.services);
-  say(pc.bold("kube-relay serves examples/demo in userspace mode: no cluster, no root.\n"));
+  say(
+    colored("title", "kube-relay serves examples/demo in userspace mode: no cluster, no root.\n"),
+  );
   await showWhoAnswers(manifests);
   await showAffinity(manifests);
   await showRefusal(manifests.service("empty"));
@@ -102,7 +104,9 @@ async function showAffinity(manifests: DemoManifests): Promise<void> {
   for (let i = 0; i < 20; i++) count(answers, await ask(sticky));
   if (answers.size !== 1) throw new Error(`Session affinity was not kept: ${describe(answers)}`);
   say(
-    `\n${pc.bold("Session affinity")}: one client asked 'sticky' 20 times, ${describe(answers)}.`,
+    `\n${colored("title", "Session affinity")}: one client asked 'sticky' 20 times, ${
+      describe(answers)
+    }.`,
   );
 }
 
@@ -111,7 +115,7 @@ async function showRefusal(empty: DemoService): Promise<void> {
     await ask(empty);
   } catch (error) {
     if (error instanceof Deno.errors.ConnectionRefused) {
-      say(`${pc.bold("No endpoints")}: 'empty' at ${addressOf(empty)} refuses at once.`);
+      say(`${colored("title", "No endpoints")}: 'empty' at ${addressOf(empty)} refuses at once.`);
       return;
     }
     throw error;
@@ -134,7 +138,7 @@ async function showMove(manifests: DemoManifests): Promise<void> {
   await delay(700);
   const after = load.takeAnswers();
   const { requests, failures } = await load.stop();
-  say(`\n${pc.bold("A manifest is edited")} under ${LOAD_PER_SECOND} requests a second:`);
+  say(`\n${colored("title", "A manifest is edited")} under ${LOAD_PER_SECOND} requests a second:`);
   const table = new Table({ head: ["When", "Who answered"] });
   table.push(["before: web-1 is an endpoint", describe(before)]);
   table.push(["after: web-new in its place", describe(after)]);
@@ -143,7 +147,7 @@ async function showMove(manifests: DemoManifests): Promise<void> {
   if (failures.length > 0) {
     throw new Error(`${failures.length} of ${requests} requests failed, the first: ${failures[0]}`);
   }
-  say(`${requests} requests, ${pc.green("0 failed")}.`);
+  say(`${requests} requests, ${colored("good", "0 failed")}.`);
 }
 
 interface Load {
@@ -227,4 +231,8 @@ function delay(ms: number): Promise<void> {
 
 function say(text: string): void {
   Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+}
+
+function colored(tone: Tone, text: string): string {
+  return painter(!Deno.noColor)({ tone, text });
 }

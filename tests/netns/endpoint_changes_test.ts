@@ -89,7 +89,7 @@ class Rollout {
       await this.#write(slice(...pods));
     }
     return await eventually("the rollout is in the change log", async () => {
-      const { entries } = await requestChanges(`${this.#folder}/control.sock`, { last: 1 });
+      const { entries } = await requestChanges(`${this.#folder}/control.sock`, 1);
       const entry = entries.at(-1);
       const isReady = entry?.kind === "sync" &&
         entry.lines.some(({ text, object }) =>

@@ -3,7 +3,7 @@ import { wrapText } from "../../config/wrap_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { durationText, type TimeTexts, timeTexts } from "../status/number_texts.ts";
 import { matchesFilter } from "../status/status_answer.ts";
-import { type TextLook, toneColors, type TonedText } from "../cli/terminal_text.ts";
+import { type Line, painter, type TextLook } from "../report.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
 
 interface ChangesViewOptions extends TextLook {
@@ -24,21 +24,19 @@ export function renderChanges(report: ChangesReport, options: ChangesViewOptions
   if (entries.length === 0) {
     return filter === "" ? "No changes yet.\n" : `No change matches '${filter}'.\n`;
   }
-  const colors = toneColors(color);
   const times = timeTexts(timeZone);
-  const lines = [colors.detail("TIME      FAM       TOOK  CHANGE")];
+  const lines: Line[] = [{ tone: "detail", text: "TIME      FAM       TOOK  CHANGE" }];
   let last: string | undefined;
   for (const entry of entries) {
     const day = times.day(entry.at);
-    if (day !== last) lines.push(colors.title(day));
+    if (day !== last) lines.push({ tone: "title", text: day });
     last = day;
-    const rows = entryRows(entry, { times, width: Math.max(MIN_COLUMNS, columns) });
-    lines.push(...rows.map(({ head, tone, text }) => head + colors[tone](text)));
+    lines.push(...entryLines(entry, { times, width: Math.max(MIN_COLUMNS, columns) }));
   }
   if (report.forgotten > 0) {
-    lines.push(colors.detail(`Before these: ${report.forgotten} forgotten.`));
+    lines.push({ tone: "detail", text: `Before these: ${report.forgotten} forgotten.` });
   }
-  return `${lines.join("\n")}\n`;
+  return lines.map(painter(color)).join("\n") + "\n";
 }
 
 /** Whether a filter selects an entry: by an object or a ServicePort in it, as {@linkcode matchesFilter}. */
@@ -49,30 +47,28 @@ export function entryMatches({ lines }: ChangeEntry, filter: string): boolean {
     );
 }
 
-/** A line of an entry. The first one has time, family and duration before the text; others are indented. */
-interface EntryRow extends TonedText {
-  readonly head: string;
-}
-
-/** An entry as lines of a width. `details: false` leaves out the lines of that tone. */
-export function entryRows(
+/**
+ * An entry as lines of a width. The first one has time, family and duration before the text; others are
+ * indented. `details: false` leaves out the lines of that tone.
+ */
+export function entryLines(
   entry: ChangeEntry,
   { times, width, details = true }: {
     readonly times: TimeTexts;
     readonly width: number;
     readonly details?: boolean;
   },
-): readonly EntryRow[] {
+): readonly Line[] {
   const { at, family = "", tookMs } = entry;
   const took = tookMs === undefined ? "" : durationText(tookMs);
   const first = `${times.time(at)}  ${family.padEnd(4)}  ${took.padStart(8)}`;
   return entry.lines.filter(({ tone }) => details || tone !== "detail")
     .flatMap(({ tone, text }) =>
-      brokenText(printableText(text), width - INDENT).map((piece) => ({
-        tone: tone ?? "plain" as const,
-        text: piece,
-      }))
-    ).map((row, index) => ({ ...row, head: (index === 0 ? first : "").padEnd(INDENT) }));
+      brokenText(printableText(text), width - INDENT).map((piece) => ({ tone, text: piece }))
+    ).map(({ tone, text }, index) => ({
+      tone,
+      text: (index === 0 ? first : "").padEnd(INDENT) + text,
+    }));
 }
 
 /** Indents the lines after the first, and cuts a word that is too long. */

@@ -46,13 +46,10 @@ export async function requestStatus(
   return await askControl(path, { route: `/status${brief ? "?brief" : ""}` }) as StatusReport;
 }
 
-/** Asks for the last changes; `rules` adds the names of the rules that serve their ServicePorts now. */
-export async function requestChanges(
-  path: string,
-  { last, rules = false }: { readonly last?: number; readonly rules?: boolean } = {},
-): Promise<ChangesReport> {
-  const query = [...(last === undefined ? [] : [`last=${last}`]), ...(rules ? ["rules"] : [])];
-  return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
+/** Asks for the last changes, or for all that are kept. */
+export async function requestChanges(path: string, last?: number): Promise<ChangesReport> {
+  const route = `/changes${last === undefined ? "" : `?last=${last}`}` as const;
+  return await askControl(path, { route }) as ChangesReport;
 }
 
 /**

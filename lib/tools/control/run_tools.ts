@@ -2,7 +2,6 @@ import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.t
 import { absolutePaths } from "../../config/absolute_paths.ts";
 import { VERSION } from "../../config/version.ts";
 import type { Controller } from "../../engine/controller.ts";
-import { nameRules } from "../changes/name_rules.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
 import { relayFindings } from "../doctor/examine_relay.ts";
@@ -67,12 +66,9 @@ export class ToolsOfRun implements RunTools {
     return Object.assign(
       {
         "/status": (query) => this.#status(run, { brief: query.has("brief") }),
-        "/changes": async (query) => {
-          const last = numberOf(query, "last");
-          return query.has("rules")
-            ? await this.#namedChanges(run, last)
-            : this.changes.recent(last);
-        },
+        // A separate function, so that its exceptions become rejections.
+        "/changes": async (query) =>
+          await Promise.resolve(this.changes.recent(numberOf(query, "last"))),
         "/flags": () => Promise.resolve(absolutePaths(run.configuration.flags, Deno.cwd())),
         "/dump": (query) => this.#dump(run, query.has("inputs")),
       } satisfies ControlRoutes,
@@ -108,15 +104,10 @@ export class ToolsOfRun implements RunTools {
     };
   }
 
-  /** The newest entries of the change log, with the rules of the last ServicePorts. */
-  #namedChanges({ services: { families } }: ObservedRun, last?: number) {
-    return nameRules({ ...this.#edges, families }, this.changes.recent(last));
-  }
-
   /** The dump for `jsonPieces()`, or what planning needs of it. */
   async #dump(run: ObservedRun, onlyInputs: boolean): Promise<unknown> {
     const status = onlyInputs ? undefined : await this.#status(run, { brief: false });
-    const collected = status && { status, changes: await this.#namedChanges(run) };
+    const collected = status && { status, changes: this.changes.recent() };
     return dumpRunning(this.#edges, { ...run, toolsOf: this.#toolsOfIn(run) }, collected);
   }
 }

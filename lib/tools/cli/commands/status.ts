@@ -114,7 +114,7 @@ async function printChanges(
 ): Promise<number> {
   const { flags: { filter = "", from, json, last }, configuration: { relay } } = context;
   const report = from === undefined
-    ? await requestChanges(relay.controlSocket, { rules: true })
+    ? await requestChanges(relay.controlSocket)
     : await readDumpedChanges(from);
   const entries = report.entries.filter((entry) => entryMatches(entry, filter));
   const most = last ?? (json ? Infinity : LAST_CHANGES);
@@ -197,7 +197,7 @@ async function runWatch(
 async function ask(socket: string): Promise<Omit<WatchAnswer, "at">> {
   const [status, changes] = await Promise.all([
     requestStatus(socket, { brief: true }),
-    requestChanges(socket, { last: ENTRIES }),
+    requestChanges(socket, ENTRIES),
   ]);
   return { status, changes };
 }
