@@ -58,7 +58,7 @@ const FLOODS: Readonly<
     port: ({ relay }) => relay.metricsPort,
   },
   "the status page": {
-    paths: ["/", "/?filter=web", "/page.js", "/events"],
+    paths: ["/", "/?filter=web", "/page.js", "/sections"],
     port: ({ relay }) => relay.metricsPort,
   },
   "the health port": { paths: ["/healthz", "/livez"], port: ({ relay }) => relay.healthPort },

@@ -36,26 +36,33 @@ function showAges() {
   }
 }
 
-let events;
-let retry;
+const PERIOD_MS = 1000;
+/** The sections as they are shown, by id. */
+const shown = new Map();
+let next;
+let asked = 0;
 
-function follow() {
-  clearTimeout(retry);
-  events?.close();
-  events = new EventSource(`events${location.search}`);
-  events.addEventListener("section", (event) => {
-    replace(JSON.parse(event.data));
+/** Asks for all sections and replaces those that changed; an older answer than that of the last call is dropped. */
+async function refresh() {
+  clearTimeout(next);
+  const turn = ++asked;
+  try {
+    const answer = await fetch(`sections${location.search}`, {
+      signal: AbortSignal.timeout(10 * PERIOD_MS),
+    });
+    if (!answer.ok) throw new Error(answer.statusText);
+    const sections = await answer.json();
+    if (turn !== asked) return;
+    for (const section of sections) {
+      if (shown.get(section.id) !== section.html) replace(section);
+      shown.set(section.id, section.html);
+    }
     say("Live");
-  });
-  events.addEventListener(
-    "error",
-    () => {
-      say("Not connected: showing the last known state; trying again");
-      // A browser gives up after an answer such as 503, for too many readers.
-      if (events.readyState === EventSource.CLOSED) retry = setTimeout(follow, 5000);
-    },
-  );
-  events.addEventListener("open", () => say("Live"));
+  } catch {
+    if (turn !== asked) return;
+    say("Not connected: showing the last known state; trying again");
+  }
+  next = setTimeout(refresh, PERIOD_MS);
 }
 
 let typing;
@@ -64,10 +71,10 @@ document.getElementById("filter").addEventListener("input", ({ target }) => {
   typing = setTimeout(() => {
     const query = target.value === "" ? "" : `?filter=${encodeURIComponent(target.value)}`;
     history.replaceState(null, "", `${location.pathname}${query}`);
-    follow();
+    refresh();
   }, 300);
 });
 
-follow();
+refresh();
 showAges();
 setInterval(showAges, 5000);

@@ -33,6 +33,15 @@ Deno.test("pageDocument() shows every section without a script", () => {
   assertStringIncludes(html, "default/web:http");
 });
 
+Deno.test("pageDocument() shows control characters as text", () => {
+  const name = "default/a\u001b[2J\u202eb";
+  const settings = ["on\u0085e"];
+  const html = pageDocument(model([service(name, { quarantined: name, settings })]));
+  // deno-lint-ignore no-control-regex
+  assertEquals(html.match(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/g), null);
+  assertStringIncludes(html, "\\u001b[2J");
+});
+
 Deno.test("pageDocument() escapes all text of a manifest, a tool or a reader", () => {
   const base = model([service(EVIL, { quarantined: EVIL })]);
   const [family] = base.report.families;

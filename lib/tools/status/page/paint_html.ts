@@ -1,5 +1,6 @@
 /** Paints reports as HTML. Pure. All text goes through the templates of hono/html, which escape it. */
 import { html } from "hono/html";
+import { printableText } from "../../../log/printable_text.ts";
 import type { Report, Row, Tone } from "../../report.ts";
 
 /** The result of a template. */
@@ -50,7 +51,7 @@ function sentence({ cells, tone, detail }: Row): Html {
 function fact({ cells, tone, detail }: Row): Html {
   return html`
     <div class="${classOf(tone)}">
-      <dt>${cells.slice(0, -1).join(" ")}</dt>
+      <dt>${printableText(cells.slice(0, -1).join(" "))}</dt>
       <dd>${text(cells.at(-1)!)}${details(detail)}</dd>
     </div>
   `;
@@ -76,7 +77,7 @@ function table(
     row.cells[column]!.split("\n").map((line) => {
       const link = linkOf?.(line, column, row);
       return html`<div>${
-        link === undefined ? text(line) : html`<a href="${link}">${line}</a>`
+        link === undefined ? text(line) : html`<a href="${link}">${printableText(line)}</a>`
       }</div>`;
     });
   return html`
@@ -92,7 +93,7 @@ function table(
         }${
           hasDetails
             ? html`<td data-label="Settings">${
-              (row.detail ?? []).map((line) => html`<div>${line}</div>`)
+              (row.detail ?? []).map((line) => html`<div>${printableText(line)}</div>`)
             }</td>`
             : ""
         }</tr>`
@@ -107,9 +108,9 @@ function classOf(tone: Tone | undefined): string {
 
 const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
 
-/** A text whose moments a script in the page replaces by ages. */
+/** A text whose moments a script in the page replaces by ages. It is one line. */
 export function text(value: string): Html {
-  const pieces = value.split(MOMENT).map((piece, index) =>
+  const pieces = printableText(value).split(MOMENT).map((piece, index) =>
     index % 2 === 0 ? piece : html`<time datetime="${piece}">${piece.slice(11, 19)} UTC</time>`
   );
   return html`${pieces}`;

@@ -8,7 +8,6 @@ import type { ExplainReport } from "../../explain/explain_report.ts";
 import { explanationAnswer } from "../../explain/explanation_answer.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { pageDocument, pageSections, reportDocument } from "./page_document.ts";
-import { MOST_STREAMS, PageEvents } from "./page_events.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
 
 /** The browser may load nothing from other hosts, and other pages may not embed this one. */
@@ -36,9 +35,6 @@ export function createStatusPage(
   },
 ): LocalPages {
   const source = new PageSource({ clock }, parts);
-  const events = new PageEvents({ clock }, {
-    sections: async (filter) => pageSections(await source.model(filter)),
-  });
   const page = async (filter: string) =>
     answer(pageDocument(await source.model(filter)), "text/html");
   const explanation = async (_: string, query: URLSearchParams) => {
@@ -62,7 +58,8 @@ export function createStatusPage(
     "/page.css": () => Promise.resolve(answer(css, "text/css")),
     "/page.js": () => Promise.resolve(answer(js, "text/javascript")),
     "/icon.svg": () => Promise.resolve(answer(icon, "image/svg+xml")),
-    "/events": (filter) => Promise.resolve(answerEvents(events, filter)),
+    "/sections": async (filter) =>
+      answer(JSON.stringify(pageSections(await source.model(filter))), "application/json"),
   };
   return (request, peer) => {
     const { pathname, searchParams } = new URL(request.url);
@@ -75,18 +72,4 @@ export function createStatusPage(
 
 function answer(body: string, type: string): Response {
   return new Response(body, { headers: { ...HEADERS, "content-type": `${type}; charset=utf-8` } });
-}
-
-function answerEvents(events: PageEvents, filter: string): Response {
-  const stream = events.open(filter);
-  if (stream === undefined) {
-    return answerText(`All ${MOST_STREAMS} event streams are in use: close a page\n`, 503);
-  }
-  return new Response(stream, {
-    headers: {
-      ...HEADERS,
-      "content-type": "text/event-stream",
-      "transfer-encoding": "chunked",
-    },
-  });
 }

@@ -1,4 +1,4 @@
-import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
 import { parseIpAddress } from "../../../net/ip_address.ts";
 import { BadQuestion } from "../../control/control_server.ts";
@@ -26,7 +26,7 @@ function createPage() {
   });
 }
 
-Deno.test.each(["/", "/page.css", "/page.js", "/icon.svg", "/events"])(
+Deno.test.each(["/", "/page.css", "/page.js", "/icon.svg", "/sections"])(
   "createStatusPage() answers GET %s for this machine only",
   async (path) => {
     const page = createPage();
@@ -65,11 +65,9 @@ Deno.test("createStatusPage() names nothing outside of this machine", async () =
   }
 });
 
-Deno.test("createStatusPage() begins its events with the whole page", async () => {
-  const answer = await createPage()(new Request("http://localhost/events"), LOCAL)!;
-  assertEquals(answer.headers.get("content-type"), "text/event-stream");
-  const reader = answer.body!.getReader();
-  const { value } = await reader.read();
-  assertMatch(new TextDecoder().decode(value), /^event: section\ndata: \{"id":"summary"/);
-  await reader.cancel();
+Deno.test("createStatusPage() answers with the sections as JSON", async () => {
+  const answer = await createPage()(new Request("http://localhost/sections"), LOCAL)!;
+  const [first] = await answer.json();
+  assertEquals(first.id, "summary");
+  assertStringIncludes(first.html, "serving");
 });
