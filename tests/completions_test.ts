@@ -119,6 +119,15 @@ Deno.test("complete offers verbs, flags, values, files and Services, and is sile
     for (const [words, expected] of CASES) {
       assertEquals(await offered(words), expected, words.join(" "));
     }
+    const named = `${folder}/control.sock`;
+    for (
+      const flag of [["--control-socket", named], ["--control-socket", "=", named], [
+        `--control-socket=${named}`,
+      ]]
+    ) {
+      const out = await printed("complete", "--", "explain", ...flag, "node", ".default/w");
+      assertEquals(out, "default/web\n", flag.join(" "));
+    }
     await server.stop();
   } finally {
     await Deno.remove(folder, { recursive: true });

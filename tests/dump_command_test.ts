@@ -70,6 +70,18 @@ Deno.test("dump of manifests asks no process, and renders as the manifests do, b
     assertStringIncludes(err, "no kube-relay was running when it was made");
   }));
 
+Deno.test("dump of manifests has the objects of NetworkPolicies, if they are enforced", () =>
+  inFolder(async (folder) => {
+    const manifests = new URL("../examples/network-policy", import.meta.url).pathname;
+    const source = ["--mode=nftables", `--manifests=${manifests}`, "--network-policy"];
+    assertEquals((await run("dump", `${folder}/a.json`, ...source)).code, 0);
+    const { objects } = JSON.parse(await Deno.readTextFile(`${folder}/a.json`));
+    for (const kind of ["pods", "namespaces", "networkpolicies"]) {
+      assertEquals(objects[kind].length > 0, true, kind);
+    }
+    assertEquals(await run("render", "--from", `${folder}/a.json`), await run("render", ...source));
+  }));
+
 Deno.test("dump of unusable manifests exits with 1, and is written", () =>
   inFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: Service\napiVersion: v1\n");

@@ -23,8 +23,12 @@ export function differenceReport(
   difference: NodeDifference,
   /** Milliseconds since 1970, for the time of the next try. */
   now: number,
-  /** Name of a time zone. @default {that of the machine} */
-  timeZone?: string,
+  { timeZone, isRepairable = true }: {
+    /** Name of a time zone. @default {that of the machine} */
+    readonly timeZone?: string;
+    /** Whether a running process can repair it. @default {true} */
+    readonly isRepairable?: boolean;
+  } = {},
 ): Report {
   const { mode, nodeName, families, routing } = difference;
   return {
@@ -38,7 +42,7 @@ export function differenceReport(
       ...families.flatMap(familyParts),
       ...(routing?.differences.length ? [routingPart(routing)] : []),
       ...families.flatMap((family) => quarantineParts(family, now, timeZone)),
-      { title: "", rows: [verdict(difference)], parts: [] },
+      { title: "", rows: [verdict(difference, isRepairable)], parts: [] },
     ],
   };
 }
@@ -133,14 +137,14 @@ function linesOf(label: string, text: string | undefined): readonly string[] {
   return more > 0 ? [...lines.slice(0, MOST_LINES), `and ${more} more lines`] : lines;
 }
 
-function verdict(difference: NodeDifference): Row {
+function verdict(difference: NodeDifference, isRepairable: boolean): Row {
   const left = countDifferences(difference);
   const isRepair = difference.families.some(({ repair }) => repair !== undefined);
   if (left > 0) {
     const repairable = difference.families.flatMap(({ differences }) => differences)
       .filter(({ cure }) => cure === undefined).length;
     const which = repairable < left ? `${repairable} of them` : left === 1 ? "it" : "them";
-    const cure = isRepair || repairable === 0
+    const cure = isRepair || !isRepairable || repairable === 0
       ? ""
       : `; 'kube-relay diff --repair' repairs ${which}`;
     const text = `${countText(left, "difference")}${isRepair ? " left" : ""}${cure}`;

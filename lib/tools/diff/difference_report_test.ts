@@ -39,7 +39,7 @@ function of(
 }
 
 function text(difference: NodeDifference, now = 0): string {
-  return paintText(differenceReport(difference, now, "UTC"));
+  return paintText(differenceReport(difference, now, { timeZone: "UTC" }));
 }
 
 Deno.test("differenceReport() reports by Service, and shared objects last", () => {

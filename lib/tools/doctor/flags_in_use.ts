@@ -13,6 +13,12 @@ const UNIT_FOLDERS = [
   "/lib/systemd/system",
 ];
 
+/** How files are read. */
+interface UnitFiles {
+  readonly readTextFile: (path: string) => Promise<string>;
+  readonly readDir: (path: string) => AsyncIterable<Pick<Deno.DirEntry, "name">>;
+}
+
 /** The flags of a start, and where they come from. */
 export interface UsedFlags {
   readonly flags: FlagValues;
@@ -28,7 +34,7 @@ export interface UsedFlags {
 export async function flagsInUse(
   given: FlagValues,
   controlSocket: string,
-  readTextFile: (path: string) => Promise<string> = Deno.readTextFile,
+  files: UnitFiles = { readTextFile: Deno.readTextFile, readDir: Deno.readDir },
 ): Promise<UsedFlags> {
   if (givenFlags(given).some((name) => !OWN.includes(name))) {
     return { flags: given, source: "this command line" };
@@ -40,14 +46,38 @@ export async function flagsInUse(
     // No process, or one of an older release.
   }
   for (const path of UNITS.flatMap((name) => UNIT_FOLDERS.map((folder) => `${folder}/${name}`))) {
-    const unit = await readTextFile(path).catch(() => undefined);
+    const unit = await files.readTextFile(path).catch(() => undefined);
     if (unit === undefined) continue;
-    const flags = await unitFlags(unit, readTextFile);
-    if (flags !== undefined) return { flags: { ...flags, ...given }, source: path };
-    const problem = `${path}: the command line in ExecStart is not understood`;
+    const dropIns = await readDropIns(files, path.slice(path.lastIndexOf("/") + 1));
+    const flags = await unitFlags([unit, ...dropIns.values()].join("\n"), files.readTextFile);
+    const source = [path, ...dropIns.keys()].join(", ");
+    if (flags !== undefined) return { flags: { ...flags, ...given }, source };
+    const problem = `${source}: the command line in ExecStart is not understood`;
     return { flags: given, source: "a start without flags", problem };
   }
   return { flags: given, source: "a start without flags" };
+}
+
+/** The files that change a unit, by path in the order in which they apply: a later folder of a name is hidden. */
+async function readDropIns(
+  { readDir, readTextFile }: UnitFiles,
+  unit: string,
+): Promise<ReadonlyMap<string, string>> {
+  const paths = new Map<string, string>();
+  for (const folder of UNIT_FOLDERS.map((each) => `${each}/${unit}.d`)) {
+    try {
+      for await (const { name } of readDir(folder)) {
+        if (name.endsWith(".conf") && !paths.has(name)) paths.set(name, `${folder}/${name}`);
+      }
+    } catch {
+      // There is none, or it may not be read.
+    }
+  }
+  const found = new Map<string, string>();
+  for (const [, path] of [...paths].sort(([one], [other]) => one < other ? -1 : 1)) {
+    found.set(path, await readTextFile(path).catch(() => ""));
+  }
+  return found;
 }
 
 /** Returns the flags of the command line in a unit; undefined if it is not understood. */

@@ -18,16 +18,21 @@ function read(path: string): Promise<string> {
   return text === undefined ? Promise.reject(new Deno.errors.NotFound()) : Promise.resolve(text);
 }
 
+/** Units without drop-ins. */
+function files(readTextFile: (path: string) => Promise<string>) {
+  return { readTextFile, readDir: () => ReadableStream.from<{ readonly name: string }>([]) };
+}
+
 Deno.test("flagsInUse() takes the given flags, else those of the process, else those of the unit", () =>
   withFolder(async (folder) => {
     const path = `${folder}/c.sock`;
     const given = { "proxy-mode": "nftables" } as const;
-    assertEquals(await flagsInUse(given, path, read), {
+    assertEquals(await flagsInUse(given, path, files(read)), {
       flags: given,
       source: "this command line",
     });
     const asked = { json: true, "control-socket": path };
-    assertEquals(await flagsInUse(asked, path, read), {
+    assertEquals(await flagsInUse(asked, path, files(read)), {
       flags: { ...asked, "proxy-mode": "userspace", manifests: ["/etc/m"], routing: true },
       source: "/lib/systemd/system/kube-relay-userspace.service",
     });
@@ -35,13 +40,13 @@ Deno.test("flagsInUse() takes the given flags, else those of the process, else t
       path,
       routes: { "/flags": () => Promise.resolve({ "proxy-mode": "ipvs", watch: true, odd: 1 }) },
     });
-    assertEquals(await flagsInUse(asked, path, read), {
+    assertEquals(await flagsInUse(asked, path, files(read)), {
       flags: { ...asked, "proxy-mode": "ipvs" },
       source: "the running process",
     });
     await server.stop();
     const none = () => Promise.reject(new Deno.errors.NotFound());
-    assertEquals(await flagsInUse(asked, path, none), {
+    assertEquals(await flagsInUse(asked, path, files(none)), {
       flags: asked,
       source: "a start without flags",
     });
@@ -53,7 +58,9 @@ function ofUnit(...lines: readonly string[]) {
   return flagsInUse(
     {},
     "/does/not/exist.sock",
-    (path) => path === UNIT ? Promise.resolve(`[Service]\n${lines.join("\n")}\n`) : read(path),
+    files((path) =>
+      path === UNIT ? Promise.resolve(`[Service]\n${lines.join("\n")}\n`) : read(path)
+    ),
   );
 }
 
@@ -75,6 +82,29 @@ Deno.test("flagsInUse() reads continued lines, quotes and variables of a unit", 
       source: UNIT,
     },
   );
+});
+
+Deno.test("flagsInUse() applies the drop-ins of a unit by name, those in /etc first", async () => {
+  const units: Record<string, string> = {
+    [UNIT]: "[Service]\nEnvironment=MODE=ipvs\nExecStart=/bin/kube-relay --proxy-mode=${MODE}\n",
+    [`/lib/systemd/system/kube-relay.service.d/10-mode.conf`]: "[Service]\nEnvironment=MODE=x\n",
+    [`${UNIT}.d/10-mode.conf`]: "[Service]\nEnvironment=MODE=nftables\n",
+    [`${UNIT}.d/20-start.conf`]:
+      "[Service]\nExecStart=\nExecStart=/bin/kube-relay --proxy-mode=${MODE} --routing\n",
+    [`${UNIT}.d/30-none.bak`]: "[Service]\nEnvironment=MODE=userspace\n",
+  };
+  const found = await flagsInUse({}, "/does/not/exist.sock", {
+    readTextFile: (path) =>
+      units[path] === undefined ? read("/none") : Promise.resolve(units[path]),
+    async *readDir(folder) {
+      const paths = Object.keys(units).filter((path) => path.startsWith(`${folder}/`));
+      yield* await Promise.resolve(paths.map((path) => ({ name: path.slice(folder.length + 1) })));
+    },
+  });
+  assertEquals(found, {
+    flags: { "proxy-mode": "nftables", routing: true },
+    source: [UNIT, `${UNIT}.d/10-mode.conf`, `${UNIT}.d/20-start.conf`].join(", "),
+  });
 });
 
 Deno.test("flagsInUse() says that it does not understand the command line of a unit", async () => {

@@ -13,10 +13,6 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
-import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { type Frontend, masqueradeExternal } from "../../proxy/frontend.ts";
-import type { ServicePlan } from "../../proxy/service_plan.ts";
-import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../../config/version.ts";
 import type { ControllerTools } from "../control/controller_tools.ts";
@@ -24,15 +20,8 @@ import type { Dependencies } from "../../app/dependencies.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 import type { ServiceController } from "../../app/service/service_controller.ts";
-import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import {
-  DUMP_SCHEMA,
-  type DumpInput,
-  FORMAT_VERSION,
-  INPUT_PART,
-  withControllers,
-} from "./dump_schema.ts";
+import { DUMP_SCHEMA, FORMAT_VERSION, withControllers } from "./dump_schema.ts";
 import type { DumpSection } from "./dump_value.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
@@ -52,13 +41,10 @@ export interface DumpParts {
   /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
-  /** Omits decisions, status and changes, which planning does not need. @default {false} */
-  readonly onlyInputs?: boolean;
 }
 
 export interface DumpedFamily {
   readonly family: IpFamily;
-  readonly plan: ProxyPlan;
   readonly quarantined: readonly Quarantined[];
   /** Absent if the machine was not read. */
   readonly interfaceAddresses?: readonly IpAddress[];
@@ -71,8 +57,8 @@ export interface DumpedFamily {
 }
 
 /**
- * Makes a dump for `jsonPieces()`. Long lists are made while they are written; their objects and plans are
- * chosen now, so that later changes are not half in it.
+ * Makes a dump for `jsonPieces()`. Long lists are copied while they are written; their objects are chosen
+ * now, so that later changes are not half in it.
  */
 export function collectDump(
   { clock, kernelRelease }: {
@@ -81,7 +67,7 @@ export function collectDump(
   },
   parts: DumpParts,
 ): unknown {
-  const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
+  const { mode, nodeName, configuration, informers, node, status, changes } = parts;
   const { controllers = [] } = parts;
   // Without its controller, a block has no meaning in the dump.
   const { networkPolicy, routing } = defaultConfiguration();
@@ -93,7 +79,7 @@ export function collectDump(
     ...SERVICE_KINDS.map((spec) => [spec, informers] as const),
   ]);
   const kinds = [...followed.keys()];
-  const dump: DumpInput = {
+  const dump = {
     kind: DUMP_KIND,
     formatVersion: FORMAT_VERSION,
     writtenAt: new Date(clock.wallNow()).toISOString(),
@@ -125,27 +111,19 @@ export function collectDump(
     ...(status && { status }),
     ...(changes && { changes }),
   };
-  const schema = onlyInputs ? INPUT_PART : DUMP_SCHEMA;
-  if (controllers.length === 0) return pickAllowed(dump, schema);
+  if (controllers.length === 0) return pickAllowed(dump, DUMP_SCHEMA);
   const values = Object.fromEntries([...sections].map(([name, { value }]) => [name, value]));
   return pickAllowed(
     { ...dump, controllers: values },
-    withControllers(schema, { kinds, sections }),
+    withControllers(DUMP_SCHEMA, { kinds, sections }),
   );
 }
 
-function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
-  const plans = [...plan.services.values()];
-  const reasons = reasonsByKey(quarantined);
+function dumpFamily({ quarantined, ...family }: DumpedFamily) {
   return {
     ...family,
     // Retries change the order in which a mode reports it.
     ...(quarantined.length > 0 && { quarantined: quarantined.toSorted(byKeyAndAddress) }),
-    decisions: {
-      *[Symbol.iterator]() {
-        for (const plan of plans) yield dumpDecision(plan, reasons.get(plan.key));
-      },
-    },
   };
 }
 
@@ -154,52 +132,7 @@ function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
   return one === other ? 0 : one! < other! ? -1 : 1;
 }
 
-type DumpDecision = DumpInput["families"] extends Iterable<
-  { readonly decisions: Iterable<infer Decision> }
-> ? Decision
-  : never;
-
-/** Most endpoints of a verdict that are named; the slices have all. */
-const MOST_NAMED = 16;
-
-const MASQUERADE: Readonly<Record<Frontend["masquerade"], string>> = {
-  "all": "all traffic",
-  "from-node": "traffic of the node itself",
-  "off-cluster": "traffic from outside of the cluster",
-  "none": "nothing",
-};
-
-/** The decision for a ServicePort; `reason`: why it, or an address of it, is in quarantine. */
-function dumpDecision(plan: ServicePlan, reason: string | undefined): DumpDecision {
-  return {
-    servicePort: plan.key,
-    internal: verdictText(plan.internal),
-    external: verdictText(plan.external),
-    externalFromCluster: verdictText(plan.externalFromCluster),
-    masqueradeInternal: MASQUERADE[plan.masqueradeInternal],
-    masqueradeExternal: MASQUERADE[masqueradeExternal(plan)],
-    ...(reason !== undefined && { quarantined: reason }),
-  };
-}
-
-function verdictText(verdict: Verdict): string {
-  switch (verdict.kind) {
-    case "forward": {
-      const { endpoints } = verdict;
-      const named = endpoints.slice(0, MOST_NAMED).map(({ key }) => key).join(" ");
-      const more = endpoints.length - MOST_NAMED;
-      return `forward to ${named}${more > 0 ? ` and ${more} more` : ""}`;
-    }
-    case "reject":
-      return "refuse";
-    case "drop":
-      return "drop: no endpoint on this node, as the traffic policy asks for";
-    default:
-      return assertNever(verdict);
-  }
-}
-
-/** Dumps the running process. Without `collected` the dump has only what planning needs. */
+/** Dumps the running process; `collected` is left out where only planning needs the dump. */
 export function dumpRunning(
   edges: Pick<Dependencies, "clock" | "network" | "process">,
   run: ObservedRun & { toolsOf(controller: Controller): Pick<ControllerTools, "dumped"> },
@@ -218,7 +151,7 @@ export function dumpRunning(
       const { name, kinds } = each;
       return { name, kinds, section: toolsOf(each).dumped() };
     }),
-    ...(collected ?? { onlyInputs: true }),
+    ...collected,
   });
 }
 
@@ -228,10 +161,9 @@ function familyOf(
 ): DumpedFamily {
   const facts = backend.facts();
   const primaryAddress = services.primaryAddress(family);
-  const { plan, interfaceAddresses, hosts } = planned;
+  const { interfaceAddresses, hosts } = planned;
   return {
     family,
-    plan,
     quarantined: loop.quarantined,
     ...(interfaceAddresses && { interfaceAddresses }),
     ...(primaryAddress !== undefined && { primaryAddress }),

@@ -31,16 +31,6 @@ import {
 /** The version of the format; another number is another set of fields. */
 export const FORMAT_VERSION = 2;
 
-const decision = fields({
-  servicePort: ownText,
-  internal: ownText,
-  external: ownText,
-  externalFromCluster: ownText,
-  masqueradeInternal: ownText,
-  masqueradeExternal: ownText,
-  quarantined: optional(foreignText),
-});
-
 const identity = {
   kind: v.literal(DUMP_KIND, `has to be '${DUMP_KIND}'`),
   formatVersion: v.literal(FORMAT_VERSION, `has to be ${FORMAT_VERSION}`),
@@ -86,21 +76,18 @@ const family = {
   quarantined: optional(QUARANTINED),
 };
 
-/** The families of Services. */
-export const DUMPED_FAMILIES = list(fields({ ...family, decisions: list(decision) }));
-
 const outcome = { status: optional(STATUS), changes: optional(CHANGES) };
 
 /** Every field of a dump. */
 export const DUMP_SCHEMA = fields({
   ...identity,
   ...inputs,
-  families: DUMPED_FAMILIES,
+  families: list(fields(family)),
   ...outcome,
 });
 
 /**
- * The fields from which a plan is computed. The rest is half of a dump and is expensive to check.
+ * The fields from which a plan is computed.
  */
 export const INPUT_PART = fields({
   ...identity,
@@ -113,7 +100,7 @@ export const OUTCOME_PART = fields({ ...identity, ...outcome });
 
 /** The schema of a dump in which further controllers have their kinds and sections. */
 export function withControllers(
-  schema: typeof DUMP_SCHEMA | typeof INPUT_PART,
+  schema: typeof DUMP_SCHEMA,
   { kinds, sections }: {
     readonly kinds: Iterable<KindSpec>;
     readonly sections: ReadonlyMap<string, DumpSection>;
@@ -127,15 +114,5 @@ export function withControllers(
   });
 }
 
-type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
-
 /** A dump from which a plan is computed. */
 export type InputDump = v.InferOutput<typeof INPUT_PART>;
-
-/** A dump to be written: its long lists are made while they are written. */
-export type DumpInput = Listed<Dump>;
-
-type Listed<T> = unknown extends T ? unknown
-  : T extends string | number | boolean | null | undefined ? T
-  : T extends readonly (infer Entry)[] ? Iterable<Listed<Entry>>
-  : { readonly [Field in keyof T]: Listed<T[Field]> };

@@ -19,7 +19,7 @@ import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { THIS_NODE } from "./address_plan.ts";
 import { testEndpoints, testEndpointSlice, testNode, testService } from "./builders.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
-import { testProxyPlan, testServicePlan } from "./service_plans.ts";
+import { testServicePlan } from "./service_plans.ts";
 
 /** Informers that hold these objects, by the name of their resource. */
 export function testInformers(
@@ -142,7 +142,6 @@ export function testDumpParts(overrides: Partial<DumpParts> = {}): DumpParts {
     node,
     families: [{
       family: "IPv4",
-      plan: testProxyPlan([WEB]),
       quarantined: [{ key: WEB.key, reason: "it is taken", retryAt: "2026-01-02T03:04:05Z" }],
       interfaceAddresses: [parseIpAddress("127.0.0.1"), parseIpAddress("192.168.0.2")],
       facts: { features: { comment: false }, beLiberal: true },

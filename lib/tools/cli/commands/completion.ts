@@ -1,6 +1,7 @@
 import type { Flag } from "../../../config/flag.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
 import { ConfigurationError } from "../../../config/load.ts";
+import { parseFlags } from "../../../config/parse_flags.ts";
 import { BACKEND_MODES } from "../../../proxy/backend.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { ActiveCommand, Command, TextCommand } from "./command.ts";
@@ -121,8 +122,11 @@ export function createCompleteCommand(verbs: () => readonly Command[]): ActiveCo
       const [first = ""] = offered;
       if (first === FILE || first === FOLDER) print(`${first}\n`);
       else {
+        // Bash has `=` as a word of its own.
+        const words = operands.slice(0, -1).filter((word) => word !== "=");
+        const socket = parseFlags(words).values["control-socket"];
         const names = first === SERVICE
-          ? await serviceNames(configuration.relay.controlSocket, value)
+          ? await serviceNames(socket ?? configuration.relay.controlSocket, value)
           : offered.filter((each) => each.startsWith(value));
         print(names.map((each) => `${prefix}${each}\n`).join(""));
       }

@@ -81,7 +81,7 @@ async function printDifference(
     dependencies,
     context,
     () => differenceJson(difference),
-    () => differenceReport(difference, now),
+    () => differenceReport(difference, now, { isRepairable: context.flags.from === undefined }),
   );
   if (countDifferences(difference) > 0) return DIFFERS;
   return difference.routing?.problem === undefined ? 0 : 1;

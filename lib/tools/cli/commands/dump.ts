@@ -2,7 +2,9 @@ import { messageOf } from "../../../log/message_of.ts";
 import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
+import { POLICY_KINDS } from "../../../app/policy/policy_access.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
+import { DUMPED_POLICIES } from "../../dump/dump_schema.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import { jsonPieces } from "../json_stream.ts";
 import {
@@ -27,7 +29,7 @@ interface FinishedDump {
  */
 export const dumpCommand: ActiveCommand = {
   name: "dump",
-  summary: "write the state and decisions of a running kube-relay to a file",
+  summary: "write the objects and the state of a running kube-relay to a file",
   operands: [{ name: "FILE", help: "a new file for the dump, or - for standard output" }],
   examples: [
     "kube-relay dump node7.json",
@@ -91,9 +93,24 @@ async function dumpPlan(
 ): Promise<FinishedDump> {
   const planned = await planNamedObjects(dependencies, context);
   const { clock, process: { kernelRelease } } = dependencies;
+  const families = [...planned.plans.keys()];
+  const { networkPolicy } = planned.configuration.proxy;
+  const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
+  const section = {
+    schema: DUMPED_POLICIES,
+    value: { tool, families },
+    settings: { networkPolicy },
+  };
   const dump = collectDump({ clock, kernelRelease }, {
     ...planned,
-    families: [...planned.plans].map(([family, plan]) => ({ family, plan, quarantined: [] })),
+    families: families.map((family) => ({ family, quarantined: [] })),
+    ...(networkPolicy.enabled && {
+      controllers: [{
+        name: "network-policy",
+        kinds: POLICY_KINDS.map((spec) => ({ spec })),
+        section,
+      }],
+    }),
   });
   return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };
 }

@@ -17,6 +17,8 @@ export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] =
   [1, "failure"],
   [2, "wrong command line or configuration"],
   [3, "'diff' or 'trace' found a difference"],
+  [130, "ended by SIGINT"],
+  [143, "ended by SIGTERM"],
 ];
 const EXIT_TEXT = `${
   wrapText(`Exit codes: ${EXIT_CODES.map((each) => each.join(" ")).join(", ")}.`, {
