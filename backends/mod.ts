@@ -14,8 +14,7 @@ import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { EndpointHealthChange } from "../lib/proxy/service_mode.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { IptablesBackend } from "./iptables/backend.ts";
-import { IpvsBackend } from "./ipvs/backend.ts";
-import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/backend_options.ts";
+import { IpvsBackend, type IpvsConfigurationFields } from "./ipvs/backend.ts";
 import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { NftablesBackend } from "./nftables/backend.ts";
 import { type AddressMode, MachineAddresses } from "./userspace/addresses/addresses.ts";
@@ -84,8 +83,7 @@ export const BACKENDS: Readonly<
   },
   ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, relay, facts }) {
     const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
-    const context = { family, masqueradeBit, drainTimeoutMs };
-    const options = { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) };
+    const options = { family, masqueradeBit, drainTimeoutMs, ipvs, ...(facts && { facts }) };
     return new IpvsBackend(edges, options);
   },
   nftables({ network: _, ...edges }, { family, nftables, facts, traffic }) {

@@ -6,7 +6,9 @@
  *
  * @module
  */
+import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
+import type { Network } from "../../lib/os/network.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { BackendInspection, ProbeResult } from "../../lib/proxy/service_mode.ts";
@@ -17,13 +19,19 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
 import { giveUpAddresses } from "./give_up_addresses.ts";
-import { IpvsRunner, setConnectionTimeouts } from "./ipvs_runner.ts";
+import { IpvsRunner } from "./ipvs_runner.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectServices } from "./inspect.ts";
-import { type FoundMachine, RuleBackend, type RuleComparison } from "../netfilter/rule_backend.ts";
+import {
+  type FoundMachine,
+  RuleBackend,
+  type RuleBackendDependencies,
+  type RuleBackendOptions,
+  type RuleComparison,
+} from "../netfilter/rule_backend.ts";
+import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 import { serverWatch } from "./drift_watch.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
@@ -35,6 +43,31 @@ import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
 
+/** The edges of the ipvs backend. */
+interface IpvsBackendDependencies extends RuleBackendDependencies {
+  readonly network: Network;
+}
+
+/** The fields of the configuration that are read. Times are milliseconds. */
+export interface IpvsConfigurationFields {
+  readonly scheduler: string;
+  readonly excludeCIDRs: readonly string[];
+  readonly strictARP: boolean;
+  /** 0 keeps the kernel's value, as of the two below. */
+  readonly tcpTimeout: number;
+  readonly tcpFinTimeout: number;
+  readonly udpTimeout: number;
+  /** The interval of checks of the kernel. */
+  readonly syncPeriod: number;
+}
+
+/** Settings of the ipvs backend. */
+export interface IpvsBackendOptions extends Omit<RuleBackendOptions, "syncPeriodMs"> {
+  readonly ipvs: IpvsConfigurationFields;
+  /** Maximum time for the connections of a removed endpoint to end, ms; 0 = unlimited. */
+  readonly drainTimeoutMs: number;
+}
+
 /** The first version of iptables with `--random-fully`. */
 const RANDOM_FULLY = [1, 6, 2];
 
@@ -44,6 +77,8 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   readonly mode = "ipvs";
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
+  readonly #scheduler: Scheduler;
+  readonly #excludeCidrs: readonly Cidr[];
   readonly #taken: TakenServers;
   /** Absent before `start()`. */
   #runner: IpvsRunner | undefined;
@@ -55,12 +90,15 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     this.#dependencies = dependencies;
     this.#options = options;
     this.#taken = new TakenServers(dependencies);
-    const { family, facts = { features: {} } } = options;
+    const { family, facts = { features: {} }, ipvs } = options;
+    this.#scheduler = tryParseScheduler(ipvs.scheduler) ?? DEFAULT_SCHEDULER;
+    // The configuration was validated before.
+    this.#excludeCidrs = ipvs.excludeCIDRs.flatMap((cidr) => tryParseCidr(cidr) ?? []);
     this.#features = featuresFound(defaultIpvsOptions(family).features, facts);
   }
 
   hostSettings(): readonly HostSettingRequest[] {
-    const { family, strictArp } = this.#options;
+    const { family, ipvs: { strictARP: strictArp } } = this.#options;
     const interfaces = new Set(
       this.#dependencies.network.interfaceAddresses()
         .filter(({ interfaceName, address }) =>
@@ -71,25 +109,31 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   probe(): Promise<readonly ProbeResult[]> {
-    return probeIpvsMode(this.#dependencies, { scheduler: this.#options.scheduler });
+    return probeIpvsMode(this.#dependencies, { scheduler: this.#scheduler });
   }
 
   protected async prepare(): Promise<FoundMachine<IpvsTarget>> {
     const { clock, logger } = this.#dependencies;
-    const { excludeCidrs, drainTimeoutMs, problem, syncPeriodMs, timeouts } = this.#options;
-    if (problem !== undefined) throw new Error(`Cannot start mode ipvs: ${problem}`);
+    const { drainTimeoutMs, ipvs } = this.#options;
+    if (tryParseScheduler(ipvs.scheduler) === undefined) {
+      throw new Error(
+        `Cannot start mode ipvs: there is no scheduler '${ipvs.scheduler}', ` +
+          `only ${SCHEDULERS.join(", ")}`,
+      );
+    }
     const { iptables, programs, reason, runner } = await this.#tools("start mode ipvs for");
     const { variant, version } = programs;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const found = await runner.deviceAddresses();
-    await setConnectionTimeouts({ logger, runner }, timeouts);
+    await runner.setTimeouts(ipvs.tcpTimeout, ipvs.tcpFinTimeout, ipvs.udpTimeout)
+      .catch((error) => logger.warn("Cannot set time-outs of IPVS", { error }));
     const target = new IpvsTarget({ clock, runner, taken: this.#taken }, {
-      excludeCidrs,
+      excludeCidrs: this.#excludeCidrs,
       drainTimeoutMs,
     });
     const forget = () => this.engine?.forget();
     const edges = { logger, runner, iptables, target, forget };
-    const watch = serverWatch(edges, { periodMs: syncPeriodMs });
+    const watch = serverWatch(edges, { periodMs: ipvs.syncPeriod });
     const parsed = parseVersion(version);
     this.#features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     this.#runner = runner;
@@ -101,14 +145,15 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   protected get summary(): string {
     const { target } = this;
     if (target === undefined) return "not started";
-    const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#options.scheduler}`;
+    const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#scheduler}`;
     return [summary, this.#taken.describe(target.servers) ?? []].flat().join("; ");
   }
 
   protected optionsOf({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
-    const { family, masqueradeBit, scheduler } = this.#options;
+    const { family, masqueradeBit } = this.#options;
     const nodeAddresses = new Set(interfaceAddresses);
-    return { family, features: this.#features, masqueradeBit, scheduler, nodeAddresses };
+    const [features, scheduler] = [this.#features, this.#scheduler];
+    return { family, features, masqueradeBit, scheduler, nodeAddresses };
   }
 
   protected createLayout(shared: SharedPlan, options: IpvsRenderOptions): IpvsLayout {
@@ -156,7 +201,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    const { family, excludeCidrs } = this.#options;
+    const [family, excludeCidrs] = [this.family, this.#excludeCidrs];
     return removeOwnObjects(this.#dependencies, { family, excludeCidrs, dryRun });
   }
 
@@ -176,9 +221,9 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     fill: (layout: IpvsLayout) => Promise<void>,
   ): Promise<RuleComparison> {
     const { clock, network } = this.#dependencies;
-    const { drainTimeoutMs, excludeCidrs, facts } = this.#options;
+    const { drainTimeoutMs, facts } = this.#options;
     const { runner } = await this.#tools("compare rules of");
-    const own = { drainTimeoutMs, excludeCidrs, isForeign: true };
+    const own = { drainTimeoutMs, excludeCidrs: this.#excludeCidrs, isForeign: true };
     const target = new IpvsTarget({ clock, runner }, own);
     const nodeAddresses = () =>
       network.interfaceAddresses().filter(({ interfaceName, address }) =>

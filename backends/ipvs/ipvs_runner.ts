@@ -8,10 +8,9 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { readSets, restoreSets } from "../netfilter/ipset/ipset_runner.ts";
 import type { SavedSet } from "../netfilter/ipset/ipset_text.ts";
-import { BatchRefusal, runBatch } from "../netfilter/tool_batch.ts";
+import { runBatch } from "../netfilter/tool_batch.ts";
 import {
   IP_VS_FILE,
   type NotedServers,
@@ -21,7 +20,6 @@ import {
   type ServerKey,
   serverKey,
 } from "../netfilter/virtual_servers.ts";
-import type { Logger } from "../../lib/log/logger.ts";
 import { parseProtocol } from "../../lib/net/port.ts";
 
 interface IpvsRunnerDependencies {
@@ -57,27 +55,6 @@ const TIMEOUT_MS = 120_000;
 /** Sets of this mode and of kube-proxy, and the leftovers of a killed run. */
 const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
-/**
- * A refused line of a tool's input. The message contains the tool, the line and the reason. How
- * much of the rest was done is unknown.
- */
-export class StepRefusal extends Error {
-  override name = "StepRefusal";
-  /** The line that the tool names, from 1. `ipvsadm` names none. */
-  readonly line: number | undefined;
-  /** Error lines: `ipvsadm` writes one for each operation that the kernel refuses. */
-  readonly complaints: number;
-
-  constructor(
-    message: string,
-    { line, complaints, cause }: ErrorOptions & Pick<StepRefusal, "complaints" | "line">,
-  ) {
-    super(message, { cause });
-    this.line = line;
-    this.complaints = complaints;
-  }
-}
-
 /** The tools. Every method throws an Error with the failed tool and its message. */
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
@@ -92,20 +69,24 @@ export class IpvsRunner {
   }
 
   /**
-   * Carries out a step. After a failure it is unknown how much of it was. Throws a StepRefusal where
-   * it was the input that the tool did not take.
+   * Carries out a step. After a failure it is unknown how much of it was. Throws a BatchRefusal, or an
+   * IptablesError, where it was the input that the tool did not take.
    */
-  async run(step: IpvsStep): Promise<void> {
-    try {
-      await this.#batch(step);
-    } catch (cause) {
-      if (cause instanceof BatchRefusal) {
-        const { message, line, complaints } = cause;
-        throw new StepRefusal(message, { line, complaints, cause });
-      }
-      if (!(cause instanceof IptablesError) || cause.kind !== "refused") throw cause;
-      const line = cause.line?.number;
-      throw new StepRefusal(cause.message, { line, complaints: 1, cause });
+  async run({ tool, lines }: IpvsStep): Promise<void> {
+    const { commands, iptables } = this.#dependencies;
+    switch (tool) {
+      case "iptables":
+        return await iptables.restore({ lines });
+      case "ipset":
+        return await restoreSets(commands, { lines, timeoutMs: TIMEOUT_MS });
+      case "ip":
+        return await this.#ip.run(lines);
+      case "ipvsadm":
+        // Its exit code is that of its last line.
+        return await runBatch(commands, {
+          ...{ command: ["ipvsadm", "-R"], lines, timeoutMs: TIMEOUT_MS },
+          complainsOnly: true,
+        });
     }
   }
 
@@ -166,29 +147,11 @@ export class IpvsRunner {
     await this.#device.make();
   }
 
-  /** Sets time-outs of connections, seconds; 0 keeps the kernel's value. */
-  async setTimeouts(seconds: readonly [tcp: number, tcpFin: number, udp: number]): Promise<void> {
-    await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
-  }
-
-  async #batch(step: IpvsStep): Promise<void> {
-    const { commands, iptables } = this.#dependencies;
-    switch (step.tool) {
-      case "iptables":
-        return await iptables.restore(step);
-      case "ipset":
-        return await restoreSets(commands, { lines: step.lines, timeoutMs: TIMEOUT_MS });
-      case "ip":
-        return await this.#ip.run(step.lines);
-      case "ipvsadm":
-        // Its exit code is that of its last line.
-        return await runBatch(commands, {
-          command: ["ipvsadm", "-R"],
-          lines: step.lines,
-          timeoutMs: TIMEOUT_MS,
-          complainsOnly: true,
-        });
-    }
+  /** Sets time-outs of connections, milliseconds; 0 keeps the kernel's value. */
+  async setTimeouts(tcp: number, tcpFin: number, udp: number): Promise<void> {
+    if (tcp + tcpFin + udp === 0) return;
+    const seconds = [tcp, tcpFin, udp].map((ms) => String(Math.ceil(ms / 1_000)));
+    await this.#output(["ipvsadm", "--set", ...seconds]);
   }
 
   async #output([program, ...args]: readonly [string, ...string[]]): Promise<string> {
@@ -196,29 +159,6 @@ export class IpvsRunner {
     if (result.code === 0) return result.stdout;
     const line = [program, ...args].join(" ");
     throw new Error(`Cannot run '${line}': ${reasonOfExit(program, result)}`);
-  }
-}
-
-/** Milliseconds; 0 keeps the kernel's value. */
-interface ConnectionTimeouts {
-  readonly tcp: number;
-  readonly tcpFin: number;
-  readonly udp: number;
-}
-
-const MS_PER_SECOND = 1_000;
-
-/** Sets the configured time-outs. A refusal is logged and does not affect serving. */
-export async function setConnectionTimeouts(
-  { logger, runner }: { readonly logger: Logger; readonly runner: Pick<IpvsRunner, "setTimeouts"> },
-  { tcp, tcpFin, udp }: ConnectionTimeouts,
-): Promise<void> {
-  if (tcp + tcpFin + udp === 0) return;
-  const seconds = (ms: number) => Math.ceil(ms / MS_PER_SECOND);
-  try {
-    await runner.setTimeouts([seconds(tcp), seconds(tcpFin), seconds(udp)]);
-  } catch (error) {
-    logger.warn("Cannot set time-outs of IPVS", { error });
   }
 }
 

@@ -1,11 +1,11 @@
+import { IPVS_SETTINGS } from "../../tests/support/stages/ipvs_settings.ts";
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
 import { IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import type { IpvsBackendOptions } from "./backend_options.ts";
+import type { IpvsBackendOptions } from "./backend.ts";
 
 const WEB = { name: "web", clusterIp: "172.30.0.1" };
 const [KEPT, LOST] = ["192.0.2.1", "192.0.2.2"].map((each) => parseIpAddress(each));
@@ -64,7 +64,9 @@ const DOUBTS: readonly (readonly [
   (runs: IpvsRuns) => void,
   Partial<IpvsBackendOptions>?,
 ])[] = [
-  ["the address is excluded", () => {}, { excludeCidrs: [parseCidr("192.0.2.2/32")] }],
+  ["the address is excluded", () => {}, {
+    ipvs: { ...IPVS_SETTINGS.ipvs, excludeCIDRs: ["192.0.2.2/32"] },
+  }],
   ["no set of the kernel has the address", ({ machine: { kernel } }) => {
     kernel.sets.get("KUBE-NODE-PORT-IPS")?.clear();
   }],

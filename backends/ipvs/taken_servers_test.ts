@@ -1,9 +1,9 @@
+import { IPVS_SETTINGS } from "../../tests/support/stages/ipvs_settings.ts";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import type { IpvsBackendOptions } from "./backend_options.ts";
+import type { IpvsBackendOptions } from "./backend.ts";
 
 const WEB = testServicePlan({
   name: "web",
@@ -103,7 +103,9 @@ const INNOCENT: readonly (readonly [
     kernel.take("ipvsadm", "-E -t 198.51.100.7:80 -s wlc");
     kernel.take("ipvsadm", "-a -t 198.51.100.7:80 -r 203.0.113.9:80 -m -w 1");
   }],
-  ["its own, excluded since", () => {}, { excludeCidrs: [parseCidr("198.51.100.0/24")] }],
+  ["its own, excluded since", () => {}, {
+    ipvs: { ...IPVS_SETTINGS.ipvs, excludeCIDRs: ["198.51.100.0/24"] },
+  }],
   ["its own, without sets and addresses", ({ kernel }) => {
     kernel.sets.clear();
     kernel.hasDevice = false;

@@ -25,12 +25,14 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
+import { BatchRefusal } from "../netfilter/tool_batch.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
 import { addedObjects, deletionLine, IpvsChanges, type ServerChange } from "./changes.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
-import { type IpvsRunner, type IpvsStep, type KernelReading, StepRefusal } from "./ipvs_runner.ts";
+import type { IpvsRunner, IpvsStep, KernelReading } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { fixedObjects, realName, type ServiceItem, serviceObjects, WEIGHT_0 } from "./objects.ts";
 import type { TakenServers } from "./taken_servers.ts";
@@ -318,7 +320,9 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       await this.#dependencies.runner.run(step);
     } catch (error) {
       if (step.tool === "iptables") this.#failedRestores++;
-      if (!(error instanceof StepRefusal)) throw error;
+      const isRefused = error instanceof BatchRefusal ||
+        (error instanceof IptablesError && error.kind === "refused");
+      if (!isRefused) throw error;
       const owners = step.tool === "ipvsadm"
         ? await this.#ownersOfServers(error, changes)
         : await this.#ownersOfLine(error, step, changes);
@@ -358,7 +362,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
    * first ones are blamed.
    */
   async #ownersOfServers(
-    { complaints }: StepRefusal,
+    error: BatchRefusal | IptablesError,
     { servers }: IpvsChanges,
   ): Promise<Iterable<ServicePortKey> | undefined> {
     const { runner, taken } = this.#dependencies;
@@ -379,15 +383,17 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     }
     if (different.length === 0) return undefined;
     const owners = different.flatMap(({ owner }) => owner ?? []);
+    const complaints = "complaints" in error ? error.complaints : 0;
     return new Set(owners.slice(0, Math.max(1, complaints)));
   }
 
   async #ownersOfLine(
-    { line = 0 }: StepRefusal,
+    error: BatchRefusal | IptablesError,
     step: IpvsStep,
     changes: IpvsChanges,
   ): Promise<Iterable<ServicePortKey>> {
     const { lines } = step;
+    const line = (error instanceof IptablesError ? error.line?.number : error.line) ?? 0;
     // iptables-legacy names no line that the kernel refuses, so rules added to accepted ones are
     // blamed. None if the chain was written as a whole.
     const isUnclear = lines[line - 1] === "COMMIT" &&

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
+import type { IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
 import { FakeIpvsMachine } from "../fakes/fake_ipvs_machine.ts";
 import { IpvsStage } from "./ipvs_stage.ts";
 

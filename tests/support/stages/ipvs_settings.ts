@@ -1,12 +1,11 @@
-import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
+import type { IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
 
 /** kube-proxy's defaults, with time for connections of removed endpoints to end. */
 export const IPVS_SETTINGS: Omit<IpvsBackendOptions, "family"> = {
   masqueradeBit: 14,
-  scheduler: "rr",
-  excludeCidrs: [],
-  strictArp: false,
-  timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
-  syncPeriodMs: 30_000,
+  ipvs: {
+    ...{ scheduler: "rr", excludeCIDRs: [], strictARP: false, syncPeriod: 30_000 },
+    ...{ tcpTimeout: 0, tcpFinTimeout: 0, udpTimeout: 0 },
+  },
   drainTimeoutMs: 900_000,
 };

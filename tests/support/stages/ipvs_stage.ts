@@ -1,6 +1,6 @@
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
-import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
+import type { IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import {
