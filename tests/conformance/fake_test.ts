@@ -5,7 +5,6 @@
  */
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
-import { defineFakeLongRun } from "./long_run_tests.ts";
 import { defineAccessTests } from "./access_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
 import { definePolicyTests } from "./policy_tests.ts";
@@ -17,7 +16,6 @@ runConformanceSuite("fake", () => startFake());
 defineEventTests("fake", () => startFake());
 definePolicyTests("fake", () => startFake());
 defineAccessTests("fake", () => startFake((fake) => fake.setMissing("/api/v1/nodes", 403)));
-defineFakeLongRun();
 
 async function startFake(
   prepare: (fake: FakeApiServer) => void = () => {},
