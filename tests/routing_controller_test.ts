@@ -523,6 +523,43 @@ Deno.test("a BGP daemon that hangs delays no address of layer 2", async () => {
   await relay[Symbol.asyncDispose]();
 });
 
+Deno.test("a sync of routing that hangs makes the node unhealthy", async () => {
+  await using cluster = await startCluster(...WEB);
+  const relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
+  await relay.until("it is healthy", async () => (await relay.health())[0] === 200);
+  const hanging = Promise.withResolvers<void>();
+  relay.backends.daemon.hanging = hanging.promise;
+  cluster.api.store.update(rawSlice("web", [A]));
+  const startedAt = cluster.clock.now();
+  const isLate = async () => (await relay.health())[0] === 503;
+  await relay.until("it is noticed", isLate, { stepMs: 5_000 });
+  assert(cluster.clock.now() - startedAt > 50_000, "it was noticed too early");
+  const [, loops] = await relay.health();
+  assertEquals([loops["IPv4"], Object.values(loops).includes(false)], [true, true]);
+  hanging.resolve();
+  await relay.until("it is healthy again", async () => (await relay.health())[0] === 200);
+  await relay[Symbol.asyncDispose]();
+});
+
+Deno.test("a run without routing reports nothing of it, and watches the kinds of Services alone", async () => {
+  await using cluster = await startCluster(...WEB);
+  const { api, clock } = cluster;
+  const relay = await RoutingRelay.start({ node: A, api, clock, isRouting: false });
+  const paths = api.requests.filter(({ method }) => method === "GET").map(({ path }) => path);
+  assertEquals([...new Set(paths)].sort(), [
+    "/api/v1/nodes",
+    "/api/v1/services",
+    "/apis/discovery.k8s.io/v1/endpointslices",
+    "/apis/networking.k8s.io/v1/servicecidrs",
+  ]);
+  assertEquals("controllers" in await relay.status(), false);
+  const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
+  assertEquals("controllers" in dump, false);
+  assertEquals(Object.keys((await relay.health())[1]), ["IPv4"]);
+  assertEquals((await relay.metrics()).filter((line) => line.includes("routing")), []);
+  await relay[Symbol.asyncDispose]();
+});
+
 Deno.test("missing permissions are reported, delay no Service, and are asked for again", async () => {
   await using cluster = await startCluster(...WEB);
   const { api, start } = cluster;

@@ -68,29 +68,6 @@ export async function threadSeconds(pid: number): Promise<ReadonlyMap<string, nu
   }));
 }
 
-/**
- * Returns the number of voluntary context switches of each thread of a process since its start, by
- * thread id.
- */
-export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string, number>> {
-  const { stdout } = await new Deno.Command("grep", {
-    args: ["-rs", "--include=status", "^voluntary_ctxt_switches", `/proc/${pid}/task`],
-  }).output();
-  const lines = new TextDecoder().decode(stdout).matchAll(/task\/(\d+)\/status:\S+\s+(\d+)/g);
-  return new Map(lines.map(([, thread, count]) => [thread!, Number(count)]));
-}
-
-/** Switches between two looks, without those of threads that have ended meanwhile. */
-export function switchesBetween(
-  before: ReadonlyMap<string, number>,
-  after: ReadonlyMap<string, number>,
-): number {
-  return after.entries().reduce(
-    (sum, [thread, count]) => sum + count - (before.get(thread) ?? 0),
-    0,
-  );
-}
-
 async function readProc(pid: number, file: "stat" | "status"): Promise<string> {
   const path = `/proc/${pid}/${file}`;
   const { success, stdout } = await new Deno.Command("cat", { args: [path] }).output();

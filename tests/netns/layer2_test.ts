@@ -52,65 +52,6 @@ class Node {
 
 for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
   Deno.test({
-    name: `Layer2DataPlane: a router learns at once that an address moved (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
-      const report = await first.hold(vip);
-      assertEquals(report.quarantined, []);
-      await scene.learn(vip);
-      assertEquals(await scene.answering(vip), scene.first);
-      await first.hold();
-      assertEquals(await holds(scene.first, vip), false);
-      await second.hold(vip);
-      await eventually(
-        "the router knows the second node",
-        async () => await scene.answering(vip) === scene.second,
-      );
-    },
-  });
-
-  Deno.test({
-    name:
-      `Layer2DataPlane: the addresses of a killed process leave, those of a live one stay (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
-      const other = family === "IPv4" ? "192.168.9.51" : "fd09::51";
-      await first.hold(vip);
-      await second.hold(other);
-      await first.kill();
-      const killedAt = performance.now();
-      await eventually(
-        "the kernel removes the address",
-        async () => !await holds(scene.first, vip),
-      );
-      assert(performance.now() - killedAt > 1_000, "the lifetime was over before the renewal");
-      assert(await holds(scene.second, other), "renewed by the live process");
-    },
-  });
-
-  Deno.test({
-    name:
-      `Layer2DataPlane: a process that starts again within the lifetime keeps the address (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const killed = new Node(scene.first, family);
-      const next = new Node(scene.first, family);
-      await next.ask({ do: "inspect" });
-      await killed.hold(vip);
-      await killed.kill();
-      const report = await next.hold(vip);
-      assertEquals(report.quarantined, []);
-      const { held } = await next.ask({ do: "inspect" });
-      assertEquals(held, [{ address: vip, device: "eth0" }]);
-    },
-  });
-
-  Deno.test({
     name:
       `Layer2DataPlane: foreign addresses and other networks are refused with the reason (${family})`,
     ignore,

@@ -316,31 +316,6 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a link that goes down or comes up, and an address that changes, are events of the machine",
-  ignore,
-  async fn() {
-    await using scene = await createPodScene([2, 2]);
-    const [a] = scene.nodes as [PodNode];
-    await using plane = planeOf(commandsIn(a));
-    const end = new AbortController();
-    let changes = 0;
-    const watching = plane.watch(() => void changes++, end.signal);
-    const isSeen = async (...lines: string[]) => {
-      const before = changes;
-      // The watch may not have begun yet.
-      await eventually(lines.join("; "), async () => {
-        await a.namespace.ipBatch(lines);
-        return changes > before;
-      });
-    };
-    await isSeen("link set eth0 down", "link set eth0 up");
-    await isSeen("addr replace 192.0.2.77/24 dev eth0", "addr del 192.0.2.77/24 dev eth0");
-    end.abort();
-    await watching;
-  },
-});
-
-Deno.test({
   name: "a route of another program that comes first is reported with its properties, and stays",
   ignore,
   async fn() {
@@ -426,47 +401,5 @@ Deno.test({
       assertEquals(await a.routes(), wanted, `${lines}`);
       assertEquals(await plane.compare(plan), []);
     }
-  },
-});
-
-Deno.test({
-  name: "masquerade rules of an earlier run that cannot be removed are reported, and removed later",
-  ignore,
-  async fn() {
-    await using scene = await createPodScene([2, 2]);
-    const [a] = scene.nodes as [PodNode];
-    const inside = commandsIn(a);
-    const off = planOf(scene.nodes, { masquerade: false });
-    {
-      await using before = planeOf(inside);
-      await before.sync(planOf(scene.nodes));
-    }
-    let isRefused = true;
-    await using plane = planeOf({
-      run: (tool, args, options) =>
-        isRefused && tool === "nft" && args[0] === "-f"
-          ? Promise.resolve({ code: 1, stdout: "", stderr: "Error: Device or resource busy" })
-          : inside.run(tool, args, options),
-    });
-    assertEquals(await plane.compare(off), [{
-      object: "table",
-      name: "masquerade",
-      kind: "extra",
-    }]);
-    const { quarantined } = await plane.sync(off);
-    assertEquals(quarantined.map(({ key }) => key), ["masquerade"]);
-    assertStringIncludes(quarantined[0]!.reason, "Device or resource busy");
-    isRefused = false;
-    const later = await plane.sync(off);
-    assertEquals([later.quarantined, later.operations], [[], { tables: 1 }]);
-    assertEquals(await a.namespace.output("nft", ["list", "tables"]), "");
-    assertEquals((await plane.sync(off)).operations, {});
-    await using late = planeOf({
-      run: (tool, args, options) =>
-        tool === "nft"
-          ? Promise.reject(new CommandError(tool, args, "timeout", "nft took too long"))
-          : inside.run(tool, args, options),
-    });
-    assertStringIncludes((await late.cleanup()).failed.join(), "nft took too long");
   },
 });

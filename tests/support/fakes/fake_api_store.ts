@@ -27,8 +27,6 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", true),
   collection("Lease", "coordination.k8s.io/v1", "leases", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
-  // Made up: tests/made_up_kind_test.ts.
-  collection("Lantern", "lights.example.org/v2", "lanterns", true),
 ];
 
 function collection(

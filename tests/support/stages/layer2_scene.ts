@@ -11,8 +11,6 @@ export interface Layer2Scene extends AsyncDisposable {
   readonly router: Namespace;
   readonly first: Namespace;
   readonly second: Namespace;
-  /** The namespace whose link the router believes to have an address. */
-  answering(address: string): Promise<Namespace | undefined>;
   /** Makes the router learn an address by a packet. */
   learn(address: string): Promise<void>;
 }
@@ -69,18 +67,10 @@ export async function createLayer2Scene(): Promise<Layer2Scene> {
     await Namespace.removeAll([router, first, second]);
     throw error;
   }
-  const linkLayer = async (node: Namespace) =>
-    /link\/ether (\S+)/.exec(await node.ip("link show eth0"))![1]!;
-  const owners = new Map<string, Namespace>();
-  for (const node of nodes) owners.set(await linkLayer(node), node);
   return {
     router,
     first,
     second,
-    async answering(address) {
-      const text = await router.ip(`neigh show ${address} dev br0`);
-      return owners.get(/lladdr (\S+)/.exec(text)?.[1] ?? "");
-    },
     async learn(address) {
       const target = address.includes(":") ? `UDP6:[${address}]:9` : `UDP4:${address}:9`;
       await router.run("sh", ["-c", `echo x | socat -u - ${target}`]);

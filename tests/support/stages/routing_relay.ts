@@ -33,6 +33,8 @@ interface RoutingRelayOptions {
   readonly args?: readonly string[];
   readonly families?: readonly IpFamily[];
   readonly mode?: BackendMode;
+  /** @default {true} */
+  readonly isRouting?: boolean;
 }
 
 /** A Node as the API has it. */
@@ -85,6 +87,7 @@ export class RoutingRelay implements AsyncDisposable {
   readonly backends = new FakeRoutingBackends();
   readonly services: FakeBackend[] = [];
   readonly lines: string[] = [];
+  readonly healthPort = unusedPort();
   readonly metricsPort = unusedPort();
   readonly #stop = new AbortController();
   readonly #options: RoutingRelayOptions;
@@ -127,20 +130,21 @@ export class RoutingRelay implements AsyncDisposable {
   }
 
   async #run(
-    { api, args = [], clock, families = ["IPv4"], mode = "userspace", node }: RoutingRelayOptions,
+    { api, args = [], clock, families = ["IPv4"], mode = "userspace", node, isRouting = true }:
+      RoutingRelayOptions,
   ) {
     const kubeconfig = `${this.folder}/kubeconfig`;
     if (api) {
       await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
     }
     const configuration = await configurationOf([
-      "--routing",
+      ...(isRouting ? ["--routing"] : []),
       ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--iptables-min-sync-period=0s",
       `--hostname-override=${node}`,
-      ...ownFlags(this.folder, { metricsPort: this.metricsPort }),
+      ...ownFlags(this.folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
       ...args,
     ], { uid: 1000 });
     const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
@@ -168,6 +172,16 @@ export class RoutingRelay implements AsyncDisposable {
     const serving = () =>
       this.services.length > 0 && this.services.every(({ syncs }) => syncs.length > 0);
     await Promise.race([this.#running, this.until("it serves", serving)]);
+  }
+
+  /** The answer of the health server: its code, and whether each loop is healthy. */
+  async health(): Promise<readonly [code: number, loops: Readonly<Record<string, boolean>>]> {
+    const answer = await fetch(`http://127.0.0.1:${this.healthPort}/healthz`);
+    const { status } = await answer.json() as {
+      readonly status: Readonly<Record<string, { readonly healthy: boolean }>>;
+    };
+    const loops = Object.entries(status).map(([name, { healthy }]) => [name, healthy] as const);
+    return [answer.status, Object.fromEntries(loops)];
   }
 
   /** Lines of the metrics page. */
