@@ -82,10 +82,10 @@ export class ExplainedLayout {
   of(plan: ProxyPlan, { applied, options }: ExplainedLayoutOptions): IptablesLayout {
     if (applied) return applied;
     if (this.#known?.plan !== plan) {
-      this.#known = {
-        plan,
-        layout: layOut(plan, options, { isForFew: true }),
-      };
+      const layout = layOut(plan, options);
+      // Only the text of the ServicePorts that are asked for is kept.
+      layout.settle();
+      this.#known = { plan, layout };
     }
     return this.#known.layout;
   }

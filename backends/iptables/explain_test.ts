@@ -61,7 +61,7 @@ Deno.test("explainIptables() names the jumps that lead to a chain deep in the tr
     layOut(plan, options),
   );
   const iptables = new FakeIptables();
-  iptables.restore([...renderIptables(plan, options).batch.text()].join(""));
+  iptables.restore(renderIptables(plan, options).lines.join("\n"));
   assert(carriers.length > 3, `${carriers.length} rules`);
   let chain: string | undefined = "KUBE-SERVICES";
   for (const { text, isShared } of carriers) {

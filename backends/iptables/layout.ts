@@ -73,13 +73,6 @@ interface ServiceText extends Pick<ServiceRules, "quarantined"> {
   byId?: ReadonlyMap<string, EntryText>;
 }
 
-/** The part that determines the chains of a ServicePort. */
-interface ServiceOutline extends Pick<ServiceRules, "quarantined"> {
-  readonly entries:
-    readonly (Omit<ServiceEntry, "rules"> & { readonly rules: readonly unknown[] })[];
-  readonly chains: readonly Pick<ServiceChain, "name">[];
-}
-
 /** Up to this number, entries are searched one by one. */
 const FEW_ENTRIES = 8;
 
@@ -103,7 +96,6 @@ export class IptablesLayout {
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
   /** The texts of plans since the last {@linkcode settle}. */
   readonly #texts = new Map<ServicePlan, ServiceText>();
-  readonly #isForFew: boolean;
   readonly #dirty = new Set<string>();
   /** Whether it was applied once; before, all chains are dirty. */
   #isApplied = false;
@@ -111,14 +103,9 @@ export class IptablesLayout {
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
 
-  constructor(
-    shared: SharedPlan,
-    options: IptablesRenderOptions,
-    { isForFew = false }: { readonly isForFew?: boolean } = {},
-  ) {
+  constructor(shared: SharedPlan, options: IptablesRenderOptions) {
     this.options = options;
     this.#shared = shared;
-    this.#isForFew = isForFew;
     this.#base = baseChains(options);
     const trees = TREE_IDS.map((tree) =>
       [
@@ -134,12 +121,7 @@ export class IptablesLayout {
     return [...this.#quarantined.values()].flat();
   }
 
-  /** The chains that may differ from the applied ones, including chains no longer wanted. */
-  get dirty(): readonly ChainRef[] {
-    return [...this.dirtyKeys].map((key) => refOf(key, this.options.family));
-  }
-
-  /** The keys of the same chains. */
+  /** The keys of the chains that may differ from the applied ones, including chains no longer wanted. */
   get dirtyKeys(): Iterable<string> {
     return this.#isApplied ? this.#dirty : this.keys();
   }
@@ -154,8 +136,8 @@ export class IptablesLayout {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
     this.#plans.set(plan.key, plan);
-    const rules = this.#rulesOf(plan);
-    this.#replace(plan.key, previous && this.#rulesOf(previous), rules);
+    const rules = this.#textOf(plan);
+    this.#replace(plan.key, previous && this.#textOf(previous), rules);
     if (rules.quarantined.length === 0) this.#quarantined.delete(plan.key);
     else this.#quarantined.set(plan.key, rules.quarantined);
   }
@@ -165,7 +147,7 @@ export class IptablesLayout {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
     if (plan === undefined) return;
-    this.#replace(key, this.#rulesOf(plan), undefined);
+    this.#replace(key, this.#textOf(plan), undefined);
     this.#plans.delete(key);
   }
 
@@ -237,11 +219,6 @@ export class IptablesLayout {
     }
   }
 
-  /** The chains of a tree that a packet of this path passes, from its root on. */
-  branch(tree: TreeId, path: string): readonly ChainRef[] {
-    return this.#trees[tree].branch(path).map((prefix) => this.#ref(tree, prefix));
-  }
-
   /**
    * The rules of a ServicePort for some paths: the jumps that lead to the chain of a path, its rules
    * there, and its own chains in the order in which rules lead to them.
@@ -262,9 +239,9 @@ export class IptablesLayout {
       if (!paths.includes(path) || rules.length === 0) continue;
       const { table, root }: TreeSpec = TREES[tree];
       let chain = root;
-      for (const { name, source } of this.branch(tree, path)) {
-        if (source.kind !== "tree" || source.prefix === "") continue;
-        const jump = this.#jump(tree, { prefix: source.prefix, isFromRoot: chain === root });
+      for (const prefix of this.#trees[tree].branch(path).slice(1)) {
+        const { name } = this.#ref(tree, prefix);
+        const jump = this.#jump(tree, { prefix, isFromRoot: chain === root });
         yield { table, chain, rules: [jump], isShared: true };
         chain = name;
       }
@@ -360,8 +337,8 @@ export class IptablesLayout {
 
   #replace(
     key: ServicePortKey,
-    old: ServiceOutline | undefined,
-    rules: ServiceOutline | undefined,
+    old: ServiceText | undefined,
+    rules: ServiceText | undefined,
   ): void {
     const wanted = rules?.entries ?? [];
     const stays = new Set(old && wanted.map(entryId));
@@ -380,24 +357,18 @@ export class IptablesLayout {
     else this.#ownChains.delete(key);
   }
 
-  /** Without the text where few ServicePorts are asked for it. */
-  #rulesOf(plan: ServicePlan): ServiceOutline {
-    return this.#isForFew ? this.#texts.get(plan) ?? this.#render(plan) : this.#textOf(plan);
-  }
-
   #textOf(plan: ServicePlan): ServiceText {
     return this.#texts.getOrInsertComputed(plan, () => {
-      const { entries, chains, quarantined } = this.#render(plan);
+      const { entries, chains, quarantined } = renderService(plan, {
+        localTraffic: this.#shared.localTraffic,
+        options: this.options,
+      });
       return {
         entries: entries.map((entry) => ({ ...entry, rules: entry.rules.map(ruleText) })),
         chains: chains.map(({ name, rules }) => ({ name, rules: rules.map(ruleText) })),
         quarantined,
       };
     });
-  }
-
-  #render(plan: ServicePlan): ServiceRules {
-    return renderService(plan, { localTraffic: this.#shared.localTraffic, options: this.options });
   }
 
   #ref = (tree: TreeId, prefix: string): ChainRef => treeRef(tree, prefix, this.options.family);

@@ -6,20 +6,21 @@
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { inPieces } from "../../lib/os/command_input.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import { baseJumps, rangeRules } from "./base_chains.ts";
-import { chainKey, type ChainRef, keyOf, serviceRef } from "./chain_ref.ts";
+import { chainKey } from "./chain_ref.ts";
 import { IptablesLayout } from "./layout.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import { ruleBatch, type RuleChanges } from "./rule_batch.ts";
-import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
+import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 
 /** All rules of one IP family. */
 interface IptablesRuleset {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
-  readonly batch: RestoreBatch;
+  readonly lines: readonly string[];
   /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
 }
@@ -27,21 +28,17 @@ interface IptablesRuleset {
 /** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
   const layout = layOut(plan, options);
-  const chains = layout.dirty.flatMap((ref) => {
+  const chains = layout.chains().flatMap((ref) => {
     const content = layout.content(ref);
     return content ? [{ ...ref, ...content }] : [];
-  });
-  const batch = ruleBatch({ chains, jumps: baseJumps(options) });
-  return { batch, quarantined: layout.quarantined };
+  }).toArray();
+  const lines = restoreLines(ruleBatch({ chains, jumps: baseJumps(options) }));
+  return { lines, quarantined: layout.quarantined };
 }
 
 /** Computes the chain of each rule of a plan. */
-export function layOut(
-  plan: ProxyPlan,
-  options: IptablesRenderOptions,
-  origin: { readonly isForFew?: boolean } = {},
-): IptablesLayout {
-  const layout = new IptablesLayout(plan.shared, options, origin);
+export function layOut(plan: ProxyPlan, options: IptablesRenderOptions): IptablesLayout {
+  const layout = new IptablesLayout(plan.shared, options);
   for (const key of [...plan.services.keys()].sort()) {
     const service = plan.services.get(key);
     if (service) layout.set(service);
@@ -59,23 +56,14 @@ export function* renderText(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   if (keys === undefined) {
-    const { batch, quarantined } = renderIptables(plan, options);
-    yield* batch.text();
+    const { lines, quarantined } = renderIptables(plan, options);
+    yield* inPieces(lines);
     yield* quarantined.map(leftOutText);
     return;
   }
-  const layout = layOut(plan, options, { isForFew: true });
-  const order = new Map([...layout.dirtyKeys].map((key, index) => [key, index]));
-  const near = [...chainsNear(layout, plan, keys)].sort(([one], [other]) =>
-    order.get(one)! - order.get(other)!
-  );
-  const rules = excerptOf(
-    layout,
-    near.map(([, ref]) => ref),
-    keys,
-    sharedRules(plan, options, keys),
-  );
-  yield* ruleBatch(rules).text();
+  const layout = layOut(plan, options);
+  const rules = excerptOf(layout, keys, sharedRules(plan, options, keys));
+  yield* inPieces(restoreLines(ruleBatch(rules)));
   yield* layout.quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
 }
 
@@ -84,29 +72,9 @@ function leftOutText({ key, address, reason }: Quarantined): string {
   return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
 }
 
-/** The chains that may have rules for some ServicePorts, or lead to them. */
-function chainsNear(
-  layout: IptablesLayout,
-  { services, shared: { localTraffic } }: ProxyPlan,
-  keys: ReadonlySet<ServicePortKey>,
-): ReadonlyMap<string, ChainRef> {
-  const near = new Map([...layout.lasting()].map((ref) => [keyOf(ref), ref]));
-  for (const key of keys) {
-    const service = services.get(key);
-    if (service === undefined) continue;
-    const { chains, entries } = renderService(service, { localTraffic, options: layout.options });
-    for (const { name } of chains) near.set(keyOf(serviceRef(key, name)), serviceRef(key, name));
-    for (const { tree, path } of entries) {
-      for (const ref of layout.branch(tree, path)) near.set(keyOf(ref), ref);
-    }
-  }
-  return near;
-}
-
 /** The rules of some ServicePorts, with the chains above that lead to them, and all of those below. */
 function excerptOf(
   layout: IptablesLayout,
-  near: readonly ChainRef[],
   keys: ReadonlySet<ServicePortKey>,
   shared: ReadonlySet<string>,
 ): RuleChanges {
@@ -120,7 +88,8 @@ function excerptOf(
     jump,
     line: lineOf(jump.table, jump.from, ruleText(jump.rule)),
   }));
-  const lines = near.flatMap((ref) => {
+  const chains = [...layout.chains()];
+  const lines = chains.flatMap((ref) => {
     const { rules, owners } = layout.content(ref) ?? { rules: [], owners: [] };
     return rules.map((text, index) => lineOf(ref.table, ref.name, text, owners[index]));
   });
@@ -133,7 +102,7 @@ function excerptOf(
   const isKept = ({ at, to, isOwn }: (typeof all)[number]) =>
     isOwn || above.has(to) || below.has(at);
   return {
-    chains: near.filter((ref) => above.has(chainKey(ref)) || below.has(chainKey(ref))).map((
+    chains: chains.filter((ref) => above.has(chainKey(ref)) || below.has(chainKey(ref))).map((
       ref,
     ) => ({
       ...ref,

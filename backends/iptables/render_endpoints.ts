@@ -47,14 +47,6 @@ export function endpointRules(
   return [...known, ...drawn];
 }
 
-/** Returns the number of rules of {@linkcode endpointRules}. */
-export function endpointRuleCount(
-  { affinityTimeoutSeconds }: Pick<ServicePlan, "affinityTimeoutSeconds">,
-  endpoints: readonly Endpoint[],
-): number {
-  return affinityTimeoutSeconds === undefined ? endpoints.length : 2 * endpoints.length;
-}
-
 /** Matches with a probability of 1 in `left`. The last endpoint needs no match. */
 function chance(left: number): readonly (readonly string[])[] {
   if (left === 1) return [];

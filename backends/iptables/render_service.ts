@@ -14,7 +14,7 @@ import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts
 import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chains.ts";
 import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
-import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
+import { endpointRules } from "./render_endpoints.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { unsupportedParts } from "./unsupported.ts";
 
@@ -206,9 +206,9 @@ class ServiceDraft {
   #choose(verdict: Verdict, match: RuleMatch): readonly Rule[] {
     if (verdict.kind !== "forward") return [];
     const { endpoints } = verdict;
-    if (endpointRuleCount(this.#plan, endpoints) <= MAX_INLINE_RULES) {
-      return endpointRules(this.#plan, endpoints, match);
-    }
+    const { affinityTimeoutSeconds } = this.#plan;
+    const rules = affinityTimeoutSeconds === undefined ? endpoints.length : 2 * endpoints.length;
+    if (rules <= MAX_INLINE_RULES) return endpointRules(this.#plan, endpoints, match);
     const chain = this.#isCluster(endpoints) ? "cluster" : "local";
     const name = this.#chain(chain, () => endpointRules(this.#plan, endpoints, {}));
     return [{ ...match, target: [name] }];

@@ -27,8 +27,11 @@ function plan(options: TestServicePlan) {
 
 Deno.test("renderText() prints the input of a sync on a machine without rules", () => {
   const services = testProxyPlan([plan({ name: "a" })]);
-  const { batch } = renderIptables(services, OPTIONS);
-  assertEquals([...renderText(services, OPTIONS)].join(""), [...batch.text()].join(""));
+  const { lines } = renderIptables(services, OPTIONS);
+  assertEquals(
+    [...renderText(services, OPTIONS)].join(""),
+    lines.map((line) => `${line}\n`).join(""),
+  );
 });
 
 Deno.test("renderText() shows a rule that two Services share with either of them", () => {
@@ -78,7 +81,7 @@ Deno.test("renderText() of some ServicePorts has their rules in the order of all
       const text = [...renderText(all, OPTIONS, keys)].join("");
       new FakeIptables().restore(text);
       const left = new Set(text.split("\n"));
-      const { lines } = renderIptables(all, OPTIONS).batch;
+      const { lines } = renderIptables(all, OPTIONS);
       const own = chosen.map(({ name }) => `"${servicePortText(name)} `);
       for (const line of lines) {
         const isThere = left.delete(line);

@@ -14,14 +14,8 @@
  *
  * @module
  */
-import { atOnce } from "../netfilter/in_steps.ts";
 import type { IptablesTable, Jump } from "../netfilter/iptables/iptables_objects.ts";
-import {
-  type PlacedLine,
-  RestoreBatch,
-  type RestorePart,
-  type WrittenChain,
-} from "../netfilter/iptables/restore_batch.ts";
+import type { PlacedLine, RestorePart, WrittenChain } from "../netfilter/iptables/restore_batch.ts";
 
 /** A chain that differs. */
 export interface ChainChange {
@@ -43,14 +37,9 @@ export interface RuleChanges {
 }
 
 /** Arranges the changes. */
-export function ruleBatch(changes: RuleChanges): RestoreBatch {
-  return atOnce(ruleBatchInSteps(changes));
-}
-
-/** As {@linkcode ruleBatch}, in short steps. */
-export function ruleBatchInSteps(
+export function ruleBatch(
   { chains, jumps = [], removedJumps = [] }: RuleChanges,
-): Generator<void, RestoreBatch, void> {
+): readonly RestorePart<IptablesTable>[] {
   const of = (table: IptablesTable) => {
     const isHere = (each: { readonly table: IptablesTable }) => each.table === table;
     const here = chains.filter(isHere);
@@ -63,15 +52,15 @@ export function ruleBatchInSteps(
   };
   const { chains: written, removed, ...jumpsOfFilter } = of("filter");
   const { stricter, looser } = filterParts(written);
-  const parts: readonly RestorePart[] = [
+  const parts: readonly RestorePart<IptablesTable>[] = [
     { table: "mangle", ...of("mangle") },
     { table: "filter", chains: stricter, ...jumpsOfFilter },
     { table: "nat", ...of("nat") },
     { table: "filter", chains: looser, removed },
   ];
-  const isNeeded = (part: RestorePart) =>
+  const isNeeded = (part: RestorePart<IptablesTable>) =>
     [part.chains, part.removed, part.removedJumps, part.jumps].some((list) => list?.length);
-  return RestoreBatch.steps(parts.filter(isNeeded));
+  return parts.filter(isNeeded);
 }
 
 type WrittenChange = ChainChange & WrittenChain;

@@ -17,7 +17,7 @@ import {
 import type { Clock } from "../../lib/os/clock.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { inSteps } from "../netfilter/in_steps.ts";
+import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import { type IptablesTable, ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import {
@@ -25,7 +25,7 @@ import {
   type SavedTables,
   targetOf,
 } from "../netfilter/iptables/iptables_save.ts";
-import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
+import { partLines, type PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
 import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
@@ -37,7 +37,7 @@ import { missingRules } from "./differences.ts";
 import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
 import type { ChainItem, IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import { type ChainChange, ruleBatchInSteps } from "./rule_batch.ts";
+import { type ChainChange, ruleBatch } from "./rule_batch.ts";
 
 /** Counts of one sync, or of one repair. */
 export class WriteFigures {
@@ -92,6 +92,8 @@ const TABLES = ["mangle", "filter", "nat"] as const satisfies readonly IptablesT
 const READ_IS_FRESH_MS = 2_000;
 /** The chain in which rules are tried. */
 const TRIAL = "KUBE-VIP-TRIAL";
+/** Lines between two looks at the clock. */
+const LINES_PER_LOOK = 1024;
 /** A placeholder for the kubelet's rules, whose text is not needed. */
 const UNSEEN = "-j RETURN";
 
@@ -255,23 +257,33 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   async #write(draft: Draft, { isRead }: { readonly isRead: boolean }): Promise<void> {
     const { clock, runner } = this.#dependencies;
-    const batch = await inSteps({ clock }, ruleBatchInSteps(draft));
-    if (batch.isEmpty) return;
     const { figures } = this;
+    const lines: string[] = [];
+    const rules = { filter: 0, mangle: 0, nat: 0 };
+    let bytes = 0;
+    const slice = new TimeSlice(urgent(clock));
+    for (const part of ruleBatch(draft)) {
+      for (const line of partLines(part)) {
+        bytes += line.length + 1;
+        if (line.startsWith("-A ")) rules[part.table]++;
+        const turn = lines.push(line) % LINES_PER_LOOK === 0 ? slice.pause() : undefined;
+        if (turn) await turn;
+      }
+    }
+    if (lines.length === 0) return;
     this.#isTrusted = false;
     figures.restores++;
     try {
-      const { lines } = batch;
       await runner.restore({ lines, ownerOf: (line) => this.#ownerOf(lines, line) });
     } catch (error) {
       if (!isRefused(error)) throw error;
-      const reasons = isRead ? await this.#reasonsOf(error, batch.lines, draft) : new Map();
+      const reasons = isRead ? await this.#reasonsOf(error, lines, draft) : new Map();
       throw new Refusal(reasons, error, { isPartial: true });
     }
-    figures.lines += batch.lines.length;
-    figures.bytes += batch.counts.bytes;
-    figures.jumps += batch.counts.jumps;
-    for (const table of TABLES) figures.rules[table] += batch.counts.rules.get(table) ?? 0;
+    figures.lines += lines.length;
+    figures.bytes += bytes;
+    figures.jumps += draft.jumps.length + draft.removedJumps.length;
+    for (const table of TABLES) figures.rules[table] += rules[table];
     const totals = { ...this.totals };
     for (const { table, before = [], rules } of draft.chains) {
       if (rules) figures.chains++;

@@ -83,7 +83,7 @@ class World {
   fresh(services: readonly ServicePlan[]): FakeIptables {
     const tool = new FakeIptables();
     const plan = testProxyPlan(services, { shared: this.shared });
-    tool.restore([...renderIptables(plan, this.options).batch.text()].join(""));
+    tool.restore(renderIptables(plan, this.options).lines.join("\n"));
     return tool;
   }
 
@@ -250,7 +250,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
           bad.some((end) => line.endsWith(end)) ? "Invalid argument" : undefined;
         await world.sync();
         const isBad = (plan: ServicePlan) =>
-          [...renderIptables(testProxyPlan([plan]), world.options).batch.text()].join("")
+          renderIptables(testProxyPlan([plan]), world.options).lines.join("\n")
             .split("\n").some((line) => bad.some((end) => line.endsWith(end)));
         const out = world.plans.values().filter(({ key }) => layout.plan(key) === undefined);
         counts.refusals += out.length;

@@ -97,7 +97,7 @@ for (const count of [100, 10_000]) {
 
 Deno.test("renderIptables() keeps chains few and dispatch flat at 10,000 ServicePorts", () => {
   const plans = Array.from({ length: 10_000 }, (_, index) => plan(index + 1));
-  const { lines } = renderIptables(testProxyPlan(plans, { shared: SHARED }), OPTIONS).batch;
+  const { lines } = renderIptables(testProxyPlan(plans, { shared: SHARED }), OPTIONS);
   const chains = lines.filter((line) => line.startsWith(":"));
   assert(chains.length <= 1_000, `${chains.length} chains`);
   const rules = Map.groupBy(
@@ -111,7 +111,7 @@ Deno.test("renderIptables() keeps chains few and dispatch flat at 10,000 Service
 Deno.test("renderIptables() gives the same bytes whatever the order of the plan", () => {
   const plans = Array.from({ length: 50 }, (_, number) => plan(number));
   const text = (services: readonly ServicePlan[]) =>
-    [...renderIptables(testProxyPlan(services, { shared: SHARED }), OPTIONS).batch.text()].join("");
+    renderIptables(testProxyPlan(services, { shared: SHARED }), OPTIONS).lines.join("\n");
   assertEquals(text(plans), text(plans.toReversed()));
 });
 
@@ -296,7 +296,7 @@ const FOREIGN = '-s 192.0.2.0/24 -m comment --comment "not ours" -j ACCEPT';
 async function repairs(...lines: readonly string[]): Promise<readonly string[]> {
   const stage = new IptablesWriterStage();
   const { machine: { tool }, engine } = stage;
-  tool.restore([...renderIptables(testProxyPlan([]), OPTIONS).batch.text()].join(""));
+  tool.restore(renderIptables(testProxyPlan([]), OPTIONS).lines.join("\n"));
   if (lines.length > 0) tool.restore(`${lines.join("\n")}\n`);
   const written = await stage.lines();
   assertEquals(await engine.compare(), []);
@@ -358,7 +358,7 @@ Deno.test("ruleDifferences() names jumps that are missing, extra, altered or reo
   const [external, health, firewall] = [
     ...["KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"],
   ].map((target) =>
-    renderIptables(testProxyPlan([]), OPTIONS).batch.lines
+    renderIptables(testProxyPlan([]), OPTIONS).lines
       .find((line) => line.startsWith("-I INPUT ") && line.endsWith(target))!.slice(9)
   );
   const older = firewall!.replace("-m conntrack --ctstate NEW ", "");

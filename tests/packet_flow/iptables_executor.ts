@@ -41,9 +41,9 @@ export function scenarioRules(
   choice?: Parameters<typeof planOptions>[1],
 ): RuleSource {
   const plan = planScenario(scenario, family);
-  const { batch } = renderIptables(plan, planOptions(plan, choice));
+  const { lines } = renderIptables(plan, planOptions(plan, choice));
   const iptables = new FakeIptables();
-  iptables.restore([...batch.text()].join(""));
+  iptables.restore(lines.join("\n"));
   return (table, chain) => iptables.table(table).get(chain);
 }
 

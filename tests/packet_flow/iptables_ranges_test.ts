@@ -56,8 +56,8 @@ function packetsTo(plans: Iterable<ServicePlan>): WalkedPacket[] {
 /** Every end of every packet. */
 function endsOf(plan: ProxyPlan, masqueradesRanges: boolean): string[] {
   const tool = new FakeIptables();
-  const { batch } = renderIptables(plan, planOptions(plan, { masqueradesRanges }));
-  tool.restore([...batch.text()].join(""));
+  const { lines } = renderIptables(plan, planOptions(plan, { masqueradesRanges }));
+  tool.restore(lines.join("\n"));
   const host = { isLocal: (address: string) => address === node, isListed: () => false };
   return packetsTo(plan.services.values()).flatMap((packet) =>
     walkIptables((table, chain) => tool.table(table).get(chain), packet, host).map((outcome) => {

@@ -51,8 +51,8 @@ for (const family of IP_FAMILIES) {
     const numbers = Array.from({ length: COUNT }, (_, index) => index + 1);
     const plan = testProxyPlan(numbers.map((number) => service(number, family)), { family });
     const tool = new FakeIptables();
-    const { batch } = renderIptables(plan, defaultRenderOptions(family));
-    tool.restore([...batch.text()].join(""));
+    const { lines } = renderIptables(plan, defaultRenderOptions(family));
+    tool.restore(lines.join("\n"));
     const { client, localPodClient, node } = ADDRESSES[family];
     const host = { isLocal: (address: string) => address === node, isListed: () => false };
     const trace = (packet: Pick<WalkedPacket, "destination" | "port">) => {
@@ -80,7 +80,7 @@ for (const family of IP_FAMILIES) {
       assertEquals(trace({ destination: node, port: nodePort + 1 }), "ACCEPT");
     }
     assertEquals(trace({ destination: localPodClient, port: 80 }), "ACCEPT");
-    const chains = batch.lines.filter((line) => line.startsWith(":"));
+    const chains = lines.filter((line) => line.startsWith(":"));
     assert(chains.length > 50, "there is a tree at all");
   });
 }

@@ -3,11 +3,7 @@
  *
  * @module
  */
-import { inPieces } from "../../../lib/os/command_input.ts";
 import { chainLine, type IptablesTable, type Jump, ruleText } from "./iptables_objects.ts";
-
-/** Lines between two pauses, well under a millisecond. */
-const LINES_PER_STEP = 1024;
 
 /** A chain that is created, or emptied, and filled. */
 export interface WrittenChain {
@@ -30,8 +26,8 @@ export interface PlacedLine extends ChainLine {
 }
 
 /** One `*table … COMMIT`: changes of a table that take effect atomically. */
-export interface RestorePart {
-  readonly table: string;
+export interface RestorePart<Table extends string = string> {
+  readonly table: Table;
   /** @default {none} */
   readonly chains?: readonly WrittenChain[];
   /** Rules that are added at the end of chains that keep their other rules. @default {none} */
@@ -42,53 +38,6 @@ export interface RestorePart {
   readonly jumps?: readonly (ChainLine | Pick<Jump, "from" | "rule">)[];
   /** Chains that are deleted. @default {none} */
   readonly removed?: readonly string[];
-}
-
-/** The size of a batch. */
-interface BatchCounts {
-  bytes: number;
-  /** Jumps inserted or deleted. */
-  jumps: number;
-  /** Rules by table. */
-  readonly rules: Map<string, number>;
-}
-
-/** The input, line by line. */
-export class RestoreBatch {
-  readonly lines: readonly string[];
-  readonly counts: Readonly<BatchCounts>;
-
-  private constructor({ lines, counts }: Pick<RestoreBatch, "counts" | "lines">) {
-    this.lines = lines;
-    this.counts = counts;
-  }
-
-  /** Makes a batch in short steps: other tasks may have their turn between two of them. */
-  static *steps(parts: readonly RestorePart[]): Generator<void, RestoreBatch, void> {
-    const lines: string[] = [];
-    const counts: BatchCounts = { bytes: 0, jumps: 0, rules: new Map() };
-    for (const part of parts) {
-      const { table, chains = [], appended = [], removedJumps = [], jumps = [] } = part;
-      for (const text of partLines(part)) {
-        counts.bytes += text.length + 1;
-        if (lines.push(text) % LINES_PER_STEP === 0) yield;
-      }
-      const rules = chains.reduce((sum, chain) => sum + chain.rules.length, appended.length);
-      counts.rules.set(table, (counts.rules.get(table) ?? 0) + rules);
-      counts.jumps += removedJumps.length + jumps.length;
-    }
-    return new RestoreBatch({ lines, counts });
-  }
-
-  /** Whether there is nothing to do. */
-  get isEmpty(): boolean {
-    return this.lines.length === 0;
-  }
-
-  /** The input in pieces of about 64 KiB. */
-  text(): Generator<string> {
-    return inPieces(this.lines);
-  }
 }
 
 /** The lines of parts. Parts without a change are left out. */

@@ -61,6 +61,6 @@ export function meaningOf(tool: FakeIptables): readonly string[] {
 /** Returns the meaning of this plan's rules on a machine without any other rules. */
 export function goldenMeaning(plan: ProxyPlan): readonly string[] {
   const tool = new FakeIptables();
-  tool.restore([...renderIptables(plan, defaultRenderOptions("IPv4")).batch.text()].join(""));
+  tool.restore(renderIptables(plan, defaultRenderOptions("IPv4")).lines.join("\n"));
   return meaningOf(tool);
 }
