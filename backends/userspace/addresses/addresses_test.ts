@@ -105,24 +105,6 @@ Deno.test("acquire() adds addresses to lo in one batch, and release() removes th
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() records addresses before it adds them", async () => {
-  const machine = new Machine();
-  const seenAtSave: string[][] = [];
-  const store = machine.store;
-  machine.store = {
-    ...store,
-    save: (record) => {
-      seenAtSave.push([...record.addresses].filter((address) => machine.host.lo.has(address)));
-      return store.save(record);
-    },
-  };
-  const addresses = await machine.start();
-  seenAtSave.length = 0;
-  await acquire(addresses, clusterIp("10.96.0.1"));
-  assertEquals(seenAtSave, [[]]);
-  assertEquals(await machine.recorded(), ["10.96.0.1"]);
-});
-
 Deno.test("acquire() asks nothing of the machine for addresses that it has", async () => {
   const machine = new Machine();
   machine.host.interfaces.set(parseIpAddress("192.168.7.1"), "eth0");
@@ -137,14 +119,6 @@ Deno.test("acquire() asks nothing of the machine for addresses that it has", asy
   await addresses.releaseUnclaimed();
   await addresses.cleanup();
   assertEquals(machine.lo, ["10.96.0.10"]);
-});
-
-Deno.test("acquire() makes one address of a duplicate", async () => {
-  const machine = new Machine();
-  const addresses = await machine.start();
-  await acquire(addresses, externalIp("203.0.113.1"), externalIp("203.0.113.1"));
-  assertEquals(await machine.recorded(), ["203.0.113.1"]);
-  assertEquals(addresses.owns(parseIpAddress("203.0.113.1")), true);
 });
 
 Deno.test("acquire() does not claim an address that another program adds at the same moment", async () => {
@@ -167,20 +141,6 @@ Deno.test("acquire() adds an address again after another program flushed lo", as
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("acquire() gives the reason for each address that could not be added; the others are added", async () => {
-  const machine = new Machine();
-  const addresses = await machine.start();
-  machine.host.lo.add(parseIpAddress("10.96.0.1"));
-  machine.host.runner.failNext({
-    stderr: "RTNETLINK answers: Invalid argument\nCommand failed -:2\n",
-    code: 1,
-  });
-  const found = await acquire(addresses, clusterIp("10.96.0.7"), clusterIp("10.96.0.8"));
-  assertEquals(found["10.96.0.7"], "local");
-  assertStringIncludes(found["10.96.0.8"] ?? "", "Invalid argument");
-  assertEquals(await machine.recorded(), ["10.96.0.7"]);
-});
-
 Deno.test("acquire() adds nothing that it cannot record", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
@@ -192,16 +152,6 @@ Deno.test("acquire() adds nothing that it cannot record", async () => {
   assertEquals(machine.lo, []);
   store.save = save;
   assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
-});
-
-Deno.test("acquire() throws when the outcome is unknown, and the same request succeeds later", async () => {
-  const machine = new Machine();
-  const addresses = await machine.start();
-  machine.host.runner.failNext("timeout", { carriedOut: true });
-  await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
-  assertEquals(await machine.recorded(), ["10.96.0.1"]);
-  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
-  assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), true);
 });
 
 Deno.test("release() removes unwanted leftovers of a batch with unknown outcome", async () => {
@@ -230,24 +180,6 @@ Deno.test("release() retries failed removals, unless the address is wanted again
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("start() adopts the addresses of an earlier run, and releaseUnclaimed() removes the rest", async () => {
-  const machine = new Machine();
-  const killed = await machine.start();
-  await acquire(killed, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
-  machine.host.lo.add(parseIpAddress("10.96.0.3"));
-
-  const addresses = await machine.start();
-  assertEquals(machine.lo, ["10.96.0.1", "10.96.0.2", "10.96.0.3"]);
-  assertEquals(ips("10.96.0.1", "10.96.0.3").map((ip) => addresses.owns(ip)), [true, false]);
-  const before = machine.processes;
-  await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.3"));
-  assertEquals(machine.processes, before, "nothing to add");
-  assertEquals(await addresses.releaseUnclaimed(), 1);
-  assertEquals(machine.lo, ["10.96.0.1", "10.96.0.3"]);
-  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.3")), 1);
-  assertEquals(machine.lo, ["10.96.0.3"]);
-});
-
 Deno.test("start() forgets recorded addresses that the machine lacks, as after a reboot", async () => {
   const machine = new Machine();
   await acquire(await machine.start(), clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
@@ -256,14 +188,6 @@ Deno.test("start() forgets recorded addresses that the machine lacks, as after a
   const addresses = await machine.start();
   assertEquals(await machine.recorded(), []);
   assertEquals(addresses.owns(parseIpAddress("10.96.0.2")), false);
-});
-
-Deno.test("start() removes everything that it tried", async () => {
-  const machine = new Machine();
-  await machine.start();
-  await machine.start({ family: "IPv6" });
-  assertEquals(machine.lo, []);
-  assertEquals(await machine.recorded(), []);
 });
 
 Deno.test("acquire() gives stand-ins if nothing may be added, the same ones in the next run", async () => {
@@ -420,19 +344,6 @@ async function withRange(
   return addresses;
 }
 
-Deno.test("configure() makes the range local by a route; addresses outside are added one each", async () => {
-  const machine = new Machine();
-  const addresses = await withRange(machine);
-  const found = await acquire(addresses, clusterIp("10.96.0.1"), externalIp("203.0.113.1"));
-  assertEquals(Object.values(found), ["local", "local"]);
-  assertEquals([...machine.host.localRoutes], [RANGE]);
-  assertEquals(machine.lo, ["203.0.113.1"]);
-  assertEquals((await machine.recorded()).sort(), ["10.96.0.0/12", "203.0.113.1"]);
-  assert(machine.warnings().includes("Whole service ranges are local to this host"));
-  assertStringIncludes(addresses.summary, "sshd on 0.0.0.0:22");
-  assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), false);
-});
-
 Deno.test("configure() crosses 1000 addresses by adding the route first, and comes back below 500", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
@@ -454,19 +365,6 @@ Deno.test("configure() crosses 1000 addresses by adding the route first, and com
     "route del local 10.96.0.0/12 dev lo",
   ]);
   assertEquals(machine.lo, ["203.0.113.1", "10.96.0.1"]);
-});
-
-Deno.test("a run with few addresses takes over from one with a route without a gap", async () => {
-  const machine = new Machine();
-  await acquire(await withRange(machine), clusterIp("10.96.0.1"));
-  const addresses = await machine.start();
-  await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
-  await acquire(addresses, clusterIp("10.96.0.1"));
-  assertEquals([...machine.host.localRoutes], [RANGE], "stays until the first sync is over");
-  assertEquals(machine.lo, ["10.96.0.1"]);
-  await addresses.releaseUnclaimed();
-  assertEquals([...machine.host.localRoutes], []);
-  assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
 Deno.test("a run with few addresses takes over from one with a route although its first additions fail", async (t) => {
@@ -510,17 +408,6 @@ Deno.test("configure() continues with what was interrupted", async () => {
   assertEquals([machine.lo, [...machine.host.localRoutes]], [["10.96.0.1"], []]);
 });
 
-Deno.test("a run with many addresses takes over from one with one each", async () => {
-  const machine = new Machine();
-  await acquire(await machine.start(), clusterIp("10.96.0.1"));
-  const addresses = await withRange(machine);
-  await acquire(addresses, clusterIp("10.96.0.1"));
-  assertEquals(machine.lo, ["10.96.0.1"], "stays until the first sync is over");
-  assertEquals(await addresses.releaseUnclaimed(), 1);
-  assertEquals(machine.lo, []);
-  assertEquals(await machine.recorded(), [RANGE]);
-});
-
 Deno.test("configure() adopts the route of an earlier run, and leaves a foreign one", async () => {
   const other = parseCidr("10.200.0.0/16");
   const machine = new Machine();
@@ -532,24 +419,6 @@ Deno.test("configure() adopts the route of an earlier run, and leaves a foreign 
   assertEquals(Object.values(await acquire(addresses, clusterIp("10.200.0.1"))), ["local"]);
   assertEquals((await addresses.cleanup()).removed, ["local route for 10.96.0.0/12"]);
   assertEquals([...machine.host.localRoutes], [other]);
-});
-
-Deno.test("configure() refuses a range that holds a network of the node, and adds one each", async () => {
-  const machine = new Machine();
-  machine.host.mainRoutes.push({ dst: "10.97.0.0/24", dev: "eth0" });
-  const addresses = await withRange(machine);
-  assertEquals([...machine.host.localRoutes], []);
-  await acquire(addresses, clusterIp("10.96.0.1"));
-  assertEquals(machine.lo, ["10.96.0.1"]);
-  const warning = machine.logger.lines.find(({ level }) => level === "warn");
-  assertEquals(warning?.fields, {
-    ipFamily: "IPv4",
-    range: RANGE,
-    reason: "the node has a route to 10.97.0.0/24, which lies in it",
-  });
-  const before = machine.processes;
-  await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
-  assertEquals(machine.processes, before, "a refused range is not asked for again");
 });
 
 Deno.test("configure() of IPv6 allows binds by a sysctl, and puts it back with the route", async () => {
@@ -588,26 +457,6 @@ Deno.test("configure() leaves the sysctl alone if it is set already", async () =
   assertEquals(machine.host.nonlocalBind.IPv6, "1");
 });
 
-Deno.test("acquire() refuses external addresses of other machines, and no cluster IP", async () => {
-  const machine = new Machine();
-  machine.host.interfaces.set(parseIpAddress("192.168.7.1"), "eth0");
-  machine.host.mainRoutes.push(
-    { dst: "192.168.7.0/24", dev: "eth0" },
-    { dst: "10.96.0.0/12", dev: "eth1" },
-  );
-  const addresses = await machine.start();
-  const found = await acquire(
-    addresses,
-    externalIp("192.168.7.1"),
-    externalIp("192.168.7.2"),
-    externalIp("203.0.113.1"),
-    clusterIp("10.96.0.1"),
-  );
-  assertEquals(found["192.168.7.1"], "local");
-  assertStringIncludes(found["192.168.7.2"] ?? "", "192.168.7.0/24 on eth0");
-  assertEquals(machine.lo, ["203.0.113.1", "10.96.0.1"]);
-});
-
 Deno.test("acquire() adds no external address while the routes cannot be read", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
@@ -634,17 +483,6 @@ Deno.test("cleanup() needs no start, removes only recorded addresses, and then t
   assertEquals(machine.lo, ["10.96.0.9"]);
   assertEquals(await machine.recorded(), []);
   assertEquals(await machine.create({ family: "IPv6" }).cleanup(), { removed: [], failed: [] });
-});
-
-Deno.test("cleanup() continues after a failure, and keeps the remaining addresses on record", async () => {
-  const machine = new Machine();
-  await acquire(await withRange(machine), externalIp("203.0.113.1"));
-  machine.host.runner.failNext("timeout");
-  const report = await machine.create().cleanup();
-  assertEquals(report.removed, ["local route for 10.96.0.0/12"]);
-  assertEquals(report.failed.length, 1);
-  assertEquals(await machine.recorded(), ["203.0.113.1"]);
-  assertEquals((await machine.create().cleanup()).removed, ["address 203.0.113.1 on lo"]);
 });
 
 Deno.test("cleanup() names each thing that the machine refuses to give back", async () => {
