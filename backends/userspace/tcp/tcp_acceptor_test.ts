@@ -42,16 +42,6 @@ function setUp() {
   return { clock, logger, forwarding, listener, taker, acceptor };
 }
 
-Deno.test("TcpAcceptor hands every connection to its target", async () => {
-  const { forwarding, listener, taker, acceptor } = setUp();
-  const connections = [new FakeConnection(), new FakeConnection()];
-  listener.offer(...connections);
-  await settle();
-  assertEquals(taker.taken, connections);
-  acceptor.close();
-  await forwarding.loops.zero();
-});
-
 Deno.test("TcpAcceptor.close() ends a connection that waits for its turn, like those in the queue", async () => {
   const { clock, forwarding, listener, taker, acceptor } = setUp();
   clock.yieldToEventLoop = () => clock.sleep(1);
@@ -64,18 +54,6 @@ Deno.test("TcpAcceptor.close() ends a connection that waits for its turn, like t
   await clock.advance(10);
   assertEquals(taker.taken.length, taken);
   assertEquals(connections[taken]!.closed, true);
-  await forwarding.loops.zero();
-});
-
-Deno.test("TcpAcceptor.assign() hands the next connections to another", async () => {
-  const { forwarding, listener, taker, acceptor } = setUp();
-  await settle();
-  const other = new Taker();
-  acceptor.assign({ at: AT, forwarder: other });
-  listener.offer(new FakeConnection());
-  await settle();
-  assertEquals([taker.taken.length, other.taken.length], [0, 1]);
-  acceptor.close();
   await forwarding.loops.zero();
 });
 

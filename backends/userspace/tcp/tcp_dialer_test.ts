@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertObjectMatch } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   type FakeAnswer,
@@ -43,14 +43,6 @@ function setUp(
   };
   return { clock, network, counters, dialer, picker, dial, result: () => result };
 }
-
-Deno.test("TcpDialer.dial() gives the connection of the endpoint that is picked", async () => {
-  const { network, dial, result } = setUp({ [A]: "accept", [B]: "accept" });
-  dial();
-  await settle();
-  assertEquals(network.dials, [A]);
-  assert(result() === network.connections[0]);
-});
 
 Deno.test("TcpDialer.dial() goes to another endpoint at once when one refuses", async () => {
   const { network, counters, dial, result } = setUp({ [A]: "refuse", [B]: "accept" });
@@ -165,24 +157,6 @@ Deno.test("TcpDialer.close() ends attempts that are under way, and makes no othe
   assertEquals(network.dials, [A]);
   assertEquals((result() as DialFailure).kind, "unreachable");
   assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("TcpDialer.dial() neither dials an endpoint that policies deny nor takes another for it", async () => {
-  const asked: unknown[] = [];
-  const { network, counters, dial, result } = setUp({ [A]: "accept", [B]: "accept" }, {
-    denialOf(relayed) {
-      asked.push(relayed);
-      return "at the receiver: no";
-    },
-  });
-  dial();
-  await settle();
-  assertEquals(network.dials, []);
-  assertEquals(result(), { kind: "denied", attempts: [`${A} (at the receiver: no)`] });
-  assertEquals(counters, { dialFailures: 0, dialTimeouts: 0 });
-  assertObjectMatch({ asked }, {
-    asked: [{ protocol: "TCP", client: "192.0.2.1", at: AT, endpoint: { key: A } }],
-  });
 });
 
 Deno.test("TcpDialer.dial() asks policies about each endpoint that it goes on to", async () => {

@@ -47,16 +47,6 @@ function setUp(
   return { clock, forwarding, forwarder, logger, network, accept, messages };
 }
 
-Deno.test("TcpForwarder.accept() sends clients round", async () => {
-  const { forwarding, forwarder, network, accept } = setUp({ to: [A, B] });
-  for (let count = 0; count < 3; count++) await accept();
-  assertEquals(network.dials, [A, B, A]);
-  assertEquals(forwarder.connections, 3);
-  forwarding.close();
-  await forwarding.loops.zero();
-  assertEquals([forwarder.connections, forwarding.sessions.value], [0, 0]);
-});
-
 Deno.test("TcpForwarder.accept() never waits for the endpoint of another client", async () => {
   const { forwarding, network, accept } = setUp({ to: [A, B] });
   network.answers.set(A, "hang");
@@ -95,19 +85,6 @@ Deno.test("TcpForwarder.accept() closes a client that may not come, without a di
   const client = await accept(1);
   assertEquals([client.closed, network.dials.length], [true, 0]);
   assertEquals(forwarding.counters.tcpRefused, 1);
-});
-
-Deno.test("TcpForwarder.update() sends new clients elsewhere and leaves open ones alone", async () => {
-  const { forwarding, forwarder, network, accept } = setUp();
-  const first = await accept();
-  forwarder.update(testServicePlan({ to: [B] }));
-  await accept();
-  assertEquals(network.dials, [A, B]);
-  assertEquals([first.closed, network.connections[0]!.closed], [false, false]);
-  forwarder.update(testServicePlan());
-  assertEquals([first.closed, (await accept()).closed], [false, true]);
-  forwarding.close();
-  await forwarding.loops.zero();
 });
 
 Deno.test("TcpForwarder.accept() refuses at the limit while no connection is silent for long", async () => {
@@ -357,26 +334,6 @@ Deno.test("TcpForwarder closes what policies deny, counts it and tells who watch
     "but is no pod yet: closed until it is one)",
   ]]);
   assertEquals(messages(), []);
-  await forwarding.loops.zero();
-});
-
-Deno.test("TcpForwarder.accept() sends clients to the endpoint with the fewest connections", async () => {
-  const edge = { balance: "least-connections" } as const;
-  const { forwarding, network, accept } = setUp({ to: [A, B], edge });
-  await accept();
-  await accept();
-  network.connections[0]!.reset();
-  await settle();
-  await accept();
-  await accept();
-  assertEquals(network.dials, [A, B, A, B]);
-  network.connections[1]!.reset();
-  network.connections[3]!.reset();
-  await settle();
-  await accept();
-  await accept();
-  assertEquals(network.dials.slice(4), [B, A]);
-  forwarding.close();
   await forwarding.loops.zero();
 });
 
