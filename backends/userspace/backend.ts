@@ -36,13 +36,17 @@ import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
 import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
-import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { Network } from "../../lib/os/network.ts";
 import { shareRefusal } from "../../lib/os/shared_listener.ts";
 import type { RelayWorkers } from "../../lib/os/worker_pool.ts";
 import { WorkerForwarders } from "./workers/worker_forwarders.ts";
-import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_table.ts";
+import {
+  MORE_ADDRESSES,
+  type ServiceEntry,
+  type SocketOperations,
+  SocketTable,
+} from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {

@@ -1,3 +1,4 @@
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
@@ -10,7 +11,7 @@ import {
 import type { ServiceTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "./balancing/endpoint_shares.ts";
 import { ConnectionLimits, type Counted } from "./connection_limits.ts";
-import type { EndpointPicker, SharedServicePlan } from "./endpoint_picker.ts";
+import { EndpointPicker, type SharedServicePlan } from "./endpoint_picker.ts";
 import { ExpiryQueue, type RecencyItem } from "./expiry_queue.ts";
 import type { FlowOutcome, Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
@@ -58,7 +59,8 @@ export abstract class Forwarder<T extends Relayed<T>> {
     this.forwarding = forwarding;
     this.plan = plan;
     this.service = serviceKey(plan.name);
-    this.picker = forwarding.createPicker(plan);
+    const { counts, random } = forwarding;
+    this.picker = new EndpointPicker(plan, { start: random(), random, counts });
     this.#idleMs = idleMs;
     this.items = new ExpiryQueue(forwarding.clock, idleMs, (item) => this.expire(item, "idle"));
   }
@@ -224,9 +226,12 @@ export abstract class Forwarder<T extends Relayed<T>> {
     },
     outcome: FlowOutcome,
   ): void {
-    const protocol = this.use === "flow" ? "UDP" : "TCP";
-    const service = this.plan.key;
-    this.forwarding.report({ protocol, service, client, clientPort, at }, outcome);
+    const { watches } = this.forwarding;
+    if (watches.isIdle) return;
+    const { address: to, port } = at;
+    const { key: service, protocol } = this.plan;
+    const from = { client: client as IpAddress, clientPort };
+    watches.report({ protocol, service, ...from, to, port, ...outcome }, this.now);
   }
 
   #beginLifetime(item: T): void {

@@ -1,5 +1,4 @@
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
@@ -12,8 +11,6 @@ import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
-import { EndpointPicker, type SharedServicePlan } from "./endpoint_picker.ts";
-import type { ServiceAddress } from "./listeners.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
 import { createCountMemory, SharedCounts } from "./shared_counts.ts";
@@ -173,24 +170,6 @@ export class Forwarding {
     this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);
     this.accepts = new TurnShare(this, ACCEPTS_PER_TURN);
-  }
-
-  createPicker(plan: SharedServicePlan): EndpointPicker {
-    const { counts, random } = this;
-    return new EndpointPicker(plan, { start: random(), random, counts });
-  }
-
-  /** Reports a connection or flow to the watches, if there are any. */
-  report(
-    { client, at, ...flow }: Pick<WatchedFlow, "protocol" | "service" | "clientPort"> & {
-      readonly client: string;
-      readonly at: ServiceAddress;
-    },
-    outcome: FlowOutcome,
-  ): void {
-    if (this.watches.isIdle) return;
-    const [{ address: to, port }, now] = [at, this.clock.now()];
-    this.watches.report({ ...flow, client: client as IpAddress, to, port, ...outcome }, now);
   }
 
   /** Closes every TCP connection and ends every attempt to make one. */

@@ -13,10 +13,14 @@ import {
 } from "./endpoint_loops.ts";
 import type { HealthMonitor } from "./health/health_monitor.ts";
 import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
-import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { systemErrorOf } from "../../lib/os/socket_errors.ts";
-import { MORE_ADDRESSES, type SocketTable, type SocketTableContext } from "./socket_table.ts";
+import {
+  MORE_ADDRESSES,
+  type ServiceEntry,
+  type SocketTable,
+  type SocketTableContext,
+} from "./socket_table.ts";
 
 interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
@@ -96,7 +100,12 @@ export class ServiceEntries {
     const plan = services.get(key);
     if (!plan) return;
     let entry = entries.get(key);
-    if (!entry) entries.set(key, entry = createServiceEntry(forwarders, plan));
+    if (!entry) {
+      const { protocol } = plan;
+      const forwarder = protocol === "SCTP" ? undefined : forwarders.create({ ...plan, protocol });
+      entry = { plan, served: plan, wanted: [], addresses: [], part: NO_PART, forwarder };
+      entries.set(key, entry);
+    }
     const before = entry.wanted;
     entry.plan = plan;
     // Without a forwarder there is nothing to listen with, and no address is needed.

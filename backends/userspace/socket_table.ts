@@ -5,15 +5,32 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { AddressBook } from "./address_book.ts";
+import type { LoopPart } from "./endpoint_loops.ts";
 import type { Forwarding } from "./forwarding.ts";
 import { AddressFinder, type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
-import type { FailedSocket, Forwarders, ServiceSocket } from "./forwarders.ts";
-import type { ServiceEntry } from "./service_entry.ts";
+import type { FailedSocket, Forwarders, ServiceForwarder, ServiceSocket } from "./forwarders.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { standInPorts } from "./addresses/stand_ins.ts";
+
+/** A ServicePort with its forwarder. */
+export interface ServiceEntry {
+  /** As planned. */
+  plan: ServicePlan;
+  /** As forwarded: without the endpoints that lead back to this process. */
+  served: ServicePlan;
+  /** Every address of the plan, each in use in the address book. */
+  wanted: readonly ServiceAddress[];
+  /** The addresses of its sockets: open ones have an endpoint. */
+  addresses: readonly ServiceAddress[];
+  /** Its part of the {@linkcode EndpointLoops}. */
+  part: LoopPart;
+  /** `undefined` for SCTP. */
+  readonly forwarder: ServiceForwarder | undefined;
+}
 
 export interface SocketTableContext {
   readonly forwarding: Forwarding;
