@@ -4,8 +4,16 @@
  * @module
  */
 import { printableText } from "../log/printable_text.ts";
-import type { EventRegarding } from "./event.ts";
-import type { EventSeries } from "./event_series.ts";
+import type { EventRegarding, KubeEvent } from "./event.ts";
+
+/** An event and its number of occurrences. */
+export interface EventSeries {
+  readonly event: KubeEvent;
+  /** The time of the first occurrence; milliseconds since 1970, as all times here. */
+  readonly firstAt: number;
+  readonly lastAt: number;
+  readonly count: number;
+}
 
 /** The reporter of an event. */
 export interface EventReporter {

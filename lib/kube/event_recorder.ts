@@ -1,5 +1,6 @@
 /**
- * Posts events to the API server, in the background and with bounded memory.
+ * Posts events to the API server, in the background and with bounded memory. Equal events are one object
+ * with a count.
  *
  * @module
  */
@@ -8,18 +9,15 @@ import type { Clock, Timer } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import type { KubeClient } from "./client.ts";
 import type { EventSink, KubeEvent } from "./event.ts";
-import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./event_object.ts";
-import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
+import {
+  eventObject,
+  type EventReporter,
+  type EventSeries,
+  eventsPath,
+  seriesPatch,
+} from "./event_object.ts";
 import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_auth.ts";
-
-/** Dependencies of a recorder. */
-interface EventRecorderDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** Returns numbers from 0 to just below 1. */
-  readonly random: () => number;
-}
 
 /** Longest queue; more events are dropped, as upstream. */
 const LONGEST_QUEUE = 1000;
@@ -30,15 +28,30 @@ const LAST_WORDS_MS = 2000;
 /** Random part of the wait, so that the nodes of a cluster do not all return at once. */
 const RETRY_JITTER = 0.25;
 
+/** A series without events for this time is closed; the next equal event is a new object. */
+const SERIES_IDLE_MS = 6 * 60_000;
+/**
+ * The interval at which an ongoing series is sent to the API server, however many events it has.
+ */
+const SERIES_REFRESH_MS = 30 * 60_000;
+
+/** A series and what the API server has of it. */
+interface SentSeries extends EventSeries {
+  lastAt: number;
+  count: number;
+  /** The count that the API server has, or is about to get; 0 = none yet. */
+  sentCount: number;
+  sentAt: number;
+  /** Name of the Event object once it exists. */
+  objectName?: string;
+}
+
 /** Accepts events from the start, and sends them once {@linkcode run} has a client. */
 export class EventRecorder implements EventSink {
-  readonly #clock: Clock;
-  readonly #logger: Logger;
-  readonly #random: () => number;
-  readonly #reporter: EventReporter;
-  readonly #series = new EventSeriesTable();
+  /** The open series. */
+  readonly #open = new Map<string, SentSeries>();
   /** The events to send, in order; a series is queued once, however often it occurred. */
-  readonly #queue = new Set<EventSeries>();
+  readonly #queue = new Set<SentSeries>();
   #wake = Promise.withResolvers<void>();
   #sweep: Timer | undefined;
   #made = 0;
@@ -46,22 +59,29 @@ export class EventRecorder implements EventSink {
   /** Whether no event has been accepted or given up yet. */
   #isFirst = true;
 
+  /** `random` returns numbers from 0 to just below 1. */
   constructor(
-    { clock, logger, random }: EventRecorderDependencies,
-    reporter: EventReporter,
-  ) {
-    this.#clock = clock;
-    this.#logger = logger;
-    this.#random = random;
-    this.#reporter = reporter;
-  }
+    private readonly clock: Clock,
+    private readonly logger: Logger,
+    private readonly random: () => number,
+    private readonly reporter: EventReporter,
+  ) {}
 
   record(event: KubeEvent): void {
-    const series = this.#series.add(event, this.#clock.wallNow());
-    if (series === undefined) return;
+    const now = this.clock.wallNow();
+    const key = keyOf(event);
+    let series = this.#open.get(key);
+    if (series === undefined) {
+      series = { event, firstAt: now, lastAt: now, count: 1, sentCount: 0, sentAt: now };
+      this.#open.set(key, series);
+    } else {
+      series.lastAt = now;
+      // The second one makes it a series; later ones are sent with the others.
+      if (++series.count !== 2) return;
+    }
     if (!this.#enqueue(series)) {
-      this.#series.drop(series);
-      this.#logger.verbose(2, "Dropped event, since too many wait", { reason: event.reason });
+      this.#open.delete(key);
+      this.logger.verbose(2, "Dropped event, since too many wait", { reason: event.reason });
     }
   }
 
@@ -73,7 +93,7 @@ export class EventRecorder implements EventSink {
     const last = new AbortController();
     let lastWords: Timer | undefined;
     const onAbort = () => {
-      lastWords = this.#clock.setTimer(LAST_WORDS_MS, () => last.abort());
+      lastWords = this.clock.setTimer(LAST_WORDS_MS, () => last.abort());
       this.#wake.resolve();
     };
     signal.addEventListener("abort", onAbort, { once: true });
@@ -100,7 +120,7 @@ export class EventRecorder implements EventSink {
     }
   }
 
-  #enqueue(series: EventSeries): boolean {
+  #enqueue(series: SentSeries): boolean {
     if (!this.#queue.has(series) && this.#queue.size >= LONGEST_QUEUE) return false;
     this.#queue.add(series);
     this.#wake.resolve();
@@ -109,10 +129,16 @@ export class EventRecorder implements EventSink {
 
   /** Only while a series is open: a quiet node has no timer. */
   #armSweep(signal: AbortSignal): void {
-    if (this.#sweep !== undefined || this.#series.size === 0 || signal.aborted) return;
-    this.#sweep = this.#clock.setTimer(SERIES_IDLE_MS, () => {
+    if (this.#sweep !== undefined || this.#open.size === 0 || signal.aborted) return;
+    this.#sweep = this.clock.setTimer(SERIES_IDLE_MS, () => {
       this.#sweep = undefined;
-      for (const series of this.#series.sweep(this.#clock.wallNow())) this.#enqueue(series);
+      const now = this.clock.wallNow();
+      for (const [key, series] of this.#open) {
+        const isIdle = now - series.lastAt >= SERIES_IDLE_MS;
+        if (isIdle) this.#open.delete(key);
+        const isLate = isIdle || now - series.sentAt >= SERIES_REFRESH_MS;
+        if (isLate && series.count > series.sentCount) this.#enqueue(series);
+      }
       this.#armSweep(signal);
     });
   }
@@ -121,7 +147,7 @@ export class EventRecorder implements EventSink {
   async #deliver(
     client: KubeClient,
     { series, signal, last }: {
-      readonly series: EventSeries;
+      readonly series: SentSeries;
       readonly signal: AbortSignal;
       readonly last: AbortSignal;
     },
@@ -138,15 +164,15 @@ export class EventRecorder implements EventSink {
           return isLasting || !signal.aborted;
         }
       }
-      const jitter = 1 + RETRY_JITTER * this.#random();
-      await this.#clock.sleep(RETRY_MS * jitter, signal).catch(() => {});
+      const jitter = 1 + RETRY_JITTER * this.random();
+      await this.clock.sleep(RETRY_MS * jitter, signal).catch(() => {});
       if (signal.aborted) return false;
     }
   }
 
   async #send(
     client: KubeClient,
-    { series, signal }: { readonly series: EventSeries; readonly signal: AbortSignal },
+    { series, signal }: { readonly series: SentSeries; readonly signal: AbortSignal },
   ): Promise<void> {
     const path = eventsPath(series.event.regarding);
     // Read before the request: later repetitions have not been sent.
@@ -161,20 +187,20 @@ export class EventRecorder implements EventSink {
       }
     }
     const name = this.#nameOf(series);
-    await client.create(path, eventObject(series, { name, ...this.#reporter }), signal);
+    await client.create(path, eventObject(series, { name, ...this.reporter }), signal);
     series.objectName = name;
     this.#note(series, count);
   }
 
-  #note(series: EventSeries, count: number): void {
+  #note(series: SentSeries, count: number): void {
     this.#isFirst = false;
     series.sentCount = count;
-    series.sentAt = this.#clock.wallNow();
+    series.sentAt = this.clock.wallNow();
   }
 
   /** As upstream: the object's name and a time in nanoseconds, here with a counter at its end. */
   #nameOf({ event: { regarding } }: EventSeries): string {
-    const nanoseconds = BigInt(this.#clock.wallNow()) * 1_000_000n;
+    const nanoseconds = BigInt(this.clock.wallNow()) * 1_000_000n;
     return `${regarding.name}.${(nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16)}`;
   }
 
@@ -190,13 +216,19 @@ export class EventRecorder implements EventSink {
   }
 
   /** One line in the log: a process that may not create events would otherwise log nothing else. */
-  #giveUp(series: EventSeries, error: unknown): void {
+  #giveUp(series: SentSeries, error: unknown): void {
     this.#isFirst = false;
-    this.#series.drop(series);
+    const key = keyOf(series.event);
+    if (this.#open.get(key) === series) this.#open.delete(key);
     const { reason, regarding, note } = series.event;
     const fields = { reason, regarding: regarding.name, note, error };
-    if (this.#isRefusalLogged) return this.#logger.verbose(2, "Cannot post event", fields);
+    if (this.#isRefusalLogged) return this.logger.verbose(2, "Cannot post event", fields);
     this.#isRefusalLogged = true;
-    this.#logger.warn("Cannot post event; further failures are logged only at -v 2", fields);
+    this.logger.warn("Cannot post event; further failures are logged only at -v 2", fields);
   }
+}
+
+function keyOf({ type, reason, action, note, regarding }: KubeEvent): string {
+  const { apiVersion, kind, namespace = "", name, uid = "" } = regarding;
+  return [type, reason, action, note, apiVersion, kind, namespace, name, uid].join("\n");
 }

@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
@@ -49,7 +49,7 @@ function createStage(): Stage {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const client = new FakeEventClient();
-  const recorder = new EventRecorder({ clock, logger, random: () => 0.5 }, {
+  const recorder = new EventRecorder(clock, logger, () => 0.5, {
     controller: "kube-proxy",
     instance: "kube-proxy-host-a",
   });
@@ -89,9 +89,41 @@ function refusal(status: number): Error {
 Deno.test("EventRecorder sends events that were recorded before the client existed", () =>
   withRecorder(async ({ client }) => {
     assertEquals(client.sent, ["create EVENTS"]);
-    assertEquals(client.bodies[0]?.reportingInstance, "kube-proxy-host-a");
+    const { metadata, eventTime, ...body } = client.bodies[0]!;
+    assertEquals((metadata as { namespace: string }).namespace, "default");
+    assertMatch(String(eventTime), /^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}000Z$/);
+    assertEquals(body, {
+      apiVersion: "events.k8s.io/v1",
+      kind: "Event",
+      reportingController: "kube-proxy",
+      reportingInstance: "kube-proxy-host-a",
+      action: "StartKubeProxy",
+      reason: "Starting",
+      regarding: { apiVersion: "v1", kind: "Node", name: "node-a" },
+      note: "a",
+      type: "Normal",
+    });
     await settle();
   }, ({ recorder }) => recorder.record(event())));
+
+Deno.test("EventRecorder cuts a note between characters, and escapes what a terminal would obey", () =>
+  withRecorder(async ({ recorder, client }) => {
+    recorder.record(event("é".repeat(600)));
+    recorder.record(event("a\u001b[2J\u009b1m\u202eb\nc"));
+    await settle();
+    assertEquals(client.bodies.map(({ note }) => note), [
+      "é".repeat(512),
+      "a\\u001b[2J\\u009b1m\\u202eb\\u000ac",
+    ]);
+  }));
+
+Deno.test("EventRecorder puts an event into the namespace of its object", () =>
+  withRecorder(async ({ recorder, client }) => {
+    const regarding = { apiVersion: "v1", kind: "Service", name: "web", namespace: "demo" };
+    recorder.record({ ...event(), regarding });
+    await settle();
+    assertEquals(client.sent, ["create /apis/events.k8s.io/v1/namespaces/demo/events"]);
+  }));
 
 Deno.test("EventRecorder makes a series of the second event, and counts on in silence", () =>
   withRecorder(async ({ clock, recorder, client }) => {

@@ -73,10 +73,10 @@ class Stage implements AsyncDisposable {
     const auth = tokenAuth(server);
     this.#transport = openTransport(systemClock, auth);
     this.#client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
-    this.recorder = new EventRecorder(
-      { clock: systemClock, logger: this.logger, random: Math.random },
-      { controller: "kube-proxy", instance: "kube-proxy-host-a" },
-    );
+    this.recorder = new EventRecorder(systemClock, this.logger, Math.random, {
+      controller: "kube-proxy",
+      instance: "kube-proxy-host-a",
+    });
     this.#running = this.recorder.run(this.#client, this.#abort.signal);
   }
 

@@ -105,7 +105,8 @@ export class StartUp {
     this.#mismatch.promise.catch(() => {});
     this.#isExpected = configuration.relay.manifests.length === 0;
     if (!this.#isExpected) return;
-    this.#recorder = new EventRecorder(dependencies, {
+    const { clock, logger, random } = dependencies;
+    this.#recorder = new EventRecorder(clock, logger, random, {
       controller: CONTROLLER,
       // The machine's name, never the overridden one, as in kube-proxy.
       instance: `${CONTROLLER}-${dependencies.process.hostname}`,
