@@ -142,6 +142,18 @@ Deno.test("EventRecorder makes a series of the second event, and counts on in si
     assertEquals(client.sent.slice(3), ["create EVENTS"]);
   }));
 
+Deno.test("EventRecorder sends the count of a series that goes on every half an hour", () =>
+  withRecorder(async ({ clock, recorder, client }) => {
+    for (let minute = 0; minute < 40; minute++) {
+      recorder.record(event());
+      await clock.advance(60_000);
+    }
+    const counts = client.bodies.map(({ series }) =>
+      (series as { count: number } | undefined)?.count
+    );
+    assertEquals(counts, [undefined, 2, 36]);
+  }));
+
 Deno.test("EventRecorder sends events that came twice before the first was sent by one request", () =>
   withRecorder(async ({ client }) => {
     assertEquals(client.sent, ["create EVENTS"]);

@@ -3,6 +3,7 @@ import {
   assertEquals,
   assertMatch,
   assertRejects,
+  assertStrictEquals,
   assertStringIncludes,
 } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
@@ -353,6 +354,19 @@ Deno.test("loadKubeAuth() takes a changed kubeconfig whole or not at all", async
   assertEquals([(await auth.tls()).ca, await auth.authorization()], [CA, "Bearer two"]);
 });
 
+Deno.test("loadKubeAuth() reads a kubeconfig again after a refusal, even if it looks the same", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { token: "one" } });
+  const auth = await folder.load();
+  const { mtime } = await Deno.stat(folder.kubeconfig);
+  const text = await Deno.readTextFile(folder.kubeconfig);
+  await Deno.writeTextFile(folder.kubeconfig, text.replace("one", "two"));
+  await Deno.utime(folder.kubeconfig, mtime!, mtime!);
+  assertEquals(await auth.authorization(), "Bearer one");
+  await auth.refresh();
+  assertEquals(await auth.authorization(), "Bearer two");
+});
+
 Deno.test("loadKubeAuth() names both files of a certificate and a key that do not belong together", async () => {
   await using folder = await Folder.make();
   const authority = await createTestCertificateAuthority();
@@ -374,6 +388,62 @@ Deno.test("loadKubeAuth() names both files of a certificate and a key that do no
   assertEquals((await auth.tls()).cert, one.cert);
   await folder.write("p.key", two.key);
   assertEquals((await auth.tls()).cert, two.cert);
+});
+
+Deno.test("loadKubeAuth() gives the same material until a file changes, and keeps it while a new one can't be read", async () => {
+  await using folder = await Folder.make();
+  const pem = (text: string) => CA.replace("ca", text);
+  await folder.write("ca.crt", pem("one"));
+  await folder.writeKubeconfig({ cluster: { "certificate-authority": "ca.crt" } });
+  const auth = await folder.load();
+  const first = await auth.tls();
+  // Written again with the same content: no new connection for that.
+  await folder.write("ca.crt", pem("one"));
+  assertStrictEquals(await auth.tls(), first);
+  for (
+    const break_ of [
+      () => folder.write("ca.crt", "half of a"),
+      () => Deno.remove(`${folder.path}/ca.crt`),
+    ]
+  ) {
+    await break_();
+    for (let time = 0; time < 2; time++) assertStrictEquals(await auth.tls(), first);
+  }
+  assertEquals(folder.logger.lines.map(({ level }) => level), ["warn", "warn"]);
+  await folder.write("ca.crt", pem("two"));
+  assertEquals((await auth.tls()).ca, pem("two"));
+});
+
+Deno.test("loadKubeAuth() reads the token file for each request, and keeps the last good one", async () => {
+  await using folder = await Folder.make();
+  await folder.write("token", "one\n");
+  await folder.writeKubeconfig({ user: { tokenFile: "token" } });
+  const auth = await folder.load();
+  assertEquals(await auth.authorization(), "Bearer one");
+  await folder.write("token", "two");
+  assertEquals(await auth.authorization(), "Bearer two");
+  await Deno.remove(`${folder.path}/token`);
+  assertEquals(await auth.authorization(), "Bearer two");
+  assertEquals(folder.logger.lines.length, 1);
+});
+
+Deno.test("loadKubeAuth() uses the certificate of a plugin, the same material while it stays", async () => {
+  await using folder = await Folder.make();
+  const give = (clientCertificateData: string) =>
+    folder.commands.on("kubelogin", {
+      stdout: JSON.stringify({ status: { clientCertificateData, clientKeyData: "key" } }),
+    });
+  give("one");
+  await folder.writeKubeconfig({ user: { exec: PLUGIN } });
+  const auth = await folder.load();
+  const first = await auth.tls();
+  assertEquals([first.cert, first.key], ["one", "key"]);
+  assertStrictEquals(await auth.tls(), first);
+  give("two");
+  await folder.clock.advance(10_000);
+  await auth.refresh();
+  assertEquals((await auth.tls()).cert, "two");
+  assertEquals(await auth.authorization(), undefined);
 });
 
 const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
@@ -415,6 +485,9 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     { cluster: { "certificate-authority-data": btoa(CA), "insecure-skip-tls-verify": true } },
     ["exclude each other"],
   ],
+  ["an endless token file", { user: { tokenFile: "/dev/zero" } }, [
+    "it has more than 1048576 bytes",
+  ]],
   ["a missing token file", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
   ["impersonation", { user: { as: "admin" } }, ["users['proxy'].user.as is not supported"]],
   [
