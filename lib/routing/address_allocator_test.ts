@@ -92,18 +92,6 @@ Deno.test("AddressAllocator gives the lowest free address, to the oldest Service
   assertEquals(stage.remove("default/old"), ["default/late: 192.0.2.8", "default/old: nothing"]);
 });
 
-Deno.test("AddressAllocator lets a Service keep the address of its status", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
-  assertEquals(
-    stage.give({ name: "a" }, { name: "b", addresses: ["192.0.2.0"] }),
-    ["default/a: 192.0.2.1", "default/b: 192.0.2.0"],
-  );
-  stage.remove("default/b");
-  // The status of an older event does not take back what was given.
-  assertEquals(stage.give({ name: "a" }), ["default/a: 192.0.2.1"]);
-  assertEquals(stage.give({ name: "a", addresses: ["192.0.2.2"] }), ["default/a: 192.0.2.1"]);
-});
-
 Deno.test("AddressAllocator leaves alone what it did not give", () => {
   const stage = new Stage(pool("a", ["192.0.2.0/30"]));
   assertEquals(
@@ -124,17 +112,6 @@ Deno.test("AddressAllocator leaves alone what it did not give", () => {
   const named = loadBalancer({ name: "named" });
   const status = { loadBalancer: { ingress: [{ hostname: "lb.example.com" }] } };
   assert(stage.give({ ...named, status })[0]!.startsWith("default/named: (left alone)"));
-});
-
-Deno.test("AddressAllocator takes the address back from a Service that is no load balancer", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/32"]));
-  stage.give({ name: "a" }, { name: "b" });
-  assertEquals(
-    stage.give({ name: "a", spec: { type: "ClusterIP" }, addresses: ["192.0.2.0"] }),
-    ["default/a: "],
-  );
-  assertEquals(stage.text("default/b"), "default/b: 192.0.2.0");
-  assertEquals(stage.give({ name: "a", spec: { type: "ClusterIP" } }), ["default/a: nothing"]);
 });
 
 Deno.test("AddressAllocator gives requested addresses, by annotation before the field", () => {
@@ -242,32 +219,6 @@ for (const [name, parts, message] of REFUSED) {
   });
 }
 
-Deno.test("AddressAllocator lets Services of a namespace share an address by key and ports", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/31"]));
-  const annotations = { [KEY]: "k" };
-  const ports = (port: number) => ({ ports: [{ protocol: "TCP" as const, port }] });
-  assertEquals(
-    stage.give(
-      { name: "a", annotations, spec: ports(1) },
-      { name: "b", annotations, spec: ports(2) },
-      { name: "c", annotations, spec: ports(1) },
-      { name: "d", annotations, spec: ports(2) },
-      { name: "e", annotations, spec: ports(1) },
-    ),
-    [
-      "default/a: 192.0.2.0",
-      "default/b: 192.0.2.0",
-      "default/c: 192.0.2.1",
-      "default/d: 192.0.2.1",
-      "default/e: (Pool 'a' has no free address of IPv4)",
-    ],
-  );
-  // A port is free again, although the address is not.
-  stage.give({ name: "a", annotations, spec: ports(3) });
-  assertEquals(stage.text("default/e"), "default/e: 192.0.2.0");
-  assertEquals(stage.text("default/a"), "default/a: 192.0.2.0");
-});
-
 Deno.test("AddressAllocator lets Services with policy Local share with the same selector only", () => {
   const stage = new Stage(pool("a", ["192.0.2.0/30"]));
   const local = (name: string, port: number, app: string): LoadBalancerParts => ({
@@ -280,16 +231,6 @@ Deno.test("AddressAllocator lets Services with policy Local share with the same 
     "default/b: 192.0.2.0",
     "default/c: 192.0.2.1",
   ]);
-});
-
-Deno.test("AddressAllocator keeps an address until the requested one is free", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
-  stage.give({ name: "a" }, { name: "b" });
-  const requested = { name: "b", spec: { loadBalancerIP: "192.0.2.0" } };
-  const reason = "(192.0.2.0 is taken by default/a, and the two Services have no sharing key in " +
-    "common)";
-  assertEquals(stage.give(requested), [`default/b: 192.0.2.1 ${reason}`]);
-  assertEquals(stage.remove("default/a"), ["default/a: nothing", "default/b: 192.0.2.0"]);
 });
 
 Deno.test("AddressAllocator gives each family on its own", () => {
@@ -438,22 +379,4 @@ Deno.test("AddressAllocator gives a freed address to the Service that waits, bef
     "default/young: (Pool 'a' has no free address of IPv4)",
   ]);
   assertEquals(stage.text("default/waits"), "default/waits: 192.0.2.0");
-});
-
-Deno.test("AddressAllocator gives each of two freed addresses to a Service that waits", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0"]), pool("b", ["198.51.100.0"]));
-  stage.give({ name: "one" }, { name: "two" });
-  stage.give({ name: "any", createdAt: "2026-01-01T00:00:00Z" });
-  stage.give({
-    name: "asks",
-    createdAt: "2026-01-02T00:00:00Z",
-    annotations: { "kube-relay.io/load-balancer-pool": "b" },
-  });
-  for (const name of ["one", "two"]) {
-    stage.allocator.setService(`default/${name}` as ServiceKey, undefined);
-  }
-  assertEquals(stage.changes().slice(0, 2), [
-    "default/any: 192.0.2.0",
-    "default/asks: 198.51.100.0",
-  ]);
 });

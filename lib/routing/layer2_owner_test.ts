@@ -61,30 +61,6 @@ Deno.test("Layer2Owners spreads addresses evenly, and the choice never changes w
 
 const GOLDEN = ["node-7", "node-9", "node-9", "node-3", "node-1", "node-2"];
 
-Deno.test("Layer2Owners moves only the addresses of a node that goes", () => {
-  const owners = ownersOf("a", "b", "c");
-  const all = addresses(300);
-  for (const address of all) owners.setAddress(address, {});
-  owners.update();
-  const before = all.map((address) => owners.ownerOf(address));
-  owners.setLive(new Set(["a", "c"]));
-  const changes = owners.update();
-  assertEquals(changes.size, before.filter((owner) => owner === "b").length);
-  for (const { before: old } of changes.values()) assertEquals(old, "b");
-  owners.setLive(new Set(["a", "b", "c"]));
-  owners.update();
-  assertEquals(all.map((address) => owners.ownerOf(address)), before);
-});
-
-Deno.test("Layer2Owners keeps owners while the Leases are unknown", () => {
-  const owners = ownersOf("a", "b");
-  owners.setAddress(ADDRESS, {});
-  owners.update();
-  owners.setLive(undefined);
-  assertEquals(owners.update().size, 0);
-  assert(owners.ownerOf(ADDRESS) !== undefined);
-});
-
 Deno.test("Layer2Owners says why a node cannot own an address", () => {
   const owners = ownersOf("a", "b", "c", "d", "e", "f");
   setNode(owners, { name: "a", labels: { rack: "a" } });
