@@ -50,12 +50,8 @@ import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import type { Change } from "../../lib/engine/reconciler.ts";
 import { nftDifferences } from "../netfilter/nft/nft_table.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { removeOwnTable } from "../netfilter/foreign/nft_tables.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import { NftError } from "../netfilter/nft/nft_error.ts";
-import { deletionText } from "../netfilter/nft/nft_objects.ts";
 import { countingTable } from "./counting_table.ts";
 
 interface NftablesBackendDependencies extends RuleBackendDependencies {
@@ -170,8 +166,12 @@ export class NftablesBackend
     return this.target?.table.failedRemovals ?? 0;
   }
 
-  protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    return removeOwnTable(this.#dependencies, { family: this.family, dryRun });
+  protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
+    const run = new RemovalRun(this.#dependencies, options);
+    const { family } = this;
+    const isUsable = await removeOwnTable(this.#dependencies, run, servicesTable(family));
+    if (isUsable) await removeOwnTable(this.#dependencies, run, countingTable(family));
+    return run.report();
   }
 
   protected override async synced(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
@@ -206,36 +206,4 @@ export class NftablesBackend
         .filter(({ key, kind }) => keys === undefined || key !== undefined || kind !== "extra");
     return { target, applied, differencesIn };
   }
-}
-
-interface OwnTableRemoval {
-  readonly family: IpFamily;
-  /** Only reports the removals. */
-  readonly dryRun: boolean;
-}
-
-/** Takes the tables of a family away, which is all that this mode ever wrote. */
-export async function removeOwnTable(
-  edges: { readonly commands: CommandRunner },
-  { family, dryRun }: OwnTableRemoval,
-): Promise<CleanupReport> {
-  const run = new RemovalRun(edges, { dryRun });
-  for (const table of [servicesTable(family), countingTable(family)]) {
-    const name = `table ${table.family} ${table.name}`;
-    try {
-      if (!await new NftRunner(edges, table).isThere()) continue;
-    } catch (error) {
-      if (!(error instanceof NftError)) throw error;
-      // Without the program, this mode never ran here.
-      const isMissing = /ENOENT|not found/i.test(messageOf(error));
-      if (!isMissing) run.unseen(name, error.message);
-      break;
-    }
-    await run.do(name, {
-      command: ["nft", "-f", "-"],
-      input: () => [deletionText(table)],
-      removes: [`${name} (nftables)`],
-    });
-  }
-  return run.report();
 }

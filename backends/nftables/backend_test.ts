@@ -8,8 +8,10 @@ import { testPlanChanges, testServicePlan } from "../../tests/support/builders/s
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
-import { removeOwnTable } from "./backend.ts";
+import type { CleanupReport } from "../../lib/engine/data_plane.ts";
+import { removeOwnTable } from "../netfilter/foreign/nft_tables.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { servicesTable } from "./containers.ts";
 
 /** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
@@ -250,7 +252,12 @@ Deno.test("NftablesBackend removes unused chains, and does not count them as dri
 });
 
 const OURS = "table ip kube-relay (nftables)";
-const REMOVAL = { family: "IPv4", dryRun: false } as const;
+/** Removes the table of kube-relay by these commands. */
+async function cleanUp(commands: FakeCommandRunner): Promise<CleanupReport> {
+  const run = new RemovalRun({ commands }, { dryRun: false });
+  await removeOwnTable({ commands }, run, servicesTable("IPv4"));
+  return run.report();
+}
 
 /** A machine that serves a Service, with foreign tables. */
 async function served(): Promise<NftablesStage> {
@@ -283,33 +290,24 @@ Deno.test("removeOwnTable() changes nothing in a dry run, and reports the remova
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
 });
 
-Deno.test("removeOwnTable() removes the table of the requested family", async () => {
-  const machine = new FakeNftMachine();
-  for (const family of ["ip", "ip6"]) {
-    machine.tool.run(`add table ${family} kube-relay\nadd chain ${family} kube-relay services\n`);
-  }
-  await removeOwnTable(machine, { ...REMOVAL, family: "IPv6" });
-  assertEquals(machine.tool.tables, ["ip kube-relay"]);
-});
-
 Deno.test("removeOwnTable() reports nothing without nft", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-found");
-  assertEquals((await removeOwnTable({ commands }, REMOVAL)).removed, []);
+  assertEquals((await cleanUp(commands)).removed, []);
   const missing = new FakeCommandRunner().on("nft", { code: 127, stderr: "nft: not found" });
-  assertEquals(await removeOwnTable({ commands: missing }, REMOVAL), { removed: [], failed: [] });
+  assertEquals(await cleanUp(missing), { removed: [], failed: [] });
 });
 
 Deno.test("removeOwnTable() leaves to root a table that a plain user may not read", async () => {
   const stderr = "Operation not permitted (you must be root)\n";
   const commands = new FakeCommandRunner().on("nft --handle list chains", { code: 1, stderr });
-  const { failed, kept } = await removeOwnTable({ commands }, REMOVAL);
+  const { failed, kept } = await cleanUp(commands);
   assertEquals([failed, kept?.length], [[], 1]);
   assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not checked, which needs root");
 });
 
 Deno.test("removeOwnTable() reports a table that it cannot read or remove", async () => {
   const hung = new FakeCommandRunner().failCall(1, "timeout");
-  assertEquals((await removeOwnTable({ commands: hung }, REMOVAL)).failed.length, 1);
+  assertEquals((await cleanUp(hung)).failed.length, 1);
   await using stage = await served();
   stage.machine.judge = (line) => line.startsWith("delete table") ? "Device busy" : undefined;
   const { failed, removed } = await stage.backend.cleanup();
@@ -322,11 +320,12 @@ Deno.test("removeOwnTable() reports a table that it cannot read or remove", asyn
 Deno.test("removeOwnTable() removes the counting table too, whether the other one exists or not", async () => {
   const counts = "table ip kube-relay-counters (nftables)";
   for (const others of [[], ["ip kube-relay"]]) {
-    const machine = new FakeNftMachine();
+    await using stage = new NftablesStage();
+    const { machine } = stage;
     for (const table of [...others, "ip kube-relay-counters", "ip6 kube-relay-counters"]) {
       machine.tool.run(`add table ${table}\nadd chain ${table} count\n`);
     }
-    const { removed } = await removeOwnTable(machine, REMOVAL);
+    const { removed } = await stage.backend.cleanup();
     assertEquals(removed, [...(others.length > 0 ? [OURS] : []), counts]);
     assertEquals(machine.tool.tables, ["ip6 kube-relay-counters"]);
   }

@@ -100,8 +100,14 @@ class NftWatch implements PacketWatch {
   #beaconsReported = 0;
   /** Of the next beacon. */
   #reported = Promise.withResolvers<void>();
-  /** The monitor's command line. */
-  #line = "";
+  /**
+   * nft reads all rules of the machine before it watches, only to print their texts: at ten thousand
+   * Services this takes one to three seconds and 150 MB. The last command determines what is read
+   * (`nft_cache_evaluate()`; checked with 1.0.6), so a listing of a table with two rules follows the
+   * monitor, which never ends. Rules are then printed as numbers and looked up afterwards. An nft
+   * without this optimization reads everything.
+   */
+  readonly #command: string;
   #monitoring: Promise<unknown> = Promise.resolve();
   #lastEventAt = 0;
   /** The last lookup, and its number of steps. */
@@ -115,6 +121,7 @@ class NftWatch implements PacketWatch {
     this.#options = options;
     this.#beacon = edges.network.listenUdp({ hostname: BEACON_ADDRESS[packet.family], port: 0 });
     this.#table = markTableName(edges.id);
+    this.#command = `monitor trace; list table ${nftFamily(packet.family)} ${this.#table}`;
     this.#nft = new NftSession(edges);
     this.#follower = new PacketFollower({
       table: this.#table,
@@ -145,7 +152,9 @@ class NftWatch implements PacketWatch {
     this.#monitoring = this.#monitor().catch(this.#broken.reject);
     if (!await this.#untilReported()) {
       throw new TraceError(
-        `Cannot trace: '${this.#line}' reported no marked packet within ${READY_MS / 1000} s; ` +
+        `Cannot trace: 'nft -a ${this.#command}' reported no marked packet within ${
+          READY_MS / 1000
+        } s; ` +
           "is the interface lo up?",
       );
     }
@@ -196,21 +205,18 @@ class NftWatch implements PacketWatch {
     this.#beacon.close();
   }
 
-  async #monitor(): Promise<void> {
-    const lines = nftMonitorLines({ family: this.#packet.family, table: this.#table });
-    for (const line of lines) {
-      this.#line = line.join(" ");
-      const stderr = await this.#runMonitor(line);
-      if (this.#beaconsReported === 0 && line !== lines.at(-1)) continue;
-      const why = stderr.trim() || "no reason";
-      throw new TraceError(`Cannot trace: '${this.#line}' ended: ${why}`);
-    }
+  /** Runs until the watch is stopped; rejects when the tool ends. */
+  async #monitor(): Promise<never> {
+    const stderr = await this.#runMonitor();
+    throw new TraceError(
+      `Cannot trace: 'nft -a ${this.#command}' ended: ${stderr.trim() || "no reason"}`,
+    );
   }
 
   /** Runs the tool and returns its error messages. */
-  async #runMonitor(line: readonly string[]): Promise<string> {
+  async #runMonitor(): Promise<string> {
     // A tool notices a closed pipe only when it prints, which may never happen.
-    const args = ["--pdeathsig", "KILL", "--", ...line];
+    const args = ["--pdeathsig", "KILL", "--", "nft", "-a", this.#command];
     const { stderr } = await this.#edges.commands.run("setpriv", args, {
       signal: this.#stop.signal,
       timeoutMs: LONGEST_WATCH_MS,
@@ -299,24 +305,6 @@ export function endingOf(steps: readonly TraceStep[]): TraceEnding {
   return /\breject\b|-j REJECT\b/.test(`${last.verdict} ${last.rule ?? ""}`)
     ? "rejected"
     : "dropped";
-}
-
-/**
- * Returns command lines, the best one first.
- *
- * nft reads all rules of the machine before it watches, only to print their texts: at ten thousand
- * Services this takes one to three seconds and 150 MB. The last command determines what is read
- * (`nft_cache_evaluate()`; checked with 1.0.6), so a listing of a table with two rules follows the
- * monitor, which never ends. Rules are then printed as numbers and looked up afterwards. An nft
- * without this optimization reads everything; one that refuses two commands gets the second line.
- */
-function nftMonitorLines(
-  { family, table }: { readonly family: IpFamily; readonly table: string },
-): readonly (readonly string[])[] {
-  return [
-    ["nft", "-a", `monitor trace; list table ${nftFamily(family)} ${table}`],
-    ["nft", "-a", "monitor", "trace"],
-  ];
 }
 
 /** Loopback address from and to which the packets go that show whether a tool watches already. */

@@ -187,13 +187,6 @@ Deno.test("startNftWatch() marks the packet only after the monitor has started: 
   assertEquals(nft.marksUnseen, false);
 });
 
-Deno.test("startNftWatch() tries the next command line if a tool refuses the first", async () => {
-  const nft = new FakeNft();
-  nft.monitorEnds = ["trace-7"];
-  await using _watch = await start(nft);
-  assertEquals([...nft.running], ["nft -i", "setpriv --pdeathsig KILL -- nft -a monitor trace"]);
-});
-
 Deno.test("there is no wait for a packet that was not sent", async () => {
   const pauses: number[] = [];
   const clock: Clock = {
@@ -230,12 +223,12 @@ Deno.test("startNftWatch() reports that a tool sees nothing, and leaves nothing 
 
 Deno.test("startNftWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
-  nft.monitorEnds = ["trace", "trace-7"];
+  nft.monitorEnds = ["trace-7"];
   nft.sees = false;
   await assertRejects(
     () => start(nft),
     TraceError,
-    "'nft -a monitor trace' ended: no such thing as nft -a monitor trace",
+    "kube-relay-trace-7' ended: no such thing as nft -a monitor trace; list table ip",
   );
   assertEquals(nft.running.size, 0);
 });

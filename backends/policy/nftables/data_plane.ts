@@ -5,11 +5,9 @@
  * @module
  */
 import type { LogFields } from "../../../lib/log/logger.ts";
-import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import { removeOwnTable } from "../../netfilter/foreign/nft_tables.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { NftError } from "../../netfilter/nft/nft_error.ts";
-import { deletionText } from "../../netfilter/nft/nft_objects.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
@@ -68,19 +66,6 @@ export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
   }
 
   protected async remove(run: RemovalRun): Promise<void> {
-    const table = policyTable(this.family);
-    const name = `table ${table.family} ${table.name}`;
-    try {
-      if (!await this.#runner.isThere()) return;
-      await run.do(name, {
-        command: ["nft", "-f", "-"],
-        input: () => [deletionText(table)],
-        removes: [`${name} (nftables)`],
-      });
-    } catch (error) {
-      if (!(error instanceof NftError)) throw error;
-      // Without the program, kube-relay cannot have written a table.
-      if (!/ENOENT|not found/i.test(messageOf(error))) run.unseen(name, error.message);
-    }
+    await removeOwnTable(this.dependencies, run, policyTable(this.family));
   }
 }
