@@ -41,7 +41,8 @@ async function startBest(
     return await byCounters(`Single packets can't be watched without the program ${missing}`);
   }
   try {
-    const lookUp = (steps: readonly FollowedStep[]) => lookUpRules(edges.commands, steps, save);
+    const lookUp = (steps: readonly FollowedStep[]) =>
+      lookUpRules(edges.commands, steps, save.replace(/-save$/, ""));
     return await startNftWatch(edges, packet, { describe, lookUp, signal });
   } catch (error) {
     if (!(error instanceof TraceError) || signal.aborted) throw error;

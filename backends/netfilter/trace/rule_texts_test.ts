@@ -14,20 +14,28 @@ const KUBE_A = `	chain KUBE-A { # handle 3
 	}
 `;
 const LISTING = `${WARNING}table ip6 nat { # handle 1\n${OUTPUT}\n${KUBE_A}}\n`;
-const SAVE = "ip6tables-nft-save";
+const IPTABLES = "ip6tables-nft";
+const LIST = "nft -a -t list chain ip6 nat";
+
+/** One chain as nft prints it alone: the table has no number then. */
+function alone(chain: string): string {
+  return `${WARNING}table ip6 nat {\n${chain}}\n`;
+}
 
 Deno.test("a step of iptables-nft is described in the words of iptables", async () => {
   const commands = new FakeCommandRunner()
-    .on("nft -a -t list ruleset ip6", { stdout: LISTING })
+    .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
+    .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })
     .on("nft -a -t list ruleset inet", {
       stdout: "table inet firewall {\n\tchain input { # handle 1\n\t\treject # handle 6\n\t}\n}\n",
     })
-    .on(SAVE, {
-      stdout:
-        "*filter\n:OUTPUT ACCEPT\n-A OUTPUT -j DROP\nCOMMIT\n*nat\n:OUTPUT ACCEPT\n:KUBE-A -\n" +
+    .on(`${IPTABLES} -t nat -S OUTPUT`, {
+      stdout: "-P OUTPUT ACCEPT\n" +
         "-A OUTPUT -d fd00:2::8/128 -p tcp -m tcp --dport 80 -j ACCEPT\n" +
-        "-A OUTPUT -d fd00:2::9/128 -p tcp -m tcp --dport 80 -m comment --comment hello -j KUBE-A\n" +
-        "-A KUBE-A -j DNAT --to-destination [fd00:1::1]:8080\nCOMMIT\n",
+        "-A OUTPUT -d fd00:2::9/128 -p tcp -m tcp --dport 80 -m comment --comment hello -j KUBE-A\n",
+    })
+    .on(`${IPTABLES} -t nat -S KUBE-A`, {
+      stdout: "-N KUBE-A\n-A KUBE-A -j DNAT --to-destination [fd00:1::1]:8080\n",
     });
   const steps = await lookUpRules(commands, [
     { place: "ip6 nat OUTPUT", rule: "ip6 daddr …", verdict: "jump KUBE-A", handle: 5 },
@@ -35,7 +43,7 @@ Deno.test("a step of iptables-nft is described in the words of iptables", async 
     { place: "inet firewall output", rule: "drop", verdict: "drop", handle: 2 },
     { place: "inet firewall input", rule: "rule handle 6", verdict: "drop", handle: 6 },
     { place: "ip6 nat OUTPUT", verdict: "accept" },
-  ], SAVE);
+  ], IPTABLES);
   assertEquals(steps, [
     {
       place: "nat OUTPUT",
@@ -49,21 +57,21 @@ Deno.test("a step of iptables-nft is described in the words of iptables", async 
   ]);
 });
 
-Deno.test("a chain that iptables cannot print whole keeps the words of nft", async () => {
+Deno.test("a chain that iptables cannot print whole keeps the words of nft, whatever its name", async () => {
+  const odd = LISTING.replace("KUBE-A {", "+A;flush {");
+  const commands = new FakeCommandRunner()
+    .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
+    .on(`${IPTABLES} -t nat -S OUTPUT`, { stdout: "-P OUTPUT ACCEPT\n-A OUTPUT -j ACCEPT\n" })
+    .on("nft -a -t list ruleset ip6", { stdout: odd })
+    .on(`${IPTABLES} -t nat -S +A;flush`, { code: 1, stderr: "incompatible" });
   const steps = [
     { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept", handle: 5 },
-    { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 },
+    { place: "ip6 nat +A;flush", rule: "rule handle 4", verdict: "accept", handle: 4 },
   ];
-  for (
-    const answer of [{ stdout: "*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n" }, { code: 1 }]
-  ) {
-    const commands = new FakeCommandRunner()
-      .on("nft -a -t list ruleset ip6", { stdout: LISTING }).on(SAVE, answer);
-    assertEquals(await lookUpRules(commands, steps, SAVE), [
-      { place: "nat OUTPUT", rule: "accept", verdict: "accept" },
-      { place: "nat KUBE-A", rule: "dnat to [fd00:1::1]:8080", verdict: "accept" },
-    ]);
-  }
+  assertEquals(await lookUpRules(commands, steps, IPTABLES), [
+    { place: "nat OUTPUT", rule: "accept", verdict: "accept" },
+    { place: "nat +A;flush", rule: "dnat to [fd00:1::1]:8080", verdict: "accept" },
+  ]);
 });
 
 Deno.test("lookUpRules() looks up rules that the tool knows by number only, once for each family", async () => {
