@@ -45,6 +45,12 @@ class Stage {
     this.#plan = plan;
   }
 
+  /** As after a change that affects all Services. */
+  async syncEverything(...services: readonly ServicePlan[]): Promise<void> {
+    this.#plan = undefined;
+    await this.sync(...services);
+  }
+
   /** Another process takes over. */
   restart(): void {
     this.#plan = undefined;
@@ -75,6 +81,8 @@ Deno.test("TrafficCounters sums the counters of a Service's frontends", async ()
   assertEquals(stage.of(DNS), undefined, "nothing came there");
   stage.machine.packets.set(WEB_IN, 5);
   await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [7, 700, 3]);
+  await stage.syncEverything(WEB, DNS);
   assertEquals(stage.of(WEB), [7, 700, 3]);
 });
 
@@ -135,6 +143,8 @@ Deno.test("TrafficCounters repairs changes by other programs with the next readi
     `delete table ${NAME}\n`,
     `flush chain ${NAME} sent\n`,
     `delete element ${NAME} service-ips { ${WEB_IN} }\n`,
+    `add element ${NAME} node-ports { sctp . 9 . reply }\n`,
+    `delete element ${NAME} service-ips { ${WEB_IN} }\n` +
     `add element ${NAME} node-ports { sctp . 9 . reply }\n`,
   ];
   for (const text of harm) {

@@ -39,7 +39,7 @@ export async function writeInput(
 }
 
 /** Whether the pieces come later, one after the other. */
-export function isAsyncInput(input: CommandInput): input is AsyncIterable<string> {
+function isAsyncInput(input: CommandInput): input is AsyncIterable<string> {
   return typeof input !== "string" && Symbol.asyncIterator in input;
 }
 

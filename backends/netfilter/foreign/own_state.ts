@@ -30,7 +30,7 @@ export interface OwnState {
 }
 
 /** No running mode. */
-export const OWN_NOTHING: OwnState = {};
+const OWN_NOTHING: OwnState = {};
 
 /**
  * Returns the objects of a running mode. Modes that write iptables rules own every chain of such a

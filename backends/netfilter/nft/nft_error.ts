@@ -66,7 +66,7 @@ export function errorOfCommand(action: string, error: unknown): unknown {
 }
 
 /** The lines that the tool says were refused, and why. */
-export function refusedLines(words: string): readonly RefusedLine[] {
+function refusedLines(words: string): readonly RefusedLine[] {
   return [...words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)]
     .map(([, number, reason = ""]) => ({ number: Number(number), reason }));
 }

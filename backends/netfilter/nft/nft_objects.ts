@@ -40,14 +40,6 @@ export interface NftContainer {
   readonly declaration: string;
 }
 
-/** An element of a set or map, in the syntax of nft. */
-export interface NftElement<Name extends string = string> {
-  readonly container: Name;
-  readonly key: string;
-  /** In maps. */
-  readonly value?: string;
-}
-
 /** A table, and its sets and maps in the order in which they are written. */
 export interface NftTableSpec<Name extends string = string> extends NftTable {
   readonly containers: ReadonlyMap<Name, NftContainer>;
