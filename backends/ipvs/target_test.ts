@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
@@ -149,6 +150,47 @@ Deno.test("IpvsTarget writes nothing for an address that passes from one Service
     () => stage.sync(ipvsPlanOf({ ...same, internal: service(1).internal }, other)),
   );
   assertEquals(writes, [], "a frontend that passes with its endpoints is the same object");
+});
+
+Deno.test("IpvsTarget knows its rules of Services in the spelling of the tool", async () => {
+  await using stage = await IpvsStage.started();
+  const { internal } = service(1);
+  const plan = ipvsPlanOf(service(1, {
+    ...{ externalIps: ["198.51.100.7"], externalTrafficPolicy: "Local" },
+    ...{ external: { kind: "drop" }, externalFromCluster: internal, internal },
+  }));
+  await stage.sync(plan);
+  const { commands, iptables: { tool } } = stage.machine;
+  const { stdout } = await commands.run("iptables-save", [], { timeoutMs: 10_000 });
+  const rules = [...stdout.matchAll(/^-A KUBE-FROM-CLUSTER .*$/gm)].map(([rule]) =>
+    rule.replace(/-d (\S+) -m tcp -p tcp/, "-d $1/32 -p tcp -m tcp")
+  );
+  assertEquals(rules.filter((rule) => rule.includes("198.51.100.7/32 -p tcp")).length, 1);
+  tool.restore(["*nat", ":KUBE-FROM-CLUSTER - [0:0]", ...rules, "COMMIT", ""].join("\n"));
+  assertEquals(await stage.backend.compare(plan), []);
+});
+
+Deno.test("IpvsTarget looks seldom again once a draining endpoint was removed by another program", async () => {
+  await using stage = await IpvsStage.started();
+  stage.machine.connections.set("10.2.0.1:8080", 1);
+  await stage.sync(ipvsPlanOf(service(1)));
+  await stage.sync(ipvsPlanOf(service(1, { to: ["10.1.0.1:8080"] })));
+  stage.machine.kernel.take("ipvsadm", "-d -t 172.30.0.1:80 -r 10.2.0.1:8080");
+  await stage.pass(40_000);
+  const { calls } = stage.machine.commands;
+  const before = calls.length;
+  await stage.pass(60_000);
+  const looks = calls.slice(before).filter(({ line }) => line === "cat /proc/net/ip_vs");
+  assert(looks.length <= 3, `${looks.length} looks in a minute`);
+});
+
+Deno.test("IpvsTarget binds no address that the node has already", async () => {
+  await using stage = await IpvsStage.started();
+  const node = parseIpAddress("192.168.0.2");
+  const plan = service(1, { externalIps: [node], loadBalancerVips: [node] });
+  await stage.sync(testProxyPlan([plan], { shared: { interfaceAddresses: [node] } }));
+  const { addresses, sets } = stage.machine.kernel;
+  assertEquals([[...addresses], [...sets.get("KUBE-IPVS-IPS")!]], [["172.30.0.1"], ["172.30.0.1"]]);
 });
 
 Deno.test("IpvsTarget removes a Service that goes together with a change of all rules", async () => {
