@@ -88,7 +88,7 @@ function entryObject(id: SetId, name: string, family: IpFamily): KernelObject {
 }
 
 /** The name of a real server as an object. */
-export function realName(server: ServerKey, real: string): string {
+export function realName(server: string, real: string): string {
   return `${server} ${real}`;
 }
 

@@ -10,6 +10,7 @@
 import {
   type Batch,
   type KernelObject,
+  type ObjectChange,
   type ObjectName,
   type Objects,
   Refusal,
@@ -45,7 +46,7 @@ import {
   type ServerKey,
   type ServerOwnership,
 } from "../netfilter/virtual_servers.ts";
-import { WriteRoom } from "./write_room.ts";
+import { realChanges, WriteRoom } from "./write_room.ts";
 
 /** What belongs to no Service. */
 interface FixedItem {
@@ -166,6 +167,13 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
 
   objectsOf(item: Item): Iterable<KernelObject> {
     return "objects" in item ? item.objects : serviceObjects(item);
+  }
+
+  /** Between two parts of a large Service only its real servers change. */
+  changesOf(applied: Item | undefined, item: Item | undefined): Iterable<ObjectChange> | undefined {
+    if (!applied || !item || !("plan" in applied) || !("plan" in item)) return undefined;
+    const isSame = applied.plan === item.plan && applied.inputs === item.inputs;
+    return isSame ? realChanges(applied, item) : undefined;
   }
 
   ownerOf(item: Item): ServicePortKey | undefined {

@@ -1,9 +1,10 @@
+import type { ObjectChange } from "../../lib/engine/reconciler.ts";
 import {
   type ServiceKey,
   serviceKey,
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
-import type { ServiceItem } from "./objects.ts";
+import { realName, type ServiceItem, WEIGHT_1 } from "./objects.ts";
 import { renderService } from "./render_service.ts";
 
 /** Changes of frontends and real servers of one Service in a write. */
@@ -68,6 +69,21 @@ export class WriteRoom {
     const taken = this.#taken.get(service) ?? 0;
     this.#taken.set(service, taken + count);
     this.#together -= Math.max(0, taken + count - Math.max(taken, MOST_OF_SERVICE));
+  }
+}
+
+/** The changes between two parts of a ServicePort by the same plan. */
+export function* realChanges(applied: ServiceItem, item: ServiceItem): Generator<ObjectChange> {
+  const there = realsOf(applied);
+  for (const [server, keys] of realsOf(item)) {
+    const before = there.get(server);
+    if (before === undefined || before === keys) continue;
+    for (const key of keys.difference(before)) {
+      yield { kind: "real", name: realName(server, key), before: undefined, after: WEIGHT_1 };
+    }
+    for (const key of before.difference(keys)) {
+      yield { kind: "real", name: realName(server, key), before: WEIGHT_1, after: undefined };
+    }
   }
 }
 
