@@ -16,7 +16,7 @@ const LOOPBACK_V6: IpAddress = parseIpAddress("::1");
  * The rules that lead to a chain for node ports: one for every address of the node, or one for each
  * that was chosen. Never for ::1: IPv6 has no route_localnet, so the reply would not come back.
  */
-export function nodePortJumps(
+function nodePortJumps(
   chain: string,
   shared: Pick<SharedPlan, "nodePortAddresses">,
   options: IptablesRenderOptions,

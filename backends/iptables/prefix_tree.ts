@@ -20,7 +20,7 @@ export interface TreeEntry {
 }
 
 /** A chain of the tree. */
-export interface TreeNode<E extends TreeEntry> {
+interface TreeNode<E extends TreeEntry> {
   /** The prefixes of the nodes below it, sorted. */
   readonly children: readonly string[];
   /** Sorted by path and rank. */
