@@ -70,11 +70,6 @@ export class ApiError extends Error {
     return this.status === 410 || this.reason === "Expired" || this.reason === "Gone";
   }
 
-  /** 422: the request is understood and not allowed, e.g. a streaming list on an older server. */
-  isInvalid(): boolean {
-    return this.status === 422;
-  }
-
   /** 429: too many requests. */
   isTooManyRequests(): boolean {
     return this.status === 429;

@@ -50,7 +50,6 @@ const PREDICATES = [
   ["isNotFound", { status: 404 }, { status: 410 }],
   ["isGone", { status: 410 }, { status: 404 }],
   ["isGone", { status: 500, reason: "Expired" }, { status: 500, reason: "InternalError" }],
-  ["isInvalid", { status: 422 }, { status: 400 }],
   ["isTooManyRequests", { status: 429 }, { status: 503 }],
   ["isServerError", { status: 503 }, { status: 429 }],
   [
