@@ -12,14 +12,8 @@ export interface SoakCounts {
   udp: number;
   /** Datagrams that were sent again, for instance while a flow moved. */
   resent: number;
-  /** Requests without a complete answer, but for those below. */
+  /** Requests without a complete answer. */
   lost: number;
-  /** Requests of connections that a killed worker had. */
-  died: number;
-  /** Connections that a killed worker had not yet passed on, or not even accepted. */
-  unserved: number;
-  /** Kills of a worker. */
-  kills: number;
   /** Changes of endpoints. */
   changes: number;
 }

@@ -6,7 +6,6 @@
 import { TcpServer, writeFully } from "../support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import type { SoakCounts } from "./soak_counts.ts";
-import { ID_BYTES, type WorkerKills } from "./worker_kills.ts";
 
 /** Where a Service is reached. */
 interface Place {
@@ -21,7 +20,6 @@ export interface SoakLoadOptions {
   /** From 0 (included) to 1. */
   readonly random: () => number;
   readonly counts: SoakCounts;
-  readonly kills: WorkerKills;
   readonly signal: AbortSignal;
 }
 
@@ -44,18 +42,15 @@ const MOST_REASONS = 20;
 /** Servers on one address, of which each answers with what it got. With sabotage it fails at times. */
 export function startEchoServers(
   hostname: string,
-  { port, kills, sabotage }: {
+  { port, sabotage }: {
     readonly port: number;
-    readonly kills: WorkerKills;
     readonly sabotage: boolean;
   },
 ): readonly AsyncDisposable[] {
   let requests = 0;
   const tcp = TcpServer.start(async (connection) => {
     const buffer = new Uint8Array(MOST_BYTES);
-    for (let count, isKnown = false; (count = await connection.read(buffer)) !== null;) {
-      if (!isKnown) kills.observe(buffer, connection.remoteAddr.port);
-      isKnown = true;
+    for (let count; (count = await connection.read(buffer)) !== null;) {
       if (sabotage && ++requests % 100 === 0) return;
       await writeFully(connection, buffer.subarray(0, count));
     }
@@ -96,38 +91,29 @@ export async function runClients(options: SoakLoadOptions): Promise<readonly str
 }
 
 async function runTcpClient(
-  { tcp, random, counts, kills, signal }: SoakLoadOptions,
+  { tcp, random, counts, signal }: SoakLoadOptions,
   lose: Lose,
 ): Promise<void> {
   while (!signal.aborted) {
     const place = tcp[Math.floor(random() * tcp.length)]!;
     const requests = 1 + Math.floor(random() * MOST_REQUESTS);
-    const id = crypto.getRandomValues(new Uint8Array(ID_BYTES));
-    const known = { id: id.toHex(), startedAt: performance.now() };
     try {
       using connection = await Deno.connect(place);
       for (let count = 0; count < requests; count++) {
-        await exchange(connection, {
-          id,
-          bytes: ID_BYTES + Math.floor(random() ** 4 * (MOST_BYTES - ID_BYTES)),
-        });
+        await exchange(connection, 1 + Math.floor(random() ** 4 * (MOST_BYTES - 1)));
         counts.tcp++;
         await pause(random() * MOST_PAUSE_MS);
       }
     } catch (error) {
-      if (await kills.lose(known)) lose(`TCP ${place.hostname}: ${error}`);
+      counts.lost++;
+      lose(`TCP ${place.hostname}: ${error}`);
     }
-    kills.forget(known);
   }
 }
 
 /** Sends a number of bytes and reads as many. Throws if the answer is not complete in time. */
-async function exchange(
-  connection: Deno.TcpConn,
-  { id, bytes }: { readonly id: Uint8Array; readonly bytes: number },
-): Promise<void> {
+async function exchange(connection: Deno.TcpConn, bytes: number): Promise<void> {
   const data = crypto.getRandomValues(new Uint8Array(bytes));
-  data.set(id);
   const answer = new Uint8Array(bytes);
   const timer = setTimeout(() => connection.close(), TCP_DEADLINE_MS);
   try {

@@ -1,8 +1,7 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Runs userspace mode on loopback for a long time, with connections, UDP flows and changes of endpoints,
- * and fails if a request is lost or if memory or open files grow. With two workers or more, one of them is
- * killed from time to time; only the connections that it has may be lost then.
+ * and fails if a request is lost or if memory or open files grow.
  *
  * `deno task soak:userspace [MINUTES] [--workers=N] [--seed=N] [--sabotage]`; `--workers` is passed
  * on as `--userspace-workers`. With `--sabotage` the servers end connections early: then it must fail.
@@ -16,7 +15,6 @@ import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
 import { LoopbackRelay } from "../support/stages/loopback_relay.ts";
 import { runClients, startEchoServers } from "./soak_load.ts";
 import { type Growth, growthOf, type SoakCounts, type SoakSample } from "./soak_counts.ts";
-import { WorkerKills } from "./worker_kills.ts";
 
 const DEFAULT_MINUTES = 5;
 const SAMPLES = 60;
@@ -56,32 +54,27 @@ function valueOf(flag: string): string | undefined {
 async function soak(): Promise<boolean> {
   const random = randomFrom(seed);
   const counts: SoakCounts = {
-    ...{ tcp: 0, udp: 0, resent: 0, lost: 0, died: 0, unserved: 0, changes: 0, kills: 0 },
+    ...{ tcp: 0, udp: 0, resent: 0, lost: 0, changes: 0 },
   };
-  const kills = new WorkerKills(counts);
   await using servers = new globalThis.AsyncDisposableStack();
   const sabotage = Deno.args.includes("--sabotage");
-  const options = { port: PORT, kills, sabotage };
+  const options = { port: PORT, sabotage };
   for (const hostname of ENDPOINTS) {
     for (const server of startEchoServers(hostname, options)) servers.use(server);
   }
   await using relay = await LoopbackRelay.start({
     manifests: { "services.yaml": servicesText(), "endpoints.yaml": endpointsText(ENDPOINTS) },
     args: ["--udp-timeout=5s", `--userspace-workers=${workers}`],
-    by: { program: new URL("mortal_relay.ts", import.meta.url), file: "kill.sock" },
   });
   await relay.settled();
   const stop = new AbortController();
   const { signal } = stop;
   const [tcp, udp] = [[PLAIN, EDGE].map(placeOf), placeOf(DNS)];
-  const clients = runClients({ tcp, udp, random, counts, kills, signal });
+  const clients = runClients({ tcp, udp, random, counts, signal });
   const changes = changeEndpoints(relay, { random, counts, signal });
-  const killed = workers < 2
-    ? undefined
-    : kills.run(`${relay.folder}/kill.sock`, { workers, random, signal });
   const samples = await takeSamples(relay, counts);
   stop.abort();
-  const [reasons] = await Promise.all([clients, changes, killed]);
+  const [reasons] = await Promise.all([clients, changes]);
   for (const reason of reasons) console.log(`lost: ${reason}`);
   return report(samples, counts);
 }
@@ -130,26 +123,22 @@ async function takeSamples(
 }
 
 /** Prints the table and the verdict. Returns whether nothing was lost and all is level. */
-function report(samples: readonly SoakSample[], { lost, tcp, udp, kills }: SoakCounts): boolean {
+function report(samples: readonly SoakSample[], { lost, tcp, udp }: SoakCounts): boolean {
   const head = [
     "s",
     "TCP",
     "UDP",
     "sent again",
     "lost",
-    "died",
-    "unserved",
     "changes",
-    "kills",
     "RSS MiB",
     "descriptors",
   ];
   const table = new Table({ head, style: { head: [], border: [] } });
   for (const sample of samples.filter((_, index) => (index + 1) % (SAMPLES / ROWS) === 0)) {
     const { seconds, residentMiB, descriptors, ...each } = sample;
-    const done = [each.tcp, each.udp, each.resent, each.lost, each.died, each.unserved];
-    const disturbed = [each.changes, each.kills];
-    table.push([seconds.toFixed(0), ...done, ...disturbed, residentMiB.toFixed(1), descriptors]);
+    const done = [each.tcp, each.udp, each.resent, each.lost, each.changes];
+    table.push([seconds.toFixed(0), ...done, residentMiB.toFixed(1), descriptors]);
   }
   console.log(table.toString());
   const growths: readonly [string, Growth][] = [
@@ -163,7 +152,7 @@ function report(samples: readonly SoakSample[], { lost, tcp, udp, kills }: SoakC
     );
   }
   console.log(`lost: ${lost} of ${tcp + udp + lost} requests`);
-  const isBusy = tcp > 0 && udp > 0 && (workers < 2 || kills > 0);
+  const isBusy = tcp > 0 && udp > 0;
   return lost === 0 && isBusy && growths.every(([, { isLevel }]) => isLevel);
 }
 

@@ -22,8 +22,6 @@ export interface LoopbackRelayOptions {
   /** Soft and hard limit of open files. @default {that of the test} */
   readonly openFiles?: number;
   readonly args?: readonly string[];
-  /** Another program that runs kube-relay, whose first argument is a path in the folder. */
-  readonly by?: { readonly program: URL; readonly file: string };
 }
 
 const MAIN = programFile(new URL("../../../main.ts", import.meta.url));
@@ -35,13 +33,13 @@ export class LoopbackRelay implements AsyncDisposable {
   readonly metricsPort = unusedPort();
   readonly #process: LineProcess;
 
-  private constructor(folder: string, { openFiles, args = [], by }: LoopbackRelayOptions) {
+  private constructor(folder: string, { openFiles, args = [] }: LoopbackRelayOptions) {
     this.folder = folder;
     const line = [
       ...openFiles === undefined ? [] : ["prlimit", `--nofile=${openFiles}:${openFiles}`],
       ...[Deno.execPath(), "run", ...permissionFlags()],
       ...["--unstable-net", "--quiet", "--no-check"],
-      ...by ? [by.program.pathname, `${folder}/${by.file}`] : [MAIN],
+      MAIN,
       "--mode=userspace",
       "--address-mode=none",
       `--manifests=${folder}/manifests`,
