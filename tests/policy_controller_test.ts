@@ -4,14 +4,12 @@
  *
  * @module
  */
+import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { ChangesReport } from "../lib/tools/changes/change_entry.ts";
 import { renderChanges } from "../lib/tools/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
-import { runningPolicies } from "../lib/tools/explain/policy_questions.ts";
-import { parseIpAddress } from "../lib/net/ip_address.ts";
 import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
-import { parsePort } from "../lib/net/port.ts";
 import { PolicyState } from "../lib/policy/policy_state.ts";
 import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";
@@ -108,14 +106,12 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     const drift = 'controller="network-policy",ip_family="IPv4",kind="rule"';
     assert((await relay.metrics()).includes(`kube_relay_drift_found_total{${drift}} 3`));
   });
-  await t.step("the questions of explain", async () => {
-    const running = (await runningPolicies(relay.socket))!;
-    assertEquals(await running.addressesOf("default/web"), [WEB] as never);
-    const transport = { protocol: "TCP", port: parsePort(80) } as const;
-    const from = [parseIpAddress(FRIEND), parseIpAddress(OTHER)];
-    const to = parseIpAddress(WEB);
-    const judgements = await running.judge(from.map((from) => ({ from, to, transport })));
-    assertEquals(judgements.map(({ isAllowed }) => isAllowed), [false, false]);
+  await t.step("explain, of pods by name", async () => {
+    for (const from of [`default/${FRIEND}`, `default/${OTHER}`]) {
+      const route = `/explain?from=${from}&to=default/web:80` as const;
+      const { packets: [packet] } = await askControl(relay.socket, { route }) as ExplainReport;
+      assertEquals([packet?.packet.to, packet?.policies?.isDenied], [WEB as never, true]);
+    }
   });
   await t.step("the dump, which its reader keeps", async () => {
     const text = await askControlText(relay.socket, { route: "/dump" });

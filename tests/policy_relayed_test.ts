@@ -5,9 +5,8 @@
  * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { runningPolicies } from "../lib/tools/explain/policy_questions.ts";
-import { parseIpAddress } from "../lib/net/ip_address.ts";
-import { parsePort } from "../lib/net/port.ts";
+import { askControl } from "../lib/tools/control/control_client.ts";
+import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import type { RawObject } from "./conformance/server.ts";
 import { OTHER_NODE } from "./support/builders/address_plan.ts";
 import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
@@ -87,14 +86,10 @@ Deno.test("userspace mode judges relayed TCP by the client's address, and says w
     },
   });
   await relay.synced();
-  const policies = (await runningPolicies(relay.socket))!;
   const judged = async () => {
-    const [judgement] = await policies.judge([{
-      from: parseIpAddress(CLIENT),
-      to: parseIpAddress(WEB),
-      transport: { protocol: "TCP", port: parsePort(web.port) },
-    }]);
-    return judgement?.isAllowed;
+    const route = `/explain?from=default/${CLIENT}&to=${WEB}:${web.port}` as const;
+    const { packets: [packet] } = await askControl(relay.socket, { route }) as ExplainReport;
+    return packet?.policies?.receivers[0]?.isAllowed;
   };
   await t.step(
     "a client that no rule allows is closed, and the endpoint sees nothing",

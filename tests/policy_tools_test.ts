@@ -5,10 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { startControlServer } from "../lib/tools/control/control_server.ts";
-import { policyRoutes, policyStateOf } from "../lib/tools/explain/policy_questions.ts";
 import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
-import { InformerSet } from "../lib/kube/informer_set.ts";
 import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import type { KubeObject } from "../lib/api/kind.ts";
@@ -133,52 +130,6 @@ Deno.test("diff --manifests prints which pods a new policy cuts off from each ot
     const same = await run("diff", `--from=${dump}`, "--manifests=examples/network-policy");
     assertStringIncludes(same.out, "NetworkPolicies, IPv4\n  nothing would change\n");
   }));
-
-Deno.test("explain asks the running process, which knows the pods", async () => {
-  const informers = new InformerSet();
-  for (const [plural, objects] of Object.entries(await shopObjects())) {
-    const spec = POLICY_KINDS.find((each) => each.plural === plural);
-    if (spec === undefined) continue;
-    const informer = informers.subscribe(spec);
-    for (const object of objects) informer.upsert(object);
-  }
-  const state = policyStateOf(informers)!;
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/control.sock`;
-  const json = await run("explain", "shop/10.244.0.10", "shop/db", "--json", ...MANIFESTS);
-  const report: ExplainReport = JSON.parse(json.out);
-  const [packet] = report.packets;
-  const { policies: _, ...bare } = packet!;
-  const steps = bare.steps.filter(({ topic }) => topic !== "egress" && topic !== "ingress");
-  let controllers: readonly unknown[] = [{ controller: "network-policy" }];
-  const asked: string[] = [];
-  const server = await startControlServer({
-    path,
-    routes: {
-      ...policyRoutes({ state }),
-      "/status": () =>
-        Promise.resolve({ families: [], sources: [], hostSettings: [], controllers }),
-      "/explain": (query) => {
-        asked.push(`${query.get("from")} ${query.get("to")}`);
-        return Promise.resolve({ ...report, packets: [{ ...bare, steps }] });
-      },
-    },
-  });
-  try {
-    const socket = `--control-socket=${path}`;
-    const { out } = await run("explain", "shop/web-0", "shop/db", socket, "--json");
-    const [answer] = (JSON.parse(out) as ExplainReport).packets;
-    assertEquals(asked, ["shop/10.244.0.10 shop/db"]);
-    assertEquals([answer?.policies, answer?.steps], [packet?.policies, packet?.steps]);
-    controllers = [];
-    const without = await run("explain", "10.244.0.10", "shop/db", socket, "--json");
-    assertEquals((JSON.parse(without.out) as ExplainReport).packets[0]?.policies, undefined);
-    assertEquals(asked.length, 2);
-  } finally {
-    await server.stop();
-    await Deno.remove(folder, { recursive: true });
-  }
-});
 
 Deno.test("render prints policies after the Services of a family, if they are enforced", async () => {
   const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");

@@ -17,7 +17,6 @@ import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { DUMPED_POLICIES } from "../dump/dump_schema.ts";
 import { dumpedRouting } from "../dump/dump_routing.ts";
 import type { DumpSection } from "../dump/dump_value.ts";
-import { policyRoutes } from "../explain/policy_questions.ts";
 import { routingRoutes } from "../explain/routing_questions.ts";
 import type { ControlRoutes } from "./control_server.ts";
 
@@ -42,7 +41,6 @@ export function controllerTools(
     const turns = new OneAtATime();
     return {
       routes: {
-        ...policyRoutes(controller),
         "/policy/difference": (query) =>
           answerPolicyDifference(edges.clock, controller.families, query),
         "POST /policy/difference": (query) =>

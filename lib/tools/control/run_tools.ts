@@ -4,7 +4,6 @@ import { VERSION } from "../../config/version.ts";
 import type { Controller } from "../../engine/controller.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
-import { relayFindings } from "../doctor/examine_relay.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -37,14 +36,13 @@ export class ToolsOfRun implements RunTools {
       traffic: run.traffic && sampleTraffic(this.#edges.clock, run.traffic, signal),
       explain: (query) => explain(this.#edges.clock, run, query),
       findings: async () => {
-        const status = await this.#status(run, { brief: true });
-        const { annotations: nodeAnnotations } = status.node;
+        const { annotations: nodeAnnotations } = run.startUp.node;
         const networkPolicy = proxy.networkPolicy.enabled;
         const found = await this.#edges.hostChecks.findings({
           ...{ mode, networkPolicy, signal },
           ...(nodeAnnotations && { nodeAnnotations }),
         });
-        return byGravity([...found, ...relayFindings(status)]);
+        return byGravity(found);
       },
     });
   }

@@ -5,6 +5,7 @@
  */
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
+import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 import { ConfigurationError } from "../../config/load.ts";
@@ -24,6 +25,7 @@ import { compareSettled, repairSettled } from "../diff/settled_comparison.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/explain_report.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_end_text.ts";
+import { explainWithPolicies } from "../explain/policy_steps.ts";
 import { answerFlow } from "./answer_flow.ts";
 import { askedFamily, BadQuestion, type ControlRoutes } from "./control_server.ts";
 
@@ -136,10 +138,10 @@ function keysOf(
   return (plan) => servicePortsOf(plan, service);
 }
 
-/** Answers `?from=…&to=…`; `&brief` does not ask the machine. Rejects with a BadQuestion. */
+/** Answers `?from=…&to=…`; `&brief` asks neither the machine nor policies. Rejects with a BadQuestion. */
 export async function explain(
   clock: Clock,
-  { services: { families, node }, configuration, current, informers, startUp }: ObservedRun,
+  { services: { families, node }, others, configuration, current, informers, startUp }: ObservedRun,
   query: URLSearchParams,
 ): Promise<ExplainReport> {
   const [from, to] = [query.get("from"), query.get("to")];
@@ -148,22 +150,32 @@ export async function explain(
   }
   const { mode } = configuration;
   const nodeName = startUp.node.name;
-  const others = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
+  const addresses = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
-  try {
-    return await explainEnds({ clock }, { from, to }, {
+  const isBrief = query.has("brief");
+  const policies = isBrief
+    ? undefined
+    : others.find((each) => each instanceof NetworkPolicyController)?.state;
+  const explainOnly = (ends: { readonly from: string; readonly to: string }) =>
+    explainEnds({ clock }, ends, {
       mode,
       nodeName,
       plans: new Map(families.map(({ family, services }) => [family, services.plan])),
-      nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
+      nodeAddresses: knownNodeAddresses({
+        proxy: current.proxy,
+        nodeName,
+        mode,
+        node,
+        others: addresses,
+      }),
       services: () => informers.of(SERVICE).values(),
       slices: () => informers.of(ENDPOINT_SLICE).values(),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
-      notAsked: query.has("brief")
-        ? "the page does not ask it; 'kube-relay explain' does"
-        : undefined,
+      notAsked: isBrief ? "the page does not ask it; 'kube-relay explain' does" : undefined,
     });
+  try {
+    return await explainWithPolicies(policies, { from, to }, explainOnly);
   } catch (error) {
     const isWrong = error instanceof ConfigurationError || error instanceof PacketEndsError;
     if (isWrong) throw new BadQuestion(error.message, { cause: error });

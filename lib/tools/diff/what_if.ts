@@ -15,7 +15,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { describePlan } from "../changes/describe_plan.ts";
-import { policyStateOf } from "../explain/policy_questions.ts";
+import { policyStateOf } from "../explain/policy_state_of.ts";
 import {
   type PlannedNode,
   type PlanNodeDependencies,

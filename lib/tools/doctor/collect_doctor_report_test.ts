@@ -311,8 +311,11 @@ Deno.test("doctor reports how a running kube-relay does", () =>
         mode: "userspace",
       });
       assertEquals(report.findings.map(({ id, evidence }) => [id, ...evidence]), [
-        ["relay-settings", "net.b is 0, not 1: read-only; sysctl -w net.b=1"],
-        ["relay-syncs-fail", "IPv4: 2 since the last good one: it broke"],
+        [
+          "relay-settings",
+          "net.b is 0, not 1: read-only; where that is allowed: sysctl -w net.b=1",
+        ],
+        ["relay-syncs-fail", "IPv4: 2 syncs failed: it broke"],
         ["relay-sources", "API: no route"],
       ]);
     } finally {

@@ -1,6 +1,6 @@
-import { loopText } from "../../engine/loop_id.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { ControlError, requestStatus } from "../control/control_client.ts";
+import { statusProblems } from "../status/status_answer.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import type { DoctorRelay, Examined, KnownNode } from "./doctor_report.ts";
 
@@ -43,44 +43,31 @@ function enforcesPolicies({ controllers = [] }: StatusReport): boolean {
   return controllers.some(({ controller }) => controller === "network-policy");
 }
 
-/** The problems that a status reports. */
-export function relayFindings(
-  { families, controllers = [], sources, hostSettings }: StatusReport,
-): readonly HostFinding[] {
-  const loops = [{ controller: "service", families } as const, ...controllers].flatMap((each) =>
-    each.families.map((loop) => ({ ...loop, name: loopText({ ...each, ...loop }) }))
-  );
-  const quarantined = loops.flatMap(({ name, quarantined }) =>
-    quarantined.map(({ key, reason }) => `${name}: ${key}: ${reason}`)
-  );
-  const failing = loops.flatMap(({ name, failures, lastError }) =>
-    failures === 0 ? [] : [`${name}: ${failures} since the last good one: ${lastError ?? "?"}`]
-  );
-  const problems = sources.flatMap(({ name, problems }) =>
-    problems.map((problem) => `${name}: ${problem}`)
-  );
-  const refused = hostSettings.filter(({ state }) => state === "refused").map((setting) => {
-    const { name, wanted, found = "unknown", reason = "refused", cure } = setting;
-    return `${name} is ${found}, not ${wanted}: ${reason}${cure === undefined ? "" : `; ${cure}`}`;
-  });
-  return [
-    ...warning("relay-settings", "Settings of this machine were refused", refused),
-    ...warning("relay-syncs-fail", "Syncs of the running kube-relay fail", failing),
-    ...warning(
-      "relay-quarantine",
-      "Parts of the running kube-relay are in quarantine; the others work",
-      quarantined,
-    ),
-    ...warning("relay-sources", "Sources of the running kube-relay have problems", problems),
-  ];
-}
+/** The findings for the kinds of problems that a status reports; those of single Services are no finding. */
+const FINDINGS: Readonly<Record<string, readonly [id: string, summary: string]>> = {
+  kernel: ["relay-settings", "Settings of this machine were refused"],
+  sync: ["relay-syncs-fail", "Syncs of the running kube-relay fail"],
+  quarantine: [
+    "relay-quarantine",
+    "Parts of the running kube-relay are in quarantine; the others work",
+  ],
+  source: ["relay-sources", "Sources of the running kube-relay have problems"],
+};
 
-function warning(id: string, summary: string, lines: readonly string[]): readonly HostFinding[] {
-  if (lines.length === 0) return [];
-  const more = lines.length - MOST_EVIDENCE;
-  const evidence = [
-    ...lines.slice(0, MOST_EVIDENCE),
-    ...(more > 0 ? [`and ${more} more: kube-relay status has them all`] : []),
-  ];
-  return [{ id, severity: "warning", summary, evidence }];
+/** The problems that a status reports. */
+export function relayFindings(status: StatusReport): readonly HostFinding[] {
+  const time = (at: number) => new Date(at).toISOString();
+  const kinds = Map.groupBy(statusProblems(status, { time }), ({ cells: [kind = ""] }) => kind);
+  return Object.entries(FINDINGS).flatMap(([kind, [id, summary]]) => {
+    const lines = (kinds.get(kind) ?? []).map(({ cells: [, text], detail = [] }) =>
+      [text, detail.join(" ")].filter((part) => part !== "").join("; ")
+    );
+    if (lines.length === 0) return [];
+    const more = lines.length - MOST_EVIDENCE;
+    const evidence = [
+      ...lines.slice(0, MOST_EVIDENCE),
+      ...(more > 0 ? [`and ${more} more: kube-relay status has them all`] : []),
+    ];
+    return [{ id, severity: "warning", summary, evidence }];
+  });
 }

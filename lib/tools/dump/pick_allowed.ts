@@ -9,9 +9,6 @@ interface SchemaShape {
   readonly item?: v.GenericSchema;
   readonly wrapped?: v.GenericSchema;
   readonly value?: v.GenericSchema;
-  /** The field that distinguishes the variants. */
-  readonly key?: unknown;
-  readonly options?: readonly unknown[];
 }
 
 /** Longer lists are copied while they are iterated. */
@@ -24,7 +21,6 @@ const SHORT = 64;
 export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
   const { type, entries, item, wrapped, value: inner } = schema as unknown as SchemaShape;
   if (value === null || value === undefined) return value;
-  if (type === "variant") return pickVariant(value, schema as unknown as SchemaShape);
   if (type === "union") return pickScalar(value);
   if (wrapped) return pickAllowed(value, wrapped);
   if (entries) return pickFields(value, entries);
@@ -61,18 +57,6 @@ function pickFields(
     picked[name] = pickAllowed(given[name], entries[name]!);
   }
   return picked;
-}
-
-function pickVariant(value: unknown, { key, options = [] }: SchemaShape): unknown {
-  const word = typeof value === "object" && value !== null
-    ? Object.entries(value).find(([name]) => name === key)?.[1]
-    : undefined;
-  const schemas = options as readonly (v.GenericSchema & SchemaShape)[];
-  const fitting = schemas.find(({ entries = {} }) => {
-    const tag = entries[String(key)] as { readonly literal?: unknown } | undefined;
-    return tag?.literal === word;
-  });
-  return fitting && pickAllowed(value, fitting);
 }
 
 function pickTable(value: unknown, inner: v.GenericSchema): Record<string, unknown> {

@@ -74,10 +74,8 @@ export function parseTo(text: string): ToText {
     raise(wrong("TO", text, `expected ${TO_FORMS}`));
 }
 
-/** Finds the addresses of pods. */
-interface PodAddresses {
-  addressesOf(pod: string): Promise<readonly IpAddress[]>;
-}
+/** Finds the addresses of a pod. */
+type PodAddresses = (pod: string) => readonly IpAddress[];
 
 /** The name of a pod as FROM may have it: with an address in place of the name it is none. */
 export function parsePodName(text: string): string | undefined {
@@ -86,13 +84,13 @@ export function parsePodName(text: string): string | undefined {
 }
 
 /** FROM with the address of the pod that it names, of the family of TO where that is an address. */
-export async function podSender(
+export function podSender(
   { from, to }: { readonly from: string; readonly to: string },
-  pods: PodAddresses,
-): Promise<string | undefined> {
+  addressesOf: PodAddresses,
+): string | undefined {
   const name = parsePodName(from);
   if (name === undefined) return undefined;
-  const addresses = await pods.addressesOf(name);
+  const addresses = addressesOf(name);
   const wanted = parseAddress(to);
   const family = wanted?.kind === "address" ? ipFamilyOf(wanted.address) : undefined;
   const address = addresses.find((each) => ipFamilyOf(each) === family) ?? addresses[0];
@@ -103,14 +101,14 @@ export async function podSender(
 }
 
 /** TO with the address of the pod that it names, in the family of FROM. */
-export async function podReceiver(
+export function podReceiver(
   from: string,
   to: string,
-  pods: PodAddresses,
-): Promise<string | undefined> {
+  addressesOf: PodAddresses,
+): string | undefined {
   const named = parseTo(to);
   if (named.kind !== "service") return undefined;
-  const addresses = await pods.addressesOf(`${named.namespace}/${named.name}`);
+  const addresses = addressesOf(`${named.namespace}/${named.name}`);
   const sender = parseFrom(from);
   const family = sender.kind === "address" ? ipFamilyOf(sender.address) : undefined;
   const address = addresses.find((each) => family === undefined || ipFamilyOf(each) === family);

@@ -7,8 +7,9 @@
 import { type IpAddress, ipFamilyOf, parseIpAddress } from "../../net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../net/port.ts";
 import { denialSentence, endSentence } from "../../policy/explain_connection.ts";
-import type { Connection } from "../../policy/judge_connection.ts";
-import type { Direction } from "../../policy/policy_plan.ts";
+import { type Connection, judgeConnection, viewCluster } from "../../policy/judge_connection.ts";
+import type { Direction, PodKey } from "../../policy/policy_plan.ts";
+import type { PolicyState } from "../../policy/policy_state.ts";
 import type { ExplainedEndpoint, ExplanationStep } from "../../proxy/packet_explanation.ts";
 import type {
   ExplainedPacket,
@@ -17,7 +18,6 @@ import type {
   PacketPolicies,
 } from "./explain_report.ts";
 import { podReceiver, podSender } from "./packet_end_text.ts";
-import type { PolicyQuestions } from "./policy_questions.ts";
 
 /** Most endpoints that are judged. */
 const MOST_JUDGED = 64;
@@ -30,33 +30,31 @@ interface Receiver extends Pick<ExplainedEndpoint, "isLocal" | "seesNode"> {
 
 /** Explains, with pods as ends, and adds what policies say. `undefined` = no policies are known. */
 export async function explainWithPolicies(
-  questions: PolicyQuestions | undefined,
+  state: PolicyState | undefined,
   ends: { readonly from: string; readonly to: string },
   explain: (ends: { readonly from: string; readonly to: string }) => Promise<ExplainReport>,
 ): Promise<ExplainReport> {
-  if (questions === undefined) return await explain(ends);
-  const from = await podSender(ends, questions);
+  if (state === undefined) return await explain(ends);
+  const addressesOf = (pod: string) => state.pods.get(pod as PodKey)?.addresses ?? [];
+  const from = podSender(ends, addressesOf);
   let report: ExplainReport;
   try {
     report = await explain({ from: from ?? ends.from, to: ends.to });
   } catch (error) {
     // The name of a Service takes precedence over that of a pod.
-    const to = await podReceiver(from ?? ends.from, ends.to, questions);
+    const to = podReceiver(from ?? ends.from, ends.to, addressesOf);
     if (to === undefined) throw error;
     report = await explain({ from: from ?? ends.from, to });
   }
-  const packets = [];
-  for (const packet of report.packets) {
-    packets.push(await addPolicies(questions, packet, report.nodeAddresses));
-  }
+  const packets = report.packets.map((each) => addPolicies(state, each, report.nodeAddresses));
   return { ...report, ...ends, packets };
 }
 
-async function addPolicies(
-  questions: PolicyQuestions,
+function addPolicies(
+  state: PolicyState,
   packet: ExplainedPacket,
   nodeAddresses: readonly IpAddress[],
-): Promise<ExplainedPacket> {
+): ExplainedPacket {
   const { from, protocol } = packet.packet;
   const receivers = receiversOf(packet).slice(0, MOST_JUDGED);
   if (receivers.length === 0) return packet;
@@ -73,12 +71,11 @@ async function addPolicies(
   });
   // The node of a remote endpoint sees what this node made of the source.
   const seen = receivers.map((each) => each.seesNode && !each.isLocal ? node : undefined);
-  const here = await questions.judge(receivers.map((each) => connection(from.address, each)));
-  const there = await questions.judge(
-    receivers.map((each, index) => connection(seen[index] ?? from.address, each)),
-  );
-  const judged = receivers.map(({ address, port }, index): JudgedReceiver => {
-    const [{ egress }, { ingress }] = [here[index]!, there[index]!];
+  const view = viewCluster(state, packet.family);
+  const judged = receivers.map((each, index): JudgedReceiver => {
+    const { address, port } = each;
+    const { egress } = judgeConnection(view, connection(from.address, each));
+    const { ingress } = judgeConnection(view, connection(seen[index] ?? from.address, each));
     const both = { egress, ingress, isAllowed: true };
     const isAllowed = denialSentence(both) === undefined;
     const to = formatHostPort(address, port);

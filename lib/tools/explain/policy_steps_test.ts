@@ -6,7 +6,6 @@ import { setPod, setPolicy } from "../../../tests/support/builders/policy_object
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
 import { explainEnds } from "./explain_report.ts";
-import { policyQuestions } from "./policy_questions.ts";
 import { explainWithPolicies } from "./policy_steps.ts";
 
 const { IPv4 } = ADDRESSES;
@@ -25,7 +24,7 @@ Deno.test("explainWithPolicies() lets an isolated pod reach an endpoint of its o
     const { plan, backend } = explainStage("userspace", scenario, "IPv4");
     const ends = { from: "default/client", to: "ns1/api" };
     const { packets } = await explainWithPolicies(
-      policyQuestions(state),
+      state,
       ends,
       (ends) =>
         explainEnds({ clock: new FakeClock() }, ends, {

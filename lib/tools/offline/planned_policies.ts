@@ -7,7 +7,7 @@ import type { InterfaceAddress } from "../../os/network.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { PolicyPlanner } from "../../policy/policy_planner.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
-import { policyStateOf } from "../explain/policy_questions.ts";
+import { policyStateOf } from "../explain/policy_state_of.ts";
 import type { PolicyBackend, PolicyTool } from "../../app/policy/policy_backend.ts";
 import { policySettings } from "../../app/policy/policy_settings.ts";
 import type { PlannedNode } from "./plan_objects.ts";

@@ -41,10 +41,6 @@ function collect(schema: v.GenericSchema, { path, groups }: Collecting): boolean
   if (wrapped) return collect(wrapped, { path, groups });
   if (item) return collect(item, { path: `${path}[]`, groups });
   if (value) return collect(value, { path: `${path}.*`, groups });
-  if (type === "variant") {
-    for (const option of options ?? []) collect(option, { path, groups });
-    return true;
-  }
   if (!entries) return false;
   for (const [name, inner] of Object.entries(entries)) {
     const below = path === "" ? name : `${path}.${name}`;

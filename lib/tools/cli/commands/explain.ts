@@ -19,7 +19,7 @@ import {
   parseTo,
   TO_FORMS,
 } from "../../explain/packet_end_text.ts";
-import { policyQuestions, policyStateOf, runningPolicies } from "../../explain/policy_questions.ts";
+import { policyStateOf } from "../../explain/policy_state_of.ts";
 import { explainWithPolicies } from "../../explain/policy_steps.ts";
 import { tablesReport } from "../../explain/policy_table_report.ts";
 import { planRunningNode } from "../../offline/planned_node.ts";
@@ -81,21 +81,16 @@ async function explain(
 ): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
   const { flags, configuration: { relay } } = context;
   if (flags.from === undefined && !namesObjects(flags)) {
-    const socket = relay.controlSocket;
-    const ask = async (ends: Ends) => {
-      const query = new URLSearchParams({ ...ends });
-      return await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
-    };
-    const report = await explainWithPolicies(await runningPolicies(socket), ends, ask);
+    const route = `/explain?${new URLSearchParams({ ...ends })}` as const;
+    const report = await askControl(relay.controlSocket, { route }) as ExplainReport;
     return { report, isIncomplete: false };
   }
   const planned = await planNamedObjects(dependencies, context);
   const notAsked = flags.from !== undefined
     ? "this is a dump; run explain on the node to ask its kernel"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-  const state = policyStateOf(planned.informers);
   const report = await explainWithPolicies(
-    state && policyQuestions(state),
+    policyStateOf(planned.informers),
     ends,
     (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
   );
