@@ -50,7 +50,7 @@ export interface PageSection {
 const RELOAD_SECONDS = 10;
 /** Rows of the table of Services; more would make each update megabytes. */
 const MOST_SERVICES = 200;
-const MOST_PROBLEMS = 200;
+const MOST_PROBLEMS = 30;
 const MOST_DRIFTS = 6;
 const MOST_CHANGES = 50;
 
@@ -176,7 +176,9 @@ function problems({ report, changes }: PageModel): Html {
   const more = found.length - MOST_PROBLEMS;
   const rows: readonly Row[] = [
     ...found.slice(0, MOST_PROBLEMS),
-    ...(more > 0 ? [{ cells: ["", `and ${more} more`] }] : []),
+    ...(more > 0
+      ? [{ cells: ["", `and ${groupedText(more)} more; kube-relay status --problems lists all`] }]
+      : []),
     ...drifts.slice(-MOST_DRIFTS).map((entry): Row => ({
       cells: [
         "drift",
@@ -229,6 +231,7 @@ function services({ report, filter }: PageModel): Html {
     return column === 3 && /:\d+$/.test(end) ? explainPath(`${end}/${protocol}`) : undefined;
   };
   const count = `${shown.length} of ${all}${filter === "" ? "" : `, filter “${filter}”`}`;
+  if (shown.length === 0) return html`<p class="soft">ServicePorts: ${count}</p>`;
   return html`<p class="soft">ServicePorts: ${count}; those with problems first</p>
 ${paintHtml(serviceTable(shown), { linkOf })}`;
 }

@@ -76,8 +76,12 @@ function table(
   const cell = (row: Row, column: number) =>
     row.cells[column]!.split("\n").map((line) => {
       const link = linkOf?.(line, column, row);
+      // A note in brackets is not a part of the link.
+      const [name = "", ...notes] = line.split(/(?= \()/);
       return html`<div>${
-        link === undefined ? text(line) : html`<a href="${link}">${printableText(line)}</a>`
+        link === undefined
+          ? text(line)
+          : html`<a href="${link}">${printableText(name)}</a>${text(notes.join(""))}`
       }</div>`;
     });
   return html`
