@@ -9,12 +9,10 @@ import { wrapText } from "../../../lib/config/wrap_text.ts";
 
 /** The part of a schema that describes its content. */
 interface SchemaShape {
-  readonly type: string;
   readonly entries?: Readonly<Record<string, v.GenericSchema>>;
   readonly item?: v.GenericSchema;
   readonly wrapped?: v.GenericSchema;
   readonly value?: v.GenericSchema;
-  readonly options?: readonly v.GenericSchema[];
 }
 
 const WIDTH = 96;
@@ -37,7 +35,7 @@ interface Collecting {
 
 /** Notes the values of an object; resolves what is around one. */
 function collect(schema: v.GenericSchema, { path, groups }: Collecting): boolean {
-  const { type, entries, item, wrapped, value, options } = schema as unknown as SchemaShape;
+  const { entries, item, wrapped, value } = schema as unknown as SchemaShape;
   if (wrapped) return collect(wrapped, { path, groups });
   if (item) return collect(item, { path: `${path}[]`, groups });
   if (value) return collect(value, { path: `${path}.*`, groups });
