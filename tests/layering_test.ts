@@ -170,6 +170,11 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     files: /^$/,
   },
   {
+    what: "loads the whole Kubernetes client library, which costs 10 MB and more",
+    pattern: /"(npm:)?@kubernetes\/client-node(?!\/dist\/config_types\.js)/,
+    files: /^$/,
+  },
+  {
     what: "is code for tests",
     pattern: /from "(@std\/(assert|testing)|fast-check|(\.\.\/)+tests\/)/,
     files: /^$/,
@@ -356,6 +361,8 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["backends/userspace/a.ts", 'await fetch("http://a");', "asks by HTTP"],
   ["lib/engine/a.ts", "setTimeout(f, 1);", "sets a timer"],
   ["lib/app/a.ts", "console.log(1);", "prints"],
+  ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
+  ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
   [
     "backends/iproute/a.ts",
@@ -387,6 +394,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   ["lib/proxy/a.ts", 'import { b } from "../net/b.ts"; import ipaddr from "ipaddr.js";'],
   ["lib/kube/a.ts", 'import { parse } from "../config/yaml_source.ts";'],
   ["lib/kube/a.ts", 'import { log } from "../log/logger.ts"; this.#fetch(1);'],
+  ["lib/kube/a.ts", 'import { n } from "@kubernetes/client-node/dist/config_types.js";'],
   ["backends/mod.ts", 'import { create } from "./userspace/backend.ts";'],
   ["backends/ipvs/a.ts", 'import { names } from "../netfilter/names.ts";'],
   ["backends/netfilter/a.ts", 'import { b } from "../iproute/b.ts";'],

@@ -7,8 +7,19 @@ import * as v from "valibot";
 import type { Clock } from "../os/clock.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { Backoff } from "../os/backoff.ts";
-import { isPair, type PemSource, readPem } from "./identity_auth.ts";
-import { type CredentialPlugin, KubeAuthError, type PluginCredentials } from "./kube_auth.ts";
+import { isPair, readPem } from "./identity_auth.ts";
+import {
+  type CredentialPlugin,
+  KubeAuthError,
+  type PemSource,
+  type PluginCredentials,
+} from "./kube_identity.ts";
+
+/** Dependencies of a plugin. */
+export interface CredentialPluginDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+}
 
 /** The plugin's part of the kubeconfig. */
 export interface CredentialPluginOptions {
@@ -19,14 +30,25 @@ export interface CredentialPluginOptions {
   /** Folder of the kubeconfig, the base of a relative command. */
   readonly folder: string;
   /** For plugins that ask for it by `provideClusterInfo`. */
-  readonly cluster: {
-    readonly server: string;
-    readonly tlsServerName?: string;
-    readonly insecure: boolean;
-    readonly ca?: PemSource;
-    /** The extension `client.authentication.k8s.io/exec` of the cluster. */
-    readonly config?: unknown;
-  };
+  readonly cluster: ClusterInfo;
+}
+
+/** The cluster for which a plugin is asked. */
+interface ClusterInfo {
+  readonly server: string;
+  readonly tlsServerName?: string;
+  readonly insecure: boolean;
+  readonly ca?: PemSource;
+  /** The extension `client.authentication.k8s.io/exec` of the cluster. */
+  readonly config?: unknown;
+}
+
+interface Exec {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly apiVersion: string;
+  readonly provideClusterInfo: boolean;
 }
 
 interface TimedCredentials extends PluginCredentials {
@@ -49,13 +71,10 @@ const PAUSES = { initialMs: 1000, maxMs: 60_000 };
  * an invalid field; whether the program may be started is only known when it runs.
  */
 export function credentialPlugin(
-  clock: Clock,
-  commands: CommandRunner,
+  { clock, commands }: CredentialPluginDependencies,
   options: CredentialPluginOptions,
 ): CredentialPlugin {
-  const exec = checked(EXEC, options.exec, options.field);
-  const isRelative = exec.command.includes("/") && !exec.command.startsWith("/");
-  if (isRelative) exec.command = options.folder + exec.command;
+  const exec = readExec(options);
   // The callers' own waits have jitter.
   const backoff = new Backoff(() => 0, PAUSES);
   let current: TimedCredentials | undefined;
@@ -141,9 +160,20 @@ const CREDENTIAL = v.object({
   ),
 }, "an object");
 
+function readExec({ exec, field, folder }: CredentialPluginOptions): Exec {
+  const { command, args, env, apiVersion, provideClusterInfo } = checked(EXEC, exec, field);
+  return {
+    command: command.includes("/") && !command.startsWith("/") ? folder + command : command,
+    args,
+    env: Object.fromEntries(env.map(({ name, value }) => [name, value])),
+    apiVersion,
+    provideClusterInfo,
+  };
+}
+
 async function runPlugin(
   commands: CommandRunner,
-  exec: v.InferOutput<typeof EXEC>,
+  exec: Exec,
   { field, cluster }: CredentialPluginOptions,
 ): Promise<TimedCredentials> {
   const { command, args, apiVersion } = exec;
@@ -152,10 +182,7 @@ async function runPlugin(
     interactive: false,
   };
   const info = { kind: "ExecCredential", apiVersion, spec };
-  const env = {
-    ...Object.fromEntries(exec.env.map(({ name, value }) => [name, value])),
-    KUBERNETES_EXEC_INFO: JSON.stringify(info),
-  };
+  const env = { ...exec.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
   const failed = (reason: string, cause?: unknown) =>
     new KubeAuthError(`Cannot get credentials of ${field}: ${reason}`, { cause });
   try {
@@ -176,7 +203,7 @@ async function runPlugin(
 
 /** `spec.cluster` of an ExecCredential; the data of a CA in a file, too, as kubectl gives it. */
 async function clusterField(
-  { server, tlsServerName, insecure, ca, config }: CredentialPluginOptions["cluster"],
+  { server, tlsServerName, insecure, ca, config }: ClusterInfo,
 ): Promise<Readonly<Record<string, unknown>>> {
   const pem = await readPem(ca, "CERTIFICATE");
   return {

@@ -17,7 +17,7 @@ import {
   seriesPatch,
 } from "./event_object.ts";
 import { TransportError } from "./transport.ts";
-import { KubeAuthError } from "./kube_auth.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 
 /** Longest queue; more events are dropped, as upstream. */
 const LONGEST_QUEUE = 1000;

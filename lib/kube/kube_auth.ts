@@ -43,24 +43,3 @@ export interface KubeAuth {
   refresh(): Promise<void>;
   describe(): KubeAuthDescription;
 }
-
-/** Credentials from a plugin. */
-export interface PluginCredentials {
-  readonly authorization?: string;
-  readonly cert?: string;
-  readonly key?: string;
-}
-
-/** A program that gives credentials. */
-export interface CredentialPlugin {
-  readonly name: string;
-  /** Returns the credentials, which are kept until they end or are refused. */
-  ask(): Promise<PluginCredentials>;
-  /** Records that the API server refused the last credentials. */
-  refuse(): void;
-}
-
-/** Credentials that are not available now. They may be later: files appear, plugins recover. */
-export class KubeAuthError extends Error {
-  override name = "KubeAuthError";
-}

@@ -13,7 +13,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
 import { createCommandRunner } from "../os/command_runner.ts";
 import { systemClock } from "../os/clock.ts";
-import { KubeAuthError } from "./kube_auth.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 import { loadKubeAuth } from "./kubeconfig.ts";
 
 const CA = "-----BEGIN CERTIFICATE-----\nca\n-----END CERTIFICATE-----\n";
@@ -196,18 +196,6 @@ Deno.test("loadKubeAuth() uses the service account of a pod", async () => {
   const auth = await loadKubeAuth({ clock, logger }, { env, serviceAccountFolder });
   assertEquals(await auth.authorization(), "Bearer abc");
   assertEquals(await auth.tls(), { ca: CA, insecure: false });
-  assertEquals(auth.server, "https://10.96.0.1:443");
-  const serverOf = async (env: (name: string) => string, master?: string) => {
-    const options = { env, serviceAccountFolder, ...(master && { master }) };
-    const found = await loadKubeAuth({ clock, logger }, options);
-    return [found.server, found.describe().source];
-  };
-  const source = "in-cluster account";
-  assertEquals(await serverOf((name) => name.endsWith("HOST") ? "fd00::1" : env(name)), [
-    "https://[fd00::1]:443",
-    source,
-  ]);
-  assertEquals(await serverOf(() => "", "192.0.2.1:6443"), ["https://192.0.2.1:6443", source]);
   // The kubelet gives those files their mode; no user can change them.
   assertEquals(logger.lines, []);
 });
@@ -540,7 +528,7 @@ Deno.test("loadKubeAuth() names the kubeconfig that it can't read", async () => 
 
 Deno.test("loadKubeAuth() names a field of a wrong type, and not its value", async () => {
   await using folder = await Folder.make();
-  await folder.write("kubeconfig", "users:\n- name: me\n  user:\n    token: 12345\n");
+  await folder.write("kubeconfig", "users:\n- user:\n    token: 12345\n");
   const message = await folder.fails({});
   assertStringIncludes(message, "users[0].user.token has to be text");
   assert(!message.includes("12345"), message);

@@ -1,6 +1,6 @@
 import { ApiError } from "./api_error.ts";
 import { TransportError } from "./transport.ts";
-import { KubeAuthError } from "./kube_auth.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
 /** The reaction to a failure. */

@@ -52,7 +52,7 @@ Deno.test({
   ignore,
   async fn() {
     const text = await Deno.readTextFile(`${ROOT}dist/THIRD-PARTY-LICENSES`);
-    const named = ["Deno", "V8", "yaml 2.", "prom-client 15."];
+    const named = ["Deno", "V8", "@kubernetes/client-node 2.", "yaml 2.", "prom-client 15."];
     for (const name of named) assert(text.includes(`\n${name}`), `${name} is missing`);
     assert(!text.includes("fast-check"), "a package for tests is in the bundle");
   },
