@@ -114,15 +114,22 @@ Deno.test("diff --repair adds an entry to the change log of the running process,
     assertEquals(others, []);
     assertEquals([repair!.family, repair!.lines.map(({ text }) => text)], [
       "IPv4",
-      ["REPAIR by 'kube-relay diff --repair': 1 of 1 map element repaired"],
+      ["REPAIR by a user, with 'kube-relay diff --repair': 1 of 1 map element repaired"],
     ]);
     assert(repair!.tookMs! > 0);
     damage(machine);
     machine.judge = (line) => line.includes(". tcp . 80") ? "No space left on device" : undefined;
     const { code, out } = await diff(machine.commands, socket, "--repair");
-    assertEquals(code, 0);
+    assertEquals(code, 1);
+    assertStringIncludes(out, "IPv4  1 difference, of which 0 repaired\n");
     assertStringIncludes(out, "No space left on device");
-    assertStringIncludes(out, "All is as planned now, except for the quarantine\n");
+    const [refused, verdict] = out.trimEnd().split("\n").slice(-2);
+    assertEquals(refused, "shop/web:http TCP could not be repaired and is in quarantine now");
+    assertEquals(verdict, "All is as planned now, except for the quarantine");
+    const last = (await repairs()).at(-1)!;
+    assertStringIncludes(last.lines[0]!.text, "0 of 1 map element repaired");
+    const again = await diff(machine.commands, socket, "--repair");
+    assertEquals(again.code, 0, "it has been in quarantine before");
   }));
 
 Deno.test("diff --repair is refused if other users may open the control socket, and a look is not", () =>
@@ -150,7 +157,7 @@ Deno.test("of two simultaneous repairs, one repairs and the other finds nothing 
     const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
     const repairs = entries.filter(({ kind }) => kind === "repair");
     assertEquals(repairs.map(({ lines }) => lines[0]!.text), [
-      "REPAIR by 'kube-relay diff --repair': 1 of 1 map element repaired",
+      "REPAIR by a user, with 'kube-relay diff --repair': 1 of 1 map element repaired",
     ]);
   }));
 
@@ -231,7 +238,9 @@ Deno.test("diff runs no tool by itself: the process that serves has its machine 
   withRelay(async ({ machine, socket }) => {
     damage(machine);
     assertEquals((await diff(NO_COMMANDS, socket)).code, 3);
-    assertEquals((await diff(NO_COMMANDS, socket, "--repair", "--service=shop/web")).code, 0);
+    assertEquals((await diff(NO_COMMANDS, socket, "--repair", "--service=shop/web")).code, 2);
+    assertEquals((await diff(NO_COMMANDS, socket)).code, 3, "nothing was repaired");
+    assertEquals((await diff(NO_COMMANDS, socket, "--repair")).code, 0);
     const { code, err } = await diff(NO_COMMANDS, socket, "--service=shop/wep");
     assertEquals(code, 1);
     assertStringIncludes(err, "none of 1 has this name; did you mean 'shop/web'?");

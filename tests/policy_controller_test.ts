@@ -15,6 +15,7 @@ import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
+import { NO_COMMANDS, runInProcess } from "./support/drivers/command_line.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { missingFeature } from "./support/fakes/fake_host_checks.ts";
@@ -112,6 +113,10 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
       const { packets: [packet] } = await askControl(relay.socket, { route }) as ExplainReport;
       assertEquals([packet?.packet.to, packet?.policies?.isDenied], [WEB as never, true]);
     }
+    const argv = ["explain", "default/friend", "default/web", `--control-socket=${relay.socket}`];
+    const portless = await runInProcess(argv, { commands: NO_COMMANDS });
+    assertEquals([portless.code, portless.out], [2, ""], "as without a running process");
+    assertStringIncludes(portless.err, "as in NAMESPACE/POD:80");
   });
   await t.step("the dump, which its reader keeps", async () => {
     const text = await askControlText(relay.socket, { route: "/dump" });

@@ -105,7 +105,7 @@ Deno.test("diff reports rules of NetworkPolicies that differ, repairs them and l
     assertEquals((await diff(machine.commands, flag)).code, 0);
     const changes = await requestChanges(socket);
     const text = renderChanges(changes, { columns: 160, timeZone: "UTC" });
-    assertStringIncludes(text, "network-policy: REPAIR by 'kube-relay diff --repair'");
+    assertStringIncludes(text, "network-policy: REPAIR by a user, with 'kube-relay diff --repair'");
     assertStringIncludes(text, "1 of 1 set element repaired");
   }));
 

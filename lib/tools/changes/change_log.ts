@@ -198,7 +198,9 @@ export class ChangeLog implements ChangeListener {
       const counts = [...all].map(([object, { found, repaired }]) =>
         `${groupedText(repaired)} of ${countText(found, object)}`
       );
-      const text = `REPAIR by 'kube-relay diff --repair'${often}: ${counts.join(", ")} repaired`;
+      const text = `REPAIR by a user, with 'kube-relay diff --repair'${often}: ${
+        counts.join(", ")
+      } repaired`;
       const failed = error === undefined
         ? []
         : [{ tone: "bad", text: `FAILED: ${shortReason(error)}` } as const];

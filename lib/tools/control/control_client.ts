@@ -1,3 +1,4 @@
+import { ConfigurationError } from "../../config/load.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
@@ -139,6 +140,7 @@ export async function askControlText(
   const reason = status === 404 || status === 405
     ? "it does not know this request; it may be an older release"
     : printableText(text.trim().slice(0, LONGEST_REASON)) || `status ${status}`;
+  if (status === 422) throw new ConfigurationError([reason]);
   throw new ControlError(`kube-relay at '${path}' says: ${reason}`);
 }
 

@@ -1,4 +1,5 @@
 import { dirname, join } from "node:path";
+import { ConfigurationError } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
@@ -143,6 +144,8 @@ async function answer(
     });
   } catch (error) {
     const reason = messageOf(error);
+    // What is wrong with the command line of the client, which exits as if it had found it.
+    if (error instanceof ConfigurationError) return new Response(`${reason}\n`, { status: 422 });
     if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
     return new Response(`Cannot answer ${pathname}: ${reason}\n`, { status: 500 });
   }

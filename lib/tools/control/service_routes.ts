@@ -8,7 +8,6 @@ import { SERVICE } from "../../api/kinds/service.ts";
 import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
-import { ConfigurationError } from "../../config/load.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -88,6 +87,7 @@ async function compare(
         "ask again when 'kube-relay status' says serving",
     );
   }
+  if (changes && query.has("service")) throw new BadQuestion("Cannot repair only one Service");
   const keys = keysOf(run, query.get("service"), proxies);
   const families: FamilyDifference[] = [];
   for (const { backend, services, loop } of proxies) {
@@ -177,8 +177,7 @@ export async function explain(
   try {
     return await explainWithPolicies(policies, { from, to }, explainOnly);
   } catch (error) {
-    const isWrong = error instanceof ConfigurationError || error instanceof PacketEndsError;
-    if (isWrong) throw new BadQuestion(error.message, { cause: error });
+    if (error instanceof PacketEndsError) throw new BadQuestion(error.message, { cause: error });
     throw error;
   }
 }

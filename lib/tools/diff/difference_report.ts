@@ -11,6 +11,7 @@ import {
   countQuarantined,
   type FamilyDifference,
   type NodeDifference,
+  unrepaired,
 } from "./node_difference.ts";
 
 /** Most differences of one Service. */
@@ -42,7 +43,11 @@ export function differenceReport(
       ...families.flatMap(familyParts),
       ...(routing?.differences.length ? [routingPart(routing)] : []),
       ...families.flatMap((family) => quarantineParts(family, now, timeZone)),
-      { title: "", rows: [verdict(difference, isRepairable)], parts: [] },
+      {
+        title: "",
+        rows: [...refusedRows(difference), verdict(difference, isRepairable)],
+        parts: [],
+      },
     ],
   };
 }
@@ -55,8 +60,9 @@ function familyRow(family: FamilyDifference): Row {
   const { differences, repair } = family;
   const shown = repair?.found ?? differences;
   if (shown.length === 0) return { cells: [familyName(family), "as planned"] };
-  const repaired = repair ? `, of which ${shown.length - differences.length} repaired` : "";
-  return { cells: [familyName(family), countText(shown.length, "difference") + repaired] };
+  const repaired = Math.max(0, shown.length - unrepaired(family).length);
+  const suffix = repair ? `, of which ${repaired} repaired` : "";
+  return { cells: [familyName(family), countText(shown.length, "difference") + suffix] };
 }
 
 function familyParts(family: FamilyDifference): readonly Report[] {
@@ -137,6 +143,16 @@ function linesOf(label: string, text: string | undefined): readonly string[] {
   return more > 0 ? [...lines.slice(0, MOST_LINES), `and ${more} more lines`] : lines;
 }
 
+function refusedRows({ families }: NodeDifference): readonly Row[] {
+  const names = families.flatMap(({ controller, repair }) =>
+    (repair?.refused ?? []).map((key) => controller ? key : servicePortTitle(key))
+  );
+  return limited(names.map((name): Row => ({
+    cells: [`${name} could not be repaired and is in quarantine now`],
+    tone: "bad",
+  })));
+}
+
 function verdict(difference: NodeDifference, isRepairable: boolean): Row {
   const left = countDifferences(difference);
   const isRepair = difference.families.some(({ repair }) => repair !== undefined);
@@ -187,7 +203,7 @@ export function differenceJson(difference: NodeDifference): object {
         controller ? { policy: key, ...rest } : withService({ key, ...rest })
       ),
       ...(repair && {
-        repair: { found: repair.found.map(withService), operations: repair.operations },
+        repair: { ...repair, found: repair.found.map(withService) },
       }),
     })),
     ...(routing && { routing }),

@@ -28,7 +28,7 @@ function of(
   found?: readonly DataPlaneDifference[],
   quarantined: readonly Quarantined[] = [],
 ): NodeDifference {
-  const repair = found && { found, left: differences, operations: { lines: 1 } };
+  const repair = found && { found, operations: { lines: 1 }, refused: [] };
   const family = {
     family: "IPv4" as const,
     differences,
@@ -99,7 +99,11 @@ Deno.test("differenceJson() has each difference with its Service", () => {
       family: "IPv4",
       differences: [],
       quarantined: [],
-      repair: { found: [{ service: "ns/web", servicePort, ...rest }], operations: { lines: 1 } },
+      repair: {
+        found: [{ service: "ns/web", servicePort, ...rest }],
+        operations: { lines: 1 },
+        refused: [],
+      },
     }],
   });
 });

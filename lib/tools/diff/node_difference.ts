@@ -12,10 +12,14 @@ import type { PlannedNode } from "../offline/plan_objects.ts";
 /** The differences of one family, of Services or of another controller. */
 export interface FamilyDifference extends EntryLoop {
   readonly differences: readonly DataPlaneDifference[];
-  /** With `--repair`: the differences before, and the number of operations by name. */
+  /** With `--repair`. */
   readonly repair?: {
+    /** The differences before. */
     readonly found: readonly DataPlaneDifference[];
+    /** Their number by name. */
     readonly operations: Readonly<Record<string, number>>;
+    /** What the kernel refused, so that it is in quarantine now. */
+    readonly refused: readonly string[];
   };
   /** Whether syncs went on, so that some differences may be unfinished changes. */
   readonly isUnsettled?: true;
@@ -68,6 +72,22 @@ export async function compareFamily(
 /** The number of ServicePorts and addresses in quarantine. */
 export function countQuarantined({ families }: NodeDifference): number {
   return families.reduce((sum, { quarantined }) => sum + quarantined.length, 0);
+}
+
+/** The differences that a repair did not correct, because it could not, or because the kernel refused. */
+export function unrepaired(
+  { differences, repair }: FamilyDifference,
+): readonly DataPlaneDifference[] {
+  const refused = repair?.found.filter(({ key = "" }) => repair.refused.includes(key)) ?? [];
+  return [...differences, ...refused];
+}
+
+/** Whether a repair failed. A difference with another remedy is none of its own. */
+export function isRepairFailed({ families }: NodeDifference): boolean {
+  return families.some(({ differences, repair }) =>
+    repair !== undefined &&
+    (repair.refused.length > 0 || differences.some(({ cure }) => cure === undefined))
+  );
 }
 
 /** The number of differences. */

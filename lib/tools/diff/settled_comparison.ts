@@ -2,7 +2,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { LoopActivity } from "../../engine/controller.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
-import type { FamilyDifference } from "./node_difference.ts";
+import { type FamilyDifference, unrepaired } from "./node_difference.ts";
 
 /** A loop, as far as a comparison must not meet its syncs. */
 export interface ComparedLoop {
@@ -46,16 +46,22 @@ export async function repairSettled(
 ): Promise<FamilyDifference> {
   const before = await compareSettled({ clock }, loop, compare);
   const { differences: found } = before;
-  if (found.length === 0) return { ...before, repair: { found, operations: {} } };
+  if (found.length === 0) return { ...before, repair: { found, operations: {}, refused: [] } };
   const startedAt = clock.now();
   try {
     const operations = await repair();
     // What was left out is to be reported and tried again.
     loop.request();
     await waitWhile(clock, () => loop.activity.pendingSince !== undefined);
-    const after = await compareSettled({ clock }, loop, compare);
-    changes.repaired(after, { found, left: after.differences, tookMs: clock.now() - startedAt });
-    return { ...after, repair: { found, operations } };
+    const settled = await compareSettled({ clock }, loop, compare);
+    const known = new Set(before.quarantined.map(({ key, address }) => `${key} ${address}`));
+    const refused = new Set(
+      settled.quarantined.filter(({ key, address }) => !known.has(`${key} ${address}`))
+        .map(({ key }) => key),
+    );
+    const after = { ...settled, repair: { found, operations, refused: [...refused] } };
+    changes.repaired(after, { found, left: unrepaired(after), tookMs: clock.now() - startedAt });
+    return after;
   } catch (error) {
     const tookMs = clock.now() - startedAt;
     changes.repaired(before, { found, left: found, tookMs, error: messageOf(error) });

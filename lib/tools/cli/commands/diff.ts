@@ -10,6 +10,7 @@ import {
   compareNode,
   countDifferences,
   type FamilyDifference,
+  isRepairFailed,
   type NodeDifference,
 } from "../../diff/node_difference.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
@@ -58,6 +59,12 @@ export const diffCommand: ActiveCommand = {
         "writes the plan of the running process",
       ]);
     }
+    if (flags.repair && flags.service !== undefined) {
+      throw new ConfigurationError([
+        "Cannot use --repair with --service: a repair writes everything that differs in an IP " +
+        "family; use 'kube-relay diff --service' to look, and --repair without it",
+      ]);
+    }
     return isWhatIf
       ? await printWhatIf(dependencies, context)
       : await printDifference(dependencies, context);
@@ -83,6 +90,7 @@ async function printDifference(
     () => differenceJson(difference),
     () => differenceReport(difference, now, { isRepairable: context.flags.from === undefined }),
   );
+  if (isRepairFailed(difference)) return 1;
   if (countDifferences(difference) > 0) return DIFFERS;
   return difference.routing?.problem === undefined ? 0 : 1;
 }
