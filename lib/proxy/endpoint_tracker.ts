@@ -20,6 +20,7 @@ import {
   namespacedNameOf,
   type ServiceKey,
   serviceKey,
+  serviceKeyOfPort,
   type ServicePortKey,
 } from "./service_port_name.ts";
 
@@ -32,6 +33,8 @@ interface EndpointSource {
   readonly ports: readonly PortEndpoints[];
   /** The values of the object that could not be used. */
   readonly problems: readonly ObjectProblem[];
+  /** Number of endpoints of a slice that has no port for them. */
+  readonly portless?: number;
 }
 
 /** Almost always there is one, and a map for each of 10,000 Services would take megabytes. */
@@ -51,6 +54,8 @@ const NO_SOURCES: readonly EndpointSource[] = [];
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 /** Limit per Service between two drains; the times are samples of a latency. */
 const MOST_TRIGGER_TIMES = 1000;
+/** Slices, and ports of each, that are named where a ServicePort has no endpoints. */
+const MOST_SAID = 5;
 /** Objects with this label belong to headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Endpoints with this label belong to no Service, e.g. leader election of old controllers. */
@@ -138,7 +143,14 @@ export class EndpointTracker {
     const ports = endpointsFromSlice(current, { family, nodeName, service, problems });
     const triggerTime = triggerTimeOf(current.metadata, problems);
     const createdAt = current.metadata.creationTimestamp ?? "";
-    const source = { name, createdAt, ports, problems: problems.problems };
+    const portless = current.ports.length === 0 ? current.endpoints.length : 0;
+    const source = {
+      name,
+      createdAt,
+      ports,
+      problems: problems.problems,
+      ...(portless > 0 && { portless }),
+    };
     return this.#set(key, source, triggerTime) || isGoneDue;
   }
 
@@ -162,14 +174,37 @@ export class EndpointTracker {
   }
 
   /**
-   * Applies the changes of at most this many Services. Returns the ServicePorts whose endpoints changed,
-   * the times of these changes in milliseconds since 1970, and the problems of new objects.
+   * Says which objects of a Service have endpoints, but for other ports than this one, which has none:
+   * `slice web-1 has 1 endpoint, but its port is 'web'; the Service has 'http'`. At most
+   * {@linkcode MOST_SAID}, as of the last update.
+   */
+  otherPorts(key: ServicePortKey): readonly string[] {
+    if (this.#endpoints.has(key)) return [];
+    const service = serviceKeyOfPort(key);
+    const wanted = key.slice(service.length);
+    return this.#inEffect(service).values().flatMap(({ name, ports, portless = 0 }) => {
+      const filled = ports.values().filter(({ endpoints }) => endpoints.length > 0)
+        .take(MOST_SAID + 1).toArray();
+      const count = filled[0]?.endpoints.length ?? portless;
+      if (count === 0 || filled.some((port) => port.key === key)) return [];
+      const object = name === FALLBACK ? "the Endpoints object" : `slice ${name}`;
+      const others = otherPortsText(filled.map((port) => port.key.slice(service.length)), wanted);
+      return [`${object} has ${count} endpoint${count === 1 ? "" : "s"}, but ${others}`];
+    }).take(MOST_SAID).toArray();
+  }
+
+  /**
+   * Applies the changes of at most this many Services. Returns the Services whose objects changed and
+   * the ServicePorts whose endpoints did, the times of these changes in milliseconds since 1970, and the
+   * problems of new objects.
    */
   drain(limit = Infinity): {
+    readonly services: readonly ServiceKey[];
     readonly keys: readonly ServicePortKey[];
     readonly triggerTimes: readonly number[];
     readonly problems: readonly ObjectProblem[];
   } {
+    const services: ServiceKey[] = [];
     const keys: ServicePortKey[] = [];
     const triggerTimes: number[] = [];
     const problems: ObjectProblem[] = [];
@@ -177,6 +212,7 @@ export class EndpointTracker {
       this.#before.delete(service);
       const after = this.#inEffect(service);
       if (isSame(before, after)) continue;
+      services.push(service);
       for (const time of this.#triggerTimes.get(service) ?? []) triggerTimes.push(time);
       for (const source of after) if (!before.includes(source)) problems.push(...source.problems);
       for (const { key, endpoints } of replacePorts(before, after)) {
@@ -191,7 +227,7 @@ export class EndpointTracker {
       this.#triggerTimes.clear();
       this.#pending = 0;
     }
-    return { keys, triggerTimes, problems };
+    return { services, keys, triggerTimes, problems };
   }
 
   #removeSlice({ service, name, isOurs }: SlicePlace): boolean {
@@ -283,6 +319,22 @@ function placeOf(slice: EndpointSlice, family: IpFamily): SlicePlace | undefined
   if (namespace === "" || name === "" || service === "") return undefined;
   if (!IP_FAMILIES.some((each) => slice.addressType === each)) return undefined;
   return { service: { namespace, name: service }, name, isOurs: slice.addressType === family };
+}
+
+/** Compares ports as `:name/PROTOCOL`, or `/PROTOCOL` where they have no name. */
+function otherPortsText(found: readonly string[], wanted: string): string {
+  const protocolOf = (port: string) => port.slice(port.lastIndexOf("/"));
+  const isSameProtocol = found.every((port) => protocolOf(port) === protocolOf(wanted));
+  const text = (port: string) => {
+    const name = port.slice(1, port.lastIndexOf("/"));
+    const quoted = port.startsWith(":") ? `'${name}'` : "one without a name";
+    return isSameProtocol ? quoted : `${quoted} (${protocolOf(port).slice(1)})`;
+  };
+  const own = `the Service has ${text(wanted)}`;
+  if (found.length === 0) return `it has no port; ${own}`;
+  const names = found.slice(0, MOST_SAID).map(text).join(", ");
+  const more = found.length > MOST_SAID ? " and more" : "";
+  return `its ${found.length === 1 ? "port is" : "ports are"} ${names}${more}; ${own}`;
 }
 
 function isHeadless({ metadata }: KubeObject): boolean {

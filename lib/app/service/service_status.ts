@@ -30,6 +30,8 @@ export interface StatusService {
   readonly protocol: string;
   readonly addresses: readonly ServedAddress[];
   readonly endpoints: readonly StatusEndpoint[];
+  /** Why it has no endpoints, if its Service has some for other ports. */
+  readonly otherPorts?: readonly string[];
   /** Settings by annotations that the mode applies. */
   readonly settings?: readonly string[];
   /** Open connections or flows. */
@@ -101,8 +103,10 @@ export async function collectFamilyStatus(
     }
     const service = serviceStatus(plan, { inspection, wallNow });
     if (brief && (severity(service) < 2 || ++counts.unhealthy > MOST_UNHEALTHY)) continue;
+    const otherPorts = plan.endpoints.length === 0 ? planned.endpoints.otherPorts(key) : [];
     services.push({
       ...service,
+      ...(otherPorts.length > 0 && { otherPorts }),
       ...settingsOf(plan, { mode: backend.mode, inspection }),
       ...(reason !== undefined && { quarantined: reason }),
       ...(retryAt !== undefined && { retryAt }),

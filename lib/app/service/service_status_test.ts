@@ -7,6 +7,7 @@ import {
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
+import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { ServiceFamily } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
 
@@ -18,7 +19,11 @@ function statusOf(quarantined: readonly Quarantined[], { brief = false, plans = 
     family: "IPv4",
     backend: new FakeBackend(),
     loop: { quarantined, status: () => ({}) },
-    services: { plan: testProxyPlan(plans), pending: false },
+    services: {
+      plan: testProxyPlan(plans),
+      pending: false,
+      endpoints: new EndpointTracker("IPv4", "", 0),
+    },
   };
   return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as ServiceFamily, {
     brief,

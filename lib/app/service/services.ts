@@ -14,6 +14,7 @@ import {
   type SyncLoopDependencies,
   type SyncPeriods,
 } from "../../engine/sync_loop.ts";
+import { RecentTexts } from "../../log/recent_texts.ts";
 import { changeHandler } from "../../kube/informer.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { DriftFigures, ProxyMetrics } from "../../metrics/proxy_metrics.ts";
@@ -40,7 +41,12 @@ import {
 } from "../../proxy/proxy_plan.ts";
 import { ServiceTracker } from "../../proxy/service_tracker.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
-import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { ServicePortIndex } from "../../proxy/service_port_index.ts";
+import {
+  type ServiceKey,
+  serviceKeyOfPort,
+  type ServicePortKey,
+} from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { LoopListener, ServiceChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -60,6 +66,8 @@ import {
 const MOST_TRIGGER_TIMES = 100_000;
 /** Services drained in one step: about 1 ms of work. */
 const SLICE_SIZE = 256;
+/** ServicePorts of a Service that a sync names since its slices have other ports. */
+const MOST_OTHER_PORTS = 10;
 
 /** What the plan depends on besides Services and their endpoints. */
 type Surroundings = Pick<ProxyState, "node" | "serviceCidrs" | "interfaceAddresses">;
@@ -71,6 +79,8 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   readonly endpoints: EndpointTracker;
   /** Called when a sync is due. */
   onDue: () => void = () => {};
+  /** Called for what {@linkcode EndpointTracker.otherPorts} says about the Services that changed. */
+  onOtherPorts: (key: ServicePortKey, text: string) => void = () => {};
   readonly #clock: Clock;
   readonly #recorder: LoopListener<ServiceChange, ServicePlan> | undefined;
   readonly #plan: MutableProxyPlan;
@@ -90,6 +100,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   #triggerTimes: number[] = [];
   /** Frontends that another ServicePort owns, by ServicePort. */
   readonly #contested = new Map<ServicePortKey, readonly Quarantined[]>();
+  readonly #withoutEndpoints = new ServicePortIndex<ServiceKey>();
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
@@ -210,6 +221,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
 
   /** Brings the plan up to date, in steps. Changes that arrive while it drains are drained, too. */
   *#update(): Generator<void, { fresh: PlanChanges; problems: readonly ObjectProblem[] }> {
+    const changed = new Set<ServiceKey>();
     const keys = new Set<ServicePortKey>();
     const problems: ObjectProblem[] = [];
     const triggerTimes: number[] = [];
@@ -218,6 +230,8 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
       const endpoints = this.endpoints.drain(SLICE_SIZE);
       for (const key of services.keys) keys.add(key);
       for (const key of endpoints.keys) keys.add(key);
+      for (const key of services.keys) changed.add(serviceKeyOfPort(key));
+      for (const key of endpoints.services) changed.add(key);
       // Not push(...list): some 100,000 items are too many arguments.
       for (const time of endpoints.triggerTimes) triggerTimes.push(time);
       for (const problem of services.problems) problems.push(problem);
@@ -247,7 +261,12 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     );
     // While syncs fail, changes accumulate.
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
-    this.#countDropped(fresh);
+    this.#notePlans(fresh);
+    for (const service of changed) {
+      for (const key of this.#withoutEndpoints.get(service).slice(0, MOST_OTHER_PORTS)) {
+        for (const text of this.endpoints.otherPorts(key)) this.onOtherPorts(key, text);
+      }
+    }
     return { fresh, problems };
   }
 
@@ -275,9 +294,11 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     return { internal: this.#droppedInternally.size, external: this.#droppedExternally.size };
   }
 
-  #countDropped({ removed, upserted }: PlanChanges): void {
+  #notePlans({ removed, upserted }: PlanChanges): void {
     for (const key of [...removed.keys(), ...upserted]) {
       const plan = this.#plan.services.get(key);
+      if (plan?.endpoints.length === 0) this.#withoutEndpoints.add(serviceKeyOfPort(key), key);
+      else this.#withoutEndpoints.delete(serviceKeyOfPort(key), key);
       note(this.#droppedInternally, key, plan?.internal.kind === "drop");
       note(this.#droppedExternally, key, plan?.external.kind === "drop");
     }
@@ -419,6 +440,16 @@ export class ServiceFamily {
       periods,
     });
     services.onDue = () => this.loop.request();
+    const { logger } = dependencies;
+    const logged = new RecentTexts(dependencies);
+    services.onOtherPorts = (servicePort, found) => {
+      const text = found.replace(/ \d+ endpoints?,/, "");
+      if (!logged.isNews(`${servicePort} ${text}`)) return;
+      logger.warn("Service port has no endpoints; its Service has some for other ports", {
+        servicePort,
+        found,
+      });
+    };
   }
 
   /** Adopts the state of the machine. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */

@@ -14,6 +14,7 @@ import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
+import { collectFamilyStatus } from "./service_status.ts";
 import type { ServiceSyncListener } from "./service_sync_event.ts";
 import type { BackendDependencies } from "../dependencies.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
@@ -37,7 +38,10 @@ interface Rig {
 function createLogger(reports: string[]): Logger {
   const logger: Logger = {
     error: (message) => void reports.push(message),
-    warn: (message) => void reports.push(message),
+    warn: (message, fields) => {
+      reports.push(message);
+      if (typeof fields?.found === "string") reports.push(fields.found);
+    },
     info: (message) => void reports.push(message),
     verbose: () => {},
     enabled: () => false,
@@ -308,6 +312,48 @@ Deno.test("ServiceFamily reports a fault of an object once, although it is delet
   assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
   assertEquals(reports.length, 1, reports.join("\n"));
   await proxy.loop.stop();
+});
+
+Deno.test("ServiceFamily names the slices with other ports where a ServicePort has no endpoints, once per change", async () => {
+  const { clock, proxy, reports } = createRig();
+  await proxy.start();
+  proxy.open();
+  const message = "Service port has no endpoints; its Service has some for other ports";
+  const statusOf = async () => {
+    const { services } = await collectFamilyStatus({ clock }, proxy, { brief: false });
+    return services.map(({ name, otherPorts }) => [name, otherPorts]);
+  };
+  const sync = async () => {
+    reports.length = 0;
+    await proxy.loop.sync();
+    return reports.filter((each) => !each.startsWith("programmed"));
+  };
+  const slice = (endpoints: string[], ports: { name?: string; port: number }[]) =>
+    testEndpointSlice("web", { endpoints, ports });
+  const ports = [{ name: "http", port: 80 }];
+  proxy.services.onService(undefined, testService("web", { clusterIP: "172.30.0.41", ports }));
+  assertEquals(await sync(), []);
+  const one = slice(["10.180.0.1"], [{ name: "web", port: 8080 }]);
+  proxy.services.onSlice(undefined, one);
+  const found = "slice web-1 has 1 endpoint, but its port is 'web'; the Service has 'http'";
+  assertEquals((await sync()).slice(0, 2), [message, found]);
+  assertEquals(await statusOf(), [["ns1/web:http", [found]]]);
+  const two = slice(["10.180.0.1", "10.180.0.2"], [{ name: "web", port: 8080 }]);
+  proxy.services.onSlice(one, two);
+  assertEquals((await sync()).includes(message), false);
+  const bare = slice(["10.180.0.1", "10.180.0.2"], []);
+  proxy.services.onSlice(two, bare);
+  const portless = "slice web-1 has 2 endpoints, but it has no port; the Service has 'http'";
+  assertEquals((await sync()).slice(0, 2), [message, portless]);
+  const many = slice(["10.180.0.1"], [{ port: 1 }, { name: "a", port: 2 }]);
+  proxy.services.onSlice(bare, many);
+  assertEquals(
+    (await sync())[1],
+    "slice web-1 has 1 endpoint, but its ports are one without a name, 'a'; the Service has 'http'",
+  );
+  proxy.services.onSlice(many, slice(["10.180.0.1"], ports));
+  assertEquals((await sync()).includes(message), false);
+  assertEquals(await statusOf(), [["ns1/web:http", undefined]]);
 });
 
 Deno.test("ServiceFamily includes a Node with a zone that arrives before the first sync", async () => {

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
@@ -169,7 +168,7 @@ export async function explain(
         others: addresses,
       }),
       services: () => informers.of(SERVICE).values(),
-      slices: () => informers.of(ENDPOINT_SLICE).values(),
+      otherPorts: (family, key) => proxies.get(family)!.services.endpoints.otherPorts(key),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
       notAsked: isBrief ? "the page does not ask it; 'kube-relay explain' does" : undefined,

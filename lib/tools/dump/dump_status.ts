@@ -103,6 +103,7 @@ const service = fields({
       since: time,
     })),
   })),
+  otherPorts: optional(list(ownText)),
   connections: optional(number),
   traffic,
   settings: optional(list(ownText)),

@@ -1,8 +1,5 @@
-import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE, type Service } from "../../api/kinds/service.ts";
-import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
-import { countText } from "../../log/count_text.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
@@ -33,7 +30,8 @@ interface ExplainWorld extends PacketScope {
   readonly nodeName: string;
   readonly backend: (family: IpFamily) => Backend;
   readonly quarantined: (family: IpFamily) => readonly Quarantined[];
-  readonly slices: () => Iterable<EndpointSlice>;
+  /** As {@linkcode EndpointTracker.otherPorts}. */
+  readonly otherPorts: (family: IpFamily, key: ServicePortKey) => readonly string[];
   /** The reason why the machine is not asked. @default {the backends ask it} */
   readonly notAsked?: string | undefined;
 }
@@ -122,9 +120,7 @@ async function explainOne(
   const context = { mode: world.mode, shared: plan.shared, kernel };
   const steps = explanationSteps(explanation, context);
   const { service, endpoints } = explanation;
-  const others = service && endpoints.length === 0
-    ? otherPorts(service.key, [...world.slices()])
-    : [];
+  const others = service && endpoints.length === 0 ? world.otherPorts(family, service.key) : [];
   const place = steps.findIndex(({ topic }) => topic === "carriers" || topic === "kernel");
   const step = { topic: "endpoints", text: "none of this port:", items: others } as const;
   return {
@@ -134,22 +130,6 @@ async function explainOne(
     kernel,
     steps: others.length === 0 ? steps : steps.toSpliced(place < 0 ? steps.length : place, 0, step),
   };
-}
-
-/** The slices of a Service whose endpoints have other ports than this one. */
-function otherPorts(key: ServicePortKey, slices: readonly EndpointSlice[]): readonly string[] {
-  const [service = "", wanted = ""] = key.slice(0, key.lastIndexOf("/")).split(":");
-  const named = (name: string) => name === "" ? "has no name" : `is '${name}'`;
-  return slices.flatMap(({ metadata: { namespace, name, labels }, endpoints, ports }) => {
-    const of = `${namespace ?? ""}/${labels?.[SERVICE_NAME_LABEL] ?? ""}`;
-    const names = (ports ?? []).map(({ name }) => name ?? "");
-    if (of !== service || endpoints.length === 0 || names.includes(wanted)) return [];
-    const found = names.length === 0 ? "it has no port" : `its port ${names.map(named).join(", ")}`;
-    return [
-      `slice ${name} has ${countText(endpoints.length, "endpoint")}, but ${found}; ` +
-      `that of the Service ${named(wanted)}`,
-    ];
-  });
 }
 
 /** Yields in between: reading the addresses of 10,000 Services takes a while. */
@@ -204,7 +184,7 @@ export async function explainPlanned(
     backend: (family) =>
       backends.getOrInsertComputed(family, () => opened.use(planned.createBackend(family))),
     quarantined: () => [],
-    slices: () => informers.of(ENDPOINT_SLICE).values(),
+    otherPorts: planned.otherPorts,
     notAsked,
   });
 }

@@ -4,7 +4,9 @@ import { testEndpointSlice, testService } from "../../../tests/support/builders/
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
 import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_case.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { explainEnds, type ExplainReport } from "./explain_report.ts";
@@ -69,13 +71,16 @@ function explain(
     findAffinity: () => Promise.resolve(undefined),
     inspect: (keys) => Promise.resolve({ summary: "", services: serving(keys), quarantined: [] }),
   };
+  const tracker = new EndpointTracker("IPv4", THIS_NODE, 0);
+  for (const slice of SCENARIO.slices ?? []) tracker.updateSlice(undefined, slice);
+  tracker.drain();
   const world = {
     mode,
     nodeName: THIS_NODE,
     plans: new Map([["IPv4" as const, plan]]),
     nodeAddresses: [IPv4.node],
     services: () => SCENARIO.services,
-    slices: () => SCENARIO.slices ?? [],
+    otherPorts: (_: IpFamily, key: ServicePortKey) => tracker.otherPorts(key),
     backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () =>
       isQuarantined ? [...plan.services.keys()].map((key) => ({ key, reason: "no room" })) : [],
@@ -135,7 +140,7 @@ const CASES: readonly (readonly [
   ]],
   ["to a Service whose slice has another port", IPv4.client, "172.30.0.68:80", [
     "REFUSED at once: ns1/misnamed:http has no endpoints.",
-    "slice misnamed-1 has 1 endpoint, but its port is 'web'; that of the Service is 'http'",
+    "slice misnamed-1 has 1 endpoint, but its port is 'web'; the Service has 'http'",
   ]],
   ["to the port of the endpoints", IPv4.client, "172.30.0.41:8080", [
     "NOT HANDLED: no Service has 172.30.0.41:8080/TCP.",

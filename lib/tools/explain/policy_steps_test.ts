@@ -33,7 +33,7 @@ Deno.test("explainWithPolicies() lets an isolated pod reach an endpoint of its o
           plans: new Map([["IPv4", plan]]),
           nodeAddresses: [IPv4.node],
           services: () => [],
-          slices: () => [],
+          otherPorts: () => [],
           backend: () => backend,
           quarantined: () => [],
           notAsked: "this is a test",

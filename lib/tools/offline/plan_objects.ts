@@ -9,11 +9,16 @@ import type { InformerSet } from "../../kube/informer_set.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import type { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
-import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import {
+  namespacedNameOf,
+  serviceKey,
+  type ServicePortKey,
+} from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../../app/dependencies.ts";
 import type { RoutingInputs } from "../../routing/planned_routing.ts";
 import { idleBackendOptions } from "../../app/run/mode_settings.ts";
@@ -38,6 +43,8 @@ export interface PlannedNode {
   /** Whether the source has a Node of this name. */
   readonly isNodeKnown: boolean;
   readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
+  /** As {@linkcode EndpointTracker.otherPorts}. */
+  readonly otherPorts: (family: IpFamily, key: ServicePortKey) => readonly string[];
   /** Whether the features of the machine are known; otherwise it is assumed to have all. */
   readonly isMachineKnown: boolean;
   readonly informers: InformerSet;
@@ -83,10 +90,12 @@ export async function planObjects(
   const settings = planSettingsOf(configuration.proxy, { nodeName, mode, externalIpRanges });
   const problems = new Set<string>();
   const plans = new Map<IpFamily, ProxyPlan>();
+  const endpoints = new Map<IpFamily, EndpointTracker>();
   for (const family of families) {
     const options = { family, configuration, settings, known: machine(family), nodeName };
     const found = await planFamily(dependencies, informers, options);
-    plans.set(family, found.plan);
+    plans.set(family, found.services.plan);
+    endpoints.set(family, found.services.endpoints);
     for (const problem of found.problems) problems.add(problemText(problem));
   }
   return {
@@ -98,6 +107,7 @@ export async function planObjects(
     configuration,
     machine,
     plans,
+    otherPorts: (family, key) => endpoints.get(family)?.otherPorts(key) ?? [],
     isMachineKnown: families.every((family) => machine(family).facts !== undefined),
     createBackend(family) {
       const { facts } = machine(family);
@@ -133,7 +143,7 @@ async function planFamily(
     readonly configuration: PlannedNode["configuration"];
     readonly settings: PlanSettings;
   },
-): Promise<{ readonly plan: ProxyPlan; readonly problems: readonly ObjectProblem[] }> {
+): Promise<{ readonly services: Services; readonly problems: readonly ObjectProblem[] }> {
   const { interfaceAddresses, hosts, primaryAddress } = known;
   const ofRoutes = primaryAddress === undefined ? [] : [primaryAddress];
   const node = withPrimaryAddresses(settings.nodeState(ownNode(informers)), ofRoutes);
@@ -163,5 +173,5 @@ async function planFamily(
     if (name !== nodeName) registry.onNode(name, other);
   }
   const { problems } = await services.collectChanges([]);
-  return { plan: services.plan, problems };
+  return { services, problems };
 }

@@ -238,7 +238,7 @@ export function serviceTable(services: readonly StatusService[]): Report {
 }
 
 function serviceRow(service: StatusService): Row {
-  const { addresses, endpoints, connections, traffic, settings = [] } = service;
+  const { addresses, endpoints, connections, traffic, otherPorts = [], settings = [] } = service;
   const isBad = severity(service) > 2;
   const counted = [
     ...(connections ? [`${connections} open`] : []),
@@ -255,7 +255,7 @@ function serviceRow(service: StatusService): Row {
       ) || "none: refused",
     ],
     ...(isBad && { tone: "bad" }),
-    detail: [...(counted === "" ? [] : [counted]), ...settings],
+    detail: [...otherPorts, ...(counted === "" ? [] : [counted]), ...settings],
   };
 }
 
