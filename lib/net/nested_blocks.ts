@@ -4,11 +4,11 @@
  *
  * @module
  */
-import { rangeOf } from "./address_range.ts";
-import { type Cidr, cidrFamilyOf } from "./cidr.ts";
+import { type AddressRange, blocksOfRange, rangeOf } from "./address_range.ts";
+import { type Cidr, cidrFamilyOf, networkOf } from "./cidr.ts";
 import { CidrIndex } from "./cidr_cover.ts";
 import { sortInSteps } from "./steps.ts";
-import { addressAt, type IpAddress, type IpFamily } from "./ip_address.ts";
+import { addressAt, type IpAddress } from "./ip_address.ts";
 
 /** A block and the blocks that are taken out of it. */
 export interface BlockWithExceptions {
@@ -27,13 +27,10 @@ export type NestedBlocks = ReadonlyMap<Cidr, boolean>;
 const BLOCKS_PER_STEP = 512;
 
 /** Addresses as numbers, both ends included. */
-interface AddressRange {
-  readonly first: bigint;
-  readonly last: bigint;
-}
+type NumericRange = Pick<AddressRange, "first" | "last">;
 
 /** A block of the input, and the entries that it begins or is taken out of, by their place. */
-interface PlacedBlock extends AddressRange {
+interface PlacedBlock extends NumericRange {
   readonly cidr: Cidr;
   readonly includedIn: number[];
   readonly excludedFrom: number[];
@@ -48,16 +45,27 @@ export function* nestBlocks(
   blocks: readonly BlockWithExceptions[],
 ): Generator<void, NestedBlocks, void> {
   const found = new Map<Cidr, boolean>();
-  const union = new OpenEntries(blocks.length);
+  // Of each entry, whether its block is open, less its open exceptions: 1 = it has the addresses here.
+  const scores = new Int32Array(blocks.length);
+  let holders = 0;
+  const add = (entry: number, by: number) => {
+    if (scores[entry] === 1) holders--;
+    scores[entry]! += by;
+    if (scores[entry] === 1) holders++;
+  };
+  const pass = ({ includedIn, excludedFrom }: PlacedBlock, by: 1 | -1) => {
+    for (const entry of excludedFrom) add(entry, -by);
+    for (const entry of includedIn) add(entry, by);
+  };
   const around: { readonly block: PlacedBlock; readonly isIn: boolean }[] = [];
   const sorted = yield* sortInSteps(yield* placeBlocks(blocks), comparePlaces);
   for (const [index, block] of sorted.entries()) {
     if (index % BLOCKS_PER_STEP === 0) yield;
     while (around.length > 0 && around.at(-1)!.block.last < block.first) {
-      union.leave(around.pop()!.block);
+      pass(around.pop()!.block, -1);
     }
-    union.enter(block);
-    const isIn = union.isIn;
+    pass(block, 1);
+    const isIn = holders > 0;
     if (isIn !== (around.at(-1)?.isIn ?? false)) found.set(block.cidr, isIn);
     around.push({ block, isIn });
   }
@@ -66,7 +74,16 @@ export function* nestBlocks(
 
 /** Returns the same addresses as disjoint sorted ranges: an address, a block, or `first-last`. */
 export function* rangesOf(nested: NestedBlocks): Generator<string, void, void> {
-  for (const { range, family } of numericRanges(nested)) yield rangeText(range, family);
+  const [some] = nested.keys();
+  if (some === undefined) return;
+  const family = cidrFamilyOf(some);
+  for (const range of numericRanges(nested)) {
+    const [block] = blocksOfRange({ family, ...range });
+    const address = networkOf(block!);
+    if (range.first === range.last) yield address;
+    else if (rangeOf(block!).last === range.last) yield block!;
+    else yield `${address}-${addressAt(range.last, family)}`;
+  }
 }
 
 /** Answers whether nested blocks hold addresses. */
@@ -75,7 +92,7 @@ export class BlockMatcher {
   static readonly #known = new WeakMap<NestedBlocks, BlockMatcher>();
   readonly #nested: NestedBlocks;
   #index: CidrIndex<boolean> | undefined;
-  #ranges: readonly AddressRange[] | undefined;
+  #ranges: readonly NumericRange[] | undefined;
 
   /** Returns the matcher of these blocks. It is made once. */
   static of(nested: NestedBlocks): BlockMatcher {
@@ -106,45 +123,8 @@ export class BlockMatcher {
     });
   }
 
-  #rangeList(): readonly AddressRange[] {
-    return this.#ranges ??= [...numericRanges(this.#nested)].map(({ range }) => range);
-  }
-}
-
-/** The entries whose block is open, while blocks are walked in order. */
-class OpenEntries {
-  readonly #isOpen: Uint8Array;
-  readonly #exceptions: Uint32Array;
-  #included = 0;
-
-  constructor(count: number) {
-    this.#isOpen = new Uint8Array(count);
-    this.#exceptions = new Uint32Array(count);
-  }
-
-  /** Whether some entry has the addresses here. */
-  get isIn(): boolean {
-    return this.#included > 0;
-  }
-
-  enter({ includedIn, excludedFrom }: PlacedBlock): void {
-    for (const entry of excludedFrom) {
-      if (this.#exceptions[entry]!++ === 0 && this.#isOpen[entry]) this.#included--;
-    }
-    for (const entry of includedIn) {
-      this.#isOpen[entry] = 1;
-      if (this.#exceptions[entry] === 0) this.#included++;
-    }
-  }
-
-  leave({ includedIn, excludedFrom }: PlacedBlock): void {
-    for (const entry of includedIn) {
-      this.#isOpen[entry] = 0;
-      if (this.#exceptions[entry] === 0) this.#included--;
-    }
-    for (const entry of excludedFrom) {
-      if (--this.#exceptions[entry]! === 0 && this.#isOpen[entry]) this.#included++;
-    }
+  #rangeList(): readonly NumericRange[] {
+    return this.#ranges ??= [...numericRanges(this.#nested)];
   }
 }
 
@@ -178,54 +158,31 @@ function comparePlaces(left: PlacedBlock, right: PlacedBlock): number {
   return left.last > right.last ? -1 : left.last < right.last ? 1 : 0;
 }
 
-function* numericRanges(
-  nested: NestedBlocks,
-): Generator<{ readonly range: AddressRange; readonly family: IpFamily }, void, void> {
-  const [some] = nested.keys();
-  if (some === undefined) return;
-  const family = cidrFamilyOf(some);
-  let [first, end]: [bigint | undefined, bigint | undefined] = [undefined, undefined];
-  for (const { at, isIn } of transitions(nested)) {
-    if (isIn) {
-      if (first !== undefined && end !== undefined && end < at) {
-        yield { range: { first, last: end - 1n }, family };
-        first = undefined;
-      }
-      first ??= at;
-      end = undefined;
-    } else if (first !== undefined) end ??= at;
-    // A block that begins with an exception holds nothing before it.
-    if (first === end) [first, end] = [undefined, undefined];
-  }
-  if (first !== undefined && end !== undefined) yield { range: { first, last: end - 1n }, family };
-}
-
-/** Whether the addresses from `at` on are in the set. Of several for one address the last one counts. */
-function* transitions(
-  nested: NestedBlocks,
-): Generator<{ readonly at: bigint; readonly isIn: boolean }, void, void> {
-  const around: { readonly last: bigint; readonly isIn: boolean }[] = [];
-  function* leave(before: bigint | undefined) {
-    while (around.length > 0 && (before === undefined || around.at(-1)!.last < before)) {
-      const { last } = around.pop()!;
-      yield { at: last + 1n, isIn: around.at(-1)?.isIn ?? false };
+/**
+ * Each block differs from the one around it, so that membership changes where one begins and where one
+ * ends. Of places that are equal, each two cancel each other.
+ */
+function* numericRanges(nested: NestedBlocks): Generator<NumericRange, void, void> {
+  let open: bigint[] = [];
+  for (const place of changesOf(nested)) {
+    if (open.at(-1) === place) open.pop();
+    else if (open.length < 2) open.push(place);
+    else {
+      yield { first: open[0]!, last: open[1]! - 1n };
+      open = [place];
     }
   }
-  for (const [cidr, isIn] of nested) {
-    const { first, last } = rangeOf(cidr);
-    yield* leave(first);
-    around.push({ last, isIn });
-    yield { at: first, isIn };
-  }
-  yield* leave(undefined);
+  if (open.length === 2) yield { first: open[0]!, last: open[1]! - 1n };
 }
 
-function rangeText({ first, last }: AddressRange, family: IpFamily): string {
-  const size = last - first + 1n;
-  const text = addressAt(first, family);
-  if (size === 1n) return text;
-  const isBlock = (size & size - 1n) === 0n && (first & size - 1n) === 0n;
-  if (!isBlock) return `${text}-${addressAt(last, family)}`;
-  const bits = family === "IPv4" ? 32 : 128;
-  return `${text}/${bits - (size.toString(2).length - 1)}`;
+/** The first address of each block, and the first one after it, in order. */
+function* changesOf(nested: NestedBlocks): Generator<bigint, void, void> {
+  const ends: bigint[] = [];
+  for (const cidr of nested.keys()) {
+    const { first, last } = rangeOf(cidr);
+    while (ends.length > 0 && ends.at(-1)! <= first) yield ends.pop()!;
+    yield first;
+    ends.push(last + 1n);
+  }
+  yield* ends.reverse();
 }
