@@ -15,7 +15,7 @@
  */
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
-import type { Endpoint } from "./endpoint.ts";
+import type { EndpointKey } from "./endpoint.ts";
 import { frontendsOf } from "./frontend.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
@@ -38,12 +38,11 @@ export class TrackedFrontends {
   readonly #known = new Map<ServicePortKey, ServicePlan>();
   /** The plans that the current sync will apply. */
   readonly #coming = new Map<ServicePortKey, ServicePlan>();
-  /** Not yet disposed of. */
-  readonly #matchers = new Set<FrontendMatcher>();
+  /** The matcher in use. */
+  #matcher: FrontendMatcher | undefined;
   #nodeAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
-  #goneAddresses = new Map<string, GoneAddress>();
-  #goneNodePorts = new Map<Port, ServicePortKey>();
+  #gone = new Map<FrontendText, ServicePortKey>();
 
   constructor(protocol: TrackedProtocol) {
     this.protocol = protocol;
@@ -51,7 +50,7 @@ export class TrackedFrontends {
 
   /** Whether there are suspects. */
   get pending(): boolean {
-    return this.#keys.size + this.#goneAddresses.size + this.#goneNodePorts.size > 0;
+    return this.#keys.size + this.#gone.size > 0;
   }
 
   /** Whether a sync is in progress, or failed and will be retried. */
@@ -65,19 +64,21 @@ export class TrackedFrontends {
    */
   expect(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
+    this.#matcher?.coming.clear();
     for (const [key, next] of this.#upserted(plan, changes)) {
       this.#coming.set(key, next);
-      for (const matcher of this.#matchers) matcher.allowGuess(next);
+      this.#matcher?.expect(next);
     }
   }
 
   /** Records applied changes; at the first sync everything. Costs only what changed. */
   note(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
+    this.#matcher?.coming.clear();
     for (const key of changes.removed.keys()) this.#remove(key);
     for (const [key, next] of this.#upserted(plan, changes)) {
       this.#set(key, next);
-      for (const matcher of this.#matchers) matcher.allow(next);
+      this.#matcher?.take(next);
     }
     const { nodePortAddresses } = plan.shared;
     if (nodePortAddresses === this.#nodeAddresses) return;
@@ -92,52 +93,35 @@ export class TrackedFrontends {
 
   /** Returns the suspects and clears the list. */
   take(): SuspectFrontends {
-    const suspects = {
-      keys: this.#keys,
-      goneAddresses: this.#goneAddresses,
-      goneNodePorts: this.#goneNodePorts,
-    };
+    const suspects = { keys: this.#keys, gone: this.#gone };
     this.#keys = new Set();
-    this.#goneAddresses = new Map();
-    this.#goneNodePorts = new Map();
+    this.#gone = new Map();
     return suspects;
   }
 
   /** Takes back suspects that could not be checked. */
-  giveBack({ keys, goneAddresses, goneNodePorts }: SuspectFrontends): void {
+  giveBack({ keys, gone }: SuspectFrontends): void {
     for (const key of keys) if (this.#known.has(key)) this.#keys.add(key);
-    this.#goneAddresses = new Map([...goneAddresses, ...this.#goneAddresses]);
-    this.#goneNodePorts = new Map([...goneNodePorts, ...this.#goneNodePorts]);
-    dropOldest(this.#goneAddresses);
-    dropOldest(this.#goneNodePorts);
+    this.#gone = new Map([...gone, ...this.#gone]);
+    dropOldest(this.#gone);
   }
 
-  /** Builds a matcher with the currently valid flows of the suspects. */
-  async matcherOf(suspects: SuspectFrontends, pause: Pause): Promise<StaleFlowMatcher> {
-    const matcher = new FrontendMatcher(this.#nodeAddresses, {
-      suspects,
-      onDispose: () => void this.#matchers.delete(matcher),
+  /** Builds the matcher of the suspects. There is one at a time. */
+  async matcherOf({ keys, gone }: SuspectFrontends, pause: Pause): Promise<StaleFlowMatcher> {
+    const matcher = new FrontendMatcher(this.#known, this.#nodeAddresses, () => {
+      this.#matcher = undefined;
     });
+    this.#matcher = matcher;
+    for (const [frontend, key] of gone) matcher.watch(frontend, key);
     let seen = 0;
-    for (const key of suspects.keys) {
+    for (const key of keys) {
       if (++seen % SLICE_SIZE === 0) await pause();
       const plan = this.#known.get(key);
-      if (plan) matcher.watch(plan);
+      if (plan) { for (const frontend of frontendTexts(plan)) matcher.watch(frontend, key); }
     }
-    // An address may have moved to another ServicePort, or be shared: allows every current user.
-    this.#matchers.add(matcher);
-    const coming = [...this.#coming.values()];
-    // A new frontend of TCP has no other user: a walk over all Services would cost more than the change.
-    const users = this.protocol === "UDP"
-      ? [...this.#known.values()]
-      : [...suspects.keys].flatMap((key) => this.#known.get(key) ?? []);
-    for (const plan of users) {
+    for (const plan of this.#coming.values()) {
       if (++seen % SLICE_SIZE === 0) await pause();
-      matcher.allow(plan);
-    }
-    for (const plan of coming) {
-      if (++seen % SLICE_SIZE === 0) await pause();
-      matcher.allowGuess(plan);
+      matcher.expect(plan);
     }
     return matcher;
   }
@@ -173,38 +157,32 @@ export class TrackedFrontends {
   }
 
   #giveUp(plan: ServicePlan): void {
-    const { key, port, nodePort } = plan;
-    for (const address of frontendTexts(plan)) this.#goneAddresses.set(address, { port, key });
-    if (nodePort !== undefined) this.#goneNodePorts.set(nodePort, key);
-    dropOldest(this.#goneAddresses);
+    for (const frontend of frontendTexts(plan)) this.#gone.set(frontend, plan.key);
+    dropOldest(this.#gone);
   }
 }
 
 /** Whether a ServicePort has a frontend that it did not have. */
 function hasNewFrontend(previous: ServicePlan | undefined, next: ServicePlan): boolean {
-  if (previous === undefined) return true;
-  if (next.nodePort !== undefined && next.nodePort !== previous.nodePort) return true;
-  const before = new Set(frontendTexts(previous));
-  return frontendTexts(next).some((address) => !before.has(address));
+  const before = new Set(previous && frontendTexts(previous));
+  return frontendTexts(next).some((frontend) => !before.has(frontend));
 }
 
 function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {
   const describe = (plan: ServicePlan) =>
-    [
-      plan.nodePort,
-      ...frontendTexts(plan).sort(),
-      "answered by",
-      ...answeringOf(plan).map(({ key }) => key),
-    ].join(" ");
+    [...frontendTexts(plan).sort(), "answered by", ...answeringOf(plan)].join(" ");
   return describe(previous) === describe(next);
 }
 
-function dropOldest<K>(gone: Map<K, unknown>): void {
+function dropOldest(gone: Map<FrontendText, ServicePortKey>): void {
   for (const oldest of gone.keys()) {
     if (gone.size <= MOST_GONE) return;
     gone.delete(oldest);
   }
 }
+
+/** `ip:port`, or `:port` of a node port. */
+type FrontendText = string;
 
 /** The relevant fields of a tracked flow: its destination, and the address that answers. */
 export interface TrackedFlow {
@@ -219,119 +197,109 @@ export interface TrackedFlow {
 export interface SuspectFrontends {
   /** ServicePorts that exist. */
   readonly keys: ReadonlySet<ServicePortKey>;
-  /** `ip:port` that a ServicePort gave up; and node ports given up, with their last ServicePort. */
-  readonly goneAddresses: ReadonlyMap<string, GoneAddress>;
-  readonly goneNodePorts: ReadonlyMap<Port, ServicePortKey>;
-}
-
-/** An address that was given up. */
-export interface GoneAddress {
-  readonly port: Port;
-  /** The last ServicePort of the frontend. */
-  readonly key: ServicePortKey;
+  /** Frontends that a ServicePort gave up, with the last one that had it. */
+  readonly gone: ReadonlyMap<FrontendText, ServicePortKey>;
 }
 
 /** Finds stale flows of suspects. Follows later changes until it is disposed of. */
 export interface StaleFlowMatcher extends Disposable {
   /** Destination ports that a stale flow may have; empty = no flow can be stale. */
   readonly ports: ReadonlySet<Port>;
-  /** Whether it spares flows that are valid only if the current sync succeeds. */
+  /** Whether it spared flows that are valid only if the current sync succeeds. */
   readonly isGuess: boolean;
   isStale(flow: TrackedFlow): boolean;
   /** The ServicePort that has or had the flow; `undefined` for a flow of no suspect. */
   ownerOf(flow: TrackedFlow): ServicePortKey | undefined;
 }
 
-/** The endpoints that may answer at each suspect address. */
+/** What is valid of a plan: its frontends, and the endpoints that may answer there. */
+interface ValidFlows {
+  readonly frontends: ReadonlySet<FrontendText>;
+  readonly endpoints: ReadonlySet<string>;
+}
+
 class FrontendMatcher implements StaleFlowMatcher {
   readonly ports = new Set<Port>();
   isGuess = false;
-  readonly #allowed = new Map<string, Set<string>>();
-  readonly #allowedOnNodePort = new Map<Port, Set<string>>();
-  readonly #owners = new Map<string, ServicePortKey>();
-  readonly #nodePortOwners = new Map<Port, ServicePortKey>();
+  /** Plans that the current sync will apply, by suspect frontend. */
+  readonly coming = new Map<FrontendText, ServicePlan>();
+  /** The ServicePort that has, or had, each suspect frontend: each has one owner. */
+  readonly #owners = new Map<FrontendText, ServicePortKey>();
+  readonly #known: ReadonlyMap<ServicePortKey, ServicePlan>;
   readonly #nodeAddresses: ReadonlySet<IpAddress>;
   readonly #onDispose: () => void;
+  readonly #valid = new WeakMap<ServicePlan, ValidFlows>();
 
   constructor(
+    known: ReadonlyMap<ServicePortKey, ServicePlan>,
     nodeAddresses: readonly IpAddress[],
-    { suspects, onDispose }: {
-      readonly suspects: SuspectFrontends;
-      readonly onDispose: () => void;
-    },
+    onDispose: () => void,
   ) {
+    this.#known = known;
     this.#nodeAddresses = new Set(nodeAddresses);
     this.#onDispose = onDispose;
-    for (const [address, { port, key }] of suspects.goneAddresses) {
-      this.#allowed.set(address, new Set());
-      this.#owners.set(address, key);
-      this.ports.add(port);
-    }
-    for (const [nodePort, key] of suspects.goneNodePorts) this.#watchNodePort(nodePort, key);
   }
 
-  /** Adds the frontends of this ServicePort to the suspects. */
-  watch(plan: ServicePlan): void {
-    for (const address of frontendTexts(plan)) {
-      this.#allowed.set(address, new Set());
-      this.#owners.set(address, plan.key);
-    }
-    this.ports.add(plan.port);
-    if (plan.nodePort !== undefined) this.#watchNodePort(plan.nodePort, plan.key);
+  /** Adds a suspect. */
+  watch(frontend: FrontendText, owner: ServicePortKey): void {
+    this.#owners.set(frontend, owner);
+    this.ports.add(Number(frontend.slice(frontend.lastIndexOf(":") + 1)) as Port);
   }
 
-  /** As {@linkcode allow}, for a plan that may never be applied. */
-  allowGuess(plan: ServicePlan): void {
-    if (this.allow(plan)) this.isGuess = true;
+  /** The sync may give the suspect frontends of a plan to it. */
+  expect(plan: ServicePlan): void {
+    for (const frontend of frontendTexts(plan)) {
+      if (this.#owners.has(frontend)) this.coming.set(frontend, plan);
+    }
   }
 
-  /**
-   * Allows the endpoints of this ServicePort to answer at its suspect frontends. Returns whether
-   * some were not allowed before.
-   */
-  allow(plan: ServicePlan): boolean {
-    if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return false;
-    const answering = answeringOf(plan);
-    const sets = frontendTexts(plan).map((address) => this.#allowed.get(address));
-    if (plan.nodePort !== undefined) sets.push(this.#allowedOnNodePort.get(plan.nodePort));
-    let isNew = false;
-    for (const set of sets) {
-      for (const { key } of answering) {
-        isNew ||= set?.has(key) === false;
-        set?.add(key);
-      }
+  /** The plan has its frontends now, also those that another ServicePort had. */
+  take(plan: ServicePlan): void {
+    for (const frontend of frontendTexts(plan)) {
+      if (this.#owners.has(frontend)) this.#owners.set(frontend, plan.key);
     }
-    return isNew;
   }
 
   isStale(flow: TrackedFlow): boolean {
-    const allowed = this.#allowed.get(formatHostPort(flow.destination, flow.destinationPort)) ??
-      (this.#nodeAddresses.has(flow.destination)
-        ? this.#allowedOnNodePort.get(flow.destinationPort)
-        : undefined);
-    return allowed?.has(formatHostPort(flow.replySource, flow.replySourcePort)) === false;
+    const frontend = this.#suspectOf(flow);
+    if (frontend === undefined) return false;
+    const answering = formatHostPort(flow.replySource, flow.replySourcePort);
+    const isValidIn = (plan: ServicePlan | undefined) => {
+      if (plan === undefined) return false;
+      const { frontends, endpoints } = this.#valid.getOrInsertComputed(plan, () => ({
+        frontends: new Set(frontendTexts(plan)),
+        endpoints: new Set(answeringOf(plan)),
+      }));
+      return frontends.has(frontend) && endpoints.has(answering);
+    };
+    if (isValidIn(this.#known.get(this.#owners.get(frontend)!))) return false;
+    if (!isValidIn(this.coming.get(frontend))) return true;
+    this.isGuess = true;
+    return false;
   }
 
-  ownerOf({ destination, destinationPort }: TrackedFlow): ServicePortKey | undefined {
-    return this.#owners.get(formatHostPort(destination, destinationPort)) ??
-      this.#nodePortOwners.get(destinationPort);
+  ownerOf(flow: TrackedFlow): ServicePortKey | undefined {
+    const frontend = this.#suspectOf(flow);
+    return frontend === undefined ? undefined : this.#owners.get(frontend);
   }
 
   [Symbol.dispose](): void {
     this.#onDispose();
   }
 
-  #watchNodePort(nodePort: Port, key: ServicePortKey): void {
-    this.#nodePortOwners.set(nodePort, key);
-    this.#allowedOnNodePort.set(nodePort, new Set());
-    this.ports.add(nodePort);
+  #suspectOf({ destination, destinationPort }: TrackedFlow): FrontendText | undefined {
+    const frontend = formatHostPort(destination, destinationPort);
+    if (this.#owners.has(frontend)) return frontend;
+    const nodePort = `:${destinationPort}`;
+    return this.#nodeAddresses.has(destination) && this.#owners.has(nodePort)
+      ? nodePort
+      : undefined;
   }
 }
 
-/** `ip:port` of each address of a ServicePort, without its node port. */
-function frontendTexts(plan: ServicePlan): string[] {
-  return frontendsOf(plan).flatMap(({ address, port }) =>
-    address === undefined ? [] : formatHostPort(address, port)
+function frontendTexts(plan: ServicePlan): FrontendText[] {
+  return frontendsOf(plan).map(({ address, port }) =>
+    address === undefined ? `:${port}` : formatHostPort(address, port)
   );
 }
 
@@ -340,6 +308,6 @@ function frontendTexts(plan: ServicePlan): string[] {
  * policy or topology would not choose for a new flow, and one that is published before it is ready
  * (`publishNotReadyAddresses`: ready and not serving).
  */
-function answeringOf({ endpoints }: ServicePlan): readonly Endpoint[] {
-  return endpoints.filter(({ ready, serving }) => ready || serving);
+function answeringOf({ endpoints }: ServicePlan): readonly EndpointKey[] {
+  return endpoints.filter(({ ready, serving }) => ready || serving).map(({ key }) => key);
 }
