@@ -5,25 +5,22 @@
  * @module
  */
 import { cidrContains } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
 import { isAdmitted } from "./admitted_sources.ts";
 import { type Backend, MODE_TRAITS } from "./backend.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { hairpinEndpoints } from "./frontend.ts";
+import { type Frontend, hairpinEndpoints } from "./frontend.ts";
 import { isFromPod } from "./local_traffic.ts";
 import type { Packet } from "./packet.ts";
 import type {
   ExplainedEndpoint,
   ExplainedOrigin,
-  ExplainedPolicy,
   ExplainedSource,
   ExplainedVerdict,
   ModeDeviations,
   NearMiss,
   PacketExplanation,
-  VerdictName,
 } from "./packet_explanation.ts";
 import { findHit, findWithheld, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
@@ -45,13 +42,8 @@ export interface ExplainOptions {
   readonly isDraft?: boolean;
 }
 
-interface Passage {
-  readonly plan: ProxyPlan;
-  readonly packet: Packet;
-  readonly origin: ExplainedOrigin;
-  readonly hit: PacketHit;
-  readonly options: ExplainOptions;
-}
+/** The reason why nothing is in effect at an address and port. */
+type Absence = Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">;
 
 /** Explains the first packet of a connection or flow. */
 export function explainPacket(
@@ -60,21 +52,72 @@ export function explainPacket(
   options: ExplainOptions = {},
   hit: PacketHit | undefined = findHit(plan, packet),
 ): PacketExplanation {
+  const { deviations = {}, bindsAddresses = false } = options;
   const origin: ExplainedOrigin = {
     isFromPod: isFromPod(plan.shared.localTraffic, packet.from),
     isFromNode: packet.from.kind === "node",
   };
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    const own = hit === undefined ? findWithheld(plan, packet) : undefined;
-    const why = absence ?? own?.absence ?? { why: "no-service" as const };
-    return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
+    return unclaimed(plan, packet, { origin, hit, absence, options });
   }
-  return claimed({ plan, packet, origin, hit, options });
-}
-
-interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
-  readonly backend: Pick<Backend, "explain" | "mode">;
+  const { service, frontend } = hit;
+  const isInside = isFromCluster(origin) && deviations.asOutsider === undefined;
+  const planned = frontend.verdict[isInside ? "internal" : "external"];
+  const sourceRanges = sourceRangesOf(plan, packet, frontend, bindsAddresses);
+  const verdict = verdictOf(planned, sourceRanges, deviations);
+  const isForwarded = verdict.kind === "forward";
+  const source = explainSource(frontend, origin, deviations);
+  const name = frontend.role === "ClusterIP"
+    ? "internal"
+    : isInside
+    ? "externalFromCluster"
+    : "external";
+  const ofService =
+    service[name === "internal" ? "internalTrafficPolicy" : "externalTrafficPolicy"];
+  const policy: TrafficPolicy = name === "externalFromCluster" ? "Cluster" : ofService;
+  const selection = selectEndpoints(service.endpoints, policy, plan.shared.node);
+  const { hints, isFallback } = selection;
+  const picked = new Set(planned.kind === "forward" ? planned.endpoints.map(({ key }) => key) : []);
+  const seesNode = ({ address }: Endpoint) =>
+    source.rewritten === "always" ||
+    (source.rewritten === "own-packets" && address === packet.from.address &&
+      hairpinEndpoints(service).some((each) => each.address === address));
+  const { affinityTimeoutSeconds: timeoutSeconds } = service;
+  return {
+    packet,
+    origin,
+    service: serviceOf(hit),
+    nearMisses: [],
+    ...(sourceRanges && { sourceRanges }),
+    policy: {
+      verdict: name,
+      policy,
+      ofService,
+      isFallback: isFallback && picked.size > 0,
+      ...(hints && { hints }),
+      ...(deviations.asOutsider !== undefined && { modeReason: deviations.asOutsider }),
+    },
+    verdict,
+    endpoints: service.endpoints.map((endpoint): ExplainedEndpoint => {
+      const { address: _address, port: _port, ...facts } = endpoint;
+      const isPicked = picked.has(endpoint.key);
+      const exclusion = isPicked ? undefined : exclusionOf(endpoint, selection);
+      const leftOut = isPicked ? deviations.leftOut?.get(endpoint.key) : undefined;
+      const eligible = isPicked && leftOut === undefined && isForwarded;
+      return {
+        ...facts,
+        eligible,
+        ...(exclusion && { exclusion }),
+        ...(leftOut !== undefined && { leftOut }),
+        ...(eligible && { seesNode: seesNode(endpoint) }),
+      };
+    }),
+    ...(isForwarded && { source }),
+    ...(isForwarded && timeoutSeconds !== undefined && { affinity: { timeoutSeconds } }),
+    ...(service.edge && { edge: service.edge }),
+    carriers: [],
+  };
 }
 
 /**
@@ -84,7 +127,9 @@ interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "uns
 export function explainInMode(
   plan: ProxyPlan,
   packet: Packet,
-  { backend, ...rest }: ExplainInModeOptions,
+  { backend, ...rest }: Pick<ExplainOptions, "quarantined" | "unserved"> & {
+    readonly backend: Pick<Backend, "explain" | "mode">;
+  },
 ): PacketExplanation {
   const { bindsAddresses } = MODE_TRAITS[backend.mode];
   const options = { ...rest, bindsAddresses };
@@ -114,7 +159,7 @@ function absenceOf(
   { service: { key } }: PacketHit,
   { to, port, protocol }: Packet,
   { quarantined = [], deviations }: ExplainOptions,
-): Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why"> | undefined {
+): Absence | undefined {
   if (deviations?.unserved !== undefined) {
     return { why: "unserved-by-mode", detail: deviations.unserved };
   }
@@ -125,12 +170,18 @@ function absenceOf(
   return found && { why: "quarantined", detail: found.reason };
 }
 
+/** Explains a packet to an address and port that no ServicePort has in effect. */
 function unclaimed(
-  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft }, claimants }:
-    & Omit<Passage, "hit">
-    & { readonly hit: PacketHit | undefined; readonly claimants: readonly NearMiss[] },
-  absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
+  plan: ProxyPlan,
+  packet: Packet,
+  { origin, hit, absence, options: { deviations, unserved = [], isDraft } }: {
+    readonly origin: ExplainedOrigin;
+    readonly hit: PacketHit | undefined;
+    readonly absence: Absence | undefined;
+    readonly options: ExplainOptions;
+  },
 ): PacketExplanation {
+  const withheld = hit === undefined ? findWithheld(plan, packet) : undefined;
   const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
   const { outcome } = deviations ?? {};
   return {
@@ -138,12 +189,15 @@ function unclaimed(
     origin,
     ...(hit && { service: serviceOf(hit) }),
     nearMisses: hit === undefined && !isDraft
-      ? [...claimants, ...withoutServed(unserved, nearMisses(plan, packet))]
+      ? [
+        ...withheld?.claimants ?? [],
+        ...withoutServed(unserved, nearMisses(plan, packet)),
+      ]
       : [],
     ...(serviceCidr !== undefined && { serviceCidr }),
     verdict: {
       kind: "unclaimed",
-      ...absence,
+      ...(absence ?? withheld?.absence ?? { why: "no-service" }),
       outcome: outcome?.kind ?? "passes",
       ...(outcome && { outcomeReason: outcome.why }),
     },
@@ -152,147 +206,42 @@ function unclaimed(
   };
 }
 
-function claimed(passage: Passage): PacketExplanation {
-  const { packet, origin, hit, options: { deviations } } = passage;
-  const { service } = hit;
-  const name = verdictName(passage);
-  const verdict = verdictOf(passage);
-  const { policy, endpoints } = endpointsOf(passage, { name, verdict });
-  const { affinityTimeoutSeconds: timeoutSeconds } = service;
-  const isForwarded = verdict.kind === "forward";
-  const ranges = sourceRangesOf(passage);
-  return {
-    packet,
-    origin,
-    service: serviceOf(hit),
-    nearMisses: [],
-    ...(ranges && { sourceRanges: ranges }),
-    policy: {
-      ...policy,
-      ...(deviations?.asOutsider !== undefined && { modeReason: deviations.asOutsider }),
-    },
-    verdict,
-    endpoints,
-    ...(isForwarded && { source: explainSource(hit, origin, deviations) }),
-    ...(isForwarded && timeoutSeconds !== undefined && { affinity: { timeoutSeconds } }),
-    ...(service.edge && { edge: service.edge }),
-    carriers: [],
-  };
-}
-
 function serviceOf({ service: { key }, frontend: { role }, otherClaimants }: PacketHit) {
   return { key, role, otherClaimants };
 }
 
-/** Whether the sender gets the verdict for clients in the cluster. */
-function isInside({ origin, options }: Passage): boolean {
-  return isFromCluster(origin) && options.deviations?.asOutsider === undefined;
-}
-
-/** The verdict of the plan that applies to the sender. */
-function verdictName(passage: Passage): VerdictName {
-  if (passage.hit.frontend.role === "ClusterIP") return "internal";
-  return isInside(passage) ? "externalFromCluster" : "external";
-}
-
-function plannedVerdict(passage: Passage): Verdict {
-  return passage.hit.frontend.verdict[isInside(passage) ? "internal" : "external"];
-}
-
-function verdictOf(passage: Passage): ExplainedVerdict {
-  const { refusal } = passage.options.deviations ?? {};
+function verdictOf(
+  planned: Verdict,
+  sourceRanges: PacketExplanation["sourceRanges"],
+  { refusal }: ModeDeviations,
+): ExplainedVerdict {
   if (refusal) return { kind: refusal.kind, why: "mode", detail: refusal.detail };
-  if (sourceRangesOf(passage)?.admitted === false) return { kind: "drop", why: "source-ranges" };
-  const { kind } = plannedVerdict(passage);
-  switch (kind) {
-    case "reject":
-      return { kind, why: "no-endpoints" };
-    case "drop":
-      return { kind, why: "no-local-endpoints" };
-    case "forward":
-      return { kind };
-  }
+  if (sourceRanges?.admitted === false) return { kind: "drop", why: "source-ranges" };
+  const { kind } = planned;
+  if (kind === "forward") return { kind };
+  return { kind, why: kind === "reject" ? "no-endpoints" : "no-local-endpoints" };
 }
 
 function sourceRangesOf(
-  { plan, packet: { from, to }, hit: { frontend }, options }: Passage,
+  { shared: { interfaceAddresses } }: ProxyPlan,
+  { from, to }: Packet,
+  { admitted: sources }: Frontend,
+  bindsAddresses: boolean,
 ): PacketExplanation["sourceRanges"] {
-  const { admitted: sources } = frontend;
   if (sources === undefined) return undefined;
-  const { ranges, cover } = sources;
   // For an address that is bound here, the kernel chooses that address itself as the source.
-  const isBound = options.bindsAddresses && from.kind === "node" &&
-    !plan.shared.interfaceAddresses.includes(to);
+  const isBound = bindsAddresses && from.kind === "node" && !interfaceAddresses.includes(to);
   const admitted = isAdmitted(sources, isBound ? to : from.address);
-  const isException = admitted !== cover.contains(from.address);
-  return { ranges, admitted, ...(isException && { isException }) };
-}
-
-/** Every endpoint of the ServicePort, those that the verdict may pick among them. */
-function endpointsOf(
-  passage: Passage,
-  { name, verdict }: { readonly name: VerdictName; readonly verdict: ExplainedVerdict },
-): { readonly policy: ExplainedPolicy; readonly endpoints: readonly ExplainedEndpoint[] } {
-  const { plan: { shared }, packet, hit, origin, options } = passage;
-  const { service } = hit;
-  const { internalTrafficPolicy, externalTrafficPolicy } = service;
-  const ofService = name === "internal" ? internalTrafficPolicy : externalTrafficPolicy;
-  const policy: TrafficPolicy = name === "externalFromCluster" ? "Cluster" : ofService;
-  const selection = selectEndpoints(service.endpoints, policy, shared.node);
-  const planned = plannedVerdict(passage);
-  const picked = new Set(
-    planned.kind === "forward" ? planned.endpoints.map(({ key }) => key) : [],
-  );
-  const source = explainSource(hit, origin, options.deviations);
-  const endpoints = service.endpoints.map((endpoint): ExplainedEndpoint => {
-    const isPicked = picked.has(endpoint.key);
-    const exclusion = isPicked ? undefined : exclusionOf(endpoint, selection);
-    const leftOut = isPicked ? options.deviations?.leftOut?.get(endpoint.key) : undefined;
-    const eligible = isPicked && leftOut === undefined && verdict.kind === "forward";
-    return {
-      ...factsOf(endpoint),
-      eligible,
-      ...(exclusion && { exclusion }),
-      ...(leftOut !== undefined && { leftOut }),
-      ...(eligible && {
-        seesNode: isSourceRewritten({ service, endpoint, source, sender: packet.from.address }),
-      }),
-    };
-  });
-  const { hints, isFallback } = selection;
-  return {
-    policy: {
-      verdict: name,
-      policy,
-      ofService,
-      isFallback: isFallback && picked.size > 0,
-      ...(hints && { hints }),
-    },
-    endpoints,
-  };
-}
-
-function factsOf(endpoint: Endpoint): Omit<ExplainedEndpoint, "eligible" | "exclusion"> {
-  const { key, isLocal, nodeName, ready, serving, terminating, zoneHints, nodeHints } = endpoint;
-  return {
-    key,
-    isLocal,
-    ...(nodeName !== undefined && { nodeName }),
-    ready,
-    serving,
-    terminating,
-    ...(zoneHints && { zoneHints }),
-    ...(nodeHints && { nodeHints }),
-  };
+  const isException = admitted !== sources.cover.contains(from.address);
+  return { ranges: sources.ranges, admitted, ...(isException && { isException }) };
 }
 
 /** Whether the source address changes, apart from endpoints that receive their own packets. */
 function explainSource(
-  { frontend: { masquerade, role } }: Pick<PacketHit, "frontend">,
+  { masquerade, role }: Frontend,
   { isFromPod, isFromNode }: ExplainedOrigin,
-  deviations: ModeDeviations = {},
+  { source }: ModeDeviations,
 ): ExplainedSource {
-  const { source } = deviations;
   if (source) return { rewritten: source.rewritten, reason: "mode", detail: source.detail };
   switch (masquerade) {
     case "all":
@@ -312,17 +261,4 @@ function explainSource(
     default:
       return assertNever(masquerade);
   }
-}
-
-/** Whether one endpoint sees an address of the node instead of the sender's. */
-function isSourceRewritten(
-  { service, endpoint, source, sender }: Pick<PacketHit, "service"> & {
-    readonly endpoint: Endpoint;
-    readonly source: ExplainedSource;
-    readonly sender: IpAddress;
-  },
-): boolean {
-  if (source.rewritten !== "own-packets") return source.rewritten === "always";
-  return endpoint.address === sender &&
-    hairpinEndpoints(service).some(({ address }) => address === sender);
 }
