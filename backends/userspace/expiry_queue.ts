@@ -95,7 +95,10 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
     this.#timer = undefined;
   }
 
-  /** The items, first to expire first. The current one may be deleted during iteration. */
+  /**
+   * The items, first to expire first. During iteration the current one may be deleted. It may not be
+   * touched: that moves it to the end, so the iteration would never end. A copy allows both.
+   */
   *[Symbol.iterator](): IterableIterator<T> {
     let item = this.#oldest;
     while (item) {

@@ -130,7 +130,7 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
       );
     if (edge.acceptProxyFrom) this.#headers ??= new ProxyHeaderGate(this.forwarding, this.key);
     this.#headers?.update(edge);
-    for (const session of this.items) this.items.touch(session, this.now);
+    for (const session of [...this.items]) this.items.touch(session, this.now);
     super.applySettings(edge);
   }
 

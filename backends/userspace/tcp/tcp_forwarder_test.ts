@@ -367,16 +367,18 @@ Deno.test("TcpForwarder ends a connection that was idle for the time of its Serv
 
 Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections", async () => {
   const { clock, forwarding, forwarder, accept } = setUp({ to: [A] });
-  const client = await accept();
+  const clients = [await accept(), await accept(), await accept()];
+  const closed = () => clients.map((client) => client.closed);
   forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
   forwarder.update(testServicePlan({ to: [A] }));
   await clock.advance(5000);
-  assertEquals(client.closed, false);
+  assertEquals(closed(), [false, false, false]);
   forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
   await clock.advance(900);
-  assertEquals(client.closed, false);
+  assertEquals(closed(), [false, false, false]);
   await clock.advance(200);
-  assertEquals([client.closed, clock.pendingTimers], [true, 0]);
+  assertEquals(closed(), [true, true, true]);
+  assertEquals(clock.pendingTimers, 0);
   await forwarding.loops.zero();
 });
 
