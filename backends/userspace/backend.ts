@@ -22,6 +22,7 @@ import type {
   ServiceInspection,
   ServiceMode,
 } from "../../lib/proxy/service_mode.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -93,8 +94,12 @@ class SocketBackend implements UserspaceBackend {
   readonly #entries = new Map<ServicePortKey, ServiceEntry>();
   readonly #sockets: SocketTable;
   readonly #services: ServiceEntries;
+  /** Syncs and repairs: both write the addresses of `lo`. */
+  readonly #turns = new OneAtATime();
   #nodePortAddresses: readonly IpAddress[] = [];
   #synced = false;
+  /** Whether the last sync wrote a complete plan. */
+  #isWritten = false;
   /** Whether the addresses left by an earlier run have been released. */
   #released = false;
 
@@ -149,7 +154,16 @@ class SocketBackend implements UserspaceBackend {
     await Promise.all([this.#local.start(), this.#forwarders.start()]);
   }
 
-  async sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    return this.#turns.run(async () => {
+      this.#isWritten = false;
+      const report = await this.#sync(plan, changes);
+      this.#isWritten = this.#released;
+      return report;
+    });
+  }
+
+  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
     const { clock, counters } = this.#forwarding;
     const shared = changes.shared || !this.#synced;
     const operations = {
@@ -215,8 +229,9 @@ class SocketBackend implements UserspaceBackend {
     return this.#comparison.compare(plan, scope);
   }
 
-  repair(plan: ProxyPlan) {
-    return this.#comparison.repair(plan);
+  /** The plan and the record are read in the turn, so that nothing returns that a sync has removed. */
+  repair(plan: ProxyPlan): Promise<Readonly<Record<string, number>>> {
+    return this.#turns.run(async () => this.#isWritten ? await this.#comparison.repair(plan) : {});
   }
 
   findMissing(): Promise<undefined> {

@@ -1,14 +1,17 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeLocalAddresses } from "../../tests/support/fakes/fake_local_addresses.ts";
 import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { systemClock } from "../../lib/os/clock.ts";
 import { systemNetwork } from "../../lib/os/network.ts";
 import { parsePort, parseProtocol, type Port } from "../../lib/net/port.ts";
 import type { SocketKey } from "./listeners.ts";
-import { compareListeners, kernelSockets } from "./userspace_comparison.ts";
+import { EMPTY_RECORD } from "./addresses/address_store.ts";
+import { compareListeners, kernelSockets, userspaceComparison } from "./userspace_comparison.ts";
 
 const TCP = `\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -169,4 +172,50 @@ Deno.test("compareListeners() agrees with a backend that has synced", async () =
   const { services: [some] } = await test.backend.inspect([WEB.key]);
   const differences = compareListeners(plan, { ...scope, serving: [some!] }, undefined);
   assertEquals(differences.map(({ name }) => name), [DNS_AT]);
+});
+
+Deno.test("a repair and a sync of userspace mode take turns: no address outlives its record", async () => {
+  const addresses = new FakeLocalAddresses();
+  const batches: string[] = [];
+  const release = Promise.withResolvers<void>();
+  const reached = Promise.withResolvers<void>();
+  // No address is on lo, so that each recorded one that the plan needs is missing.
+  const commands = new FakeCommandRunner()
+    .on("ip -4 -j", { stdout: "[]" })
+    .on("ip -4 -force -batch", ({ stdin }) => {
+      batches.push(stdin.trim());
+      return {};
+    });
+  const runner: CommandRunner = {
+    async run(program, args, options) {
+      if (args.includes("-batch")) {
+        reached.resolve();
+        await release.promise;
+      }
+      return await commands.run(program, args, options);
+    },
+  };
+  const load = () => Promise.resolve({ ...EMPTY_RECORD, addresses: new Set(addresses.held) });
+  const store = { load };
+  const comparison = userspaceComparison({ runner, store }, { family: "IPv4" });
+  await using test = new TestUserspaceBackend({ addresses, comparison });
+  const live = testProxyPlan([WEB, DNS]);
+  assertEquals(await test.backend.repair(live), {}, "before the first sync");
+  await test.sync([WEB, DNS]);
+  const repair = test.backend.repair(live);
+  await reached.promise;
+  const callsBefore = addresses.calls.length;
+  const sync = test.sync([DNS]);
+  // Asked for during the sync; by then the plan and the record lack the address.
+  const { services } = live as unknown as { services: Map<typeof WEB.key, unknown> };
+  services.delete(WEB.key);
+  const second = test.backend.repair(live);
+  for (let turn = 0; turn < 20; turn++) await systemClock.yieldToEventLoop();
+  assertEquals(addresses.calls.length, callsBefore, "the sync waits for the repair");
+  release.resolve();
+  assertEquals(await repair, { commands: 1, lines: 2 });
+  await sync;
+  await second;
+  assert(addresses.calls.includes("release 127.96.0.1"), `${addresses.calls}`);
+  assertEquals(batches.at(-1)?.includes("127.96.0.1/"), false, batches.at(-1));
 });

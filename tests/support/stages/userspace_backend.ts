@@ -14,6 +14,7 @@ import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { type SpawnWorker, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
@@ -35,6 +36,9 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly trick?: NetworkTrick;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
+  readonly addresses?: FakeLocalAddresses;
+  /** @default {one that throws} */
+  readonly comparison?: Pick<ServiceMode, "compare" | "repair">;
   /** Threads that forward; 0 = this one. @default {environment variable USERSPACE_WORKERS, or 0} */
   readonly workers?: number;
   readonly spawn?: SpawnWorker;
@@ -46,15 +50,15 @@ export function spawnWorker(name: string): Worker {
   return new Worker(program, { type: "module", name });
 }
 
-/** A backend, and the plan that it was synced to last. */
 const COMPARISON = { compare: unasked, repair: unasked };
 
 function unasked(): never {
   throw new Error("Cannot compare: the test has no machine");
 }
 
+/** A backend, and the plan that it was synced to last. */
 export class TestUserspaceBackend implements AsyncDisposable {
-  readonly addresses = new FakeLocalAddresses();
+  readonly addresses: FakeLocalAddresses;
   readonly logger = new MemoryLogger();
   /** Changes of health, as `address:port state: reason`. */
   readonly healthChanges: string[] = [];
@@ -74,12 +78,15 @@ export class TestUserspaceBackend implements AsyncDisposable {
       network = trick ? misleadingNetwork(trick) : systemNetwork,
       openFiles = new OpenFiles(),
       traffic,
+      addresses = new FakeLocalAddresses(),
+      comparison = COMPARISON,
       workers = Number(Deno.env.get("USERSPACE_WORKERS") ?? 0),
       spawn = trick ? (name) => spawnMisledWorker(name, trick) : spawnWorker,
       ...options
     }: TestBackendOptions = {},
   ) {
-    const { logger, addresses } = this;
+    const { logger } = this;
+    this.addresses = addresses;
     this.pool = workers > 0
       ? new WorkerPool({ clock, logger, spawn }, { count: workers })
       : undefined;
@@ -89,7 +96,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
       { kind: "threads" as const, pool: this.pool, openFiles: shared };
     this.backend = createUserspaceBackend(
       {
-        ...{ clock, network, logger, addresses, comparison: COMPARISON },
+        ...{ clock, network, logger, addresses, comparison },
         openFiles,
         ...(workerParts && { workers: workerParts }),
         onHealth: (changes) => {
