@@ -41,8 +41,11 @@ export interface SyncTimes {
 export type SyncEvent<Plan = unknown, Changes = object, Report = SyncReport<string>> =
   & { readonly loop: LoopId }
   & (
-    /** `started`: the data plane adopted the state of an earlier run. `queued`: a sync was requested. */
-    | { readonly kind: "started" | "queued" }
+    /**
+     * `started`: the data plane adopted the state of an earlier run. `queued`: a sync was requested.
+     * `running`: a sync begins, requested or not.
+     */
+    | { readonly kind: "started" | "queued" | "running" }
     /** The data plane is about to change, with the arguments of the later event; repeated after a failure. */
     | { readonly kind: "syncing"; readonly plan: Plan; readonly changes: Changes }
     | AppliedSync<Plan, Changes, Report>

@@ -204,6 +204,7 @@ export class SyncLoop<
     const { dataPlane, source } = this.#options;
     const startedAt = this.#clock.now();
     let times: SyncTimes = { startedAt, plannedAt: startedAt };
+    this.#tell({ kind: "running", loop: this.id });
     try {
       // An item may be in quarantine once for each of its addresses.
       const again = [...new Set(this.#quarantined.map(({ key }) => key))];

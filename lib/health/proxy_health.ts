@@ -29,8 +29,9 @@ const LOOPS: readonly string[] = CONTROLLER_NAMES.flatMap((controller) =>
 );
 
 /**
- * Tracks requested and successful syncs. A loop is unhealthy if a requested sync has not succeeded
- * within the timeout. A loop without work stays healthy; an unknown loop does not count.
+ * Tracks requested, running and successful syncs. A loop is unhealthy if a requested or running sync
+ * has not succeeded within the timeout. A loop without work stays healthy; an unknown loop does not
+ * count.
  */
 export class ProxyHealth {
   readonly #clock: Pick<Clock, "now" | "wallNow">;
@@ -52,7 +53,8 @@ export class ProxyHealth {
     const name = loopText(loop, "/");
     if (kind === "started" || kind === "synced") {
       this.#loops.set(name, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
-    } else if (kind === "queued") {
+    } else if (kind === "queued" || kind === "running") {
+      // A sync need not have a request: a success clears those that came meanwhile, too.
       const now = this.#clock.now();
       const times = this.#loops.get(name);
       if (times) times.oldestPending ??= now;
