@@ -61,8 +61,8 @@ export interface ServerChange {
 
 interface StepContext {
   readonly family: IpFamily;
-  /** The real servers of weight 0, by name. */
-  readonly drains: Pick<ReadonlyMap<string, unknown>, "has">;
+  /** The real servers of weight 0, by virtual server. */
+  readonly drains: ReadonlyMap<ServerKey, ReadonlyMap<RealServerKey, unknown>>;
   /** Whether the device is created with its addresses. @default {it exists then} */
   readonly createsDevice?: boolean;
   /**
@@ -290,7 +290,7 @@ export class IpvsChanges {
       if (isNew) yield `-A ${server} ${self.after}`;
       for (const [real, { before, after }] of reals) {
         if (after === undefined) continue;
-        const isThere = before !== undefined || (!isNew && drains.has(realName(server, real)));
+        const isThere = before !== undefined || (!isNew && drains.get(server)?.has(real));
         yield realLine(isThere ? "-e" : "-a", server, real, 1);
       }
       if (self !== undefined && !isNew) yield `-E ${server} ${self.after}`;

@@ -35,12 +35,20 @@ import { addedObjects, deletionLine, IpvsChanges, type ServerChange } from "./ch
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import type { IpvsRunner, IpvsStep, KernelReading } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
-import { fixedObjects, realName, type ServiceItem, serviceObjects, WEIGHT_0 } from "./objects.ts";
+import {
+  fixedObjects,
+  readRealName,
+  realName,
+  type ServiceItem,
+  serviceObjects,
+  WEIGHT_0,
+} from "./objects.ts";
 import type { TakenServers } from "./taken_servers.ts";
 import {
   isDrained,
   isOwnServer,
   isSameSetup,
+  type RealServerKey,
   type SeenRealServer,
   type SeenServer,
   type ServerKey,
@@ -82,8 +90,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   readonly servers = new Map<ServerKey, string>();
   /** The addresses that the device is known to have. */
   readonly addresses = new Set<IpAddress>();
-  /** Real servers of weight 0 by name, and the time since when. */
-  readonly drains = new Map<string, number>();
+  /** Real servers of weight 0 by virtual server, and the time since when. */
+  readonly drains = new Map<ServerKey, Map<RealServerKey, number>>();
   readonly #dependencies: TargetDependencies;
   readonly #options: TargetOptions;
   /** Lines for each tool, processes and reads, by name. */
@@ -191,7 +199,10 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
 
   /** A scratch set of a killed run goes with the next write of sets. */
   isUnused({ kind, name }: ObjectName): boolean {
-    if (kind === "real") return this.drains.has(name);
+    if (kind === "real") {
+      const [server, real] = readRealName(name);
+      return this.drains.get(server)?.has(real) ?? false;
+    }
     return kind === "set" && name.startsWith("NEW-");
   }
 
@@ -259,21 +270,23 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     const { clock, runner } = this.#dependencies;
     const { drainTimeoutMs } = this.#options;
     const now = clock.now();
-    const reals = new Map<string, SeenRealServer>();
-    for (const { key, reals: all } of seen) {
-      for (const real of all) if (real.weight === 0) reals.set(realName(key, real.key), real);
-    }
-    const due: string[] = [];
-    for (const [name, since] of this.drains) {
-      const real = reals.get(name);
-      if (real === undefined) this.drains.delete(name);
-      else if (
-        real.active + real.inactive === 0 || (drainTimeoutMs > 0 && now - since >= drainTimeoutMs)
-      ) due.push(name);
+    const seenReals = new Map(seen.map(({ key, reals }) => [key, reals]));
+    const due: (readonly [ServerKey, RealServerKey])[] = [];
+    for (const [server, drains] of this.drains) {
+      const weightless = (seenReals.get(server) ?? []).filter(({ weight }) => weight === 0);
+      const reals = new Map(weightless.map((real) => [real.key, real]));
+      for (const [key, since] of drains) {
+        const real = reals.get(key);
+        if (real === undefined) this.#noteReal(server, key, undefined);
+        else if (
+          real.active + real.inactive === 0 || (drainTimeoutMs > 0 && now - since >= drainTimeoutMs)
+        ) due.push([server, key]);
+      }
     }
     if (due.length === 0) return 0;
-    await runner.run({ tool: "ipvsadm", lines: due.map(deletionLine) });
-    for (const name of due) this.drains.delete(name);
+    const lines = due.map(([server, key]) => deletionLine(realName(server, key)));
+    await runner.run({ tool: "ipvsadm", lines });
+    for (const [server, key] of due) this.#noteReal(server, key, undefined);
     return due.length;
   }
 
@@ -348,19 +361,26 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       else this.addresses.add(name as IpAddress);
     }
     for (const [key, { self, reals }] of changes.servers) {
-      const isGone = self !== undefined && self.after === undefined;
-      if (isGone) this.servers.delete(key);
-      else if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
+      if (self !== undefined && self.after === undefined) {
+        this.servers.delete(key);
+        this.drains.delete(key);
+        continue;
+      }
+      if (self?.after?.includes(" -b ")) this.servers.set(key, self.after);
       else if (!this.servers.has(key)) this.servers.set(key, "");
       for (const [real, { after }] of reals) {
-        this.#noteReal(realName(key, real), !isGone && after === undefined && isDrained(key), now);
+        this.#noteReal(key, real, after === undefined && isDrained(key) ? now : undefined);
       }
     }
   }
 
-  #noteReal(name: string, drains: boolean, now: number): void {
-    if (!drains) this.drains.delete(name);
-    else if (!this.drains.has(name)) this.drains.set(name, now);
+  /** A real server drains since a time, or an earlier one that is known; `undefined` = it does not. */
+  #noteReal(server: ServerKey, real: RealServerKey, since: number | undefined): void {
+    const drains = this.drains.get(server);
+    if (since !== undefined) {
+      if (drains === undefined) this.drains.set(server, new Map([[real, since]]));
+      else if (!drains.has(real)) drains.set(real, since);
+    } else if (drains?.delete(real) && drains.size === 0) this.drains.delete(server);
   }
 
   /**
@@ -478,15 +498,18 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     const { clock } = this.#dependencies;
     const slice = new TimeSlice(urgent(clock));
     const known = new Map(this.servers);
+    const draining = new Map(this.drains);
     const [servers, reals] = [new Map<string, string>(), new Map<string, string>()];
     this.servers.clear();
+    this.drains.clear();
     const take = (seen: SeenServer) => {
       this.servers.set(seen.key, known.get(seen.key) ?? "");
       servers.set(seen.key, seen.setup);
       for (const real of seen.reals) {
-        const name = realName(seen.key, real.key);
-        reals.set(name, weightOf(real));
-        this.#noteReal(name, real.weight === 0 && isDrained(seen.key), clock.now());
+        reals.set(realName(seen.key, real.key), weightOf(real));
+        if (real.weight > 0 || !isDrained(seen.key)) continue;
+        const since = draining.get(seen.key)?.get(real.key) ?? clock.now();
+        this.#noteReal(seen.key, real.key, since);
       }
     };
     const others: SeenServer[] = [];

@@ -113,6 +113,46 @@ Deno.test("IpvsTarget gives an endpoint that comes back its weight again", async
   assertEquals(inputs, [["ipvsadm", ["-e -t 172.30.0.1:80 -r 10.2.0.1:8080 -m -w 1"]]]);
 });
 
+for (
+  const [what, isAlone] of [
+    ["whose Service was recreated meanwhile", false],
+    ["that another program removed meanwhile", true],
+  ] as const
+) {
+  Deno.test(`IpvsTarget adds a draining endpoint again ${what}`, async () => {
+    await using stage = await IpvsStage.started();
+    stage.machine.connections.set("10.2.0.1:8080", 1);
+    const [both, one] = [service(1), service(1, { to: ["10.1.0.1:8080"] })];
+    await stage.sync(ipvsPlanOf(both));
+    await stage.sync(ipvsPlanOf(one));
+    if (isAlone) stage.machine.kernel.take("ipvsadm", "-d -t 172.30.0.1:80 -r 10.2.0.1:8080");
+    else await stage.sync(ipvsPlanOf());
+    await stage.sync(ipvsPlanOf(one));
+    let quarantined: readonly unknown[] = [];
+    const inputs = await inputsOf(stage, async () => {
+      ({ quarantined } = await stage.sync(ipvsPlanOf(both)));
+    });
+    const edit = ["ipvsadm", ["-e -t 172.30.0.1:80 -r 10.2.0.1:8080 -m -w 1"]] as const;
+    const addition = ["ipvsadm", ["-a -t 172.30.0.1:80 -r 10.2.0.1:8080 -m -w 1"]] as const;
+    assertEquals(inputs, isAlone ? [edit, addition] : [addition]);
+    assertEquals(quarantined, []);
+  });
+}
+
+Deno.test("IpvsTarget lets the time of a draining endpoint go on over a reading", async () => {
+  await using stage = await IpvsStage.started();
+  stage.machine.connections.set("10.2.0.1:8080", 1);
+  await stage.sync(ipvsPlanOf(service(1)));
+  const plan = ipvsPlanOf(service(1, { to: ["10.1.0.1:8080"] }));
+  await stage.sync(plan);
+  await stage.pass(10 * 60_000);
+  await stage.backend.compare(plan);
+  await stage.pass(5 * 60_000 - 10_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), 0);
+  await stage.pass(20_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), undefined);
+});
+
 Deno.test("IpvsTarget edits a server that may have other flags once after a restart, in place", async () => {
   const plan = ipvsPlanOf(
     service(1, { annotations: { "kube-relay.io/ipvs-scheduler": "mh" } }),
