@@ -15,7 +15,7 @@ import type { EndpointHealthChange } from "../lib/proxy/service_mode.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { IptablesBackend } from "./iptables/backend.ts";
 import { IpvsBackend, type IpvsConfigurationFields } from "./ipvs/backend.ts";
-import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
+import type { RulePlaneEdges } from "./netfilter/rule_plane.ts";
 import { NftablesBackend } from "./nftables/backend.ts";
 import { type AddressMode, MachineAddresses } from "./userspace/addresses/addresses.ts";
 
@@ -28,7 +28,7 @@ import { createIptablesTrace } from "./netfilter/trace/iptables_trace.ts";
 import type { TraceEdges } from "./netfilter/trace/nft_watch.ts";
 import { createNftablesTrace } from "./nftables/trace.ts";
 
-interface BackendDependencies extends RuleBackendDependencies {
+interface BackendDependencies extends RulePlaneEdges {
   readonly network: Network;
   /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;

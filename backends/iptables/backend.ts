@@ -20,13 +20,12 @@ import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import {
-  type FoundMachine,
   ROUTE_LOCALNET,
   RuleBackend,
-  type RuleBackendDependencies,
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
+import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { IptablesLayout } from "./layout.ts";
 import { IptablesTarget } from "./target.ts";
 import { TREES } from "./base_chains.ts";
@@ -67,7 +66,7 @@ export class IptablesBackend
   extends RuleBackend<IptablesLayout, IptablesRenderOptions, IptablesTarget>
   implements Backend {
   readonly mode = "iptables";
-  readonly #dependencies: RuleBackendDependencies;
+  readonly #dependencies: RulePlaneEdges;
   readonly #options: IptablesBackendOptions;
   readonly #explained = new ExplainedLayout();
   protected summary = "not started";
@@ -75,7 +74,7 @@ export class IptablesBackend
   #machine: Machine | undefined;
   #reportedUnreadable = "";
 
-  constructor(dependencies: RuleBackendDependencies, options: IptablesBackendOptions) {
+  constructor(dependencies: RulePlaneEdges, options: IptablesBackendOptions) {
     super(dependencies, options);
     this.#dependencies = dependencies;
     this.#options = options;

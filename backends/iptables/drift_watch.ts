@@ -13,7 +13,7 @@ import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import type { RuleWatch } from "../netfilter/rule_backend.ts";
+import type { RuleWatch } from "../netfilter/rule_plane.ts";
 import { CANARY } from "./base_chains.ts";
 import type { IptablesTarget } from "./target.ts";
 

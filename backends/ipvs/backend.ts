@@ -25,12 +25,11 @@ import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectServices } from "./inspect.ts";
 import {
-  type FoundMachine,
   RuleBackend,
-  type RuleBackendDependencies,
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
+import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 import { serverWatch } from "./drift_watch.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
@@ -44,7 +43,7 @@ import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
 
 /** The edges of the ipvs backend. */
-interface IpvsBackendDependencies extends RuleBackendDependencies {
+interface IpvsBackendDependencies extends RulePlaneEdges {
   readonly network: Network;
 }
 

@@ -41,6 +41,11 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
     return refusal;
   }
 
+  /** The refused items, with the times of their next attempts. */
+  get refusals(): ReadonlyMap<Item["key"], Refusal> {
+    return this.#refusals;
+  }
+
   /**
    * Returns the refusal of this very item while it is too early to try it again. A changed item may
    * be tried at once.

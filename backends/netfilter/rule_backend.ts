@@ -1,17 +1,13 @@
 /**
  * Modes whose rules the kernel applies. A mode says what it wants (its layout) and how that is read and
- * written (its target); the plan's way into the kernel, the watch for drift, comparisons and repairs are
- * here, once for all of them.
+ * written (its target); the plan's way into the kernel and comparisons are here, once for all of them.
  *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 import { type Change, Reconciler, type Target } from "../../lib/engine/reconciler.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
-import type { LogFields } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
-import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
@@ -26,16 +22,9 @@ import type { BackendInspection, ComparisonScope } from "../../lib/proxy/service
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import { type DriftFigures, type DriftFound, type DriftTexts, DriftWatch } from "./drift_watch.ts";
 import { inspectPlan } from "./inspect_plan.ts";
 import { refusedByKey, refusedItem, type RefusedItems } from "./refused_items.ts";
-import { VerificationSchedule } from "./verification_schedule.ts";
-
-/** The edges of a backend that writes rules. */
-export interface RuleBackendDependencies extends DataPlaneEdges {
-  /** Called when objects in the kernel were missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
-}
+import { type CountingTarget, RulePlane } from "./rule_plane.ts";
 
 /** The settings of a backend that writes rules. */
 export interface RuleBackendOptions {
@@ -66,43 +55,14 @@ export interface RuleLayout<Options> {
 }
 
 /** The objects that a layout wants, for the engine. */
-export interface RuleTarget<Layout> extends Target<string, unknown, ServicePortKey> {
+export interface RuleTarget<Layout> extends CountingTarget<ServicePortKey> {
   /** Set before anything is asked. */
   layout: Layout;
   readonly refused: RefusedItems;
-  /** The work since {@linkcode countAnew}, by name, without zeros. */
-  readonly operations: Readonly<Record<string, number>>;
-  countAnew(): void;
   /** @default {nothing else to report} */
   readonly report?: Pick<SyncReport, "isUnfinished" | "rules">;
   /** Whether the engine compares a new layout with what was applied. @default {everything is read} */
   readonly comparesLayouts?: true;
-}
-
-/** The engine of a mode. */
-export type RuleEngine = Reconciler<string, unknown, ServicePortKey>;
-
-/** How a mode watches for drift. */
-export interface RuleWatch {
-  readonly texts: DriftTexts;
-  /** Time until the next look, milliseconds. */
-  readonly pauseMs: number;
-  /** Between two full comparisons that cost nothing, milliseconds. @default {the usual one} */
-  readonly shortestMs?: number;
-  /** The assumed cost of a comparison for each ServicePort, before it is measured. @default {0} */
-  readonly readingMs?: number;
-  /** Checks for a flush: returns log fields if something is missing, else `undefined`. */
-  look(): Promise<LogFields | undefined>;
-  /** What a full comparison found and repaired. */
-  found(changes: readonly Change<ServicePortKey>[]): DriftFound;
-}
-
-/** The machine as it was found. */
-export interface FoundMachine<Target> {
-  readonly target: Target;
-  readonly watch: RuleWatch;
-  /** Whether no rules of an earlier run, or of kube-proxy, existed. */
-  readonly isFresh: boolean;
 }
 
 /** A plan that is compared with the machine. */
@@ -145,19 +105,11 @@ export abstract class RuleBackend<
   Layout extends RuleLayout<Options>,
   Options,
   Target extends RuleTarget<Layout>,
-> implements Omit<Backend, "compare" | "explain" | "facts" | "hostSettings" | "probe" | "repair"> {
+> extends RulePlane<Target, ServicePortKey>
+  implements Omit<Backend, "compare" | "explain" | "facts" | "hostSettings" | "probe" | "repair"> {
   abstract readonly mode: BackendMode;
   readonly usesConntrack = true;
-  readonly family: IpFamily;
   readonly counting = this;
-  /** Serializes syncs, checks of the kernel and repairs. */
-  protected readonly turns = new OneAtATime();
-  /** Absent before `start()`, as the two below. */
-  protected target: Target | undefined;
-  protected engine: RuleEngine | undefined;
-  #drift: DriftWatch | undefined;
-  #expectComparison: (services: number) => void = () => {};
-  #isFresh = false;
   /** Of the last sync, whether it succeeded or not. */
   protected plan: ProxyPlan | undefined;
   /** Absent before the first plan. */
@@ -167,15 +119,6 @@ export abstract class RuleBackend<
   /** Whether changes were taken that are not written yet. */
   #isPending = false;
   #failedPartialWrites = 0;
-  readonly #edges: RuleBackendDependencies;
-
-  constructor(edges: RuleBackendDependencies, { family }: Pick<RuleBackendOptions, "family">) {
-    this.#edges = edges;
-    this.family = family;
-  }
-
-  /** Reads the machine. Throws if the mode cannot run on it. */
-  protected abstract prepare(): Promise<FoundMachine<Target>>;
   /** Where the rules are, for `status`. */
   protected abstract readonly summary: string;
   /** The settings of all rules; `changes` of a plan that is synced. */
@@ -187,7 +130,6 @@ export abstract class RuleBackend<
     fill: (layout: Layout) => Promise<void>,
     scope: ComparisonScope,
   ): Promise<RuleComparison>;
-  protected abstract remove(options: { readonly dryRun: boolean }): Promise<CleanupReport>;
   abstract render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
 
   /** A plan was written. */
@@ -206,39 +148,7 @@ export abstract class RuleBackend<
   }
 
   get takesPartialPlans(): boolean {
-    return this.#isFresh;
-  }
-
-  /** Leaves the rules of an earlier run to the first sync, which knows the desired state. */
-  async start(): Promise<void> {
-    const { clock, logger, onDrift, random } = this.#edges;
-    const { target, watch, isFresh } = await this.prepare();
-    const { shortestMs, texts } = watch;
-    const schedule = new VerificationSchedule(random, shortestMs ? { shortestMs } : {});
-    const engine = new Reconciler(this.#edges, target);
-    const isPending = () => this.#hasPendingSync;
-    const subject = {
-      get isKnown() {
-        return engine.isKnown;
-      },
-      get isPending() {
-        return isPending();
-      },
-      get pauseMs() {
-        return watch.pauseMs;
-      },
-      // A sync that failed comes again, and compares everything: its own changes are no drift.
-      look: () => this.turns.run(async () => isPending() ? undefined : await watch.look()),
-      verify: async () => watch.found(await this.#verify()),
-    };
-    const { turns } = this;
-    this.#drift = new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, texts);
-    this.#drift.start();
-    this.target = target;
-    this.engine = engine;
-    this.#expectComparison = (services) =>
-      schedule.expect(clock.now(), services * (watch.readingMs ?? 0));
-    this.#isFresh = isFresh;
+    return this.isFresh;
   }
 
   /** Throws a {@linkcode SyncFailure}. */
@@ -258,7 +168,7 @@ export abstract class RuleBackend<
         target.layout = layout;
         await engine.sync();
         this.#isPending = false;
-        this.#expectComparison(plan.services.size);
+        this.expectComparison(plan.services.size);
         await this.synced(plan, changes);
         const { upserted, removed } = changes;
         return {
@@ -284,18 +194,9 @@ export abstract class RuleBackend<
     return await differencesIn(await engine.compare());
   }
 
-  repair(): Promise<Readonly<Record<string, number>>> {
-    return this.turns.run(async () => {
-      if (this.#hasPendingSync) return {};
-      await this.#verify();
-      const { reads: _, ...operations } = this.target?.operations ?? {};
-      return operations;
-    });
-  }
-
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const { plan, layout } = this;
-    const context = { clock: this.#edges.clock, quarantined: layout?.quarantined, keys };
+    const context = { clock: this.edges.clock, quarantined: layout?.quarantined, keys };
     const trafficOf = (service: ServicePlan) => this.trafficOf(service);
     return { summary: this.summary, ...await inspectPlan(plan, { ...context, trafficOf }) };
   }
@@ -315,46 +216,17 @@ export abstract class RuleBackend<
     return Promise.resolve();
   }
 
-  recheck(): void {
-    this.#drift?.recheck();
-  }
-
   ownsAddress(_address: IpAddress, _interfaceName: string): boolean {
     return false;
   }
 
-  cleanup(): Promise<CleanupReport> {
-    return this.remove({ dryRun: false });
-  }
-
-  previewCleanup(): Promise<CleanupReport> {
-    return this.remove({ dryRun: true });
-  }
-
-  /** The kernel keeps open connections, whether this process runs or not. */
-  async drain(): Promise<void> {
-    await this.#drift?.stop();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#drift?.stop();
-  }
-
-  /**
-   * Whether the next sync compares everything, or writes what is left of a plan. Before the first
-   * plan there is nothing to compare with.
-   */
-  get #hasPendingSync(): boolean {
+  protected get hasPendingSync(): boolean {
     return this.layout === undefined || this.#isPending ||
       this.target?.report?.isUnfinished === true;
   }
 
-  /** Reads everything and writes the difference, which it returns; nothing before the first plan. */
-  async #verify(): Promise<readonly Change<ServicePortKey>[]> {
-    const { engine, layout, target } = this;
-    if (engine === undefined || layout === undefined || target === undefined) return [];
-    target.countAnew();
-    const changes = await engine.verify();
+  protected override async verify(): Promise<readonly Change<ServicePortKey>[]> {
+    const changes = await super.verify();
     this.#isPending = false;
     return changes;
   }
@@ -365,7 +237,7 @@ export abstract class RuleBackend<
    * the layout is made from scratch.
    */
   async #take(plan: ProxyPlan, changes: PlanChanges, { refused, comparesLayouts }: Target) {
-    const { clock } = this.#edges;
+    const { clock } = this.edges;
     const { shared, services } = plan;
     this.#isPending = true;
     const options = this.optionsOf(plan, changes);
@@ -398,7 +270,7 @@ export abstract class RuleBackend<
     keys: Iterable<ServicePortKey>,
     refusalOf: (service: ServicePlan) => Quarantined | undefined,
   ): Promise<void> {
-    const slice = new TimeSlice(urgent(this.#edges.clock));
+    const slice = new TimeSlice(urgent(this.edges.clock));
     for (const key of keys) {
       const turn = slice.pause();
       if (turn) await turn;
@@ -417,7 +289,7 @@ export abstract class RuleBackend<
       this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
     const comparison = await this.comparison(plan, fill, scope);
     const { target, applied } = comparison;
-    const engine = new Reconciler(this.#edges, target, applied);
+    const engine = new Reconciler(this.edges, target, applied);
     const isInScope = ({ key }: DataPlaneDifference) =>
       key === undefined || scope.keys === undefined || scope.keys.has(key);
     const differencesIn = async (changes: readonly Change<ServicePortKey>[]) =>

@@ -21,13 +21,12 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import {
-  type FoundMachine,
   ROUTE_LOCALNET,
   RuleBackend,
-  type RuleBackendDependencies,
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
+import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { NftablesLayout } from "./layout.ts";
 import { asEntry, NftablesTarget } from "./target.ts";
 import { servicesTable, TABLE } from "./containers.ts";
@@ -54,7 +53,7 @@ import { removeOwnTable } from "../netfilter/foreign/nft_tables.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { countingTable } from "./counting_table.ts";
 
-interface NftablesBackendDependencies extends RuleBackendDependencies {
+interface NftablesBackendDependencies extends RulePlaneEdges {
   /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;
 }

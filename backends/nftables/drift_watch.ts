@@ -8,7 +8,7 @@
  * @module
  */
 import type { NftTable } from "../netfilter/nft/nft_table.ts";
-import type { RuleWatch } from "../netfilter/rule_backend.ts";
+import type { RuleWatch } from "../netfilter/rule_plane.ts";
 
 /** A flush must be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;

@@ -413,8 +413,7 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
       await stage.sync();
       setAll("2");
       const steps = stage.planner.updateInSteps();
-      const verifying = comes === "just before the steps" ? stage.plane.verify() : undefined;
-      stage.plane.planChanges();
+      const verifying = comes === "just before the steps" ? stage.plane.repair() : undefined;
       for (let step = 0; step < 15; step++) steps.next();
       await verifying;
       if (!verifying) await stage.recheck();

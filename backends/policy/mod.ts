@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
+import type { RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { IptablesPolicyPlane } from "./iptables/data_plane.ts";
 import { NftablesPolicyPlane } from "./nftables/data_plane.ts";
 import type { PolicyPlane, PolicyPlaneOptions } from "./policy_plane.ts";
@@ -12,7 +12,7 @@ import type { PolicyPlane, PolicyPlaneOptions } from "./policy_plane.ts";
 export const POLICY_BACKENDS: Readonly<
   Record<
     PolicyPlane["tool"],
-    (edges: RuleBackendDependencies, options: PolicyPlaneOptions) => PolicyPlane
+    (edges: RulePlaneEdges, options: PolicyPlaneOptions) => PolicyPlane
   >
 > = {
   nftables: (edges, options) => new NftablesPolicyPlane(edges, options),

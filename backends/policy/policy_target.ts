@@ -11,7 +11,6 @@ import type {
   KernelObject,
   ObjectChange,
   Objects,
-  Target,
 } from "../../lib/engine/reconciler.ts";
 import type {
   PeerSet,
@@ -25,7 +24,9 @@ import type {
 } from "../../lib/policy/policy_plan.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ListObjects, Part, PolicyLayout } from "./policy_layout.ts";
-import type { RefusedParts } from "./refused_parts.ts";
+import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
+import type { CountingTarget } from "../netfilter/rule_plane.ts";
+import type { Clock } from "../../lib/os/clock.ts";
 
 /** A group of objects. */
 export type PolicyGroup = "base" | `peers ${PeerSetId}` | `list ${RuleListId}` | `pod ${PodKey}`;
@@ -45,12 +46,11 @@ export type PolicyItem = Pick<ListObjects, "objects"> | PeersItem | PodPlan;
 const NO_POLICIES: ListObjects["leftOut"] = new Map();
 
 /** The policies of one family. */
-export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Part> {
+export abstract class PolicyTarget implements CountingTarget<Part> {
   readonly root?: KernelObject;
-  /** Readings of everything. */
-  reads = 0;
   readonly #layout: PolicyLayout;
-  readonly #refused: RefusedParts;
+  readonly #clock: Clock;
+  readonly #refused: RefusedItems<{ readonly key: Part }>;
   /** The parts that are left out. */
   #leaves: ReadonlySet<Part> = new Set();
   #plan: PolicyPlan | undefined;
@@ -58,15 +58,20 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
   /** Lists without some policies, and sets that are refused. */
   readonly #leftOut = new Map<PolicyGroup, ListObjects["leftOut"]>();
 
-  constructor(layout: PolicyLayout, refused: RefusedParts) {
+  constructor(
+    layout: PolicyLayout,
+    clock: Clock,
+    refused: RefusedItems<{ readonly key: Part }>,
+  ) {
     this.#layout = layout;
+    this.#clock = clock;
     this.#refused = refused;
   }
 
   abstract read(): Promise<Objects | undefined>;
   abstract begin(found?: Objects): Batch<Part>;
-  /** Returns what was done since the last call, by name, without zeros. */
-  abstract takeCounts(): Readonly<Record<string, number>>;
+  abstract readonly operations: Readonly<Record<string, number>>;
+  abstract countAnew(): void;
   /** The differences in words. */
   abstract differences(changes: readonly Change<Part>[]): readonly PolicyDifference[];
 
@@ -76,12 +81,21 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
     this.#changes = changes;
     // What was left out is no drift. A sync tries it again once it is due, but not after a failure:
     // where much is refused, each sync finds only some of it, which would come due meanwhile.
-    this.#leaves = changes?.full === false ? this.#refused.waiting : this.#refused.all;
+    const now = changes?.full === false ? this.#clock.now() : -Infinity;
+    this.#leaves = new Set(
+      this.#refused.refusals.entries().filter(([, { retryAt }]) => now < retryAt)
+        .map(([part]) => part),
+    );
   }
 
   /** The policies that are left out of some list. */
   get quarantined(): readonly Quarantined<PolicyKey>[] {
-    return this.#refused.report([...this.#leftOut.values()].flatMap((leftOut) => [...leftOut]));
+    const found = new Map<PolicyKey, Quarantined<PolicyKey>>();
+    for (const [policy, part] of [...this.#leftOut.values()].flatMap((leftOut) => [...leftOut])) {
+      const refusal = this.#refused.refusals.get(part);
+      if (refusal) found.set(policy, refusedItem(this.#clock, policy, refusal));
+    }
+    return [...found.values()].sort((left, right) => left.key < right.key ? -1 : 1);
   }
 
   *keys(): Generator<PolicyGroup> {
@@ -106,11 +120,12 @@ export abstract class PolicyTarget implements Target<PolicyGroup, PolicyItem, Pa
   }
 
   settle(): void {
-    this.#refused.settle(this.#leaves);
+    this.#refused.settle((part) => !this.#leaves.has(part));
   }
 
   leaveOut(reasons: ReadonlyMap<Part, string>): boolean {
-    for (const [part, reason] of reasons) this.#refused.refuse(part, reason);
+    const now = this.#clock.now();
+    for (const [key, reason] of reasons) this.#refused.refuse({ key }, { reason, now });
     this.#leaves = this.#leaves.union(new Set(reasons.keys()));
     return reasons.size > 0;
   }

@@ -116,6 +116,8 @@ export interface PolicyPlan {
    * broadcast and multicast addresses, and those of link-local addresses.
    */
   readonly sharedLinks: SharedLinks;
+  /** Whether the next plan is being made, or is made: the maps above change with it. @default {false} */
+  readonly isStale?: boolean;
 }
 
 /** The names of the interfaces; empty if no local pod is isolated in that direction. */

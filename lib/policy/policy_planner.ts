@@ -99,6 +99,8 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #plannedPods = new Set<PodKey>();
   readonly #isolated = { ingress: new Set<PodKey>(), egress: new Set<PodKey>() };
   #sharedLinks: SharedLinks = { ingress: [], egress: [] };
+  /** The number of updates that have begun. */
+  #revision = 0;
 
   /** Follows changes of the state from now on. The first update plans its present content. */
   constructor(state: PolicyState, options: PolicyPlanOptions) {
@@ -113,7 +115,14 @@ export class PolicyPlanner implements PolicyStateListener {
   get plan(): PolicyPlan {
     const { family, deny, closedRanges } = this.#options;
     const [pods, lists, peers] = [this.#pods, this.#lists, this.#peers.sets];
-    return { family, deny, closedRanges, sharedLinks: this.#sharedLinks, pods, lists, peers };
+    const revision = this.#revision;
+    const isStale = () => this.#revision !== revision;
+    return {
+      ...{ family, deny, closedRanges, sharedLinks: this.#sharedLinks, pods, lists, peers },
+      get isStale() {
+        return isStale();
+      },
+    };
   }
 
   /** Changes what does not come from the cluster. */
@@ -135,6 +144,7 @@ export class PolicyPlanner implements PolicyStateListener {
    * a tenth of a second. Neither the state may change in between, nor may the plan be used.
    */
   *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
+    this.#revision++;
     const { pods, policies } = this.#events;
     for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);

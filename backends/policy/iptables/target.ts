@@ -25,7 +25,7 @@ import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_for
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import type { Part } from "../policy_layout.ts";
 import { type PolicyDifference, PolicyTarget } from "../policy_target.ts";
-import type { RefusedParts } from "../refused_parts.ts";
+import type { RefusedItems } from "../../netfilter/refused_items.ts";
 import { BASE_JUMPS, isPolicyChain, listChainName, POD_CHAINS } from "./base_chains.ts";
 import { entryOf, IPTABLES_LAYOUT, isPolicySet, memberOf, rulesOf } from "./layout.ts";
 import { PolicyBatch } from "./policy_batch.ts";
@@ -49,17 +49,20 @@ export class IptablesPolicyTarget extends PolicyTarget {
   #doomed: ReadonlySet<string> = new Set();
   /** The rules of `FORWARD` and other built-in chains, as they were read. */
   #builtIn: ReadonlyMap<string, readonly string[]> = new Map();
-  #counts: Record<string, number> = {};
+  operations: Readonly<Record<string, number>> = {};
 
-  constructor(dependencies: Dependencies, family: IpFamily, refused: RefusedParts) {
-    super(IPTABLES_LAYOUT, refused);
+  constructor(
+    dependencies: Dependencies,
+    family: IpFamily,
+    refused: RefusedItems<{ readonly key: Part }>,
+  ) {
+    super(IPTABLES_LAYOUT, dependencies.clock, refused);
     this.#dependencies = dependencies;
     this.#family = family;
   }
 
   /** Reads the current rules and sets, with two processes. */
   async read(): Promise<Objects> {
-    this.reads++;
     const { runner } = this.#dependencies;
     const sets = await readSets(this.#dependencies, {
       isWanted: (name) => isPolicySet(name, this.#family),
@@ -132,10 +135,8 @@ export class IptablesPolicyTarget extends PolicyTarget {
     };
   }
 
-  takeCounts(): Readonly<Record<string, number>> {
-    const counts = this.#counts;
-    this.#counts = {};
-    return counts;
+  countAnew(): void {
+    this.operations = {};
   }
 
   differences(changes: readonly Change<Part>[]): readonly PolicyDifference[] {
@@ -202,9 +203,8 @@ export class IptablesPolicyTarget extends PolicyTarget {
   }
 
   #count(kind: "ruleLines" | "setLines", lines: number): void {
-    for (const [name, added] of [["restores", 1], [kind, lines]] as const) {
-      this.#counts[name] = (this.#counts[name] ?? 0) + added;
-    }
+    const { restores = 0, [kind]: before = 0 } = this.operations;
+    this.operations = { ...this.operations, restores: restores + 1, [kind]: before + lines };
   }
 }
 

@@ -4,13 +4,12 @@
  *
  * @module
  */
-import type { LogFields } from "../../../lib/log/logger.ts";
+import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { removeOwnTable } from "../../netfilter/foreign/nft_tables.ts";
-import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
+import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
-import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
-import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
+import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../../netfilter/rule_plane.ts";
 import { PolicyPlane, type PolicyPlaneOptions } from "../policy_plane.ts";
 import { denyChain } from "./base_chains.ts";
 import { policyTable, renderPolicies } from "./layout.ts";
@@ -22,32 +21,35 @@ const LONGEST_PAUSE_MS = 5_000;
 /** The data plane of nftables. Runs nothing before it is started. */
 export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
   readonly tool = "nftables";
-  readonly pauseMs: number;
+  readonly summary: string;
+  readonly #pauseMs: number;
   readonly #runner: NftRunner;
 
-  constructor(dependencies: RuleBackendDependencies, { family, syncPeriodMs }: PolicyPlaneOptions) {
-    const pauseMs = Math.min(syncPeriodMs, LONGEST_PAUSE_MS);
-    super(
-      dependencies,
-      family,
-      new VerificationSchedule(dependencies.random, { shortestMs: 2 * pauseMs }),
-    );
-    this.pauseMs = pauseMs;
-    this.#runner = new NftRunner(dependencies, policyTable(family));
-  }
-
-  get summary(): string {
-    const { family, name } = policyTable(this.family);
-    return `table ${family} ${name} of nftables`;
+  constructor(edges: RulePlaneEdges, options: PolicyPlaneOptions) {
+    super(edges, options);
+    const spec = policyTable(options.family);
+    this.summary = `table ${spec.family} ${spec.name} of nftables`;
+    this.#pauseMs = Math.min(options.syncPeriodMs, LONGEST_PAUSE_MS);
+    this.#runner = new NftRunner(edges, spec);
   }
 
   /** Throws if nft is missing or not permitted. */
-  protected async prepare(): Promise<void> {
+  protected override async prepare(): Promise<FoundMachine<NftPolicyTarget>> {
     await this.#runner.chains();
+    return await super.prepare();
   }
 
   protected createTarget(): NftPolicyTarget {
-    return new NftPolicyTarget(this.dependencies.clock, this.#runner, this.family, this.refused);
+    return new NftPolicyTarget(this.edges.clock, this.#runner, this.family, this.refused);
+  }
+
+  protected watch(common: Pick<RuleWatch, "found" | "texts">): RuleWatch {
+    const pauseMs = this.#pauseMs;
+    const look = async () => {
+      const missing = await this.target?.table.missingChains() ?? [];
+      return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
+    };
+    return { ...common, pauseMs, shortestMs: 2 * pauseMs, look };
   }
 
   render(plan: PolicyPlan): Iterable<string> {
@@ -58,14 +60,9 @@ export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
     return this.#runner.packetsOf(denyChain(direction));
   }
 
-  async look(): Promise<LogFields | undefined> {
-    const missing = await this.turns.run(async () =>
-      await this.target?.table.missingChains() ?? []
-    );
-    return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
-  }
-
-  protected async remove(run: RemovalRun): Promise<void> {
-    await removeOwnTable(this.dependencies, run, policyTable(this.family));
+  protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
+    const run = new RemovalRun(this.edges, options);
+    await removeOwnTable(this.edges, run, policyTable(this.family));
+    return run.report();
   }
 }

@@ -14,7 +14,7 @@ import type { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { nftDifferences, NftFigures, NftTable, readChain } from "../../netfilter/nft/nft_table.ts";
 import type { Part } from "../policy_layout.ts";
 import { type PolicyDifference, PolicyTarget } from "../policy_target.ts";
-import type { RefusedParts } from "../refused_parts.ts";
+import type { RefusedItems } from "../../netfilter/refused_items.ts";
 import { NFT_LAYOUT, policyTable } from "./layout.ts";
 
 /** The table of one family. */
@@ -25,8 +25,13 @@ export class NftPolicyTarget extends PolicyTarget {
   /** The sets of peers and ports. */
   readonly #sets = new Map<string, NftContainer>();
 
-  constructor(clock: Clock, runner: NftRunner, family: IpFamily, refused: RefusedParts) {
-    super(NFT_LAYOUT, refused);
+  constructor(
+    clock: Clock,
+    runner: NftRunner,
+    family: IpFamily,
+    refused: RefusedItems<{ readonly key: Part }>,
+  ) {
+    super(NFT_LAYOUT, clock, refused);
     this.#clock = clock;
     this.table = new NftTable({
       ...{ runner, spec: policyTable(family) },
@@ -58,7 +63,6 @@ export class NftPolicyTarget extends PolicyTarget {
   async read(): Promise<Objects | undefined> {
     const slice = new TimeSlice(urgent(this.#clock));
     const chains: NftChain[] = [];
-    this.reads++;
     this.#sets.clear();
     for (const key of this.keys()) {
       const item = this.arrange(key, undefined);
@@ -79,10 +83,12 @@ export class NftPolicyTarget extends PolicyTarget {
     return this.table.tidy(options);
   }
 
-  takeCounts(): Readonly<Record<string, number>> {
-    const { operations } = this.table.figures;
+  get operations(): Readonly<Record<string, number>> {
+    return this.table.figures.operations;
+  }
+
+  countAnew(): void {
     this.table.figures = new NftFigures();
-    return operations;
   }
 
   differences(changes: readonly Change<Part>[]): readonly PolicyDifference[] {

@@ -22,8 +22,6 @@ export interface PolicyBackend
   readonly family: IpFamily;
   /** The location of the rules, as text for users. */
   readonly summary: string;
-  /** The plan of the last sync changes in place from now on, in steps, until the next sync is called. */
-  planChanges(): void;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns the differences between the machine and a plan. Changes nothing and needs no `start()`. */

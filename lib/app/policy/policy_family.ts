@@ -179,7 +179,6 @@ export class PolicyFamily {
     return turns.run(async () => {
       this.#isPending = false;
       this.#recorder.drained();
-      this.backend?.planChanges();
       const changes = await runInSlices(clock, this.#planner.updateInSteps());
       this.#record(changes);
       const news = [...this.#news].filter((policy) => state.policies.get(policy.key) === policy);

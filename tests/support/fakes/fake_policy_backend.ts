@@ -33,8 +33,6 @@ export class FakePolicyBackend implements PolicyBackend {
   /** Packets, as the kernel counts them; a promise = the tool is slow. */
   denied: DeniedPackets | Promise<DeniedPackets> = {};
   started = 0;
-  /** The number of calls of `planChanges()`. */
-  plans = 0;
   /** What a cleanup removes. */
   leftovers: readonly string[] = [];
   /** What a comparison finds until a repair. */
@@ -48,10 +46,6 @@ export class FakePolicyBackend implements PolicyBackend {
   start(): Promise<void> {
     this.started++;
     return Promise.resolve();
-  }
-
-  planChanges(): void {
-    this.plans++;
   }
 
   async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {

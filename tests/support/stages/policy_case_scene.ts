@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
+import type { RulePlaneEdges } from "../../../backends/netfilter/rule_plane.ts";
 import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
 import { objectKey } from "../../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
@@ -316,7 +316,7 @@ function probesOf(expectation: PolicyExpectation, family: IpFamily): readonly Ca
   }));
 }
 
-function dependencies({ name }: Namespace): RuleBackendDependencies {
+function dependencies({ name }: Namespace): RulePlaneEdges {
   return {
     clock: systemClock,
     commands: {

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
+import type { RulePlaneEdges } from "../../../backends/netfilter/rule_plane.ts";
 import type { PolicyPlane, PolicyPlaneOptions } from "../../../backends/policy/policy_plane.ts";
 import type { SyncReport } from "../../../lib/engine/data_plane.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
@@ -25,7 +25,7 @@ import { type ClusterTopology, createClusterTopology } from "./cluster_topology.
 
 /** Makes the data plane under test for one family. */
 export type PolicyDataPlaneFactory = (
-  dependencies: RuleBackendDependencies,
+  dependencies: RulePlaneEdges,
   options: PolicyPlaneOptions,
 ) => PolicyPlane;
 
