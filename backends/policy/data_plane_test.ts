@@ -724,6 +724,29 @@ for (const [count, tellsCommitOnly] of [[200, false], [1_200, true]] as const) {
   });
 }
 
+Deno.test("iptables: refused sets are left out by one sync, and the sets between them are written", async () => {
+  await using stage = await synced(new IptablesPlaneStage());
+  const numbers = Array.from({ length: 60 }, (_, index) => index);
+  for (const number of numbers) {
+    setPolicy(stage.state, `x/p-${number}`, {
+      podSelector: { matchLabels: { app: "web" } },
+      policyTypes: ["Ingress"],
+      ingress: [{ from: [{ ipBlock: { cidr: `198.51.100.${number}/32` } }] }],
+    });
+  }
+  stage.refuse((line) => /^add .* 198\.51\.100\.\d*[02468] /.test(line) ? "no" : undefined);
+  const { quarantined } = await stage.sync();
+  assertEquals(quarantined.length, 30);
+  assertEquals(
+    numbers.map((number) => stage.verdict(`198.51.100.${number}`, WEB)),
+    numbers.map((number) => number % 2 ? "ACCEPT" : "REJECT"),
+  );
+  stage.refuse(() => undefined);
+  await stage.clock.advance(600_000);
+  assertEquals((await stage.sync()).quarantined, []);
+  assertEquals(stage.meaning, await stage.golden());
+});
+
 Deno.test("iptables: chains of an earlier release, and foreign rules, are removed by the first sync", async () => {
   await using stage = await synced(new IptablesPlaneStage());
   allow(stage, "web", "db");

@@ -38,6 +38,8 @@ interface Dependencies {
 
 /** The chain in which rules are tested. No rule jumps to it. */
 const TRIAL = "KUBE-RELAY-POLICY-TRIAL";
+/** Refused sets that one write finds: each costs a process. */
+const MAX_REFUSED_SETS = 1_000;
 /** Time limit. ipset needs seconds for a million entries. */
 const IPSET_TIMEOUT_MS = 120_000;
 
@@ -127,8 +129,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
         } catch (error) {
           if (!(error instanceof BatchRefusal) && !isRefused(error)) throw error;
           // In a known state, the kernel may refuse a line since it differs, so it is read first.
-          const parts = found ? await this.#refusedParts(error, batch) : [];
-          const reasons = new Map(parts.map((part) => [part, messageOf(error)]));
+          const reasons = found ? await this.#refusedParts(error, batch) : new Map();
           throw new Refusal(reasons, error, { isPartial: true });
         }
       },
@@ -182,24 +183,47 @@ export class IptablesPolicyTarget extends PolicyTarget {
   /** Finds the refused rules of lists, or names of sets. Returns none if another part was refused. */
   async #refusedParts(
     error: BatchRefusal | IptablesError,
-    { written }: PolicyBatch,
-  ): Promise<readonly Part[]> {
+    batch: PolicyBatch,
+  ): Promise<ReadonlyMap<Part, string>> {
     const { plan } = this;
-    if (error instanceof BatchRefusal) {
-      // The name of a set that is to replace another one is truncated.
-      const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(error.message)?.[1];
-      const names = plan.peers.entries().map(([id, set]) =>
-        IPTABLES_LAYOUT.peers(id, set, plan).name
-      );
-      return start === undefined ? [] : [...names.filter((name) => name.startsWith(start))];
-    }
+    if (error instanceof BatchRefusal) return await this.#refusedSets(error, batch);
+    const { written } = batch;
     const lists = new Set([...plan.lists.keys()].map(listChainName));
     // The last rule of a list belongs to no policy.
     const suspects = written.filter(({ name }) => lists.has(name))
       .flatMap(({ rules }) => rules.slice(0, -1));
     const { runner } = this.#dependencies;
     const restore = (lines: readonly string[]) => runner.restore({ lines });
-    return [...(await findRefusedRules(restore, "filter", TRIAL, suspects)).keys()];
+    const refused = await findRefusedRules(restore, "filter", TRIAL, suspects);
+    return new Map(refused.keys().map((rule) => [rule, messageOf(error)]));
+  }
+
+  /** The tool stops at the first refused line, so the lines of other sets are written after it. */
+  async #refusedSets(
+    error: BatchRefusal,
+    batch: PolicyBatch,
+  ): Promise<ReadonlyMap<Part, string>> {
+    const refused = new Map<Part, string>();
+    let lines = batch.setLines().before;
+    for (let refusal = error; refused.size < MAX_REFUSED_SETS;) {
+      // The name of a set that is to replace another one is truncated.
+      const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(refusal.message)?.[1];
+      if (start === undefined) break;
+      for (const { name } of this.#wantedSets()) {
+        if (name.startsWith(start)) refused.set(name, messageOf(refusal));
+      }
+      lines = lines.slice(refusal.line).filter((line) =>
+        !line.replace(/^\S+ (NEW-)?/, "").startsWith(start)
+      );
+      try {
+        await this.#restoreSets(lines);
+        break;
+      } catch (error) {
+        if (!(error instanceof BatchRefusal)) throw error;
+        refusal = error;
+      }
+    }
+    return refused;
   }
 
   #count(kind: "ruleLines" | "setLines", lines: number): void {
