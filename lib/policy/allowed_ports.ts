@@ -5,7 +5,6 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher, type NestedBlocks } from "../net/nested_blocks.ts";
-import { atOnce } from "../net/steps.ts";
 import {
   type BlocksSource,
   matchesQuery,
@@ -59,12 +58,12 @@ export class RuleBook {
     if (need === undefined) return undefined;
     const mostRules = this.#isRefused(pod) ? 0 : MOST_RULES;
     const of = { pod, direction, family: this.#family, mostRules };
-    return atOnce(this.#cache.listOf(need, this.#state.policiesOf(pod), of));
+    return this.#cache.listOf(need, this.#state.policiesOf(pod), of);
   }
 
   #needOf(pod: PolicyPod, direction: Direction): ListNeed | undefined {
     const of = { pod, direction, family: this.#family };
-    return atOnce(this.#cache.needOf(this.#state.policiesOf(pod), of));
+    return this.#cache.needOf(this.#state.policiesOf(pod), of);
   }
 
   #isRefused({ key, namespace, nodeName }: PolicyPod): boolean {

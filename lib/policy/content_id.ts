@@ -24,18 +24,9 @@ export function contentId(text: string): string {
   return id;
 }
 
-/** Characters that are hashed without a pause. */
-const LENGTH_PER_STEP = 16_384;
-
-/** A name for a list of texts, as {@linkcode contentId}, in short steps. */
-export function* contentIdInSteps(texts: Iterable<string>): Generator<void, string, void> {
-  let [digests, part] = ["", ""];
-  for (const text of texts) {
-    part += `${text.length} ${text}`;
-    if (part.length < LENGTH_PER_STEP) continue;
-    digests += contentId(part);
-    part = "";
-    yield;
-  }
-  return contentId(`${digests} ${part}`);
+/** A name for a list of texts, as {@linkcode contentId}. */
+export function contentIdOfAll(texts: Iterable<string>): string {
+  let all = " ";
+  for (const text of texts) all += `${text.length} ${text}`;
+  return contentId(all);
 }

@@ -11,10 +11,10 @@ import {
   type NestedBlocks,
 } from "../net/nested_blocks.ts";
 import { atOnce } from "../net/steps.ts";
-import { contentId, contentIdInSteps } from "./content_id.ts";
+import { contentId, contentIdOfAll } from "./content_id.ts";
 import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
 import type { PeerSetId, PodPort } from "./policy_plan.ts";
-import { addressesIn, findPorts, type NamedPort, type PolicyPod } from "./policy_pod.ts";
+import { addressesIn, type NamedPort, type PolicyPod, portFinder } from "./policy_pod.ts";
 
 /** Pods of one namespace, or of those that a selector matches. */
 export interface PodQuery {
@@ -68,14 +68,11 @@ export function podsSource(query: PodQuery): PeerSource {
 }
 
 /** Blocks of one family, each without its own exceptions. */
-export function* blocksSource(
-  blocks: readonly BlockWithExceptions[],
-): Generator<void, BlocksSource, void> {
-  const id = yield* contentIdInSteps(textsOf(blocks));
+export function blocksSource(blocks: readonly BlockWithExceptions[]): BlocksSource {
   let members: NestedBlocks | undefined;
   return {
     kind: "blocks",
-    id: id as PeerSetId,
+    id: contentIdOfAll(textsOf(blocks)) as PeerSetId,
     get members() {
       return members ??= atOnce(nestBlocks(blocks));
     },
@@ -123,11 +120,12 @@ export function membersOf(
   const { names, within } = source;
   const isWithin = (address: IpAddress) =>
     within === undefined || BlockMatcher.of(within.members).contains(address);
-  const ports = findPorts(pod, names);
+  const portOf = portFinder(pod);
   return addresses.filter(isWithin).flatMap((address) =>
-    ports.flatMap((port, index) =>
-      port === undefined ? [] : [{ address, protocol: names[index]!.protocol, port }]
-    )
+    names.flatMap((name) => {
+      const port = portOf(name);
+      return port === undefined ? [] : [{ address, protocol: name.protocol, port }];
+    })
   );
 }
 

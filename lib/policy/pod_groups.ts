@@ -9,7 +9,7 @@ import type { NestedBlocks } from "../net/nested_blocks.ts";
 import type { LabelSelector } from "./label_selector.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { PeerSetId, PodKey } from "./policy_plan.ts";
-import { addressesIn, findPorts, type NamedPort, type PolicyPod } from "./policy_pod.ts";
+import { addressesIn, type NamedPort, type PolicyPod, portFinder } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 
 /** Pods of one namespace that every policy treats alike. */
@@ -62,7 +62,7 @@ function signature(
   return JSON.stringify([
     pod.namespace,
     Object.entries(pod.labels).filter(([key]) => labels.has(key)).sort(),
-    findPorts(pod, [...names.values()]).map((port) => port ?? 0),
+    names.values().map(portFinder(pod)).map((port) => port ?? 0).toArray(),
     [...blocks],
   ]);
 }

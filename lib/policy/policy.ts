@@ -175,13 +175,13 @@ function* familyRules(
   const found: Record<IpFamily, ParsedRule[]> = { IPv4: [], IPv6: [] };
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
-    const ports = yield* parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
+    const ports = parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
     const place = { path: `${path}.${direction === "ingress" ? "from" : "to"}`, problems };
     yield;
     const peers = yield* parsePolicyPeers(rule.peers, { namespace, place });
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
-      const own = peers && (yield* peersInFamily(peers, family));
+      const own = peers && peersInFamily(peers, family);
       const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
       for (const { peers: sources, ...part } of parts) {
         if (sources?.length === 0) continue;

@@ -75,13 +75,13 @@ export function* parsePolicyPeers(
 }
 
 /** Returns the peers of one family. */
-export function* peersInFamily(
+export function peersInFamily(
   { queries, sources, blocks }: PolicyPeers,
   family: IpFamily,
-): Generator<void, FamilyPeers, void> {
+): FamilyPeers {
   const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
   if (own.length === 0) return { queries, sources };
-  const source = yield* blocksSource(own);
+  const source = blocksSource(own);
   return { queries, blocks: source, sources: [...sources, source] };
 }
 

@@ -311,8 +311,8 @@ export class PolicyPlanner implements PolicyStateListener {
     const { family } = this.#options;
     yield;
     return [
-      yield* this.#cache.needOf(policies, { pod, direction: "ingress", family }),
-      yield* this.#cache.needOf(policies, { pod, direction: "egress", family }),
+      this.#cache.needOf(policies, { pod, direction: "ingress", family }),
+      this.#cache.needOf(policies, { pod, direction: "egress", family }),
     ];
   }
 
@@ -329,7 +329,7 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const [index, direction] of DIRECTIONS.entries()) {
       const need = needs[index];
       const of = { pod, direction, family, mostRules };
-      const list = need && (yield* this.#cache.listOf(need, policies, of));
+      const list = need && this.#cache.listOf(need, policies, of);
       if (list?.list.excess && !isRefused) this.#noteExcess(pod.key, list);
       made[direction] = list && (yield* this.#acquireList(list));
     }

@@ -70,22 +70,23 @@ export function addressesIn(pod: PolicyPod, family: IpFamily): readonly IpAddres
 }
 
 /**
- * The ports that names stand for in a pod, in the order of the names. As for Services, the first
- * container that has a name counts, then sidecars. `undefined` = the pod has no such port, so that
- * nothing matches. The cost is that of names and ports together.
+ * Finds the ports that names stand for in a pod. As for Services, the first container that has a name
+ * counts, then sidecars. `undefined` = the pod has no such port, so that nothing matches. The ports of
+ * the pod are read once.
  */
-export function findPorts(
-  { object }: PolicyPod,
-  names: readonly NamedPort[],
-): readonly (Port | undefined)[] {
-  if (names.length === 0) return [];
-  const ports = new Map<string, Port | undefined>();
-  for (const { name, protocol, containerPort } of portsOf(object)) {
-    if (name === undefined) continue;
-    const key = `${tryParseProtocol(protocol)} ${name}`;
-    if (!ports.has(key)) ports.set(key, tryParsePort(containerPort));
-  }
-  return names.map(({ protocol, name }) => ports.get(`${protocol} ${name}`));
+export function portFinder({ object }: PolicyPod): (name: NamedPort) => Port | undefined {
+  let ports: Map<string, Port | undefined> | undefined;
+  return ({ protocol, name }) => {
+    if (ports === undefined) {
+      ports = new Map();
+      for (const { name, protocol, containerPort } of portsOf(object)) {
+        if (name === undefined) continue;
+        const key = `${tryParseProtocol(protocol)} ${name}`;
+        if (!ports.has(key)) ports.set(key, tryParsePort(containerPort));
+      }
+    }
+    return ports.get(`${protocol} ${name}`);
+  };
 }
 
 /**

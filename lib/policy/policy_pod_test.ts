@@ -1,7 +1,7 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import { podKey, testPod } from "../../tests/support/builders/policy_objects.ts";
 import type { Pod } from "../api/kinds/pod.ts";
-import { findPorts, parsePod } from "./policy_pod.ts";
+import { parsePod, portFinder } from "./policy_pod.ts";
 import { PolicyState } from "./policy_state.ts";
 
 const port = (name: string, containerPort: number, protocol?: string) => ({
@@ -39,9 +39,9 @@ const PORTS = [
 ] as const;
 
 for (const { name, protocol, found } of PORTS) {
-  Deno.test(`findPorts() finds ${found ?? "nothing"} for ${protocol} '${name}'`, () => {
+  Deno.test(`portFinder() finds ${found ?? "nothing"} for ${protocol} '${name}'`, () => {
     assertEquals<number | undefined>(
-      findPorts(parsePod(podKey("x/a"), POD)!, [{ name, protocol }])[0],
+      portFinder(parsePod(podKey("x/a"), POD)!)({ name, protocol }),
       found,
     );
   });

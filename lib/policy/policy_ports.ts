@@ -21,15 +21,13 @@ export interface PolicyPorts {
 
 /** Most entries of one rule. */
 const MOST_ENTRIES = 4_096;
-/** Entries that are read without a pause. */
-const ENTRIES_PER_STEP = 512;
 const [FIRST_PORT, LAST_PORT] = [parsePort(1), parsePort(65_535)];
 
 /** Reads the ports of a rule; `undefined` = every port. An entry that cannot be read matches nothing. */
-export function* parsePolicyPorts(
+export function parsePolicyPorts(
   raw: readonly NetworkPolicyPort[] | undefined,
   { path, problems }: { readonly path: string; readonly problems: ProblemCollector },
-): Generator<void, PolicyPorts | undefined, void> {
+): PolicyPorts | undefined {
   if (!raw?.length) return undefined;
   if (raw.length > MOST_ENTRIES) {
     const message = `A rule may have ${MOST_ENTRIES} ports: this one matches nothing; use endPort`;
@@ -39,7 +37,6 @@ export function* parsePolicyPorts(
   const ranges: PortRange[] = [];
   const names = new Map<string, NamedPort>();
   for (const [index, entry] of raw.entries()) {
-    if (index % ENTRIES_PER_STEP === 0) yield;
     const parsed = parseEntry(entry);
     if (parsed === undefined) {
       const message =
@@ -49,7 +46,6 @@ export function* parsePolicyPorts(
     } else if ("name" in parsed) names.set(`${parsed.protocol} ${parsed.name}`, parsed);
     else ranges.push(parsed);
   }
-  yield;
   return {
     ranges: mergePortRanges(ranges),
     names: [...names].sort(([left], [right]) => left < right ? -1 : 1).map(([, name]) => name),

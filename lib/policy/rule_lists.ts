@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
-import { contentIdInSteps } from "./content_id.ts";
+import { contentIdOfAll } from "./content_id.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { ParsedRule, Policy } from "./policy.ts";
 import type {
@@ -15,7 +15,7 @@ import type {
   RuleList,
   RuleListId,
 } from "./policy_plan.ts";
-import { findPorts, type PolicyPod } from "./policy_pod.ts";
+import { type PolicyPod, portFinder } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
 import type { ListNeed } from "./rule_room.ts";
 
@@ -39,8 +39,6 @@ type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
 const MOST_KEPT = 50_000;
 /** Ports that a rule of iptables can have. nftables has a set for them. */
 const PORTS_PER_RULE = 15;
-/** Rules between two pauses. */
-const RULES_PER_STEP = 256;
 
 /** Makes each list once for all pods that the same policies select, and names it by its content. */
 export class RuleListCache {
@@ -49,32 +47,28 @@ export class RuleListCache {
   #kept = 0;
 
   /** What a list needs, without making it; `undefined` = the pod is not isolated in that direction. */
-  *needOf(
-    policies: readonly Policy[],
-    of: ListedPod,
-  ): Generator<void, ListNeed | undefined, void> {
-    // The key of 10,000 policies is long.
-    const key = yield* contentIdInSteps(keyTexts(policies, of));
+  needOf(policies: readonly Policy[], of: ListedPod): ListNeed | undefined {
+    const key = contentIdOfAll(keyTexts(policies, of));
     if (this.#needs.has(key)) return this.#needs.get(key);
-    const counted = yield* ruleListInSteps(policies, of, 0);
+    const counted = makeRuleList(policies, of, 0);
     const need = counted && { key, rules: counted.list.excess ?? 0 };
     this.#keep(1);
     this.#needs.set(key, need);
     return need;
   }
 
-  /** As {@linkcode ruleListInSteps}, of a list that a pod needs. Equal lists have the same id. */
-  *listOf(
+  /** As {@linkcode makeRuleList}, of a list that a pod needs. Equal lists have the same id. */
+  listOf(
     { key, rules }: ListNeed,
     policies: readonly Policy[],
     { mostRules, ...of }: ListedPod & { readonly mostRules: number },
-  ): Generator<void, NamedRuleList | undefined, void> {
+  ): NamedRuleList | undefined {
     const fullKey = `${key} ${rules > mostRules}`;
     const known = this.#lists.get(fullKey);
     if (known) return known;
-    const made = yield* ruleListInSteps(policies, of, mostRules);
+    const made = makeRuleList(policies, of, mostRules);
     if (made === undefined) return undefined;
-    const named = { ...made, id: yield* idOf(made.list) };
+    const named = { ...made, id: idOf(made.list) };
     this.#keep(1 + made.list.rules.length);
     this.#lists.set(fullKey, named);
     return named;
@@ -98,24 +92,23 @@ function* keyTexts(
   { pod, direction, family }: ListedPod,
 ): Generator<string, void, void> {
   yield `${direction} ${family}`;
+  const portOf = portFinder(pod);
   for (const { key, names, rules } of policies) {
     if (rules[direction] === undefined) continue;
     yield key;
     if (direction !== "ingress") continue;
-    for (const port of findPorts(pod, names)) yield `${port ?? 0}`;
+    for (const name of names) yield `${portOf(name) ?? 0}`;
   }
 }
 
-function* idOf(
-  { direction, policies, rules, excess }: RuleList,
-): Generator<void, RuleListId, void> {
+function idOf({ direction, policies, rules, excess }: RuleList): RuleListId {
   function* texts() {
     yield direction;
     if (excess !== undefined) yield `too many rules: ${excess}`;
     yield* policies;
     for (const rule of rules) yield JSON.stringify(rule);
   }
-  return (yield* contentIdInSteps(texts())) as RuleListId;
+  return contentIdOfAll(texts()) as RuleListId;
 }
 
 /**
@@ -123,20 +116,20 @@ function* idOf(
  * that would have more rules has none. Returns `undefined` if no policy isolates the pod in that
  * direction.
  */
-function* ruleListInSteps(
+function makeRuleList(
   policies: readonly Policy[],
   { pod, direction, family }: ListedPod,
   mostRules: number,
-): Generator<void, SourcedRuleList | undefined, void> {
+): SourcedRuleList | undefined {
   const isolating = policies.filter(({ rules }) => rules[direction] !== undefined);
   if (isolating.length === 0) return undefined;
   const rules: PolicyRule[] = [];
   const sources = new Map<PeerSetId, PeerSource>();
-  let [seen, size] = [0, 0];
+  const portOf = portFinder(pod);
+  let size = 0;
   for (const { key: policy, rules: own } of isolating) {
     for (const rule of own[direction]?.[family] ?? []) {
-      if (++seen % RULES_PER_STEP === 0) yield;
-      const ports = portsFor(rule, pod);
+      const ports = portsFor(rule, portOf);
       // Names that stand for nothing here: the rule must not become one for every port.
       if (ports?.length === 0) continue;
       const { index, peers } = rule;
@@ -156,10 +149,14 @@ function* ruleListInSteps(
   return { list: { ...list, rules }, sources };
 }
 
-function portsFor({ ports, names }: ParsedRule, pod: PolicyPod): readonly PortRange[] | undefined {
+function portsFor(
+  { ports, names }: ParsedRule,
+  portOf: ReturnType<typeof portFinder>,
+): readonly PortRange[] | undefined {
   if (names === undefined) return ports;
-  const found = findPorts(pod, names).flatMap((port, index) => {
-    return port === undefined ? [] : [{ protocol: names[index]!.protocol, from: port, to: port }];
+  const found = names.flatMap((name) => {
+    const port = portOf(name);
+    return port === undefined ? [] : [{ protocol: name.protocol, from: port, to: port }];
   });
   return mergePortRanges([...ports ?? [], ...found]);
 }

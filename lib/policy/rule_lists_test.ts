@@ -1,6 +1,5 @@
 import { assert, assertStrictEquals } from "@std/assert";
 import { podKey, testPod } from "../../tests/support/builders/policy_objects.ts";
-import { atOnce } from "../net/steps.ts";
 import { Policy } from "./policy.ts";
 import { parsePod } from "./policy_pod.ts";
 import { RuleListCache } from "./rule_lists.ts";
@@ -17,8 +16,8 @@ Deno.test("RuleListCache makes equal lists once, and keeps a bounded number of r
   const pod = parsePod(podKey("x/a"), testPod("x/a", { address: "10.1.0.1" }))!;
   const of = { pod, direction: "ingress", family: "IPv4" } as const;
   const listOf = (policy: Policy) => {
-    const need = atOnce(cache.needOf([policy], of))!;
-    return atOnce(cache.listOf(need, [policy], { ...of, mostRules: 5_000 }));
+    const need = cache.needOf([policy], of)!;
+    return cache.listOf(need, [policy], { ...of, mostRules: 5_000 });
   };
   const first = policyOf("first", 4_000);
   const made = listOf(first);

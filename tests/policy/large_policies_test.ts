@@ -77,14 +77,6 @@ const LARGE: readonly {
     }),
   },
   {
-    what: "4,000 ports in one rule",
-    parts: 4_000,
-    specs: [{
-      podSelector: {},
-      ingress: [{ ports: times(4_000, (index) => ({ port: 2 * index + 1 })) }],
-    }],
-  },
-  {
     what: "10,000 policies in one namespace",
     parts: 10_000,
     specs: times(10_000, (index) => allow([{ ipBlock: { cidr: block4(index) } }])),
