@@ -12,7 +12,6 @@ import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
 import { runCommandLine } from "./lib/tools/cli/command_line.ts";
-import { controllerTools } from "./lib/tools/control/controller_tools.ts";
 import { ToolsOfRun } from "./lib/tools/control/run_tools.ts";
 import type { ProgramDependencies } from "./lib/app/run/run_tools.ts";
 import { systemClock } from "./lib/os/clock.ts";
@@ -67,7 +66,7 @@ export function createDependencies(): ProgramDependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
-    createTools: (edges) => new ToolsOfRun(edges, controllerTools),
+    createTools: (edges) => new ToolsOfRun(edges),
     takeStrayOutput,
     openTerminal,
     print: (text) => writeText(Deno.stdout, text),

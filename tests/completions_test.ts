@@ -109,10 +109,10 @@ Deno.test("complete offers verbs, flags, values, files and Services, and is sile
     const server = await startControlServer({
       path: `${folder}/control.sock`,
       routes: {
-        "/services": (query) =>
+        "/services": ({ prefix = "" }) =>
           Promise.resolve(
             ["default/web", "default/shop", "default/a b", "default/$(id)"]
-              .filter((name) => name.startsWith(query.get("prefix")!)),
+              .filter((name) => name.startsWith(prefix)),
           ),
       },
     });

@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { askControlText, requestChanges } from "../lib/tools/control/control_client.ts";
+import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import {
   type CommandLineResult,
@@ -102,7 +102,7 @@ Deno.test("diff --repair adds an entry to the change log of the running process,
   withRelay(async ({ machine, socket }) => {
     const path = socket.replace("--control-socket=", "");
     const repairs = async () => {
-      const { entries } = await requestChanges(path);
+      const { entries } = await askControl(path, "/changes");
       return entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
     };
     await diff(machine.commands, socket, "--repair");
@@ -154,7 +154,7 @@ Deno.test("of two simultaneous repairs, one repairs and the other finds nothing 
     damage(machine);
     const both = await Promise.all([1, 2].map(() => diff(NO_COMMANDS, socket, "--repair")));
     assertEquals(both.map(({ code, err }) => [code, err]), [[0, ""], [0, ""]]);
-    const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
+    const { entries } = await askControl(socket.replace("--control-socket=", ""), "/changes");
     const repairs = entries.filter(({ kind }) => kind === "repair");
     assertEquals(repairs.map(({ lines }) => lines[0]!.text), [
       "REPAIR by a user, with 'kube-relay diff --repair': 1 of 1 map element repaired",
@@ -318,7 +318,7 @@ Deno.test("diff --manifests knows that an older Service does not get the address
     assertEquals(await changed(socket), ["shop/web:http/TCP"]);
     // An API server leaves the age of a Service that changes.
     const dump = JSON.parse(
-      await askControlText(socket.replace("--control-socket=", ""), { route: "/dump" }),
+      await askControlText(socket.replace("--control-socket=", ""), "/dump"),
     );
     for (const { metadata } of dump.objects.services) metadata.resourceVersion = "1";
     await Deno.writeTextFile(`${folder}/api.json`, JSON.stringify(dump));

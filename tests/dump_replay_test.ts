@@ -152,7 +152,7 @@ Deno.test("render --from follows a node whose Services are added, changed and re
 /** Returns the answer that `diff` and `trace` request, without the time. */
 async function inputsOf({ controlSocket }: DumpedRelay): Promise<unknown> {
   const { writtenAt: _, ...inputs } = JSON.parse(
-    await askControlText(controlSocket, { route: "/dump?inputs" }),
+    await askControlText(controlSocket, "/dump", { inputs: "" }),
   );
   return inputs;
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { requestChanges } from "../lib/tools/control/control_client.ts";
+import { askControl } from "../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import {
@@ -192,7 +192,7 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     assert(/health_checks_total\{ip_family="IPv4",result="failed"\} [1-9]/.test(page), page);
     const words = "Endpoint is unhealthy: new connections skip it";
     await relay.until("it is logged", () => relay.log.includes(words));
-    const changes = await requestChanges(`${relay.folder}/control.sock`);
+    const changes = await askControl(`${relay.folder}/control.sock`, "/changes");
     const texts = changes.entries.filter(({ kind }) => kind === "health")
       .flatMap(({ lines }) => lines.map(({ text }) => text));
     const change =

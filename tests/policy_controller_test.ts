@@ -4,9 +4,7 @@
  *
  * @module
  */
-import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { ChangesReport } from "../lib/tools/changes/change_entry.ts";
 import { renderChanges } from "../lib/tools/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
 import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
@@ -69,7 +67,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assertStringIncludes(text, "IPv4      fake rules of IPv4");
   });
   await t.step("the change log", async () => {
-    const changes = await askControl(relay.socket, { route: "/changes" }) as ChangesReport;
+    const changes = await askControl(relay.socket, "/changes");
     const text = renderChanges(changes, { columns: 100, timeZone: "UTC" });
     assertStringIncludes(text, "network-policy: First sync");
     assertStringIncludes(text, "pod default/web added: ingress isolated by 1 policy");
@@ -108,8 +106,8 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   });
   await t.step("explain, of pods by name", async () => {
     for (const from of [`default/${FRIEND}`, `default/${OTHER}`]) {
-      const route = `/explain?from=${from}&to=default/web:80` as const;
-      const { packets: [packet] } = await askControl(relay.socket, { route }) as ExplainReport;
+      const ends = { from, to: "default/web:80" };
+      const { packets: [packet] } = await askControl(relay.socket, "/explain", ends);
       assertEquals([packet?.packet.to, packet?.policies?.isDenied], [WEB as never, true]);
     }
     const argv = ["explain", "default/friend", "default/web", `--control-socket=${relay.socket}`];
@@ -118,7 +116,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assertStringIncludes(portless.err, "as in NAMESPACE/POD:80");
   });
   await t.step("the dump, which its reader keeps", async () => {
-    const text = await askControlText(relay.socket, { route: "/dump" });
+    const text = await askControlText(relay.socket, "/dump");
     const { objects, controllers, configuration } = parseDump(text, {
       source: "it",
       part: INPUT_PART,

@@ -6,7 +6,6 @@
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { askControl } from "../lib/tools/control/control_client.ts";
-import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import type { RawObject } from "./conformance/server.ts";
 import { OTHER_NODE } from "./support/builders/address_plan.ts";
 import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
@@ -87,8 +86,8 @@ Deno.test("userspace mode judges relayed TCP by the client's address, and says w
   });
   await relay.synced();
   const judged = async () => {
-    const route = `/explain?from=default/${CLIENT}&to=${WEB}:${web.port}` as const;
-    const { packets: [packet] } = await askControl(relay.socket, { route }) as ExplainReport;
+    const ends = { from: `default/${CLIENT}`, to: `${WEB}:${web.port}` };
+    const { packets: [packet] } = await askControl(relay.socket, "/explain", ends);
     return packet?.policies?.receivers[0]?.isAllowed;
   };
   await t.step(

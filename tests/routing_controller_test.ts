@@ -85,7 +85,7 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
     assertStringIncludes(text, "\nrouting\n");
   });
   await t.step("the dump", async () => {
-    const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
+    const dump = JSON.parse(await askControlText(relay.socket, "/dump"));
     const { objects, live } = dump.controllers.routing;
     const [{ addresses }] = dump.configuration.proxy.routing.pools;
     assertEquals(addresses, ["192.0.2.0-192.0.2.3"]);
@@ -243,7 +243,7 @@ Deno.test("a node whose interface loses its link gives its addresses to another 
     facts.includes("node node-a: does not answer in 0.0.0.0/0: its interface brü0 has no carrier"),
     facts.join("\n"),
   );
-  const dump = JSON.parse(await askControlText(second.socket, { route: "/dump" }));
+  const dump = JSON.parse(await askControlText(second.socket, "/dump"));
   const reports: readonly Record<string, unknown>[] = dump.controllers.routing.reports;
   const links = [{ network: "0.0.0.0/0", device: "brü0", obstacle: "no-carrier" }];
   assertEquals(reports.find(({ node }) => node === A)?.links, links);
@@ -553,7 +553,7 @@ Deno.test("a run without routing reports nothing of it, and watches the kinds of
     "/apis/networking.k8s.io/v1/servicecidrs",
   ]);
   assertEquals("controllers" in await relay.status(), false);
-  const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
+  const dump = JSON.parse(await askControlText(relay.socket, "/dump"));
   assertEquals("controllers" in dump, false);
   assertEquals(Object.keys((await relay.health())[1]), ["IPv4"]);
   assertEquals((await relay.metrics()).filter((line) => line.includes("routing")), []);

@@ -12,7 +12,9 @@ import { startControlServer } from "../lib/tools/control/control_server.ts";
 import { CONFIGURATION } from "../lib/tools/dump/dump_configuration.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/tools/dump/dump_routing.ts";
 import { pickAllowed } from "../lib/tools/dump/pick_allowed.ts";
-import { type AskedRouting, routingRoutes } from "../lib/tools/explain/routing_questions.ts";
+import { compareRouting } from "../lib/tools/diff/compare_routing.ts";
+import { seeRouting } from "../lib/tools/explain/see_routing.ts";
+import type { RoutingDifference } from "../lib/routing/compare_layer2.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
@@ -137,45 +139,34 @@ Deno.test("a dump gives the same configuration and explanations, and has no pass
 async function withRunning(
   { sent, differences }: {
     readonly sent: readonly string[];
-    readonly differences: Awaited<
-      ReturnType<NonNullable<AskedRouting["bgp"]>["backend"]["compare"]>
-    >;
+    readonly differences: readonly RoutingDifference[];
   },
   use: (socket: string) => Promise<void>,
 ): Promise<void> {
-  const asked: AskedRouting = {
-    bgp: {
-      plan: { localAs: 64_512 } as never,
-      backend: {
-        sessions: () => Promise.resolve([{ peer: "tor", description: "established since 12:00" }]),
-        sentPrefixes: () => Promise.resolve(new Map([["tor", new Set(sent)]])),
-        compare: () => Promise.resolve(differences),
-      },
+  const bgp = {
+    plan: { localAs: 64_512 } as never,
+    backend: {
+      sessions: () => Promise.resolve([{ peer: "tor", description: "established since 12:00" }]),
+      sentPrefixes: () => Promise.resolve(new Map([["tor", new Set(sent)]])),
+      compare: () => Promise.resolve(differences),
     },
-    held: () => [{ address: parseIpAddress("203.0.113.7"), device: "eth0" }],
-    layer2: () => ({ owned: new Set(), others: [] }),
-    interfaceAddresses: () => [],
   };
+  const held = [{ address: parseIpAddress("203.0.113.7"), device: "eth0" }];
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const dump = JSON.parse(await routingDump("node-b", ["node-a", "node-b"]));
-  const families = [{ family: "IPv4", lastSync: { at: "x" }, pending: false }];
+  const layer2 = { owned: new Set<never>(), others: [], found: new Map() };
   const server = await startControlServer({
     path,
     routes: {
-      ...routingRoutes(asked),
+      "/routing/seen": () => seeRouting({ bgp, held }),
       "/dump": () => Promise.resolve(dump),
-      "/difference": () =>
-        Promise.resolve({
-          mode: "nftables",
-          nodeName: "node-b",
-          families: [{ family: "IPv4", differences: [], quarantined: [], services: [] }],
-        }),
-      "/status": () =>
-        Promise.resolve({
-          ...{ families, sources: [], hostSettings: [], phase: "serving" },
-          controllers: [{ controller: "routing", families: [] }],
-        }),
+      "/difference": async () => ({
+        mode: "nftables",
+        nodeName: "node-b",
+        families: [{ family: "IPv4", differences: [], quarantined: [] }],
+        routing: await compareRouting({ bgp, layer2 }),
+      }),
     },
   });
   try {

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
-import { requestStatus } from "../lib/tools/control/control_client.ts";
+import { askControl } from "../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
@@ -92,7 +92,8 @@ for (const form of ["text", "json"] as const) {
       await using _ = relay;
       await eventually(
         "it serves",
-        async () => (await requestStatus(socket).catch(() => undefined))?.phase === "serving",
+        async () =>
+          (await askControl(socket, "/status").catch(() => undefined))?.phase === "serving",
       );
       for (const path of ["metrics", "status", "configz"]) {
         await (await fetch(`http://127.0.0.1:${metricsPort}/${path}`)).body?.cancel();

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requestStatus } from "../../lib/tools/control/control_client.ts";
+import { askControl } from "../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import type { StatusFamily } from "../../lib/app/service/service_status.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
@@ -57,7 +57,7 @@ export function startBenchRelay(options: BenchRelayOptions): BenchRelay {
     `--kubeconfig=${kubeconfig}`,
     ...flags,
   ]);
-  const status = () => requestStatus(socket, { brief: true });
+  const status = () => askControl(socket, "/status", { brief: "" });
   const lastSync = async (): Promise<Sync | undefined> => {
     const { families = [] } = await status().catch(() => ({ families: undefined }));
     return families.find(({ family }) => family === "IPv4")?.lastSync;

@@ -6,7 +6,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { requestStatus } from "../../lib/tools/control/control_client.ts";
+import { askControl } from "../../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
@@ -180,7 +180,7 @@ class Soak implements AsyncDisposable {
 
   async #settle(): Promise<void> {
     const sentinel = await this.#server.create(serviceOf("sentinel"));
-    const asked = async () => await requestStatus(`${this.#folder}/control.sock`);
+    const asked = async () => await askControl(`${this.#folder}/control.sock`, "/status");
     const has = async (wanted: boolean) => {
       const status = await asked().catch(() => undefined);
       if (!status || !isSettled(status)) return false;

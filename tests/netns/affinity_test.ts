@@ -10,7 +10,6 @@ import { assertEquals } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import { askControl } from "../../lib/tools/control/control_client.ts";
-import type { ExplainReport } from "../../lib/tools/explain/explain_report.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
@@ -144,11 +143,11 @@ class AffinityStage {
    */
   async explained(frontend: Frontend): Promise<string> {
     const { address, port } = addressesOf(PAIRS[0]!).frontends[frontend];
-    const query = new URLSearchParams({ from: IPv4.client, to: `${address}:${port}` });
+    const ends = { from: IPv4.client, to: `${address}:${port}` };
     const socket = `${this.#scene.folder}/control.sock`;
     // On a busy machine the query may take longer than the time limit of explain.
     return await eventually("explain knows the endpoint of the client", async () => {
-      const report = await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
+      const report = await askControl(socket, "/explain", ends);
       const { entry } = report.packets[0]?.affinity ?? {};
       return typeof entry === "object" ? entry.endpoint : entry;
     });

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { requestChanges } from "../../lib/tools/control/control_client.ts";
+import { askControl } from "../../lib/tools/control/control_client.ts";
 import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { testEndpointSlice, testNode, testService } from "../support/builders/builders.ts";
@@ -89,7 +89,9 @@ class Rollout {
       await this.#write(slice(...pods));
     }
     return await eventually("the rollout is in the change log", async () => {
-      const { entries } = await requestChanges(`${this.#folder}/control.sock`, 1);
+      const { entries } = await askControl(`${this.#folder}/control.sock`, "/changes", {
+        last: "1",
+      });
       const entry = entries.at(-1);
       const isReady = entry?.kind === "sync" &&
         entry.lines.some(({ text, object }) =>

@@ -3,6 +3,7 @@ import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
 import { BadQuestion } from "./control_server.ts";
+import type { Query } from "./routes.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 
 export interface FlowParts {
@@ -19,9 +20,9 @@ const ID = /^[\w-]{1,64}$/;
  */
 export async function answerFlow(
   { clock, families }: FlowParts,
-  query: URLSearchParams,
+  query: Query<"/flow">,
 ): Promise<readonly WatchedFlow[]> {
-  const id = query.get("id") ?? "";
+  const { id = "" } = query;
   if (!ID.test(id)) throw new BadQuestion("Cannot watch without an 'id' of letters and digits");
   const wanted = parseFlowQuery(query);
   const family = families.find(({ family }) => family === ipFamilyOf(wanted.to));
@@ -33,21 +34,12 @@ export async function answerFlow(
   return ask();
 }
 
-/** The route of such a request. */
-export function flowRoute(id: string, query: FlowQuery): `/flow?${string}` {
-  const fields = new URLSearchParams({ id });
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) fields.set(name, `${value}`);
-  }
-  return `/flow?${fields}`;
-}
-
-function parseFlowQuery(query: URLSearchParams): FlowQuery {
-  const protocol = PROTOCOLS.find((each) => each === query.get("protocol"));
-  const to = tryParseIpAddress(query.get("to") ?? "");
-  const port = tryParsePort(query.get("port") ?? "");
-  const from = optional(query.get("from"), tryParseIpAddress);
-  const sourcePort = optional(query.get("sourcePort"), tryParsePort);
+function parseFlowQuery(query: Query<"/flow">): FlowQuery {
+  const protocol = PROTOCOLS.find((each) => each === query.protocol);
+  const to = tryParseIpAddress(query.to ?? "");
+  const port = tryParsePort(query.port ?? "");
+  const from = optional(query.from, tryParseIpAddress);
+  const sourcePort = optional(query.sourcePort, tryParsePort);
   if (!protocol || !to || !port || from === "wrong" || sourcePort === "wrong") {
     throw new BadQuestion(
       "Cannot watch: expected protocol, to, port, and perhaps from, sourcePort",
@@ -57,8 +49,8 @@ function parseFlowQuery(query: URLSearchParams): FlowQuery {
 }
 
 function optional<Value>(
-  text: string | null,
+  text: string | undefined,
   parse: (text: string) => Value | undefined,
 ): Value | "wrong" | undefined {
-  return text === null ? undefined : parse(text) ?? "wrong";
+  return text === undefined ? undefined : parse(text) ?? "wrong";
 }

@@ -1,28 +1,14 @@
 import { ConfigurationError } from "../../config/load.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
-import { systemClock } from "../../os/clock.ts";
-import type { ChangesReport } from "../changes/change_entry.ts";
-import type { NodeDifference } from "../diff/node_difference.ts";
 import { printableText } from "../../log/printable_text.ts";
-import type { StatusReport } from "../status/status_report.ts";
+import { systemClock } from "../../os/clock.ts";
+import { type Answer, type Query, type RoutePath, ROUTES } from "./routes.ts";
 
-const TIMEOUT_MS = 5000;
-/** The kernel takes seconds to list 44,000 Services, and longer on a busy machine. */
-const DIFFERENCE_TIMEOUT_MS = 120_000;
 /** Most characters of an error that are printed. */
 const LONGEST_REASON = 1000;
 /** Bound of an answer. The longest one is a dump: 15 MB for 10,000 Services. */
 const MOST_BYTES = 256 * 1024 * 1024;
 /** Bound of an answer with an error. */
 const MOST_ERROR_BYTES = 64 * 1024;
-/** Lists in the answers of this release: an answer without them is from another program. */
-const LISTS: Readonly<Record<string, readonly string[]>> = {
-  "/status": ["families", "sources", "hostSettings"],
-  "/changes": ["entries", "syncs"],
-  "/explain": ["packets", "assumptions"],
-  "/difference": ["families"],
-  "/policy/difference": ["families"],
-};
 
 /** A running kube-relay could not be asked, or its socket could not be opened. */
 export class ControlError extends Error {
@@ -39,57 +25,19 @@ export class ControlError extends Error {
   }
 }
 
-/** Asks for the status; `brief` omits the Services. As all requests, throws a ControlError that says what to do. */
-export async function requestStatus(
-  path: string,
-  { brief = false }: { readonly brief?: boolean } = {},
-): Promise<StatusReport> {
-  return await askControl(path, { route: `/status${brief ? "?brief" : ""}` }) as StatusReport;
-}
-
-/** Asks for the last changes, or for all that are kept. */
-export async function requestChanges(path: string, last?: number): Promise<ChangesReport> {
-  const route = `/changes${last === undefined ? "" : `?last=${last}`}` as const;
-  return await askControl(path, { route }) as ChangesReport;
-}
-
-/**
- * Asks for the differences between the plans and the machine, for one family or one Service if named;
- * `repair` has the process write what differs. Rules of NetworkPolicies belong to no single Service.
- */
-export async function requestDifference(
-  path: string,
-  { family, service, repair: changes = false }: {
-    readonly family?: IpFamily | undefined;
-    readonly service?: string | undefined;
-    readonly repair?: boolean | undefined;
-  },
-): Promise<NodeDifference> {
-  const query = new URLSearchParams({ ...(family && { family }), ...(service && { service }) });
-  const ask = (route: `/${string}`) =>
-    askControl(path, { route, changes, timeoutMs: DIFFERENCE_TIMEOUT_MS });
-  const ofServices = await ask(`/difference?${query}`) as NodeDifference;
-  if (service !== undefined) return ofServices;
-  const { controllers = [] } = await requestStatus(path, { brief: true });
-  if (!controllers.some(({ controller }) => controller === "network-policy")) return ofServices;
-  const { families } = await ask(`/policy/difference?${query}`) as Pick<NodeDifference, "families">;
-  return { ...ofServices, families: [...ofServices.families, ...families] };
-}
-
-interface ControlRequest {
-  /** A path with its query. */
-  readonly route: `/${string}`;
-  /** Whether the request has something changed, which is a POST. @default {false} */
-  readonly changes?: boolean;
-  /** Longest time to the end of the answer, in milliseconds. @default {5000} */
-  readonly timeoutMs?: number;
-}
-
-/** Sends one request to the kube-relay behind a socket. Resolves to the parsed JSON. */
-export async function askControl(path: string, request: ControlRequest): Promise<object> {
-  const text = await askControlText(path, request);
-  const [route = ""] = request.route.split("?");
-  return parseAnswer(text, LISTS[route] ?? []) ?? throwForeign(path, route);
+/** Asks the kube-relay behind a socket. Throws a ControlError that says what to do. */
+export async function askControl<Path extends RoutePath>(
+  socket: string,
+  path: Path,
+  query: Query<Path> = {},
+): Promise<Answer<Path>> {
+  const text = await askControlText(socket, path, query);
+  const answer = parseAnswer(text, ROUTES[path].lists);
+  if (answer !== undefined) return answer as Answer<Path>;
+  throw new ControlError(
+    `Cannot ask kube-relay at '${socket}': the program that answers '${path}' there is not ` +
+      "kube-relay, or is one of another release",
+  );
 }
 
 function parseAnswer(text: string, lists: readonly string[]): object | undefined {
@@ -103,18 +51,16 @@ function parseAnswer(text: string, lists: readonly string[]): object | undefined
   }
 }
 
-function throwForeign(path: string, route: string): never {
-  throw new ControlError(
-    `Cannot ask kube-relay at '${path}': the program that answers '${route}' there is not ` +
-      "kube-relay, or is one of another release",
-  );
-}
-
 /** As {@linkcode askControl}, but resolves to the text of the answer. */
-export async function askControlText(
+export async function askControlText<Path extends RoutePath>(
   path: string,
-  { route, changes = false, timeoutMs = TIMEOUT_MS }: ControlRequest,
+  route: Path,
+  query: Query<Path> = {},
 ): Promise<string> {
+  const { timeoutMs } = ROUTES[route];
+  const [place = "", method = "GET"] = route.split(" ").reverse();
+  const given = Object.entries<string | undefined>(query)
+    .flatMap(([name, value]) => value === undefined ? [] : [[name, value]]);
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
   const timer = systemClock.setTimer(timeoutMs, () => controller.abort());
@@ -123,9 +69,8 @@ export async function askControlText(
   try {
     // The host name has no effect: the connection goes to the socket.
     const { signal } = controller;
-    const response = await fetch(`http://localhost${route}`, {
-      ...{ client, signal, redirect: "manual" },
-      method: changes ? "POST" : "GET",
+    const response = await fetch(`http://localhost${place}?${new URLSearchParams(given)}`, {
+      ...{ client, signal, method, redirect: "manual" },
       // A compressed answer could have any size after decompression.
       headers: { "accept-encoding": "identity" },
     });

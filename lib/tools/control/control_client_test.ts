@@ -1,5 +1,5 @@
 import { assert, assertMatch, assertRejects } from "@std/assert";
-import { askControl, ControlError, requestChanges, requestStatus } from "./control_client.ts";
+import { askControl, ControlError } from "./control_client.ts";
 
 /** Another program on the socket, which gives every request the same answer. */
 async function withImpostor(
@@ -23,9 +23,9 @@ Deno.test.each(["null", "[]", "{}", "7", "\x1b[2Jhello", `{"families":1}`, `{"pa
     await withImpostor(() => new Response(text), async (path) => {
       for (
         const ask of [
-          () => requestStatus(path),
-          () => requestChanges(path),
-          () => askControl(path, { route: "/explain?from=node&to=x" }),
+          () => askControl(path, "/status"),
+          () => askControl(path, "/changes"),
+          () => askControl(path, "/explain", { from: "node", to: "x" }),
         ]
       ) {
         const { message } = await assertRejects(ask, ControlError);
@@ -39,7 +39,7 @@ Deno.test("askControl() prints nothing of a reason that moves the cursor, and no
   const reason = `\x1b[2J\n${"x".repeat(10_000)}`;
   await withImpostor(() => new Response(reason, { status: 500 }), async (path) => {
     const { message } = await assertRejects(
-      () => requestStatus(path),
+      () => askControl(path, "/status"),
       ControlError,
       "says: \\u001b[2J",
     );
@@ -50,7 +50,7 @@ Deno.test("askControl() prints nothing of a reason that moves the cursor, and no
 Deno.test("askControl() follows no other address", async () => {
   const headers = { location: "http://192.0.2.1/" };
   await withImpostor(() => new Response(null, { status: 302, headers }), async (path) => {
-    await assertRejects(() => requestStatus(path), ControlError, "says: status 302");
+    await assertRejects(() => askControl(path, "/status"), ControlError, "says: status 302");
   });
 });
 
@@ -61,7 +61,7 @@ Deno.test("askControl() stops reading an error that has no end", async () => {
       pull: (controller) => controller.enqueue(new Uint8Array((pulled++, 16_384))),
     });
   await withImpostor(() => new Response(endless(), { status: 500 }), async (path) => {
-    await assertRejects(() => requestStatus(path), ControlError, "more than 65536 bytes");
+    await assertRejects(() => askControl(path, "/status"), ControlError, "more than 65536 bytes");
   });
   assert(pulled < 1000, `${pulled}`);
 });

@@ -2,26 +2,17 @@ import { dirname, join } from "node:path";
 import { ConfigurationError } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { HttpTimes } from "../../os/http_connection.ts";
 import { type HttpBounds, HttpConnections } from "../../os/http_listener.ts";
-import { ControlError, requestStatus } from "./control_client.ts";
+import { askControl, ControlError } from "./control_client.ts";
+import { type RoutePath, ROUTES, type Routes } from "./routes.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
-
-/**
- * Answers a request on the control socket. The result is sent as JSON, in pieces; `signal` is
- * aborted when the client disconnects.
- */
-type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
-
-/** Routes by path, e.g. `/status`. Those that change something are asked by POST, without a body. */
-export type ControlRoutes = Readonly<Record<`/${string}` | `POST /${string}`, ControlRoute>>;
 
 interface ControlServerOptions {
   readonly path: string;
-  readonly routes: ControlRoutes;
+  readonly routes: Partial<Routes>;
   /** @default {those of HttpConnections} */
   readonly bounds?: HttpBounds;
   readonly times?: Partial<HttpTimes>;
@@ -37,14 +28,6 @@ const PIECE_MS = 600_000;
 /** The request itself is wrong: a retry would not help. Routes reject with it. */
 export class BadQuestion extends Error {
   override name = "BadQuestion";
-}
-
-/** Returns the parameter `family` of a question; `undefined` = every family. Throws a BadQuestion. */
-export function askedFamily(text: string | null): IpFamily | undefined {
-  const family = IP_FAMILIES.find((each) => each === text);
-  if (text === null || family) return family;
-  const known = IP_FAMILIES.join(", ");
-  throw new BadQuestion(`Cannot use '${text}' for 'family': expected one of ${known}`);
 }
 
 export interface ControlServer {
@@ -71,7 +54,7 @@ export async function startControlServer(
   const owner = (await Deno.lstat(path)).uid;
   const listener = connections.serve(
     socket,
-    (request) => answer(request, new Map(Object.entries(routes)), () => isOwners(path, owner)),
+    (request) => answer(request, routes, () => isOwners(path, owner)),
   );
   return {
     path,
@@ -120,13 +103,13 @@ async function isOwners(path: string, owner: number | null): Promise<boolean> {
 
 async function answer(
   request: Request,
-  routes: ReadonlyMap<string, ControlRoute>,
+  routes: Partial<Routes>,
   isOwners: () => Promise<boolean>,
 ): Promise<Response> {
   const { pathname, searchParams } = new URL(request.url);
   const isGet = request.method === "GET";
-  const route = routes.get(isGet ? pathname : `${request.method} ${pathname}`);
-  if (!route) {
+  const path = isGet ? pathname : `${request.method} ${pathname}`;
+  if (!isRoute(path, routes)) {
     if (isGet) return new Response("Not found\n", { status: 404 });
     return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
   }
@@ -137,7 +120,8 @@ async function answer(
         "restore its owner and its mode, 0600";
       return new Response(`${reason}\n`, { status: 403 });
     }
-    const report = await route(searchParams, request.signal);
+    const query = parsedQuery(ROUTES[path].parameters, searchParams);
+    const report = await routes[path]!(query, request.signal);
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, {
       headers: { "content-type": "application/json", "transfer-encoding": "chunked" },
@@ -149,6 +133,21 @@ async function answer(
     if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
     return new Response(`Cannot answer ${pathname}: ${reason}\n`, { status: 500 });
   }
+}
+
+function isRoute(path: string, routes: Partial<Routes>): path is RoutePath {
+  return Object.hasOwn(routes, path);
+}
+
+function parsedQuery(
+  parameters: readonly string[],
+  given: URLSearchParams,
+): Readonly<Record<string, string>> {
+  const unknown = [...given.keys()].find((name) => !parameters.includes(name));
+  if (unknown === undefined) return Object.fromEntries(given);
+  throw new BadQuestion(
+    `Cannot use the parameter '${unknown}': known are '${parameters.join("', '")}'`,
+  );
 }
 
 /** Creates the folder with mode 0700; an existing one keeps its mode. */
@@ -174,7 +173,7 @@ async function checkPlace(path: string): Promise<void> {
         "remove it or name another place with --control-socket",
     );
   }
-  const other = await requestStatus(path).catch((error: unknown) => {
+  const other = await askControl(path, "/status").catch((error: unknown) => {
     if (error instanceof ControlError && error.kind === "not-running") return undefined;
     throw error;
   });

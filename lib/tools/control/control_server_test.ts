@@ -1,10 +1,11 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
 import { testStatusReport } from "../../../tests/support/builders/status_reports.ts";
-import { askControl, ControlError, requestStatus } from "./control_client.ts";
+import { askControl, ControlError } from "./control_client.ts";
 import { startControlServer } from "./control_server.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 
 const REPORT = testStatusReport();
+const DIFFERENCE = { mode: "nftables", nodeName: "", families: [] } as const;
 
 function start(path: string): ReturnType<typeof startControlServer> {
   return startControlServer({
@@ -17,11 +18,15 @@ Deno.test("startControlServer() answers status to its owner only", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/run/control.sock`;
     const server = await start(path);
-    assertEquals(await requestStatus(path), REPORT);
+    assertEquals(await askControl(path, "/status"), REPORT);
     assertEquals((await Deno.stat(path)).mode! & 0o777, 0o600);
     assertEquals((await Deno.stat(`${folder}/run`)).mode! & 0o777, 0o700);
     await server.stop();
-    const gone = await assertRejects(() => requestStatus(path), ControlError, "no program listens");
+    const gone = await assertRejects(
+      () => askControl(path, "/status"),
+      ControlError,
+      "no program listens",
+    );
     assertEquals(gone.kind, "not-running");
   });
 });
@@ -52,7 +57,7 @@ Deno.test("startControlServer() has something changed by POST alone, and only fo
       path,
       routes: {
         "/status": () => Promise.resolve(REPORT),
-        "POST /repair": () => Promise.resolve({ changes: ++changes }),
+        "POST /difference": () => Promise.resolve({ ...DIFFERENCE, nodeName: `${++changes}` }),
       },
     });
     using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
@@ -61,15 +66,22 @@ Deno.test("startControlServer() has something changed by POST alone, and only fo
       await response.body?.cancel();
       return response.status;
     };
-    assertEquals(await askControl(path, { route: "/repair", changes: true }), { changes: 1 });
-    assertEquals(await statusOf("GET", "repair"), 404);
-    assertEquals(await statusOf("GET", "POST%20/repair"), 404);
-    for (const place of ["status", "", "repair/", "__proto__", "constructor"]) {
+    assertEquals(await askControl(path, "POST /difference"), {
+      ...DIFFERENCE,
+      nodeName: "1",
+    });
+    assertEquals(await statusOf("GET", "difference"), 404);
+    assertEquals(await statusOf("GET", "POST%20/difference"), 404);
+    assertEquals(await statusOf("POST", "difference?service=ns/web"), 400, "it takes no Service");
+    for (const place of ["status", "", "difference/", "__proto__", "constructor"]) {
       assertEquals(await statusOf("POST", place), 405, place);
     }
     for (const mode of [0o601, 0o610, 0o660, 0o666]) {
       await Deno.chmod(path, mode);
-      assertEquals([await statusOf("POST", "repair"), await statusOf("GET", "status")], [403, 200]);
+      assertEquals([await statusOf("POST", "difference"), await statusOf("GET", "status")], [
+        403,
+        200,
+      ]);
     }
     assertEquals(changes, 1);
     await server.stop();
@@ -89,7 +101,7 @@ Deno.test("startControlServer() stops though a client never reads its answer", a
     // The answer has begun, and is more than a socket holds.
     assertEquals(await client.read(new Uint8Array(1)), 1);
     await server.stop();
-    await assertRejects(() => requestStatus(path), ControlError, "no program listens");
+    await assertRejects(() => askControl(path, "/status"), ControlError, "no program listens");
   });
 });
 
@@ -102,7 +114,7 @@ Deno.test("startControlServer() replaces the socket of a dead process", async ()
     dead.close();
     assertEquals((await Deno.lstat(path)).isSocket, true);
     const server = await start(path);
-    assertEquals(await requestStatus(path), REPORT);
+    assertEquals(await askControl(path, "/status"), REPORT);
     await server.stop();
   });
 });
@@ -112,7 +124,7 @@ Deno.test("startControlServer() refuses the socket of a living process and names
     const path = `${folder}/control.sock`;
     const server = await start(path);
     await assertRejects(() => start(path), ControlError, "process id 4711 is already running");
-    assertEquals(await requestStatus(path), REPORT);
+    assertEquals(await askControl(path, "/status"), REPORT);
     await server.stop();
   });
 });
@@ -153,14 +165,14 @@ for (const [what, put] of Object.entries(SUCCESSORS)) {
   });
 }
 
-Deno.test("requestStatus() passes on why the status could not be made", async () => {
+Deno.test("askControl() passes on why the status could not be made", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
     const server = await startControlServer({
       path,
       routes: { "/status": () => Promise.reject(new Error("the backend is gone")) },
     });
-    const error: unknown = await requestStatus(path).catch((error) => error);
+    const error: unknown = await askControl(path, "/status").catch((error) => error);
     assertInstanceOf(error, ControlError);
     assertStringIncludes(error.message, "the backend is gone");
     await server.stop();

@@ -1,14 +1,13 @@
 import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.ts";
 import { absolutePaths } from "../../config/absolute_paths.ts";
 import { VERSION } from "../../config/version.ts";
-import type { Controller } from "../../engine/controller.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { BadQuestion, type ControlRoutes, startControlServer } from "./control_server.ts";
-import type { ToolsOf } from "./controller_tools.ts";
+import { BadQuestion, startControlServer } from "./control_server.ts";
+import type { Routes } from "./routes.ts";
 import { sampleTraffic, trafficTotals } from "../status/traffic.ts";
 import { explain, serviceRoutes } from "./service_routes.ts";
 
@@ -16,14 +15,12 @@ import { explain, serviceRoutes } from "./service_routes.ts";
 export class ToolsOfRun implements RunTools {
   readonly changes: ChangeLog;
   readonly #edges: ToolEdges;
-  readonly #toolsOf: ToolsOf;
   /** RFC 3339. */
   readonly #startedAt: string;
 
-  constructor(edges: ToolEdges, toolsOf: ToolsOf) {
+  constructor(edges: ToolEdges) {
     this.changes = new ChangeLog(edges);
     this.#edges = edges;
-    this.#toolsOf = toolsOf;
     this.#startedAt = new Date(edges.clock.wallNow()).toISOString();
   }
 
@@ -59,24 +56,15 @@ export class ToolsOfRun implements RunTools {
   }
 
   /** The answers by path. Only a repair, by POST, changes anything. */
-  routes(run: ObservedRun): ControlRoutes {
-    const { clock } = this.#edges;
-    return Object.assign(
-      {
-        "/status": (query) => this.#status(run, { brief: query.has("brief") }),
-        // A separate function, so that its exceptions become rejections.
-        "/changes": async (query) =>
-          await Promise.resolve(this.changes.recent(numberOf(query, "last"))),
-        "/flags": () => Promise.resolve(absolutePaths(run.configuration.flags, Deno.cwd())),
-        "/dump": (query) => this.#dump(run, query.has("inputs")),
-      } satisfies ControlRoutes,
-      serviceRoutes(clock, run, this.changes),
-      ...run.others.map((each) => this.#toolsOfIn(run)(each).routes),
-    );
-  }
-
-  #toolsOfIn(run: ObservedRun) {
-    return (controller: Controller) => this.#toolsOf(controller, run, this.#edges, this.changes);
+  routes(run: ObservedRun): Routes {
+    return {
+      "/status": ({ brief }) => this.#status(run, { brief: brief !== undefined }),
+      // A separate function, so that its exceptions become rejections.
+      "/changes": async ({ last }) => await Promise.resolve(this.changes.recent(numberOf(last))),
+      "/flags": () => Promise.resolve(absolutePaths(run.configuration.flags, Deno.cwd())),
+      "/dump": ({ inputs }) => this.#dump(run, inputs !== undefined),
+      ...serviceRoutes(this.#edges, run, this.changes),
+    };
   }
 
   async #status(
@@ -106,14 +94,13 @@ export class ToolsOfRun implements RunTools {
   async #dump(run: ObservedRun, onlyInputs: boolean): Promise<unknown> {
     const status = onlyInputs ? undefined : await this.#status(run, { brief: false });
     const collected = status && { status, changes: this.changes.recent() };
-    return dumpRunning(this.#edges, { ...run, toolsOf: this.#toolsOfIn(run) }, collected);
+    return dumpRunning(this.#edges, run, collected);
   }
 }
 
 /** Parses an optional whole number from 1. */
-function numberOf(query: URLSearchParams, name: string): number | undefined {
-  const text = query.get(name);
-  if (text === null) return undefined;
-  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
-  throw new BadQuestion(`Cannot use '${text}' for '${name}': expected a whole number from 1`);
+function numberOf(last: string | undefined): number | undefined {
+  if (last === undefined) return undefined;
+  if (/^[1-9]\d{0,8}$/.test(last)) return Number(last);
+  throw new BadQuestion(`Cannot use '${last}' for 'last': expected a whole number from 1`);
 }

@@ -14,7 +14,6 @@ import { defaultConfiguration } from "../../config/configuration.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { ServiceFamily, Services } from "../../app/service/services.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
-import { controllerTools } from "./controller_tools.ts";
 import { ToolsOfRun } from "./run_tools.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
 
@@ -40,7 +39,7 @@ async function createStage() {
   const backend = new AskedBackend();
   const logger = new MemoryLogger();
   const edges = { ...testDependencies({ clock }), logger, openFiles: new OpenFiles() };
-  const tools = new ToolsOfRun(edges, controllerTools);
+  const tools = new ToolsOfRun(edges);
   const { changes } = tools;
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const settings = planSettingsOf(configuration, { nodeName: "node-a", mode: "userspace" });
@@ -92,7 +91,7 @@ Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", asy
   assertEquals(clock.pendingTimers, timers);
   assertEquals([...looked], []);
   assertEquals(backend.asked, []);
-  await routes["/changes"]!(new URLSearchParams("last=1"));
+  await routes["/changes"]({ last: "1" });
   assertEquals(backend.asked, []);
   await proxy.loop.stop();
 });
@@ -100,7 +99,7 @@ Deno.test("ToolsOfRun looks at nothing and sets no timer until it is asked", asy
 Deno.test("ToolsOfRun answers paths of flags as another folder needs them", async () => {
   const { routes } = await createStage();
   const cwd = Deno.cwd();
-  assertEquals(await routes["/flags"]!(new URLSearchParams(), new AbortController().signal), {
+  assertEquals(await routes["/flags"]({}), {
     ...FLAGS,
     config: `${cwd}/c.yaml`,
     manifests: [`${cwd}/m`, "/n"],

@@ -4,15 +4,20 @@
  * @module
  */
 import { SERVICE } from "../../api/kinds/service.ts";
+import type { Dependencies } from "../../app/dependencies.ts";
 import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
+import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";
 import type { Clock } from "../../os/clock.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
+import { comparePolicyRules } from "../diff/compare_policy_rules.ts";
+import { compareRouting, machineAddresses } from "../diff/compare_routing.ts";
 import {
   type ChosenKeys,
   compareFamily,
@@ -24,31 +29,41 @@ import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_end_text.ts";
 import { explainWithPolicies } from "../explain/policy_steps.ts";
+import { seeRouting } from "../explain/see_routing.ts";
 import { answerFlow } from "./answer_flow.ts";
-import { askedFamily, BadQuestion, type ControlRoutes } from "./control_server.ts";
+import { BadQuestion } from "./control_server.ts";
+import type { Query, Routes } from "./routes.ts";
 
 /** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
 
-/** Returns the routes by path. They reject with a BadQuestion for an invalid query. */
+/** What answers questions about what is on the machine. It rejects with a BadQuestion for an invalid query. */
 export function serviceRoutes(
-  clock: Clock,
+  edges: Pick<Dependencies, "clock" | "network">,
   run: ObservedRun,
   changes: Pick<ChangeLog, "repaired">,
-): ControlRoutes {
+): Pick<
+  Routes,
+  "/services" | "/flow" | "/difference" | "POST /difference" | "/explain" | "/routing/seen"
+> {
+  const { clock } = edges;
   // Each comparison holds all rules of the kernel in memory.
   const turns = new OneAtATime();
   return {
-    "/services": (query) => serviceNames(clock, run, query.get("prefix") ?? ""),
+    "/services": ({ prefix = "" }) => serviceNames(clock, run, prefix),
     // A separate function, so that its exceptions become rejections.
     "/flow": async (query) => await answerFlow({ clock, families: run.services.families }, query),
     "/difference": (query, signal) =>
       turns.run(async () => {
         signal?.throwIfAborted();
-        return await compare(clock, run, query);
+        return await compare(edges, run, query);
       }),
-    "POST /difference": (query) => turns.run(() => compare(clock, run, query, changes)),
+    "POST /difference": (query) => turns.run(() => compare(edges, run, query, changes)),
     "/explain": (query) => explain(clock, run, query),
+    "/routing/seen": async () => {
+      const routing = routingOf(run);
+      return await seeRouting({ bgp: routing?.bgp, held: routing?.held ?? [] });
+    },
   };
 }
 
@@ -71,14 +86,14 @@ async function serviceNames(
   return [...names].sort();
 }
 
-/** `?family=IPv4&service=NAMESPACE/NAME`; `changes`: for a repair of what differs. */
+/** Compares the loops of Services and of policies, and addresses and routes; `changes`: for a repair. */
 async function compare(
-  clock: Clock,
+  { clock, network }: Pick<Dependencies, "clock" | "network">,
   run: ObservedRun,
-  query: URLSearchParams,
+  { family: wanted, service }: Query<"/difference">,
   changes?: Pick<ChangeLog, "repaired">,
 ): Promise<NodeDifference> {
-  const proxies = proxiesOf(run, query.get("family"));
+  const proxies = proxiesOf(run, wanted);
   const { phase } = run.manager;
   if (phase !== "serving" && proxies.some(({ loop }) => loop.lastSync === undefined)) {
     throw new BadQuestion(
@@ -86,34 +101,73 @@ async function compare(
         "ask again when 'kube-relay status' says serving",
     );
   }
-  if (changes && query.has("service")) throw new BadQuestion("Cannot repair only one Service");
-  const keys = keysOf(run, query.get("service"), proxies);
+  const keys = keysOf(run, service, proxies);
+  // Rules of NetworkPolicies, addresses and routes belong to no single Service.
+  const policies = service === undefined ? policyController(run)?.families ?? [] : [];
+  const compared = [
+    ...proxies.map(({ backend, services, loop }) => ({
+      loop,
+      async compare() {
+        // Only this process knows its open sockets.
+        const serving = MODE_TRAITS[backend.mode].forwardsItself &&
+          (await backend.inspect()).services;
+        const { quarantined } = loop;
+        const machine = { backend, plan: services.plan, quarantined, ...(serving && { serving }) };
+        return await compareFamily(machine, keys);
+      },
+      repair: () => backend.repair(services.plan),
+    })),
+    ...policies.filter(({ family }) => wanted === undefined || family === wanted).map((each) => ({
+      loop: each.loop,
+      compare() {
+        const { backend, plan, loop: { quarantined } } = each;
+        return comparePolicyRules({ backend, plan, quarantined });
+      },
+      repair: async () => await each.backend?.repair() ?? {},
+    })),
+  ];
   const families: FamilyDifference[] = [];
-  for (const { backend, services, loop } of proxies) {
-    const compareOnce = async () => {
-      // Only this process knows its open sockets.
-      const serving = MODE_TRAITS[backend.mode].forwardsItself &&
-        (await backend.inspect()).services;
-      return await compareFamily({
-        backend,
-        plan: services.plan,
-        quarantined: loop.quarantined,
-        ...(serving && { serving }),
-      }, keys);
-    };
+  for (const { loop, compare, repair } of compared) {
     const settled = changes
-      ? repairSettled({ clock, changes }, loop, compareOnce, () => backend.repair(services.plan))
-      : compareSettled({ clock }, loop, compareOnce);
+      ? repairSettled({ clock, changes }, loop, compare, repair)
+      : compareSettled({ clock }, loop, compare);
     families.push(await settled);
   }
-  return { mode: run.configuration.mode, nodeName: run.startUp.node.name, families };
+  const routing = service === undefined && wanted === undefined ? routingOf(run) : undefined;
+  return {
+    mode: run.configuration.mode,
+    nodeName: run.startUp.node.name,
+    families,
+    ...(routing && {
+      routing: await compareRouting({
+        bgp: routing.bgp,
+        pods: routing.pods,
+        layer2: {
+          ...(routing.layer2?.compared ?? { owned: new Set(), others: [] }),
+          ...machineAddresses(network.interfaceAddresses()),
+        },
+      }),
+    }),
+  };
+}
+
+function policyController({ others }: Pick<ObservedRun, "others">) {
+  return others.find((each) => each instanceof NetworkPolicyController);
+}
+
+function routingOf({ others }: Pick<ObservedRun, "others">) {
+  return others.find((each) => each instanceof RoutingController);
 }
 
 function proxiesOf(
   { services: { families } }: ObservedRun,
-  wanted: string | null,
+  wanted: string | undefined,
 ): readonly ServiceFamily[] {
-  if (askedFamily(wanted) === undefined) return families;
+  if (wanted === undefined) return families;
+  const known = IP_FAMILIES.join(", ");
+  if (!IP_FAMILIES.some((family) => family === wanted)) {
+    throw new BadQuestion(`Cannot use '${wanted}' for 'family': expected one of ${known}`);
+  }
   const found = families.filter(({ family }) => family === wanted);
   if (found.length > 0) return found;
   const served = families.map(({ family }) => family).join(" and ");
@@ -122,10 +176,10 @@ function proxiesOf(
 
 function keysOf(
   { informers }: ObservedRun,
-  service: string | null,
+  service: string | undefined,
   proxies: readonly ServiceFamily[],
 ): ChosenKeys {
-  if (service === null) return undefined;
+  if (service === undefined) return undefined;
   const plans = proxies.map(({ services }) => services.plan);
   const all = [...informers.of(SERVICE).values()].map((each) => serviceKey(namespacedNameOf(each)));
   try {
@@ -137,24 +191,22 @@ function keysOf(
   return (plan) => servicePortsOf(plan, service);
 }
 
-/** Answers `?from=…&to=…`; `&brief` asks neither the machine nor policies. Rejects with a BadQuestion. */
+/** Answers with both ends given; `brief` asks neither the machine nor policies. Rejects with a BadQuestion. */
 export async function explain(
   clock: Clock,
-  { services: { families, node }, others, configuration, current, informers, startUp }: ObservedRun,
-  query: URLSearchParams,
+  run: ObservedRun,
+  { from, to, brief }: Query<"/explain">,
 ): Promise<ExplainReport> {
-  const [from, to] = [query.get("from"), query.get("to")];
-  if (from === null || to === null) {
+  const { services: { families, node }, configuration, current, informers, startUp } = run;
+  if (from === undefined || to === undefined) {
     throw new BadQuestion("Cannot explain a packet without both ends: 'from' and 'to'");
   }
   const { mode } = configuration;
   const nodeName = startUp.node.name;
   const addresses = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
-  const isBrief = query.has("brief");
-  const policies = isBrief
-    ? undefined
-    : others.find((each) => each instanceof NetworkPolicyController)?.state;
+  const isBrief = brief !== undefined;
+  const policies = isBrief ? undefined : policyController(run)?.state;
   const explainOnly = (ends: { readonly from: string; readonly to: string }) =>
     explainEnds({ clock }, ends, {
       mode,

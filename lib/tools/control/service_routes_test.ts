@@ -8,7 +8,7 @@ import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { BadQuestion } from "./control_server.ts";
 import { serviceRoutes } from "./service_routes.ts";
-import type { NodeDifference } from "../diff/node_difference.ts";
+import type { Query } from "./routes.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
 const API = testServicePlan({ name: "api", clusterIp: "10.96.0.2" });
@@ -46,9 +46,10 @@ function comparison(
     informers: testInformers({}),
     manager: { phase: "serving" },
   };
-  const route = serviceRoutes(clock, parts as never, { repaired() {} })["/difference"]!;
-  return (query = "", signal?: AbortSignal) =>
-    route(new URLSearchParams(query), signal) as Promise<NodeDifference>;
+  const edges = { clock, network: { interfaceAddresses: () => [] } } as never;
+  const route = serviceRoutes(edges, { ...parts, others: [] } as never, { repaired() {} });
+  return (query: Query<"/difference"> = {}, signal?: AbortSignal) =>
+    route["/difference"](query, signal);
 }
 
 Deno.test("GET /difference reports differences, with their Services", async () => {
@@ -62,7 +63,7 @@ Deno.test("GET /difference reports differences, with their Services", async () =
   assertEquals([difference.mode, difference.nodeName], ["nftables", "node-1"]);
   assertEquals([family?.family, family?.differences], ["IPv4", [MISSING]]);
   assertEquals(family?.quarantined, QUARANTINED);
-  const web = await running("family=IPv4&service=ns/web");
+  const web = await running({ family: "IPv4", service: "ns/web" });
   assertEquals(web.families[0]?.quarantined, []);
   assertEquals(scopes, [undefined, [WEB.key]]);
 });
@@ -78,10 +79,10 @@ Deno.test("GET /difference reports a socket as open only if the process has it o
   }
 });
 
-Deno.test("GET /difference refuses unknown parameters, and continues", async () => {
+Deno.test("GET /difference refuses what it does not know, and continues", async () => {
   const running = comparison(() => Promise.resolve([]));
-  for (const query of ["family=ipv5", "family=IPv6", "service=ns/nothing"]) {
-    await assertRejects(() => running(query), BadQuestion, query.split("=")[1]);
+  for (const query of [{ family: "ipv5" }, { family: "IPv6" }, { service: "ns/nothing" }]) {
+    await assertRejects(() => running(query), BadQuestion, Object.values(query)[0]);
   }
   assertEquals((await running()).families.length, 1);
 });
@@ -108,7 +109,7 @@ Deno.test("GET /difference skips a request whose client has disconnected", async
   });
   const first = running();
   const gone = new AbortController();
-  const second = running("", gone.signal);
+  const second = running({}, gone.signal);
   gone.abort();
   await first;
   await assertRejects(() => second);
@@ -146,7 +147,7 @@ Deno.test("GET /difference compares a Service by the plan of the sync that it wa
     scopes.push([...scope?.keys ?? []]);
     return Promise.resolve([]);
   }, { clock, loop: { quarantined: QUARANTINED, activity }, services });
-  const answer = running("service=ns/web");
+  const answer = running({ service: "ns/web" });
   await clock.advance(30);
   services.plan = testProxyPlan([WEB]);
   delete activity.runningSince;

@@ -1,4 +1,3 @@
-import * as v from "valibot";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import { messageOf } from "../../log/message_of.ts";
@@ -10,7 +9,6 @@ import {
 } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { PlannedRouting } from "../../routing/planned_routing.ts";
-import { fields, foreignText, list, optional, ownText } from "../dump/dump_value.ts";
 
 /** How the addresses and routes of a machine differ from the plan. */
 export interface RoutingComparison {
@@ -70,22 +68,4 @@ export function machineAddresses(
     found.getOrInsertComputed(address, () => []).push(interfaceName);
   }
   return { found };
-}
-
-/** The answer of the running process. */
-const COMPARISON = fields({
-  differences: list(fields({
-    object: ownText,
-    name: foreignText,
-    kind: v.picklist(["missing", "extra", "altered"]),
-    wanted: optional(foreignText),
-    found: optional(foreignText),
-  })),
-  problem: optional(foreignText),
-});
-
-/** Decodes an answer; returns undefined if it is malformed. */
-export function answeredComparison(answer: unknown): RoutingComparison | undefined {
-  const { success, output } = v.safeParse(COMPARISON, answer);
-  return success ? output : undefined;
 }

@@ -1,5 +1,5 @@
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { ControlError, requestStatus } from "../control/control_client.ts";
+import { askControl, ControlError } from "../control/control_client.ts";
 import { statusProblems } from "../status/status_answer.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import type { DoctorRelay, Examined, KnownNode } from "./doctor_report.ts";
@@ -12,7 +12,7 @@ export async function examineRelay(
   controlSocket: string,
 ): Promise<Examined<DoctorRelay> & KnownNode> {
   try {
-    const status = await requestStatus(controlSocket, { brief: true });
+    const status = await askControl(controlSocket, "/status", { brief: "" });
     const mode = status.families[0]?.mode;
     return {
       fact: {

@@ -40,7 +40,7 @@ export async function flagsInUse(
     return { flags: given, source: "this command line" };
   }
   try {
-    const flags = await askControl(controlSocket, { route: "/flags" });
+    const flags = await askControl(controlSocket, "/flags");
     return { flags: { ...ofStart(flags), ...given }, source: "the running process" };
   } catch {
     // No process, or one of an older release.

@@ -1,5 +1,7 @@
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
@@ -15,13 +17,15 @@ import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../../config/version.ts";
-import type { ControllerTools } from "../control/controller_tools.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
+import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
+import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 import type { ServiceController } from "../../app/service/service_controller.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { DUMP_SCHEMA, FORMAT_VERSION, withControllers } from "./dump_schema.ts";
+import { dumpedRouting } from "./dump_routing.ts";
+import { DUMP_SCHEMA, DUMPED_POLICIES, FORMAT_VERSION, withControllers } from "./dump_schema.ts";
 import type { DumpSection } from "./dump_value.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
@@ -135,10 +139,10 @@ function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
 /** Dumps the running process; `collected` is left out where only planning needs the dump. */
 export function dumpRunning(
   edges: Pick<Dependencies, "clock" | "network" | "process">,
-  run: ObservedRun & { toolsOf(controller: Controller): Pick<ControllerTools, "dumped"> },
+  run: ObservedRun,
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
-  const { services, others, startUp, configuration, current, informers, toolsOf } = run;
+  const { services, others, startUp, configuration, current, informers } = run;
   const { relay, mode } = configuration;
   return collectDump({ clock: edges.clock, kernelRelease: edges.process.kernelRelease }, {
     mode,
@@ -149,9 +153,38 @@ export function dumpRunning(
     families: services.families.map((each) => familyOf(each, services)),
     controllers: others.map((each) => {
       const { name, kinds } = each;
-      return { name, kinds, section: toolsOf(each).dumped() };
+      return { name, kinds, section: sectionOf(each, run) };
     }),
     ...collected,
+  });
+}
+
+/** The inputs of a controller's plan other than objects. */
+function sectionOf(
+  controller: Controller,
+  { current, startUp }: Pick<ObservedRun, "current" | "startUp">,
+): DumpSection {
+  if (controller instanceof NetworkPolicyController) {
+    const { tool, families } = controller;
+    const value = {
+      ...(tool !== undefined && { tool }),
+      families: families.map(({ family }) => family),
+    };
+    const { networkPolicy } = current.proxy;
+    return { schema: DUMPED_POLICIES, value, settings: { networkPolicy } };
+  }
+  if (!(controller instanceof RoutingController)) {
+    throw new TypeError(`Cannot dump the controller '${controller.name}'`);
+  }
+  const { bgp, informers, layer2 } = controller;
+  return dumpedRouting({
+    routing: current.proxy.routing,
+    nodeName: startUp.node.name,
+    nodes: informers.of(ROUTED_NODE),
+    services: informers.of(ROUTED_SERVICE),
+    ...{ live: layer2?.live, reports: layer2?.reports },
+    isDraining: bgp?.isDraining ?? false,
+    networks: controller.networks,
   });
 }
 

@@ -7,10 +7,10 @@ import {
   type SeenRouting,
 } from "../../routing/explain_address.ts";
 import { explainPrefix, type PrefixReport } from "../../routing/explain_prefix.ts";
+import { askControl } from "../control/control_client.ts";
 import { planRunningNode } from "../offline/planned_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../offline/plan_objects.ts";
 import { planRouting } from "../offline/plan_routing.ts";
-import { askRunningRouting } from "./routing_questions.ts";
 
 /** A question about a prefix or an address. */
 export type RoutingQuestion =
@@ -83,7 +83,17 @@ export async function explainRunningRouting(
   if (!planned.configuration.proxy.routing.enabled) {
     return await explainPlannedRouting(planned, { question });
   }
-  const { seen, problem } = await askRunningRouting(relay.controlSocket);
+  const { held, sessions, sent, problem } = await askControl(relay.controlSocket, "/routing/seen");
+  const seen = {
+    held: new Map(held.map(({ address, device }) => [address, device])),
+    // A daemon that does not answer sends nothing.
+    ...((sessions ?? problem) !== undefined && {
+      bgp: {
+        sessions: new Map(sessions?.map(({ peer, description }) => [peer, description])),
+        sent: new Map(sent?.map(({ peer, prefixes }) => [peer, new Set(prefixes)])),
+      },
+    }),
+  };
   const notes = problem === undefined ? [] : [`the BGP daemon does not answer: ${problem}`];
   return await explainPlannedRouting(planned, { question, seen, notes });
 }

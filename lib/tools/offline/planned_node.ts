@@ -93,7 +93,7 @@ export async function planRunningNode(
 ): Promise<PlannedNode> {
   const { controlSocket } = relay;
   const source = `the dump of kube-relay at '${controlSocket}'`;
-  const answer = await askControl(controlSocket, { route: "/dump?inputs" });
+  const answer = await askControl(controlSocket, "/dump", { inputs: "" });
   const dump = checkDump(answer, { source, part: INPUT_PART });
   return await planDump(dependencies, { dump, source, families, relay });
 }

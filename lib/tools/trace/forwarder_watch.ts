@@ -1,6 +1,6 @@
 import { formatHostPort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
+import type { WatchedFlow } from "../../proxy/flow_watches.ts";
 import type {
   PacketWatch,
   StartPacketWatch,
@@ -8,7 +8,6 @@ import type {
   TraceStep,
   WatchedPacket,
 } from "../../proxy/packet_trace.ts";
-import { flowRoute } from "../control/answer_flow.ts";
 import { askControl } from "../control/control_client.ts";
 
 interface ForwarderEdges {
@@ -26,9 +25,16 @@ const FEW_ASKS = 4;
 /** Watches by asking the forwarder of userspace mode, where no rule decides. */
 export function createForwarderTrace(edges: ForwarderEdges): StartPacketWatch {
   return async (packet, { signal }) => {
-    const route = flowRoute(edges.id, queryOf(packet));
-    const ask = async () =>
-      await askControl(edges.controlSocket, { route }) as readonly WatchedFlow[];
+    const { from, sourcePort, to, port, protocol } = packet;
+    const query = {
+      id: edges.id,
+      protocol,
+      to,
+      port: `${port}`,
+      from,
+      sourcePort: sourcePort?.toString(),
+    };
+    const ask = () => askControl(edges.controlSocket, "/flow", query);
     // After the first answer the watch is active.
     await ask();
     const stop = new AbortController();
@@ -117,8 +123,4 @@ function pathOf(flow: WatchedFlow, service: string = flow.service): TracedPath {
     ...(seenAs !== undefined && { seenAs }),
     notes: [],
   };
-}
-
-function queryOf({ from, sourcePort, to, port, protocol }: WatchedPacket): FlowQuery {
-  return { protocol, to, port, ...(from && { from }), ...(sourcePort && { sourcePort }) };
 }

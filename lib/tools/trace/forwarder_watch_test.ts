@@ -8,6 +8,7 @@ import type { WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { answerFlow, type FlowParts } from "../control/answer_flow.ts";
 import { ControlError } from "../control/control_client.ts";
+import type { Query } from "../control/routes.ts";
 import { startControlServer } from "../control/control_server.ts";
 import { createForwarderTrace } from "./forwarder_watch.ts";
 
@@ -41,7 +42,7 @@ async function withWatch(
   }];
   const parts = { clock: systemClock, families } as unknown as FlowParts;
   const path = `${folder}/control.sock`;
-  const routes = { "/flow": (query: URLSearchParams) => Promise.resolve(answerFlow(parts, query)) };
+  const routes = { "/flow": (query: Query<"/flow">) => answerFlow(parts, query) };
   const server = await startControlServer({ path, routes });
   try {
     await using watch = await startWatch(path);

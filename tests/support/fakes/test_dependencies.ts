@@ -2,7 +2,6 @@ import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
 import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
-import { controllerTools } from "../../../lib/tools/control/controller_tools.ts";
 import { ToolsOfRun } from "../../../lib/tools/control/run_tools.ts";
 import type { PolicyBackendTable } from "../../../lib/app/policy/policy_backend.ts";
 import { FakePolicyBackend } from "./fake_policy_backend.ts";
@@ -41,7 +40,7 @@ export function testDependencies(
     backends: {},
     policyBackends: NO_POLICY_BACKENDS,
     hostChecks: fakeHostChecks(),
-    createTools: (edges) => new ToolsOfRun(edges, controllerTools),
+    createTools: (edges) => new ToolsOfRun(edges),
     print: () => {},
     complain: () => {},
     ...edges,

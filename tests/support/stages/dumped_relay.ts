@@ -6,7 +6,7 @@
 import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
 import { renderHeading } from "../../../lib/tools/cli/commands/render.ts";
-import { askControlText, requestStatus } from "../../../lib/tools/control/control_client.ts";
+import { askControl, askControlText } from "../../../lib/tools/control/control_client.ts";
 import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { effectiveConfiguration } from "../../../lib/config/configuration.ts";
@@ -61,7 +61,7 @@ export class DumpedRelay implements AsyncDisposable {
 
   /** The answer to `/dump`. */
   async dump(): Promise<string> {
-    return await askControlText(this.controlSocket, { route: "/dump" });
+    return await askControlText(this.controlSocket, "/dump");
   }
 
   /** The rules of the plan that was synced last, by the backend that serves it, under their heading. */
@@ -111,7 +111,7 @@ export class DumpedRelay implements AsyncDisposable {
   /** Waits until it has synced everything that it knows of. */
   async settled(): Promise<void> {
     await eventually("kube-relay has synced", async () => {
-      const status = await requestStatus(this.controlSocket, { brief: true }).catch(() =>
+      const status = await askControl(this.controlSocket, "/status", { brief: "" }).catch(() =>
         undefined
       );
       return status !== undefined && isSettled(status);

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/tools/control/control_client.ts";
+import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
 import { eventually } from "../eventually.ts";
@@ -73,7 +73,7 @@ export class LoopbackRelay implements AsyncDisposable {
 
   /** Returns the answer to `kube-relay status`. Throws if there is none. */
   status(): Promise<StatusReport> {
-    return requestStatus(`${this.folder}/control.sock`);
+    return askControl(`${this.folder}/control.sock`, "/status");
   }
 
   /** Waits until it serves and no change is pending. */

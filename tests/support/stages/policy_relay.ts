@@ -7,7 +7,7 @@
 import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_controller.ts";
-import { requestStatus } from "../../../lib/tools/control/control_client.ts";
+import { askControl } from "../../../lib/tools/control/control_client.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
@@ -106,7 +106,7 @@ export class PolicyRelay implements AsyncDisposable {
   }
 
   status(): Promise<StatusReport> {
-    return requestStatus(this.socket);
+    return askControl(this.socket, "/status");
   }
 
   /** Waits; the log is in the error. */

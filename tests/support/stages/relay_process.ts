@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/tools/control/control_client.ts";
+import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import type { StatusService } from "../../../lib/app/service/service_status.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
@@ -68,7 +68,7 @@ export class RelayProcess implements AsyncDisposable {
 
   /** Returns the answer to `kube-relay status`. Throws if there is none. */
   async status(): Promise<StatusReport> {
-    return await requestStatus(this.#socket);
+    return await askControl(this.#socket, "/status");
   }
 
   /** Waits until its status is as wanted; otherwise the error contains its log. */

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/tools/control/control_client.ts";
+import { askControl } from "../../../lib/tools/control/control_client.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_controller.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
@@ -112,7 +112,7 @@ export class RoutingRelay implements AsyncDisposable {
   }
 
   status(): Promise<StatusReport> {
-    return requestStatus(this.socket);
+    return askControl(this.socket, "/status");
   }
 
   /** Lets fake time pass until it is so; the log is in the error. */

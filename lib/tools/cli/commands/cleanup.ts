@@ -3,7 +3,7 @@ import type { CleanupReport } from "../../../engine/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
-import { ControlError, requestStatus } from "../../control/control_client.ts";
+import { askControl, ControlError } from "../../control/control_client.ts";
 import { MORE_CONTROLLERS } from "../../../app/more_controllers.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { forgetModes } from "../../../app/handover/other_modes.ts";
@@ -62,7 +62,7 @@ export const cleanupCommand: ActiveCommand = {
 /** Finds a running kube-relay: a cleanup would break its clients, and it would not repair at once. */
 async function findRunning(controlSocket: string): Promise<string | undefined> {
   try {
-    const { pid } = await requestStatus(controlSocket, { brief: true });
+    const { pid } = await askControl(controlSocket, "/status", { brief: "" });
     return `kube-relay with process id ${pid} serves Services here; stop it first`;
   } catch (error) {
     if (error instanceof ControlError && error.kind === "not-running") return undefined;

@@ -213,8 +213,7 @@ function described(word: string, help: string): string {
 
 async function serviceNames(controlSocket: string, prefix: string): Promise<readonly string[]> {
   try {
-    const query = new URLSearchParams({ prefix });
-    const names = await askControl(controlSocket, { route: `/services?${query}` });
+    const names = await askControl(controlSocket, "/services", { prefix });
     // A shell could split other names into several words.
     return Array.isArray(names) ? names.filter((name) => /^[\w.\-/]+$/.test(String(name))) : [];
   } catch {

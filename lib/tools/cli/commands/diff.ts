@@ -1,8 +1,7 @@
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
-import { requestDifference, requestStatus } from "../../control/control_client.ts";
+import { askControl } from "../../control/control_client.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
-import { askRoutingDifference } from "../../explain/routing_questions.ts";
 import { differenceJson, differenceReport } from "../../diff/difference_report.ts";
 import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
 import {
@@ -75,10 +74,8 @@ async function printDifference(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const found = await look(dependencies, context);
-  const routing = await lookAtRouting(context);
-  const difference = { ...found, ...(routing && { routing }) };
-  if (found.families.some(({ isUnsettled }) => isUnsettled)) {
+  const difference = await look(dependencies, context);
+  if (difference.families.some(({ isUnsettled }) => isUnsettled)) {
     dependencies.complain(
       "kube-relay: objects change faster than they can be compared; look again\n",
     );
@@ -106,7 +103,9 @@ async function look(
     if (service !== undefined) checkServiceName(service);
     const families = wantedFamilies(flags.family);
     const [family] = families.length === 1 ? families : [];
-    return await requestDifference(relay.controlSocket, { family, service, repair: flags.repair });
+    return flags.repair
+      ? await askControl(relay.controlSocket, "POST /difference", { family })
+      : await askControl(relay.controlSocket, "/difference", { family, service });
   }
   const planned = await planNode(dependencies, context);
   if (service !== undefined) {
@@ -121,19 +120,6 @@ async function look(
     families: [...services.families, ...policies],
     ...(routing && { routing }),
   };
-}
-
-/** Asks the running process. Addresses and routes are of no single Service or family. */
-async function lookAtRouting(
-  { flags, configuration: { relay: { controlSocket } } }: CommandContext,
-): Promise<RoutingComparison | undefined> {
-  if ([flags.from, flags.service, flags.family].some((given) => given !== undefined)) {
-    return undefined;
-  }
-  const { controllers = [] } = await requestStatus(controlSocket, { brief: true });
-  return controllers.some(({ controller }) => controller === "routing")
-    ? await askRoutingDifference(controlSocket)
-    : undefined;
 }
 
 /** Compares this machine with a dump. The paths of the BGP daemon are those of this configuration. */

@@ -77,7 +77,7 @@ async function makeDump(
 ): Promise<FinishedDump> {
   const { flags, configuration: { relay } } = context;
   if (namesObjects(flags)) return await dumpPlan(dependencies, context);
-  const text = await askControlText(relay.controlSocket, { route: "/dump" });
+  const text = await askControlText(relay.controlSocket, "/dump");
   if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
     throw new ControlError(
       `Cannot dump kube-relay at '${relay.controlSocket}': the answer is no dump`,

@@ -81,8 +81,7 @@ async function explain(
 ): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
   const { flags, configuration: { relay } } = context;
   if (flags.from === undefined && !namesObjects(flags)) {
-    const route = `/explain?${new URLSearchParams({ ...ends })}` as const;
-    const report = await askControl(relay.controlSocket, { route }) as ExplainReport;
+    const report = await askControl(relay.controlSocket, "/explain", ends);
     return { report, isIncomplete: false };
   }
   const planned = await planNamedObjects(dependencies, context);

@@ -5,7 +5,7 @@ import { printableText } from "../../../log/printable_text.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
 import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
-import { requestChanges, requestStatus } from "../../control/control_client.ts";
+import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
 import type { StatusReport } from "../../status/status_report.ts";
@@ -47,7 +47,10 @@ export const statusCommand: ActiveCommand = {
     if (flags.watch) return await watch(dependencies, context);
     if (flags.changes) return await printChanges(dependencies, context);
     const { report, now } = from === undefined
-      ? { report: await requestStatus(relay.controlSocket), now: dependencies.clock.wallNow() }
+      ? {
+        report: await askControl(relay.controlSocket, "/status"),
+        now: dependencies.clock.wallNow(),
+      }
       : await readDumpedStatus(from);
     const options = { time: agesAt(now), filter };
     const show = flags.problems ? "problems" : flags.all ? "all" : "few";
@@ -114,7 +117,7 @@ async function printChanges(
 ): Promise<number> {
   const { flags: { filter = "", from, json, last }, configuration: { relay } } = context;
   const report = from === undefined
-    ? await requestChanges(relay.controlSocket)
+    ? await askControl(relay.controlSocket, "/changes")
     : await readDumpedChanges(from);
   const entries = report.entries.filter((entry) => entryMatches(entry, filter));
   const most = last ?? (json ? Infinity : LAST_CHANGES);
@@ -196,8 +199,8 @@ async function runWatch(
 
 async function ask(socket: string): Promise<Omit<WatchAnswer, "at">> {
   const [status, changes] = await Promise.all([
-    requestStatus(socket, { brief: true }),
-    requestChanges(socket, ENTRIES),
+    askControl(socket, "/status", { brief: "" }),
+    askControl(socket, "/changes", { last: `${ENTRIES}` }),
   ]);
   return { status, changes };
 }

@@ -1,6 +1,5 @@
 import { TraceError } from "../../../proxy/packet_trace.ts";
 import { askControl } from "../../control/control_client.ts";
-import type { ExplainReport } from "../../explain/explain_report.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
 import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
@@ -34,10 +33,8 @@ export const traceCommand: ActiveCommand = {
     parseFrom(from);
     parseTo(to);
     const { controlSocket } = configuration.relay;
-    const explain = async (ends: { readonly from: string; readonly to: string }) => {
-      const query = new URLSearchParams({ ...ends, brief: "" });
-      return await askControl(controlSocket, { route: `/explain?${query}` }) as ExplainReport;
-    };
+    const explain = (ends: { readonly from: string; readonly to: string }) =>
+      askControl(controlSocket, "/explain", { ...ends, brief: "" });
     const explained = await explain({ from, to });
     const start = MODE_TRAITS[explained.mode].forwardsItself
       ? createForwarderTrace({

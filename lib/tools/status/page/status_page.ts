@@ -4,6 +4,7 @@ import type { Clock } from "../../../os/clock.ts";
 import css from "./page.css" with { type: "text" };
 import icon from "./icon.svg" with { type: "text" };
 import js from "./page.js" with { type: "text" };
+import type { Query } from "../../control/routes.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { explanationAnswer } from "../../explain/explanation_answer.ts";
 import { messageOf } from "../../../log/message_of.ts";
@@ -31,17 +32,17 @@ export function createStatusPage(
   { clock }: { readonly clock: Clock },
   parts: PageParts & {
     /** Explains a packet without asking the machine. Rejects for a wrong question. */
-    readonly explain: (query: URLSearchParams) => Promise<ExplainReport>;
+    readonly explain: (query: Query<"/explain">) => Promise<ExplainReport>;
   },
 ): LocalPages {
   const source = new PageSource({ clock }, parts);
   const page = async (filter: string) =>
     answer(pageDocument(await source.model(filter)), "text/html");
   const explanation = async (_: string, query: URLSearchParams) => {
-    const title = `From ${query.get("from")} to ${query.get("to")}`;
-    const asked = new URLSearchParams([...query, ["brief", ""]]);
+    const { from, to }: Readonly<Record<string, string>> = Object.fromEntries(query);
+    const title = `From ${from} to ${to}`;
     try {
-      const report = await parts.explain(asked);
+      const report = await parts.explain({ from, to, brief: "" });
       return answer(
         reportDocument(report.nodeName, title, explanationAnswer(report)),
         "text/html",
