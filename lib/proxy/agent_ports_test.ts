@@ -4,8 +4,7 @@ import { PlannedState, type TestStateChanges } from "../../tests/support/builder
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
-import type { AgentPort } from "./agent_ports.ts";
-import { contestedItems } from "./frontend_owners.ts";
+import { type AgentPort, contestedItems } from "./frontend_owners.ts";
 import type { NodePortAddresses } from "./node_port_addresses.ts";
 import { servicePortsFromService } from "./service_port.ts";
 

@@ -5,7 +5,6 @@
  *
  * @module
  */
-import { type AgentPort, AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "../engine/data_plane.ts";
@@ -14,7 +13,7 @@ import type { ContestedFrontend, FrontendRole, Precedence, ServicePlan } from ".
 import { type AddressSettings, type AskedHost, type KnownHost, refusalOf } from "./known_hosts.ts";
 import type { ServicePort } from "./service_port.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
-import type { ServicePortKey } from "./service_port_name.ts";
+import { serviceKeyOfPort, type ServicePortKey } from "./service_port_name.ts";
 
 /** `address:port/PROTOCOL`; a node port has no address. */
 type ClaimedFrontend = string & { readonly __brand: "ClaimedFrontend" };
@@ -34,51 +33,65 @@ type Claimant = Pick<
   | "protocol"
 >;
 
-/** The addresses of the node, as in the shared part of the plan. */
-type NodeAddresses = Parameters<AgentPorts["setAddresses"]>[0];
+/** A port on which a server of kube-relay listens, by TCP. */
+export interface AgentPort {
+  readonly port: Port;
+  /** `undefined` = every address of the node. */
+  readonly address?: IpAddress;
+  /** For messages, e.g. `health server`. */
+  readonly server: string;
+}
 
-/** Looks up the claimants. */
-type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
-
-const NO_CLAIMS: readonly ClaimedFrontend[] = [];
-
-/** The claims of all ServicePorts of one IP family. The cost is proportional to the change. */
+/**
+ * The claims of all ServicePorts of one IP family, and of kube-relay itself, which precede them: a load
+ * balancer would check an endpoint of a Service instead of the node. The cost is proportional to the
+ * change.
+ */
 export class FrontendOwners {
+  readonly #claimants = new Map<ServicePortKey, Claimant>();
   /** After {@linkcode decide} the owner comes first. */
   readonly #claims = new ServicePortIndex<ClaimedFrontend>();
   /** Frontends that several ServicePorts use. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
-  /** The ports of kube-relay itself, which precede every ServicePort. */
-  readonly agent = new AgentPorts();
+  #servers: readonly AgentPort[] = [];
+  /** The ServicePorts with each health check node port. */
+  readonly #checks = new ServicePortIndex<`${Port}`>();
   /** The machines whose addresses no ServicePort may take. */
   readonly #hosts = new Map<IpAddress, KnownHost>();
   #settings: AddressSettings = {};
   #interfaceAddresses: ReadonlySet<IpAddress> = new Set();
+  #nodePortAddresses: ReadonlySet<IpAddress> = new Set();
   /** The ServicePorts that ask for an external IP or load balancer address. */
   readonly #asking = new ServicePortIndex<IpAddress>();
-  readonly #changedHosts = new Set<IpAddress>();
-  /** ServicePorts whose node port another one may have claimed or released on an address. */
+  /** Addresses that the node or another machine got or gave up. */
+  readonly #changedAddresses = new Set<IpAddress>();
+  /** ServicePorts that may have gained or lost a frontend besides those that are touched. */
   readonly #affected = new Set<ServicePortKey>();
 
-  /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
-  update(previous: ServicePlan | undefined, next: Claimant | undefined): void {
-    const key = (previous ?? next)?.key;
-    if (key === undefined || (previous && next && isSameClaim(previous, next))) return;
-    this.agent.setCheck(key, {
-      before: previous?.healthCheckNodePort,
-      now: next?.healthCheckNodePort,
-    });
-    for (const address of previous ? externalAddressesOf(previous) : []) {
-      this.#asking.delete(address, key);
+  /** Replaces the claims of a ServicePort; `undefined` = it has none. */
+  update(key: ServicePortKey, next: Claimant | undefined): void {
+    const previous = this.#claimants.get(key);
+    if (previous === next) return;
+    if (next) this.#claimants.set(key, next);
+    else this.#claimants.delete(key);
+    const [before, now] = [previous?.healthCheckNodePort, next?.healthCheckNodePort];
+    if (before !== now) {
+      if (before !== undefined) this.#checks.delete(`${before}`, key);
+      if (now !== undefined) this.#checks.add(`${now}`, key);
+      for (const port of [before, now]) {
+        if (port === undefined) continue;
+        for (const address of [undefined, ...this.#nodePortAddresses]) this.#affect(address, port);
+      }
     }
-    for (const address of next ? externalAddressesOf(next) : []) this.#asking.add(address, key);
-    for (const frontend of previous ? claimsOfPlan(previous) : NO_CLAIMS) {
+    for (const address of externalAddressesOf(previous)) this.#asking.delete(address, key);
+    for (const address of externalAddressesOf(next)) this.#asking.add(address, key);
+    for (const frontend of previous ? claimsOf(previous) : []) {
       this.#touch(frontend);
-      this.#claims.delete(frontend, previous!.key);
+      this.#claims.delete(frontend, key);
     }
-    for (const frontend of next ? claimsOf(next) : NO_CLAIMS) {
-      this.#claims.add(frontend, next!.key);
+    for (const frontend of next ? claimsOf(next) : []) {
+      this.#claims.add(frontend, key);
       this.#touch(frontend);
     }
   }
@@ -91,7 +104,7 @@ export class FrontendOwners {
     if (host === undefined) this.#hosts.delete(address);
     else this.#hosts.set(address, host);
     if (!this.#asking.has(address)) return false;
-    this.#changedHosts.add(address);
+    this.#changedAddresses.add(address);
     return true;
   }
 
@@ -105,28 +118,29 @@ export class FrontendOwners {
 
   /** Whether machines changed since the last {@linkcode decide}. */
   get hasNewHosts(): boolean {
-    return this.#changedHosts.size > 0;
+    return this.#changedAddresses.size > 0;
   }
 
   /** Takes settings. The caller plans everything again if they differ. */
   setSettings(servers: readonly AgentPort[], settings: AddressSettings): void {
-    this.agent.setServers(servers);
+    this.#servers = servers;
     this.#settings = settings;
   }
 
-  /** Takes the addresses of the node. */
-  setNodeAddresses(addresses: NodeAddresses): void {
-    this.agent.setAddresses(addresses);
-    const now = new Set(addresses.interfaceAddresses);
-    for (const address of now.symmetricDifference(this.#interfaceAddresses)) {
-      this.#changedHosts.add(address);
+  /** Takes the addresses of the node. Each ServicePort with a node port may be affected. */
+  setNodeAddresses({ interfaceAddresses, nodePortAddresses }: {
+    readonly interfaceAddresses: readonly IpAddress[];
+    readonly nodePortAddresses: readonly IpAddress[];
+  }): void {
+    const [own, ofNodePorts] = [new Set(interfaceAddresses), new Set(nodePortAddresses)];
+    const changed = ofNodePorts.symmetricDifference(this.#nodePortAddresses);
+    for (const address of own.symmetricDifference(this.#interfaceAddresses).union(changed)) {
+      this.#changedAddresses.add(address);
     }
-    this.#interfaceAddresses = now;
-  }
-
-  /** The addresses of the node changed: each ServicePort with a node port may be affected. */
-  touchNodePorts(claimants: Claimants): void {
-    for (const { key, nodePort } of claimants.values()) {
+    this.#interfaceAddresses = own;
+    this.#nodePortAddresses = ofNodePorts;
+    if (changed.size === 0) return;
+    for (const { key, nodePort } of this.#claimants.values()) {
       if (nodePort !== undefined) this.#affected.add(key);
     }
   }
@@ -135,35 +149,30 @@ export class FrontendOwners {
    * Decides the owners of the updated frontends. Returns the ServicePorts that may have gained or
    * lost a frontend.
    */
-  decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
+  decide(): ReadonlySet<ServicePortKey> {
+    for (const address of this.#changedAddresses) {
+      for (const key of this.#asking.get(address)) this.#affected.add(key);
+      for (const { port } of this.#servers) this.#affect(address, port);
+      for (const port of this.#checks.items) this.#affect(address, port);
+    }
+    this.#changedAddresses.clear();
     const affected = new Set(this.#affected);
-    for (const { address, port } of this.agent.takeChanged()) {
-      for (const key of this.#claims.get(frontendText(address, port, "TCP"))) affected.add(key);
-    }
-    for (const address of this.#changedHosts) {
-      for (const key of this.#asking.get(address)) affected.add(key);
-    }
-    this.#changedHosts.clear();
+    this.#affected.clear();
     for (const frontend of this.#touched) {
       const keys = this.#claims.get(frontend);
       const wasContested = this.#contested.has(frontend);
       if (keys.length > 1) {
         this.#contested.add(frontend);
-        this.#sort(frontend, claimants);
+        this.#sort(frontend);
       } else this.#contested.delete(frontend);
       if (keys.length > 1 || wasContested) { for (const key of keys) affected.add(key); }
     }
     this.#touched.clear();
-    this.#affected.clear();
     return affected;
   }
 
   /** The frontends that a ServicePort claims and does not own; `undefined` = none. */
-  contestedOf(
-    claimant: Claimant,
-    nodePortAddresses: readonly IpAddress[],
-    claimants: Claimants,
-  ): readonly ContestedFrontend[] | undefined {
+  contestedOf(claimant: Claimant): readonly ContestedFrontend[] | undefined {
     const { key, name, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
     for (const wanted of frontendsIn(claimant)) {
@@ -174,18 +183,18 @@ export class FrontendOwners {
         this.#interfaceAddresses.has(address),
         this.#settings,
       );
-      const owner = refusal === undefined ? this.#ownerOf(wanted, protocol) : refusal;
+      const owner = refusal ?? this.#ownerOf(wanted, protocol);
       if (owner === undefined || owner === key) continue;
       if (typeof owner !== "string") found.push({ ...wanted, owner });
       else {
         const frontend = frontendText(wanted.address, wanted.port, protocol);
-        const why = precedence(claimants.get(owner), claimant, frontend);
+        const why = precedence(this.#claimants.get(owner), claimant, frontend);
         found.push({ ...wanted, owner, why });
       }
     }
     const hasNodePort = !found.some(({ role }) => role === "NodePort");
     if (nodePort !== undefined && hasNodePort) {
-      for (const address of nodePortAddresses) {
+      for (const address of this.#nodePortAddresses) {
         const owner = this.#claims.first(frontendText(address, nodePort, protocol));
         if (owner === undefined) continue;
         found.push({ role: "NodePort", address, port: nodePort, owner, why: "address" });
@@ -195,10 +204,35 @@ export class FrontendOwners {
   }
 
   #ownerOf(wanted: Wanted, protocol: Protocol): ContestedFrontend["owner"] | undefined {
-    const server = protocol === "TCP" ? this.agent.serverAt(wanted) : undefined;
+    const server = protocol === "TCP" ? this.#serverAt(wanted) : undefined;
     if (server !== undefined) return { server };
     if (this.#contested.size === 0) return undefined;
     return this.#claims.first(frontendText(wanted.address, wanted.port, protocol));
+  }
+
+  /** The server of kube-relay at an address and port, or at a node port, for messages. */
+  #serverAt({ address, port }: Wanted): string | undefined {
+    const own = this.#servers.find((each) => {
+      if (each.port !== port) return false;
+      // A node port has rules for all its addresses together, so one address of a server is enough.
+      if (address === undefined) {
+        return each.address === undefined || this.#nodePortAddresses.has(each.address);
+      }
+      return each.address === undefined
+        ? this.#interfaceAddresses.has(address)
+        : each.address === address;
+    });
+    if (own) return own.server;
+    const check = this.#checks.first(`${port}`);
+    if (check === undefined) return undefined;
+    if (address !== undefined && !this.#nodePortAddresses.has(address)) return undefined;
+    return `health check of ${serviceKeyOfPort(check)}`;
+  }
+
+  /** A server of kube-relay may have got or given up a port. */
+  #affect(address: IpAddress | undefined, port: Port | `${Port}`): void {
+    const frontend = frontendText(address, port, "TCP");
+    for (const key of this.#claims.get(frontend)) this.#affected.add(key);
   }
 
   #touch(frontend: ClaimedFrontend): void {
@@ -211,9 +245,9 @@ export class FrontendOwners {
   }
 
   /** Puts the owner first. */
-  #sort(frontend: ClaimedFrontend, claimants: Claimants): void {
+  #sort(frontend: ClaimedFrontend): void {
     const ranked = this.#claims.get(frontend)
-      .map((key) => ({ key, rank: rankOf(claimants.get(key), { key, frontend }) }))
+      .map((key) => ({ key, rank: rankOf(this.#claimants.get(key), { key, frontend }) }))
       .sort((left, right) => left.rank < right.rank ? -1 : 1);
     for (const { key } of ranked) this.#claims.delete(frontend, key);
     for (const { key } of ranked) this.#claims.add(frontend, key);
@@ -279,19 +313,6 @@ function precedence(
   return owner?.createdAt === claimant.createdAt ? "name" : "age";
 }
 
-function isSameClaim(left: Claimant, right: ServicePlan | Claimant): boolean {
-  return !("contested" in left) && left.clusterIp === right.clusterIp &&
-    left.port === right.port && left.nodePort === right.nodePort &&
-    left.healthCheckNodePort === right.healthCheckNodePort &&
-    left.createdAt === right.createdAt && isSameList(left.externalIps, right.externalIps) &&
-    isSameList(left.loadBalancerVips, right.loadBalancerVips);
-}
-
-function isSameList(left: readonly IpAddress[], right: readonly IpAddress[]): boolean {
-  return left === right ||
-    (left.length === right.length && left.every((address, index) => address === right[index]));
-}
-
 interface Wanted {
   readonly role: FrontendRole;
   readonly address?: IpAddress;
@@ -308,39 +329,22 @@ function frontendsIn(
   return wanted;
 }
 
-/** Returns the external IPs and load balancer addresses of a claimant, also those it did not get. */
-function externalAddressesOf(
-  { externalIps, loadBalancerVips, contested = [] }: Claimant & Pick<ServicePlan, "contested">,
-): readonly IpAddress[] {
-  const refused = contested.flatMap(({ role, address }) =>
-    address === undefined || role === "ClusterIP" || role === "NodePort" ? [] : [address]
-  );
-  return [...externalIps, ...loadBalancerVips, ...refused];
+function externalAddressesOf(claimant: Claimant | undefined): readonly IpAddress[] {
+  return claimant ? [...claimant.externalIps, ...claimant.loadBalancerVips] : [];
 }
 
 /** Returns every address and port that a ServicePort claims, as text. */
 export function claimsOf(claimant: Claimant): readonly ClaimedFrontend[] {
-  return frontendTexts(frontendsIn(claimant), claimant.protocol);
-}
-
-/** Returns all frontends that a ServicePort claims, including those that it did not get. */
-function claimsOfPlan(plan: ServicePlan): readonly ClaimedFrontend[] {
-  const { contested, protocol } = plan;
-  return contested ? claimsOf(plan).concat(frontendTexts(contested, protocol)) : claimsOf(plan);
-}
-
-function frontendTexts(
-  places: readonly Pick<Wanted, "address" | "port">[],
-  protocol: Protocol,
-): readonly ClaimedFrontend[] {
-  return places.map(({ address, port }) => frontendText(address, port, protocol));
+  return frontendsIn(claimant).map(({ address, port }) =>
+    frontendText(address, port, claimant.protocol)
+  );
 }
 
 function frontendText(
   address: IpAddress | undefined,
-  port: Port,
+  port: Port | `${Port}`,
   protocol: Protocol,
 ): ClaimedFrontend {
-  const place = address === undefined ? `:${port}` : formatHostPort(address, port);
+  const place = address === undefined ? `:${port}` : formatHostPort(address, Number(port));
   return `${place}/${protocol}` as ClaimedFrontend;
 }

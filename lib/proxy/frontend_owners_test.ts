@@ -18,20 +18,21 @@ const NODE = parseIpAddress("192.168.0.2");
  */
 function updates(...steps: readonly (readonly TestServicePlan[])[]) {
   const owners = new FrontendOwners();
+  owners.setNodeAddresses({ interfaceAddresses: [NODE], nodePortAddresses: [NODE] });
   let plans = new Map<ServicePortKey, ServicePlan>();
   return steps.map((services) => {
     const claimants = new Map(
       services.map((options) => testServicePlan(options)).map((plan) => [plan.key, plan]),
     );
     for (const key of new Set([...plans.keys(), ...claimants.keys()])) {
-      owners.update(plans.get(key), claimants.get(key));
+      owners.update(key, claimants.get(key));
     }
-    const affected = [...owners.decide(claimants)].sort();
+    const affected = [...owners.decide()].sort();
     plans = new Map([...claimants].map(([key, plan]) => {
       const { nodePort: _, ...rest } = plan;
       return [key, {
         ...rest,
-        ...ownedAddresses(plan, owners.contestedOf(plan, [NODE], claimants)),
+        ...ownedAddresses(plan, owners.contestedOf(plan)),
       }];
     }));
     const lost = [...plans.values()].flatMap(({ name, contested = [] }) =>
@@ -93,15 +94,14 @@ Deno.test("FrontendOwners decides again if only the age of the owner changes", (
   const at = (name: string, createdAt: string) =>
     testServicePlan({ name, createdAt, clusterIp: "10.96.0.1" });
   const [a, b] = [at("a", OLD), at("b", NEW)];
-  owners.update(undefined, a);
-  owners.update(undefined, b);
-  owners.decide(new Map([[a.key, a], [b.key, b]]));
-  assertEquals(owners.contestedOf(a, [], new Map()), undefined);
+  owners.update(a.key, a);
+  owners.update(b.key, b);
+  owners.decide();
+  assertEquals(owners.contestedOf(a), undefined);
   const younger = at("a", "2026-03-01T00:00:00Z");
-  const claimants = new Map([[a.key, younger], [b.key, b]]);
-  owners.update(a, younger);
-  assertEquals(owners.decide(claimants), new Set([a.key, b.key]));
-  assertEquals(owners.contestedOf(younger, [], claimants)?.map(({ owner, why }) => [owner, why]), [
+  owners.update(a.key, younger);
+  assertEquals(owners.decide(), new Set([a.key, b.key]));
+  assertEquals(owners.contestedOf(younger)?.map(({ owner, why }) => [owner, why]), [
     [b.key, "age"],
   ]);
 });

@@ -2,9 +2,8 @@ import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { nodeIpsOf } from "./admitted_sources.ts";
 import { deepEqual } from "./deep_equal.ts";
-import type { AgentPort } from "./agent_ports.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { FrontendOwners } from "./frontend_owners.ts";
+import { type AgentPort, FrontendOwners } from "./frontend_owners.ts";
 import type { AddressSettings } from "./known_hosts.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
@@ -158,7 +157,6 @@ export function* updatePlan(
   const { everything } = dirty;
   const upserted = new Set<ServicePortKey>();
   const removed = new Map<ServicePortKey, ServicePlan>();
-  const { nodePortAddresses } = plan.shared;
   const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, dirty, options);
   if (everything) {
@@ -168,12 +166,9 @@ export function* updatePlan(
   let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
     if (++claimed % CLAIM_SLICE_SIZE === 0) yield;
-    plan.owners.update(plan.services.get(key), state.services.get(key));
+    plan.owners.update(key, state.services.get(key));
   }
-  if (plan.shared.nodePortAddresses !== nodePortAddresses) {
-    plan.owners.touchNodePorts(state.services);
-  }
-  const affected = new Set(plan.owners.decide(state.services));
+  const affected = new Set(plan.owners.decide());
   if (shared && !deepEqual(nodeIps, nodeIpsOf(plan.shared))) {
     for (const { key, loadBalancerSourceRanges } of state.services.values()) {
       if (loadBalancerSourceRanges) affected.add(key);
@@ -209,7 +204,7 @@ function planKey(
 ): ServicePlan | undefined {
   const servicePort = services.get(key);
   if (servicePort === undefined) return undefined;
-  const contested = owners.contestedOf(servicePort, shared.nodePortAddresses, services);
+  const contested = owners.contestedOf(servicePort);
   const nodeIps = nodeIpsOf(shared);
   const context = { node, options, nodeIps, ...(contested && { contested }) };
   return planService(servicePort, endpoints.get(key) ?? NO_ENDPOINTS, context);

@@ -17,7 +17,7 @@ import {
   parseIpAddress,
 } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
-import type { AgentPort } from "../../proxy/agent_ports.ts";
+import type { AgentPort } from "../../proxy/frontend_owners.ts";
 import { type BackendMode, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";

@@ -108,11 +108,12 @@ export function withOwners(
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
 ): readonly ServicePlan[] {
   const owners = new FrontendOwners();
+  owners.setNodeAddresses({ interfaceAddresses: [], nodePortAddresses });
   const claimants = new Map(services.map((plan) => [plan.key, plan]));
-  for (const plan of claimants.values()) owners.update(undefined, plan);
-  owners.decide(claimants);
+  for (const plan of claimants.values()) owners.update(plan.key, plan);
+  owners.decide();
   return services.map((plan) => {
-    const contested = owners.contestedOf(plan, nodePortAddresses, claimants);
+    const contested = owners.contestedOf(plan);
     const { nodePort: _, ...rest } = plan;
     const owned: ServicePlan = { ...rest, ...ownedAddresses(plan, contested) };
     const last = lastOwned.get(plan) ?? plan;
