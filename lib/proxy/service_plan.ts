@@ -6,7 +6,7 @@ import type { Endpoint } from "./endpoint.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
-import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
+import { categorizeEndpoints, type NodeTopology } from "./topology.ts";
 import type { Verdict } from "./verdict.ts";
 
 /** The field of the Service that gives it the address. */
@@ -102,48 +102,37 @@ const DROP: Verdict = { kind: "drop" };
 export function planService(
   servicePort: ServicePort,
   endpoints: readonly Endpoint[],
-  { node, options, nodeIps, contested }: ServicePlanContext,
+  { node, options, nodeIps = [], contested }: ServicePlanContext,
 ): ServicePlan {
-  const categorized = categorizeEndpoints(endpoints, servicePort, node);
-  return {
-    ...addressesOf(servicePort, { contested, nodeIps }),
-    ...verdictsOf(servicePort, categorized),
-    internalTrafficPolicy: servicePort.internalTrafficPolicy,
-    externalTrafficPolicy: servicePort.externalTrafficPolicy,
-    ...(servicePort.affinityTimeoutSeconds !== undefined && {
-      affinityTimeoutSeconds: servicePort.affinityTimeoutSeconds,
-    }),
-    masqueradeInternal: masqueradeInternal(options),
-    reachable: categorized.reachable,
-    endpoints,
-    ...(servicePort.healthCheckNodePort !== undefined && {
-      healthCheckNodePort: servicePort.healthCheckNodePort,
-    }),
+  const {
+    externallyAccessible,
+    loadBalancerSourceRanges: sourceRanges,
+    nodePort: _,
+    ...fields
+  } = servicePort;
+  const { cluster, local, hasAny, reachable } = categorizeEndpoints(endpoints, servicePort, node);
+  const verdicts: Record<TrafficPolicy, Verdict> = {
+    Cluster: forwardOr(cluster, REJECT),
+    Local: forwardOr(local, hasAny ? DROP : REJECT),
   };
-}
-
-function addressesOf(
-  servicePort: ServicePort,
-  { contested, nodeIps = [] }: {
-    readonly contested: readonly ContestedFrontend[] | undefined;
-    readonly nodeIps: readonly IpAddress[] | undefined;
-  },
-) {
-  const { loadBalancerSourceRanges, createdAt, annotations, edge } = servicePort;
   return {
-    key: servicePort.key,
-    name: servicePort.name,
-    protocol: servicePort.protocol,
-    clusterIp: servicePort.clusterIp,
-    port: servicePort.port,
+    ...fields,
     ...ownedAddresses(servicePort, contested),
-    ...(loadBalancerSourceRanges && {
-      sourceRanges: loadBalancerSourceRanges,
-      ...(admitsNode(loadBalancerSourceRanges, nodeIps) && { admitsNode: true as const }),
+    ...(sourceRanges && {
+      sourceRanges,
+      ...(admitsNode(sourceRanges, nodeIps) && { admitsNode: true }),
     }),
-    ...(createdAt !== undefined && { createdAt }),
-    ...(annotations && { annotations }),
-    ...(edge && { edge }),
+    internal: verdicts[fields.internalTrafficPolicy],
+    // Where no address leads there, the endpoint lists were not computed.
+    external: externallyAccessible ? verdicts[fields.externalTrafficPolicy] : REJECT,
+    externalFromCluster: externallyAccessible ? verdicts.Cluster : REJECT,
+    masqueradeInternal: options.masqueradeAll
+      ? "all"
+      : options.localTraffic.kind === "none"
+      ? "none"
+      : "off-cluster",
+    reachable,
+    endpoints,
   };
 }
 
@@ -177,30 +166,6 @@ export function ownedAddresses(
   return { ...rest, externalIps: ownExternalIps, loadBalancerVips: ownVips };
 }
 
-function verdictsOf(
-  servicePort: ServicePort,
-  { cluster, local, hasAny }: CategorizedEndpoints,
-): Pick<ServicePlan, "internal" | "external" | "externalFromCluster"> {
-  const verdicts: Record<TrafficPolicy, Verdict> = {
-    Cluster: forwardOr(cluster, REJECT),
-    Local: forwardOr(local, hasAny ? DROP : REJECT),
-  };
-  const { internalTrafficPolicy, externalTrafficPolicy, externallyAccessible } = servicePort;
-  return {
-    internal: verdicts[internalTrafficPolicy],
-    // No address leads there, so the endpoint lists were not computed.
-    external: externallyAccessible ? verdicts[externalTrafficPolicy] : REJECT,
-    externalFromCluster: externallyAccessible ? verdicts.Cluster : REJECT,
-  };
-}
-
 function forwardOr(endpoints: readonly Endpoint[] | undefined, otherwise: Verdict): Verdict {
   return endpoints?.length ? { kind: "forward", endpoints } : otherwise;
-}
-
-function masqueradeInternal(
-  { localTraffic, masqueradeAll }: ServicePlanContext["options"],
-): ServicePlan["masqueradeInternal"] {
-  if (masqueradeAll) return "all";
-  return localTraffic.kind === "none" ? "none" : "off-cluster";
 }
