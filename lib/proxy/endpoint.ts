@@ -1,4 +1,4 @@
-import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.ts";
+import type { EndpointSlice, SlicePort } from "../api/kinds/endpoint_slice.ts";
 import type { Endpoints, EndpointsAddress } from "../api/kinds/endpoints.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
@@ -35,7 +35,7 @@ export interface PortEndpoints {
 }
 
 /** An {@linkcode Endpoint} without its port. */
-export type EndpointHost = Omit<Endpoint, "key" | "port">;
+type EndpointHost = Omit<Endpoint, "key" | "port">;
 
 /** The context in which an object with endpoints is read. */
 export interface EndpointReading {
@@ -53,56 +53,12 @@ export interface EndpointReading {
  */
 const MOST_ENDPOINTS = 100_000;
 
-/** Collects the endpoints of one object while it is read. */
-export class PortEndpointsCollector {
-  readonly #problems: ProblemCollector;
-  readonly #lists = new Map<ServicePortKey, (readonly Endpoint[])[]>();
-  #count = 0;
-
-  constructor(problems: ProblemCollector) {
-    this.#problems = problems;
-  }
-
-  /** The added endpoints, by ServicePort. */
-  get ports(): readonly PortEndpoints[] {
-    return [...this.#lists].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
-  }
-
-  /** Adds these hosts on one port; `path` is the port's path in the object. */
-  add(
-    key: ServicePortKey,
-    { hosts, port, path }: {
-      readonly hosts: readonly EndpointHost[];
-      readonly port: Port;
-      readonly path: string;
-    },
-  ): void {
-    this.#count += hosts.length;
-    if (this.#count > MOST_ENDPOINTS) {
-      const message = "The port and those after it are left out: one object may have 100000 " +
-        "endpoints, counted as addresses times ports";
-      return this.#problems.report(path, port, message);
-    }
-    const endpoints = hosts.map((host) => endpointOf(host, port));
-    const lists = this.#lists.get(key);
-    if (lists === undefined) this.#lists.set(key, [endpoints]);
-    else lists.push(endpoints);
-  }
-}
+/** Set by the endpoints controller if it truncated the list at 1,000 addresses. */
+const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 /** The identity of an endpoint inside a ServicePort. */
 export function endpointKey(address: IpAddress, port: Port): EndpointKey {
   return formatHostPort(address, port) as EndpointKey;
-}
-
-/** The endpoint of a host on one port. */
-function endpointOf(host: EndpointHost, port: Port): Endpoint {
-  return { ...host, key: endpointKey(host.address, port), port };
-}
-
-/** Whether an endpoint runs on the own node; false if the own node's name is unknown. */
-export function isOnNode(endpointNode: string | undefined, ownNode: string): boolean {
-  return ownNode !== "" && endpointNode === ownNode;
 }
 
 /**
@@ -113,23 +69,115 @@ export function endpointsFromSlice(
   slice: EndpointSlice,
   reading: EndpointReading,
 ): readonly PortEndpoints[] {
-  const hosts = slice.endpoints.flatMap((endpoint, index) =>
-    endpointHost(endpoint, { ...reading, path: `endpoints[${index}]` }) ?? []
-  );
-  const found = new PortEndpointsCollector(reading.problems);
-  for (const [index, slicePort] of slice.ports.entries()) {
-    // The API server writes "" for an unnamed port; a manifest may omit the name.
-    const port = tryParsePort(slicePort.port ?? 0);
-    const protocol = tryParseProtocol(slicePort.protocol);
-    if (port === undefined || protocol === undefined) {
-      const message = "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
-      reading.problems.report(`ports[${index}]`, slicePort, message);
-      continue;
+  const { family, problems } = reading;
+  const hosts = slice.endpoints.flatMap(({ addresses, conditions, hints, nodeName }, index) => {
+    // All addresses of an endpoint are the same pod; consumers use the first (discovery/v1).
+    const text = addresses[0] ?? "";
+    const address = tryParseIpAddress(text);
+    if (address === undefined || ipFamilyOf(address) !== family) {
+      const message =
+        "The endpoint is left out: it needs an IP address of the slice's address type";
+      problems.report(`endpoints[${index}].addresses`, text, message);
+      return [];
     }
-    const key = servicePortKey({ ...reading.service, port: slicePort.name ?? "", protocol });
-    found.add(key, { hosts, port, path: `ports[${index}]` });
+    return hostAt(address, nodeName, reading, {
+      ready: conditions?.ready ?? true,
+      serving: conditions?.serving ?? true,
+      terminating: conditions?.terminating ?? false,
+      ...(hints?.forZones?.[0] && { zoneHints: hints.forZones.map(({ name }) => name) }),
+      ...(hints?.forNodes?.[0] && { nodeHints: hints.forNodes.map(({ name }) => name) }),
+    });
+  });
+  return atPorts([{ hosts, ports: slice.ports, path: "" }], reading);
+}
+
+/**
+ * Reads the endpoints of one IP family; an object may contain both families. `addresses` are ready
+ * and serving, `notReadyAddresses` are neither. Endpoints have no terminating state and no hints.
+ */
+export function endpointsFromEndpoints(
+  endpoints: Endpoints,
+  reading: EndpointReading,
+): readonly PortEndpoints[] {
+  const { family, problems } = reading;
+  if (endpoints.metadata.annotations?.[OVER_CAPACITY_ANNOTATION] === "truncated") {
+    problems.report(
+      `metadata.annotations['${OVER_CAPACITY_ANNOTATION}']`,
+      "truncated",
+      "Only some endpoints of the Service are used: an Endpoints object holds 1000, EndpointSlices have no such limit",
+    );
   }
-  return found.ports;
+  const hostsOf = (list: readonly EndpointsAddress[] = [], path: string, ready: boolean) =>
+    list.flatMap(({ ip, nodeName }, index) => {
+      const address = tryParseIpAddress(ip);
+      if (address === undefined) {
+        const message = "The endpoint is left out: it has to be an IP address";
+        problems.report(`${path}[${index}].ip`, ip, message);
+      }
+      if (address === undefined || ipFamilyOf(address) !== family) return [];
+      return hostAt(address, nodeName, reading, { ready, serving: ready, terminating: false });
+    });
+  const groups = endpoints.subsets.map(({ addresses, notReadyAddresses, ports = [] }, index) => {
+    const path = `subsets[${index}].`;
+    const ready = hostsOf(addresses, `${path}addresses`, true);
+    const hosts = [...ready, ...hostsOf(notReadyAddresses, `${path}notReadyAddresses`, false)];
+    return { hosts, ports, path };
+  });
+  return atPorts(groups, reading);
+}
+
+function hostAt(
+  address: IpAddress,
+  nodeName: string | undefined,
+  { nodeName: ownNode }: EndpointReading,
+  state: Omit<EndpointHost, "address" | "isLocal" | "nodeName">,
+): EndpointHost {
+  return {
+    address,
+    isLocal: ownNode !== "" && nodeName === ownNode,
+    ...(nodeName !== undefined && { nodeName }),
+    ...state,
+  };
+}
+
+/** The endpoints of each group of hosts on each of its ports, by ServicePort. */
+function atPorts(
+  groups: readonly {
+    readonly hosts: readonly EndpointHost[];
+    readonly ports: readonly SlicePort[];
+    /** What precedes `ports` in a path. */
+    readonly path: string;
+  }[],
+  { service, problems }: EndpointReading,
+): readonly PortEndpoints[] {
+  const lists = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  let count = 0;
+  for (const { hosts, ports, path } of groups) {
+    for (const [index, found] of ports.entries()) {
+      // The API server writes "" for an unnamed port; a manifest may omit the name.
+      const port = tryParsePort(found.port ?? 0);
+      const protocol = tryParseProtocol(found.protocol);
+      if (port === undefined || protocol === undefined) {
+        const message =
+          "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
+        problems.report(`${path}ports[${index}]`, found, message);
+        continue;
+      }
+      count += hosts.length;
+      if (count > MOST_ENDPOINTS) {
+        const message = "The port and those after it are left out: one object may have 100000 " +
+          "endpoints, counted as addresses times ports";
+        problems.report(`${path}ports[${index}]`, port, message);
+        continue;
+      }
+      const key = servicePortKey({ ...service, port: found.name ?? "", protocol });
+      const endpoints = hosts.map((host) => (
+        { ...host, key: endpointKey(host.address, port), port }
+      ));
+      lists.getOrInsertComputed(key, () => []).push(endpoints);
+    }
+  }
+  return [...lists].map(([key, each]) => ({ key, endpoints: mergeEndpoints(each) }));
 }
 
 /**
@@ -179,108 +227,4 @@ export function reuseEndpoints(
 
 function rank({ ready, serving, terminating }: Endpoint): number {
   return (ready ? 4 : 0) + (serving ? 2 : 0) + (terminating ? 0 : 1);
-}
-
-function endpointHost(
-  endpoint: SliceEndpoint,
-  { family, nodeName, problems, path }: EndpointReading & { readonly path: string },
-): EndpointHost | undefined {
-  // All addresses of an endpoint are the same pod; consumers use the first (discovery/v1).
-  const text = endpoint.addresses[0] ?? "";
-  const address = tryParseIpAddress(text);
-  if (address === undefined || ipFamilyOf(address) !== family) {
-    const message = "The endpoint is left out: it needs an IP address of the slice's address type";
-    problems.report(`${path}.addresses`, text, message);
-    return undefined;
-  }
-  const { conditions, hints } = endpoint;
-  return {
-    address,
-    isLocal: isOnNode(endpoint.nodeName, nodeName),
-    ...(endpoint.nodeName !== undefined && { nodeName: endpoint.nodeName }),
-    ready: conditions?.ready ?? true,
-    serving: conditions?.serving ?? true,
-    terminating: conditions?.terminating ?? false,
-    ...(hints?.forZones?.[0] && { zoneHints: hints.forZones.map(({ name }) => name) }),
-    ...(hints?.forNodes?.[0] && { nodeHints: hints.forNodes.map(({ name }) => name) }),
-  };
-}
-
-/** Set by the endpoints controller if it truncated the list at 1,000 addresses. */
-const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
-
-type Subset = Endpoints["subsets"][number];
-
-/**
- * Reads the endpoints of one IP family; an object may contain both families. `addresses` are ready
- * and serving, `notReadyAddresses` are neither. Endpoints have no terminating state and no hints.
- */
-export function endpointsFromEndpoints(
-  endpoints: Endpoints,
-  reading: EndpointReading,
-): readonly PortEndpoints[] {
-  if (endpoints.metadata.annotations?.[OVER_CAPACITY_ANNOTATION] === "truncated") {
-    reading.problems.report(
-      `metadata.annotations['${OVER_CAPACITY_ANNOTATION}']`,
-      "truncated",
-      "Only some endpoints of the Service are used: an Endpoints object holds 1000, EndpointSlices have no such limit",
-    );
-  }
-  const found = new PortEndpointsCollector(reading.problems);
-  for (const [index, subset] of endpoints.subsets.entries()) {
-    const place = { ...reading, path: `subsets[${index}]` };
-    const hosts = hostsOf(subset, place);
-    for (const [key, port, path] of subsetPorts(subset, place)) {
-      found.add(key, { hosts, port, path });
-    }
-  }
-  return found.ports;
-}
-
-type SubsetPlace = EndpointReading & { readonly path: string };
-
-function hostsOf(subset: Subset, place: SubsetPlace): readonly EndpointHost[] {
-  const lists = [["addresses", true], ["notReadyAddresses", false]] as const;
-  return lists.flatMap(([field, ready]) =>
-    (subset[field] ?? []).flatMap((address, index) =>
-      hostOf(address, { ...place, ready, path: `${place.path}.${field}[${index}].ip` }) ?? []
-    )
-  );
-}
-
-function hostOf(
-  { ip, nodeName }: EndpointsAddress,
-  place: SubsetPlace & { readonly ready: boolean },
-): EndpointHost | undefined {
-  const address = tryParseIpAddress(ip);
-  if (address === undefined) {
-    place.problems.report(place.path, ip, "The endpoint is left out: it has to be an IP address");
-    return undefined;
-  }
-  if (ipFamilyOf(address) !== place.family) return undefined;
-  return {
-    address,
-    isLocal: isOnNode(nodeName, place.nodeName),
-    ...(nodeName !== undefined && { nodeName }),
-    ready: place.ready,
-    serving: place.ready,
-    terminating: false,
-  };
-}
-
-function* subsetPorts(
-  subset: Subset,
-  { service, problems, path }: SubsetPlace,
-): Generator<[ServicePortKey, Port, path: string]> {
-  for (const [index, subsetPort] of (subset.ports ?? []).entries()) {
-    const port = tryParsePort(subsetPort.port);
-    const protocol = tryParseProtocol(subsetPort.protocol);
-    if (port === undefined || protocol === undefined) {
-      const message = "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
-      problems.report(`${path}.ports[${index}]`, subsetPort, message);
-      continue;
-    }
-    const key = servicePortKey({ ...service, port: subsetPort.name ?? "", protocol });
-    yield [key, port, `${path}.ports[${index}]`];
-  }
 }
