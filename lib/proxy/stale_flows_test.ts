@@ -324,6 +324,26 @@ Deno.test("TrackedFrontends.matcherOf() spares flows that appear while the match
   assert(!next.isGuess, "what is announced is there already");
 });
 
+Deno.test("TrackedFrontends.matcherOf() leaves an address to the Service that takes it meanwhile", async () => {
+  const frontends = new TrackedFrontends("UDP");
+  const other = (...externalIps: string[]) =>
+    dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps });
+  const steps = [
+    [dns([A], { externalIps: ["203.0.113.1"] }), other()],
+    [dns([A]), other()],
+    [dns([A]), other("203.0.113.1")],
+  ].map(planOf);
+  frontends.note(steps[0]!, testPlanChanges(steps[0]!));
+  frontends.take();
+  frontends.note(steps[1]!, testPlanChanges(steps[1]!, steps[0]!));
+  using matcher = await frontends.matcherOf(frontends.take(), () => undefined);
+  const flows = [A, B].map((endpoint) => parseFlow(`203.0.113.1:53 ${endpoint}`));
+  assertEquals(flows.map((flow) => matcher.isStale(flow)), [true, true]);
+  frontends.note(steps[2]!, testPlanChanges(steps[2]!, steps[1]!));
+  assertEquals(flows.map((flow) => matcher.isStale(flow)), [true, false]);
+  assertEquals<string | undefined>(matcher.ownerOf(flows[1]!), "ns/other/UDP");
+});
+
 Deno.test("TrackedFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
   const frontends = new TrackedFrontends("UDP");
   for (let index = 0; index < 10_005; index++) {
