@@ -33,8 +33,8 @@ type VerbCase = readonly [args: (scene: Scene) => readonly string[], says: RegEx
 const VERBS: readonly VerbCase[] = [
   [() => ["status"], /default\/web/],
   [() => ["status", "--json"], /"name": "default\/web"/],
-  [() => ["status", "--changes"], /-> default\/web\/TCP added.*\n +by .*\(socket\)/],
-  [() => ["status", "--changes", "--json"], /"text": "by .*\(socket\)/],
+  [() => ["status", "--changes"], /-> default\/web\/TCP added: 1 endpoint/],
+  [() => ["status", "--changes", "--json"], /"item": "default\/web\/TCP"/],
   [() => ["explain", "node", "default/web"], /FORWARDED to 127\.0\.0\.1/],
   [({ service }) => ["explain", "outside", service, "--json"], /"headline": "FORWARDED/],
   [() => ["diff"], /as planned/],
@@ -44,7 +44,7 @@ const VERBS: readonly VerbCase[] = [
   [() => ["dump", "-"], /"kind":"kube-relay dump"/],
   [({ folder }) => ["dump", `${folder}/home/node.json`], /read it with --from/],
   [({ folder }) => ["status", `--from=${folder}/home/node.json`], /default\/web/],
-  [({ folder }) => ["status", "--changes", `--from=${folder}/home/node.json`], /\(socket\)/],
+  [({ folder }) => ["status", "--changes", `--from=${folder}/home/node.json`], /TCP added: 1 endpoint/],
   [
     ({ folder, service }) => ["explain", "node", service, `--from=${folder}/home/node.json`],
     /FORW/,
