@@ -11,7 +11,7 @@ import { LinkedAbort } from "../../kube/linked_abort.ts";
 import type { Logger } from "../../log/logger.ts";
 import { rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf } from "../../net/cidr.ts";
-import type { Clock } from "../../os/clock.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
@@ -57,6 +57,8 @@ export interface RefusedService {
 const SETTLE_MS = 1_000;
 /** The addresses of ten thousand Services are assigned in seconds. */
 const LONGEST_UPDATE_MS = 60_000;
+/** Nodes that come within this time are taken out of the pools together: a list has thousands. */
+const GATHER_MS = 100;
 
 /** Assigns addresses and has them written, from {@linkcode lead} to the end of its signal. */
 export class AddressAssigner {
@@ -73,7 +75,13 @@ export class AddressAssigner {
   #settings: AssignerSettings;
   /** The ranges of pods and cluster IPs, besides those of Nodes. */
   #taken: ReadonlyMap<Cidr, string> = new Map();
+  /** The pools without {@linkcode #taken}. */
+  #free: readonly AddressPool[];
+  /** Those without the ranges of Nodes. */
   #pools: readonly AddressPool[];
+  /** Whether ranges of Nodes in the pools have changed since. */
+  #isOutdated = false;
+  #updating: Timer | undefined;
   /** Why addresses are left out of pools. */
   #problems: readonly string[] = [];
   /** Ends the work with the current pools. */
@@ -88,7 +96,7 @@ export class AddressAssigner {
     this.#logger = dependencies.logger.with({ component: "address_assigner" });
     this.#options = options;
     this.#settings = options.settings;
-    this.#pools = options.settings.pools;
+    this.#free = this.#pools = options.settings.pools;
   }
 
   /** Why the last write failed; `undefined` if it did not. */
@@ -134,7 +142,9 @@ export class AddressAssigner {
     }
     const [had, has] = [before?.podCidrs ?? [], node?.podCidrs ?? []];
     if (`${had}` !== `${has}` && [...had, ...has].some((each) => this.#concerns(each))) {
-      this.#update();
+      this.#isOutdated = true;
+      if (!this.#allocator) return;
+      this.#updating ??= this.#clock.setTimer(GATHER_MS, () => this.#update());
     }
   }
 
@@ -148,10 +158,10 @@ export class AddressAssigner {
     if (this.#setPools()) this.#term?.abort(undefined);
   }
 
-  /** Whether a range has addresses of a pool. */
+  /** Whether a range has addresses of a pool that have no other use. */
   #concerns(cidr: Cidr): boolean {
     const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
-    return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
+    return this.#free.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
   }
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
@@ -168,17 +178,27 @@ export class AddressAssigner {
 
   /** Returns whether other ranges are left out of the pools than before. */
   #setPools(): boolean {
-    const taken = new Map(this.#taken);
+    this.#forgetUpdate();
+    this.#isOutdated = false;
+    const free = poolsWithout(this.#settings.pools, this.#taken);
+    this.#free = free.pools;
+    const ofNodes = new Map<Cidr, string>();
     for (const { podCidrs } of this.#nodes.values()) {
-      for (const cidr of podCidrs) if (this.#concerns(cidr)) taken.set(cidr, "a range of pods");
+      for (const cidr of podCidrs) if (this.#concerns(cidr)) ofNodes.set(cidr, "a range of pods");
     }
-    const { pools, problems } = poolsWithout(this.#settings.pools, taken);
-    this.#pools = pools;
+    const left = poolsWithout(this.#free, ofNodes);
+    this.#pools = left.pools;
+    const problems = [...free.problems, ...left.problems];
     if (`${problems}` === `${this.#problems}`) return false;
-    const news = problems.filter((reason) => !this.#problems.includes(reason));
+    const news = new Set(problems).difference(new Set(this.#problems));
     this.#problems = problems;
     for (const reason of news) this.#logger.warn("Left addresses out of a pool", { reason });
     return true;
+  }
+
+  #forgetUpdate(): void {
+    this.#updating?.cancel();
+    this.#updating = undefined;
   }
 
   /**
@@ -189,6 +209,7 @@ export class AddressAssigner {
   async lead(client: StatusClient, signal: AbortSignal): Promise<void> {
     const events = new AssignmentEvents(this.#dependencies.events);
     while (!signal.aborted) {
+      if (this.#isOutdated) this.#setPools();
       using term = this.#term = new LinkedAbort(signal);
       await this.#lead(client, { signal: term.signal, events });
     }
@@ -223,6 +244,7 @@ export class AddressAssigner {
     } finally {
       work.abort(undefined);
       signal.removeEventListener("abort", wake);
+      this.#forgetUpdate();
       this.#allocator = undefined;
       this.#writer = undefined;
       this.#changed.clear();
@@ -258,6 +280,8 @@ export class AddressAssigner {
       readonly signal: AbortSignal;
     },
   ): Promise<void> {
+    if (this.#isOutdated) this.#update();
+    signal.throwIfAborted();
     const { services, namespaces } = this.#options;
     const settings = this.#settings;
     for (const name of this.#namespaces) {

@@ -272,6 +272,76 @@ Deno.test("AddressAssigner.setNode() looks at no other node", async () => {
   await stop();
 });
 
+/** Lists 1,000 Nodes within two seconds; returns how often their ranges of pods are read. */
+async function readsOfRanges({ assigner, clock }: {
+  readonly assigner: AddressAssigner;
+  readonly clock: FakeClock;
+}): Promise<number> {
+  let reads = 0;
+  for (let number = 0; number < 1000; number++) {
+    assigner.setNode(`n${number}`, {
+      addresses: [parseIpAddress(`198.51.${number >> 8}.${number & 255}`)],
+      get podCidrs() {
+        reads++;
+        return [parseCidr(`10.${number >> 8}.${number & 255}.0/24`)];
+      },
+    });
+    if (number % 50 === 0) await clock.advance(100);
+  }
+  return reads;
+}
+
+Deno.test("AddressAssigner takes the ranges of a list of Nodes out of its pools together", async () => {
+  const cluster = new Cluster([pool("large", ["10.0.0.0/8"])]);
+  const { clock } = cluster;
+  cluster.put({ name: "a" });
+  const { assigner, stop } = cluster.lead();
+  await clock.advance(0);
+  const reads = await readsOfRanges({ assigner, clock });
+  assert(reads < 20_000, `${reads} reads of 1,000 nodes`);
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["10.3.232.0"] });
+  await stop();
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("AddressAssigner assigns no address of a Node that has just come", async () => {
+  const cluster = new Cluster();
+  const { clock } = cluster;
+  const { assigner, stop } = cluster.lead();
+  await clock.advance(2_000);
+  assigner.setNode("n", { addresses: [], podCidrs: [parseCidr("192.0.2.0/31")] });
+  cluster.put({ name: "a" });
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.2"] });
+  await stop();
+  assigner.setNode("m", { addresses: [], podCidrs: [parseCidr("192.0.2.2/31")] });
+  cluster.put({ name: "b" });
+  assertEquals(clock.pendingTimers, 0, "another process assigns");
+  const leading = new AbortController();
+  const led = assigner.lead(cluster.client, leading.signal);
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.2"], b: ["192.0.2.4"] });
+  leading.abort();
+  await led;
+});
+
+Deno.test("AddressAssigner does nothing for a Node whose range of pods is in one that is left out", async () => {
+  const cluster = new Cluster([pool("large", ["10.0.0.0/8", "192.0.2.0/28"])]);
+  const { clock, logger } = cluster;
+  const { assigner, stop } = cluster.lead();
+  assigner.setTaken(new Map([[parseCidr("10.0.0.0/8"), "a range of pods"]]));
+  await clock.advance(2_000);
+  const reads = await readsOfRanges({ assigner, clock });
+  assert(reads <= 2_000, `${reads} reads of 1,000 nodes`);
+  await clock.advance(0);
+  assertEquals([clock.pendingTimers, logger.lines.length], [0, 1]);
+  cluster.put({ name: "a" });
+  await clock.advance(0);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
+  await stop();
+});
+
 Deno.test("AddressAssigner leaves ranges of other use out of its pools, also those that come later", async () => {
   const cluster = new Cluster();
   const { client, clock, logger } = cluster;
