@@ -128,6 +128,29 @@ Deno.test("IpvsBackend: a large Service keeps its endpoints until the new ones a
   );
 });
 
+Deno.test("IpvsBackend: a dead endpoint leaves a large Service before the rest is added", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(ipvsPlanOf(small()));
+  await stage.sync(ipvsPlanOf(small(), large()));
+  const [dead = ""] = endpoints(1);
+  const copies = () => weighted(stage.machine).filter((reals) => reals.includes(dead)).length;
+  assertEquals(copies(), ADDRESSES);
+  const { externalIps } = large();
+  const plan = ipvsPlanOf(
+    small(),
+    testServicePlan({
+      ...{ name: "large", clusterIp: "172.20.0.1", externalIps },
+      to: endpoints(ENDPOINTS).slice(1),
+    }),
+  );
+  assertEquals((await stage.sync(plan)).isUnfinished, true);
+  assertEquals(copies(), 0);
+  const counts = weighted(stage.machine).map((reals) => reals.length);
+  assert(counts.every((count) => count > 0), String(counts));
+  await finish(stage, plan);
+  assertEquals(stage.machine.dump(), await dumpOf(plan));
+});
+
 Deno.test("IpvsBackend: an endpoint of a large Service that goes before it was written never is", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(small()));

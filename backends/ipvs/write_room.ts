@@ -24,8 +24,8 @@ export class WriteRoom {
 
   /**
    * Returns as much of a ServicePort as there is room for; `applied`, if it is new and there is none.
-   * All frontends of one that is served are written. Additions precede removals, so no server lacks
-   * an endpoint that it had and will have.
+   * All frontends of one that is served are written. Removals come first at servers that have more
+   * endpoints without them, since they may be dead. Elsewhere additions precede removals.
    */
   fit(item: ServiceItem, applied: ServiceItem | undefined): ServiceItem | undefined {
     const { key, name } = item.plan;
@@ -35,29 +35,44 @@ export class WriteRoom {
       return part;
     };
     if (applied === undefined && this.#roomOf(service) === 0) return wait(undefined);
-    const wanted = realsOf(item);
     const there = applied && realsOf(applied);
-    const reals = new Map<string, ReadonlySet<string>>();
+    const wanted = realsOf(item);
     this.#take(service, wanted.size);
-    let [hasAll, hasMore] = [true, false];
-    for (const [server, keys] of wanted) {
+    const parts = [...wanted].map(([server, keys]) => {
       const before = there?.get(server) ?? new Set();
-      const added = [...keys.difference(before)];
+      const missing = [...keys.difference(before)];
+      const unused = [...before.difference(keys)];
+      return { server, before, missing, unused, added: 0, removed: 0 };
+    });
+    const upTo = (count: number, atLeast = 0) => {
+      const granted = Math.min(count, Math.max(this.#roomOf(service), atLeast));
+      this.#take(service, granted);
+      return granted;
+    };
+    for (const part of parts) {
+      const { before, missing, unused } = part;
+      const kept = before.size - unused.length;
       // A new server has an endpoint from the beginning.
-      const count = Math.max(this.#roomOf(service), before.size === 0 ? 1 : 0);
-      const part = added.slice(0, count);
-      this.#take(service, part.length);
-      hasAll &&= part.length === added.length;
-      reals.set(server, part.length === 0 ? before : before.union(new Set(part)));
+      if (kept === 0) part.added = upTo(Math.min(1, missing.length), before.size === 0 ? 1 : 0);
+      if (kept + part.added >= unused.length) part.removed = upTo(unused.length);
     }
-    for (const [server, before] of hasAll ? reals : []) {
-      const unused = [...before.difference(wanted.get(server)!)];
-      const part = unused.slice(0, this.#roomOf(service));
-      this.#take(service, part.length);
-      hasMore ||= part.length < unused.length;
-      if (part.length > 0) reals.set(server, before.difference(new Set(part)));
+    for (const part of parts) {
+      const { missing, unused } = part;
+      part.added += upTo(missing.length - part.added);
+      if (part.added === missing.length) part.removed += upTo(unused.length - part.removed);
     }
-    return hasAll && !hasMore ? item : wait({ ...item, reals });
+    const hasAll = parts.every(({ missing, unused, added, removed }) =>
+      added === missing.length && removed === unused.length
+    );
+    if (hasAll) return item;
+    const reals = parts.map(({ server, before, missing, unused, added, removed }) => {
+      const more = new Set(missing.slice(0, added));
+      const fewer = new Set(unused.slice(0, removed));
+      // What stays the same set is not compared.
+      const after = more.size + fewer.size === 0 ? before : before.union(more).difference(fewer);
+      return [server, after] as const;
+    });
+    return wait({ ...item, reals: new Map(reals) });
   }
 
   #roomOf(service: ServiceKey): number {
