@@ -181,6 +181,22 @@ Deno.test("IpvsBackend: a new large Service has an endpoint at each address from
   assert(counts.every((count) => count > 0), String(counts));
 });
 
+Deno.test("IpvsBackend: a Service with more addresses than a write has room for is finished", async () => {
+  const plan = ipvsPlanOf(
+    small(),
+    testServicePlan({
+      name: "wide",
+      clusterIp: "172.20.0.1",
+      externalIps: Array.from({ length: 5_000 }, (_, at) => `203.0.${at >> 8}.${at & 255}`),
+      to: endpoints(2),
+    }),
+  );
+  await using stage = await IpvsStage.started();
+  await stage.sync(ipvsPlanOf(small()));
+  await finish(stage, plan);
+  assertEquals(stage.machine.dump(), await dumpOf(plan));
+});
+
 Deno.test("IpvsBackend: a restart in the middle of a large Service removes nothing and finishes", async () => {
   const plan = ipvsPlanOf(small(), large());
   await using stage = await IpvsStage.started();

@@ -37,7 +37,8 @@ export class WriteRoom {
     if (applied === undefined && this.#roomOf(service) === 0) return wait(undefined);
     const there = applied && realsOf(applied);
     const wanted = realsOf(item);
-    this.#take(service, wanted.size);
+    // Later writes of a plan find its frontends.
+    if (applied?.plan !== item.plan) this.#take(service, wanted.size);
     const parts = [...wanted].map(([server, keys]) => {
       const before = there?.get(server) ?? new Set();
       const missing = [...keys.difference(before)];

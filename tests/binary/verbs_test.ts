@@ -44,7 +44,10 @@ const VERBS: readonly VerbCase[] = [
   [() => ["dump", "-"], /"kind":"kube-relay dump"/],
   [({ folder }) => ["dump", `${folder}/home/node.json`], /read it with --from/],
   [({ folder }) => ["status", `--from=${folder}/home/node.json`], /default\/web/],
-  [({ folder }) => ["status", "--changes", `--from=${folder}/home/node.json`], /TCP added: 1 endpoint/],
+  [
+    ({ folder }) => ["status", "--changes", `--from=${folder}/home/node.json`],
+    /TCP added: 1 endpoint/,
+  ],
   [
     ({ folder, service }) => ["explain", "node", service, `--from=${folder}/home/node.json`],
     /FORW/,
