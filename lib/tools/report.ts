@@ -44,7 +44,7 @@ export interface TextLook {
 
 /** Narrowest table that can still be read. */
 const MIN_WIDTH = 60;
-/** Widest line of prose. Tables use the whole terminal. */
+/** Widest line of prose. Tables and lists of facts use the whole terminal. */
 const MAX_PROSE = 120;
 /** Blanks between two columns. */
 const GAP = 2;
@@ -97,7 +97,7 @@ function addReport(
   const indent = isPart && title !== "" ? 2 : 0;
   if (title !== "") lines.push(...hanging("", title, tone, { width, hang: 2 }));
   if (columns) addTable(lines, [{ cells: columns, tone: "detail" }, ...rows], width, indent);
-  else addFacts(lines, rows, Math.min(MAX_PROSE, width), indent);
+  else addFacts(lines, rows, width, indent);
   for (const part of parts) {
     if (lines.length > 0) lines.push({ text: "", tone: undefined });
     addReport(lines, part, width, true);
@@ -111,8 +111,9 @@ function addFacts(lines: Line[], rows: readonly Row[], width: number, indent: nu
     const labels = cells.slice(0, -1).map((label, index) => label.padEnd(widths[index]! + GAP));
     const head = " ".repeat(indent) + printableText(labels.join(""));
     const hang = head.length + (labels.length === 0 ? 2 : 0);
-    lines.push(...hanging(head, cells.at(-1) ?? "", tone, { width, hang }));
-    addDetail(lines, detail, width, head.length + 2);
+    const most = labels.length === 0 ? Math.min(MAX_PROSE, width) : width;
+    lines.push(...hanging(head, cells.at(-1) ?? "", tone, { width: most, hang }));
+    addDetail(lines, detail, most, head.length + 2);
   }
 }
 
@@ -154,8 +155,16 @@ function hanging(
 function addTable(lines: Line[], rows: readonly Row[], width: number, indent: number): void {
   const cells = rows.map((row) => row.cells.map((cell) => cell.split("\n").map(printableText)));
   const widths = fitted(cells, width - indent);
+  const room = widths.reduce((rest, each) => rest - GAP - each, width - indent + GAP);
+  const last = widths.length - 1;
+  // On a wide terminal, the lines of the last column stand beside each other.
+  const isWide = width > MAX_PROSE && room > 0;
+  if (isWide) widths[last]! += room;
   for (const [index, { tone, detail }] of rows.entries()) {
-    const fit = cells[index]!.map((lines, column) => lines.flatMap(fitLine(widths[column]!)));
+    const fit = cells[index]!.map((lines, column) => {
+      const shown = isWide && column === last ? besideEachOther(lines, widths[last]!) : lines;
+      return shown.flatMap(fitLine(widths[column]!));
+    });
     const height = fit.reduce((most, { length }) => Math.max(most, length), 0);
     for (let line = 0; line < height; line++) {
       const text = fit.map((texts, column) => (texts[line] ?? "").padEnd(widths[column]! + GAP));
@@ -163,6 +172,17 @@ function addTable(lines: Line[], rows: readonly Row[], width: number, indent: nu
     }
     addDetail(lines, detail, width, indent + 2);
   }
+}
+
+function besideEachOther(lines: readonly string[], width: number): readonly string[] {
+  const packed: string[] = [];
+  for (const line of lines) {
+    const before = packed.at(-1);
+    const both = `${before}${" ".repeat(GAP)}${line}`;
+    if (before !== undefined && both.length <= width) packed[packed.length - 1] = both;
+    else packed.push(line);
+  }
+  return packed;
 }
 
 /** The width of the longest line in each column. */

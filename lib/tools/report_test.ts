@@ -101,3 +101,17 @@ Deno.test("paintText() breaks no word of a table while another column can wrap a
     assertEquals(text.includes(word), true, `${word}\n${text}`);
   }
 });
+
+Deno.test("paintText() uses the room of a wide terminal", () => {
+  const endpoints = Array.from({ length: 12 }, (_, index) => `10.0.0.${index + 10}:8080`);
+  const cells = ["default/web", endpoints.join("\n")];
+  const table = { title: "", columns: ["SERVICE", "ENDPOINTS"], rows: [{ cells }], parts: [] };
+  const rowsAt = (columns: number) => paintText(table, { columns }).trimEnd().split("\n").length;
+  assertEquals([rowsAt(80), rowsAt(200)], [1 + 12, 1 + 2]);
+  const words = Array.from({ length: 40 }, () => "word").join(" ");
+  const facts = { title: "", rows: [{ cells: ["Why", words] }, { cells: [words] }], parts: [] };
+  const lengths = paintText(facts, { columns: 200 }).trimEnd().split("\n").map((line) =>
+    line.length
+  );
+  assertEquals(lengths.map((length) => length > 120), [true, false, false, false]);
+});

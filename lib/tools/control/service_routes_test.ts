@@ -68,17 +68,6 @@ Deno.test("GET /difference reports differences, with their Services", async () =
   assertEquals(scopes, [undefined, [WEB.key]]);
 });
 
-Deno.test("GET /difference reports a socket as open only if the process has it open", async () => {
-  for (const [mode, serving] of [["nftables", undefined], ["userspace", ["open"]]] as const) {
-    const found: unknown[] = [];
-    await comparison((_, scope) => {
-      found.push(scope?.serving?.[0]?.addresses);
-      return Promise.resolve([]);
-    }, { mode })();
-    assertEquals(found, [serving]);
-  }
-});
-
 Deno.test("GET /difference refuses what it does not know, and continues", async () => {
   const running = comparison(() => Promise.resolve([]));
   for (const query of [{ family: "ipv5" }, { family: "IPv6" }, { service: "ns/nothing" }]) {

@@ -18,10 +18,6 @@ function refusal(service: string, all: readonly string[]): Error {
   return assertThrows(() => checkService(service, { plans: [PLAN], all: new Set(all) }), Error);
 }
 
-Deno.test("checkService() accepts a Service that a plan has", () => {
-  checkService("ns/web-2", { plans: [PLAN], all: new Set() });
-});
-
 Deno.test("checkService() offers the same name elsewhere, then the nearest ones, three at most", () => {
   const all = ["a/shop", "ns/shot", "ns/ship", "ns/shap", "ns/elsewhere"];
   assertEquals(
@@ -43,13 +39,5 @@ Deno.test("checkService() reports a name without namespace as a wrong command li
   assertEquals(
     (refusal("web", ["ns/web"]) as ConfigurationError).problems,
     ["Cannot use 'web' for --service: expected NAMESPACE/NAME; did you mean 'ns/web'?"],
-  );
-});
-
-Deno.test("checkService() distinguishes a Service without served ports from a missing one", () => {
-  assertEquals(
-    refusal("ns/headless", ["ns/headless"]).message,
-    "Cannot show Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +
-      "headless Service, an ExternalName or one of another proxy has none",
   );
 });
