@@ -28,7 +28,7 @@ import {
 import { partLines, type PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
 import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
+import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
@@ -299,7 +299,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     lines: readonly string[],
     { chains }: Draft,
   ): Promise<ReadonlyMap<ServicePortKey, string>> {
-    const { number, text } = error.line ?? { number: 0, text: "" };
+    const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
     this.#isCorrected = false;
     if (this.#mayLackCounters && mayLackCounter(error)) {
       this.#mayLackCounters = false;
@@ -310,7 +310,8 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     this.#isCorrected = text.startsWith("-X ") || text.startsWith("-D ");
     if (this.#isCorrected) return new Map();
     const reasons = new Map<ServicePortKey, string>();
-    for (const [table, owners] of this.#ownersIn(chains)) {
+    const suspects = this.#ownersIn(chains);
+    for (const [table, owners] of suspects) {
       const refused = await findRefusedRules(
         (lines) => {
           this.figures.restores++;
@@ -320,23 +321,27 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
         TRIAL,
         owners.keys(),
       );
+      if (refused === undefined) return new Map();
       for (const [rule, reason] of refused) reasons.set(owners.get(rule)!, reason);
     }
     const owner = this.#ownerOf(lines, number);
-    if (owner !== undefined) reasons.set(owner, error.message);
+    const isSuspect = suspects.get(table as IptablesTable)?.has(text.replace(/^-A \S+ /, ""));
+    if (owner !== undefined && isSuspect) reasons.set(owner, error.message);
     return reasons;
   }
 
-  /** The ServicePorts of the rules of written chains, by table. */
+  /** The ServicePorts of new rules of written chains, by table: a rule in force is not to blame. */
   #ownersIn(chains: readonly ChainChange[]) {
     const refs = new Map(this.layout.chains().map((ref) => [chainKey(ref), ref]));
     const byTable = new Map<IptablesTable, Map<string, ServicePortKey>>();
-    for (const { table, name, rules = [] } of chains) {
+    for (const { table, name, before, rules = [] } of chains) {
       const ref = refs.get(chainKey({ table, name }));
       const owners = ref && this.layout.content(ref)?.owners;
       const found = byTable.getOrInsertComputed(table, () => new Map());
+      const inForce = new Set(owners && before?.map(normalRule));
       for (const [index, rule] of rules.entries()) {
-        if (owners?.[index] !== undefined) found.set(rule, owners[index]);
+        if (owners?.[index] === undefined || inForce.has(normalRule(rule))) continue;
+        found.set(rule, owners[index]);
       }
     }
     return byTable;

@@ -478,6 +478,30 @@ for (const tellsCommitOnly of [false, true]) {
     });
   }
 
+  Deno.test(`the rules: the engine ${how} refused rules, and blames none if the table takes none`, async () => {
+    const stage = new RefusingStage(tellsCommitOnly, () => false);
+    await stage.give(PLANS);
+    stage.machine.judge = (line) => line.startsWith("-A ") ? "Cannot allocate memory" : undefined;
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const restores = stage.machine.restores.length;
+      await assertRejects(() => stage.give([web(7, 99)]), IptablesError);
+      assertEquals([stage.served, stage.layout.quarantined], [NAMES, []]);
+      assert(stage.machine.restores.length - restores <= 4);
+    }
+    stage.machine.judge = () => undefined;
+    assertEquals(await stage.give([]), []);
+    assertEquals(stage.machine.rules(/10\.0\.0\.99:80/).length, 1);
+  });
+
+  Deno.test(`the rules: the engine ${how} refused rules only among new ones`, async () => {
+    const stage = new RefusingStage(tellsCommitOnly, () => false);
+    await stage.give(PLANS);
+    // The kernel has them, but would not accept them again.
+    stage.machine.judge = (line) => / -d 172\.30\.0\.(?!7 )/.test(line) ? "no" : undefined;
+    await assertRejects(() => stage.give([web(7, 99)]), IptablesError);
+    assertEquals([stage.served, stage.layout.quarantined], [NAMES, []]);
+  });
+
   Deno.test(`the rules: the engine ${how} more that is refused than it searches for`, async () => {
     const stage = new RefusingStage(tellsCommitOnly, (line) => line.includes("-j DNAT"));
     assertEquals((await stage.give(PLANS)).length, 40);

@@ -693,6 +693,25 @@ Deno.test("iptables: a refused rule of many is found where the tool names only t
   }
 });
 
+for (const tellsCommitOnly of [false, true]) {
+  const how = tellsCommitOnly ? "only the COMMIT" : "a line";
+  Deno.test(`iptables: a table that takes no rule takes no policy along, by a tool that names ${how}`, async () => {
+    await using stage = await synced(new IptablesPlaneStage());
+    stage.machine.iptables.tellsCommitOnly = tellsCommitOnly;
+    allow(stage, "db", "web");
+    await stage.sync();
+    stage.refuse((line) => line.startsWith("-A ") ? "Cannot allocate memory" : undefined);
+    allow(stage, "db", "web", 81);
+    for (let attempt = 0; attempt < 3; attempt++) {
+      await assertRejects(() => stage.sync(), Error, "iptables-restore");
+      assertEquals(stage.verdict(WEB, DB), "ACCEPT");
+    }
+    stage.refuse(() => undefined);
+    assertEquals((await stage.sync()).quarantined, []);
+    assertEquals([stage.verdict(WEB, DB), stage.verdict(WEB, DB, 81)], ["REJECT", "ACCEPT"]);
+  });
+}
+
 for (const [count, tellsCommitOnly] of [[200, false], [1_200, true]] as const) {
   const how = tellsCommitOnly ? "only the COMMIT" : "the first line";
   Deno.test(`iptables: ${count} refused rules are left out by one sync, by a tool that names ${how}`, async () => {

@@ -9,6 +9,7 @@ import { IptablesError } from "./restore_error.ts";
 const MAX_TRIALS = 4_096;
 /** `*table` and the line of the chain. */
 const LINES_BEFORE = 2;
+const HARMLESS = "-j RETURN";
 
 /** Whether the tool refused its input, so that a rule may be to blame. */
 export function isRefused(error: unknown): error is IptablesError {
@@ -20,6 +21,9 @@ export function isRefused(error: unknown): error is IptablesError {
  * rules in force stay as they are. iptables-nft names the refused lines; iptables-legacy only says that
  * there are some, and its suspects are halved.
  *
+ * Returns `undefined` if a harmless rule is refused as well: then no rule is to blame, but the table,
+ * e.g. because iptables-legacy writes a foreign rule back that the kernel no longer accepts.
+ *
  * @param restore Runs `iptables-restore`.
  * @param chain Its leftover is a chain of kube-relay, which the next comparison removes.
  */
@@ -28,15 +32,20 @@ export async function findRefusedRules(
   table: IptablesTable,
   chain: string,
   rules: Iterable<string>,
-): Promise<ReadonlyMap<string, string>> {
+): Promise<ReadonlyMap<string, string> | undefined> {
   const refused = new Map<string, string>();
   const groups: (readonly string[])[] = [[...new Set(rules)]];
+  let mayTableBeRefused = true;
   // The largest ones first: a search that is cut off then blames few accepted rules.
   for (let trials = 1; groups.length > 0; trials++) {
     const group = groups.shift()!;
     if (group.length === 0) continue;
     const error = await refusalOf(restore(trialLines(table, chain, group)));
     if (error === undefined) continue;
+    if (mayTableBeRefused && await refusalOf(restore(trialLines(table, chain, [HARMLESS])))) {
+      return undefined;
+    }
+    mayTableBeRefused = false;
     const named = error.numbers.flatMap((number) => group[number - 1 - LINES_BEFORE] ?? []);
     const blamed = group.length === 1 || trials > MAX_TRIALS ? group : named;
     for (const rule of blamed) refused.set(rule, messageOf(error));

@@ -195,7 +195,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
     const { runner } = this.#dependencies;
     const restore = (lines: readonly string[]) => runner.restore({ lines });
     const refused = await findRefusedRules(restore, "filter", TRIAL, suspects);
-    return new Map(refused.keys().map((rule) => [rule, messageOf(error)]));
+    return new Map(refused?.keys().map((rule) => [rule, messageOf(error)]));
   }
 
   /** The tool stops at the first refused line, so the lines of other sets are written after it. */
