@@ -142,10 +142,34 @@ Deno.test("an address that the node gets or loses changes the plan of the Servic
   const stage = new Stage([HEALTH]);
   stage.addresses(NODE);
   const many = Array.from({ length: 9 }, (_, index) => service(`${index}`));
-  stage.services(external("a", 10256, SECOND), external("b", 81, SECOND), ...many);
+  const third = parseIpAddress("192.168.0.4");
+  const local = { type: "LoadBalancer", externalTrafficPolicy: "Local" };
+  stage.services(
+    external("a", 10256, SECOND),
+    external("b", 81, SECOND),
+    service("c", { clusterIP: third, ports: [{ port: 10256 }] }),
+    service("d", { ...local, healthCheckNodePort: 31000 }),
+    service("e", { clusterIP: third, ports: [{ port: 31000 }] }),
+    ...many,
+  );
+  assertEquals(stage.withheld, []);
+  const changed = ["ns1/a/TCP", "ns1/c/TCP", "ns1/e/TCP"];
+  assertEquals(stage.addresses(NODE, SECOND, third), changed);
+  assertEquals(stage.withheld, [
+    `a ExternalIP ${SECOND}:10256 health server`,
+    `c ClusterIP ${third}:10256 health server`,
+    `e ClusterIP ${third}:31000 health check of ns1/d`,
+  ]);
+  assertEquals(stage.addresses(NODE), changed);
+  assertEquals(stage.withheld, []);
+});
+
+Deno.test("a node port is not served at an address that the node gets, if a Service has it there", () => {
+  const stage = new Stage([]);
+  stage.addresses(NODE);
+  const nodePort = service("a", { type: "NodePort", ports: [{ port: 80, nodePort: 31000 }] });
+  stage.services(nodePort, external("b", 31000, SECOND));
   assertEquals(stage.withheld, []);
   assertEquals(stage.addresses(NODE, SECOND), ["ns1/a/TCP"]);
-  assertEquals(stage.withheld, [`a ExternalIP ${SECOND}:10256 health server`]);
-  assertEquals(stage.addresses(NODE), ["ns1/a/TCP"]);
-  assertEquals(stage.withheld, []);
+  assertEquals(stage.withheld, [`a NodePort ${SECOND}:31000 ns1/b/TCP`]);
 });

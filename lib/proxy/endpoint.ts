@@ -1,5 +1,9 @@
 import type { EndpointSlice, SlicePort } from "../api/kinds/endpoint_slice.ts";
-import type { Endpoints, EndpointsAddress } from "../api/kinds/endpoints.ts";
+import {
+  type Endpoints,
+  type EndpointsAddress,
+  OVER_CAPACITY_ANNOTATION,
+} from "../api/kinds/endpoints.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
@@ -52,9 +56,6 @@ export interface EndpointReading {
  * addresses and 20,000 ports, and 20 million endpoints would take 5 GB.
  */
 const MOST_ENDPOINTS = 100_000;
-
-/** Set by the endpoints controller if it truncated the list at 1,000 addresses. */
-const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 /** The identity of an endpoint inside a ServicePort. */
 export function endpointKey(address: IpAddress, port: Port): EndpointKey {

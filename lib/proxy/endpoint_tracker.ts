@@ -1,7 +1,7 @@
 import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
-import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
+import { type EndpointSlice, TRIGGER_TIME_ANNOTATION } from "../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../api/kinds/endpoints.ts";
-import { SERVICE_NAME_LABEL } from "../api/labels.ts";
+import { HEADLESS_LABEL, SERVICE_NAME_LABEL, SKIP_MIRROR_LABEL } from "../api/labels.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
@@ -56,10 +56,6 @@ const NO_ENDPOINTS: readonly Endpoint[] = [];
 const MOST_TRIGGER_TIMES = 1000;
 /** Slices, and ports of each, that are named where a ServicePort has no endpoints. */
 const MOST_SAID = 5;
-/** Objects with this label belong to headless Services. */
-const HEADLESS_LABEL = "service.kubernetes.io/headless";
-/** Endpoints with this label belong to no Service, e.g. leader election of old controllers. */
-const SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror";
 
 /**
  * The endpoints of one IP family, from EndpointSlices, and from Endpoints of Services that have no slice
@@ -161,6 +157,7 @@ export class EndpointTracker {
     this.#total++;
     const service = namespacedNameOf(object);
     const key = serviceKey(service);
+    // Without mirroring it belongs to no Service, e.g. to the leader election of old controllers.
     const isMirrored = current?.metadata.labels?.[SKIP_MIRROR_LABEL] !== "true";
     if (current === undefined || isHeadless(current) || !isMirrored) {
       return this.#delete(key, FALLBACK);
@@ -382,7 +379,6 @@ function newestFirst(left: EndpointSource, right: EndpointSource): number {
   return left.name < right.name ? -1 : 1;
 }
 
-const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 /** RFC 3339; `Date.parse()` alone accepts many other formats. */
 const RFC_3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
 

@@ -106,6 +106,15 @@ Deno.test("FrontendOwners decides again if only the age of the owner changes", (
   ]);
 });
 
+Deno.test("FrontendOwners knows a ServicePort that comes again unchanged", () => {
+  const owners = new FrontendOwners();
+  const [a, b] = ["a", "b"].map((name) => testServicePlan({ name, clusterIp: "10.96.0.1" }));
+  for (const next of [a, undefined, a]) owners.update(a!.key, next);
+  owners.update(b!.key, b);
+  owners.decide();
+  assertEquals(owners.contestedOf(b!)?.map(({ owner }) => owner), [a!.key]);
+});
+
 Deno.test("FrontendOwners distinguishes frontends by address, port and protocol", () => {
   const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
   const others: readonly TestServicePlan[] = [

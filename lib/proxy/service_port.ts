@@ -1,4 +1,9 @@
-import type { Service, ServiceSpecPort } from "../api/kinds/service.ts";
+import {
+  DEFAULT_AFFINITY_SECONDS,
+  type Service,
+  type ServiceSpecPort,
+} from "../api/kinds/service.ts";
+import { SERVICE_PROXY_NAME_LABEL } from "../api/labels.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
@@ -66,14 +71,8 @@ export interface ServicePorts {
   readonly problems: readonly ObjectProblem[];
 }
 
-/** The API server's default if `sessionAffinityConfig` is absent. */
-const DEFAULT_AFFINITY_TIMEOUT_SECONDS = 10_800;
-/** The API's upper bound: one day. */
-const MAX_AFFINITY_TIMEOUT_SECONDS = 86_400;
 /** Maximum number of frontends of one Service, enough for 60,000 ports of one address. */
 const MOST_FRONTENDS = 100_000;
-/** A Service with this label belongs to another proxy. */
-const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
 
 /** The reason why kube-relay does not serve a Service. */
@@ -150,7 +149,7 @@ function mostPortsOf(
 export function unproxiedReason({ metadata, spec }: Service): UnproxiedReason | undefined {
   if (spec.type === "ExternalName") return "ExternalName";
   if (spec.clusterIP === "None") return "headless";
-  return metadata.labels?.[PROXY_NAME_LABEL] === undefined ? undefined : "other proxy";
+  return metadata.labels?.[SERVICE_PROXY_NAME_LABEL] === undefined ? undefined : "other proxy";
 }
 
 function sharedFieldsOf(
@@ -170,7 +169,10 @@ function sharedFieldsOf(
       "The load balancer addresses of this IP family admit no client: none of the given source ranges is valid for the family",
     );
   }
-  const affinityTimeoutSeconds = affinityTimeoutOf(reading);
+  const { sessionAffinity, sessionAffinityConfig: { clientIP } = {} } = spec;
+  const affinityTimeoutSeconds = sessionAffinity === "ClientIP"
+    ? clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS
+    : undefined;
   const externalTrafficPolicy = externalTrafficPolicyOf(reading);
   const healthCheckNodePort = externalTrafficPolicy === "Local"
     ? healthCheckNodePortOf(reading)
@@ -187,21 +189,6 @@ function sharedFieldsOf(
     ...(annotations && { annotations }),
     ...(edge && { edge }),
   };
-}
-
-function affinityTimeoutOf({ service: { spec }, problems }: ServiceReading): number | undefined {
-  if (spec.sessionAffinity !== "ClientIP") return undefined;
-  const seconds = spec.sessionAffinityConfig?.clientIP?.timeoutSeconds;
-  if (seconds === undefined) return DEFAULT_AFFINITY_TIMEOUT_SECONDS;
-  if (Number.isInteger(seconds) && seconds >= 1 && seconds <= MAX_AFFINITY_TIMEOUT_SECONDS) {
-    return seconds;
-  }
-  problems.report(
-    "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-    seconds,
-    "The affinity timeout is taken to be 10800: it has to be a whole number of seconds between 1 and 86400",
-  );
-  return DEFAULT_AFFINITY_TIMEOUT_SECONDS;
 }
 
 function externalTrafficPolicyOf({ service: { spec } }: ServiceReading): TrafficPolicy {

@@ -227,15 +227,6 @@ const RECORD_ROWS: readonly {
     expect: { affinityTimeoutSeconds: 10_800 },
   },
   {
-    name: "uses 10800 s if the affinity timeout is out of range",
-    service: testService("web", {
-      sessionAffinity: "ClientIP",
-      sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } },
-    }),
-    expect: { affinityTimeoutSeconds: 10_800 },
-    problems: ["spec.sessionAffinityConfig.clientIP.timeoutSeconds"],
-  },
-  {
     name: "reads the internal traffic policy",
     service: testService("web", { internalTrafficPolicy: "Local" }),
     expect: { internalTrafficPolicy: "Local" },

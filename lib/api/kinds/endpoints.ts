@@ -23,7 +23,7 @@ import {
 import { checkPortNames, TRIGGER_TIME_ANNOTATION } from "./endpoint_slice.ts";
 
 /** Says that the object holds the first 1,000 of more addresses. */
-const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
+export const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 const addresses = list(
   fields({ ip: at(1, ip), nodeName: pointerAt(4, v.nullish(sharedText)) }, {

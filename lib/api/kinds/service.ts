@@ -145,7 +145,7 @@ type Spec = ServiceManifest["spec"];
 type Ports = NonNullable<Spec["ports"]>;
 
 /** Seconds for which a client keeps its endpoint by default: three hours. */
-const DEFAULT_AFFINITY_SECONDS = 10_800;
+export const DEFAULT_AFFINITY_SECONDS = 10_800;
 
 /**
  * Completes a manifest: sets the defaults of an API server, and refuses what it would refuse beyond
