@@ -107,7 +107,8 @@ export function nearMisses({ services }: ProxyPlan, target: PacketTarget): reado
     nodePort: [],
     endpoint: [],
   };
-  const elsewhere = new NearestMisses(to);
+  // Those with the longest common prefix of the address: typing errors tend to be at the end.
+  const elsewhere: { readonly miss: NearMiss; readonly common: number }[] = [];
   for (const service of services.values()) {
     if (addressRoleOf(service, to) !== undefined) {
       const kind = isTargetPort(service, target) ? "target-port" : "other-port";
@@ -117,14 +118,20 @@ export function nearMisses({ services }: ProxyPlan, target: PacketTarget): reado
     } else if (hasEndpoint(service, target)) {
       found.endpoint.push(missOf(service, { kind: "endpoint", address: to }));
     } else if (service.port === port && service.protocol === protocol) {
-      elsewhere.add(service);
+      const { clusterIp, externalIps, loadBalancerVips } = service;
+      for (const address of [clusterIp, ...externalIps, ...loadBalancerVips]) {
+        const common = commonLength(address, to);
+        if (elsewhere.length === MOST_MISSES && elsewhere.at(-1)!.common >= common) continue;
+        elsewhere.push({ miss: missOf(service, { kind: "other-address", address }), common });
+        elsewhere.sort((one, other) => other.common - one.common).splice(MOST_MISSES);
+      }
     }
   }
   return [
     ...found.endpoint.slice(0, MOST_MISSES),
     ...found.sameAddress.slice(0, MOST_MISSES),
     ...found.nodePort.slice(0, MOST_MISSES),
-    ...elsewhere.found,
+    ...elsewhere.map(({ miss }) => miss),
   ];
 }
 
@@ -143,36 +150,6 @@ function isTargetPort(service: ServicePlan, { port, protocol }: PacketTarget): b
 function hasEndpoint(service: ServicePlan, { to, port, protocol }: PacketTarget): boolean {
   return service.protocol === protocol &&
     service.endpoints.some((endpoint) => endpoint.address === to && endpoint.port === port);
-}
-
-/** The few with the longest common prefix of the address: typing errors tend to be at the end. */
-class NearestMisses {
-  readonly #to: IpAddress;
-  #ranked: readonly { readonly miss: NearMiss; readonly common: number }[] = [];
-
-  constructor(to: IpAddress) {
-    this.#to = to;
-  }
-
-  get found(): readonly NearMiss[] {
-    return this.#ranked.map(({ miss }) => miss);
-  }
-
-  add(service: ServicePlan): void {
-    this.#addAddress(service, service.clusterIp);
-    for (const address of service.externalIps) this.#addAddress(service, address);
-    for (const address of service.loadBalancerVips) this.#addAddress(service, address);
-  }
-
-  #addAddress(service: ServicePlan, address: IpAddress): void {
-    const common = commonLength(address, this.#to);
-    const last = this.#ranked.at(-1);
-    if (last && this.#ranked.length === MOST_MISSES && last.common >= common) return;
-    const miss = missOf(service, { kind: "other-address", address });
-    this.#ranked = [...this.#ranked, { miss, common }]
-      .sort((one, other) => other.common - one.common)
-      .slice(0, MOST_MISSES);
-  }
 }
 
 function commonLength(one: string, other: string): number {
