@@ -12,6 +12,7 @@ import {
   type PeerSource,
   type PodSource,
 } from "./peer_source.ts";
+import type { PeerMember } from "./pending_policy_changes.ts";
 import type { Direction, PeerSetId, PolicyKey, PortRange } from "./policy_plan.ts";
 import { addressesIn, type PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
@@ -101,10 +102,9 @@ export class RuleBook {
     for (const source of sources) {
       if (source.kind === "blocks") {
         if (isIn(source, peer)) return ports;
-      } else if (peer.kind === "pod" && this.#isOf(source, peer.pod)) {
-        if (source.kind === "pods") return ports;
-        for (const member of membersOf(source, { pod: peer.pod, family: this.#family })) {
-          if (typeof member === "string") continue;
+      } else if (peer.kind === "pod") {
+        for (const member of this.membersOf(source, peer.pod)) {
+          if (typeof member === "string") return ports;
           named.push({ protocol: member.protocol, from: member.port, to: member.port });
         }
       }
@@ -112,8 +112,11 @@ export class RuleBook {
     return named.length > 0 ? mergePortRanges(named) : undefined;
   }
 
-  #isOf({ query }: PodSource, pod: PolicyPod): boolean {
-    return matchesQuery(query, { pod, namespace: this.#state.namespaceLabels(pod.namespace) });
+  /** What a pod adds to a set; nothing if it is none of the set's pods. */
+  membersOf(source: PodSource, pod: PolicyPod): readonly PeerMember[] {
+    const namespace = this.#state.namespaceLabels(pod.namespace);
+    if (!matchesQuery(source.query, { pod, namespace })) return [];
+    return membersOf(source, { pod, family: this.#family });
   }
 }
 

@@ -9,7 +9,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import { RuleBook } from "./allowed_ports.ts";
-import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
+import type { PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
 import {
   type Direction,
@@ -200,12 +200,11 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
       if (source === undefined) return false;
       if (source.kind === "blocks") return BlockMatcher.of(source.members).contains(to);
       const pod = state.ownerOf(to);
-      const namespace = pod && state.namespaceLabels(pod.namespace);
-      if (!pod || !namespace || !matchesQuery(source.query, { pod, namespace })) return false;
       const wanted = source.kind === "pods"
         ? to
         : transport && podPortKey({ address: to, ...transport });
-      return membersOf(source, { pod, family }).some((member) => memberKey(member) === wanted);
+      return pod !== undefined &&
+        book.membersOf(source, pod).some((member) => memberKey(member) === wanted);
     },
   };
 }
