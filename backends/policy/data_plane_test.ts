@@ -257,26 +257,6 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
     check(stage);
   });
 
-  Deno.test(`${tool}: policies that come, change and go leave nothing`, async () => {
-    await using stage = await synced(new Stage());
-    const clean = stage.meaning;
-    allow(stage, "web", "db");
-    allow(stage, "db", "other", 81);
-    await stage.sync();
-    check(stage);
-    addPod(stage, "web", DB);
-    addPod(stage, "db", WEB);
-    await stage.sync();
-    check(stage);
-    addPod(stage, "web", WEB);
-    addPod(stage, "db", DB);
-    stage.state.setPolicy(policyKey("x/web"), undefined);
-    allow(stage, "db", "web");
-    await stage.sync();
-    await stage.sync();
-    assertEquals(stage.meaning, clean);
-  });
-
   Deno.test(`${tool}: a restart reads what there is, and writes nothing where nothing differs`, async () => {
     await using stage = await synced(new Stage());
     addRich(stage);

@@ -5,7 +5,6 @@ import {
   policyKey,
   setPod,
   setPolicy,
-  type TestPod,
   testPod,
 } from "../../tests/support/builders/policy_objects.ts";
 import type { PolicyPlan } from "./policy_plan.ts";
@@ -37,32 +36,6 @@ Deno.test("PolicyPlanner names lists and sets by content: the same after every s
   );
   assertEquals([...planOf(planner).lists.keys()] as string[], ["jz2visirsrkqmj5v"]);
   assertEquals([...planOf(planner).peers.keys()] as string[], ["vvhrpiijyzislqzp"]);
-});
-
-Deno.test("PolicyPlanner changes only a member where a peer comes, changes and goes", () => {
-  const { state, planner } = start();
-  setPolicy(state, "x/p", { podSelector: { matchLabels: { app: "db" } }, ingress: [FROM_WEB] });
-  setPod(state, "x/db", { address: "10.1.0.1", labels: { app: "db" } });
-  planner.update();
-  const [id] = [...planOf(planner).peers.keys()];
-  const peer = { labels: { app: "web" }, nodeName: "n2" };
-  for (
-    const [pod, added, removed] of [
-      [{ ...peer, address: "10.1.0.2" }, ["10.1.0.2"], []],
-      [{ ...peer, address: "10.1.0.3" }, ["10.1.0.3"], ["10.1.0.2"]],
-      [{ ...peer, address: "10.1.0.3", phase: "Failed" }, [], ["10.1.0.3"]],
-    ] as const satisfies readonly (readonly [TestPod, string[], string[]])[]
-  ) {
-    setPod(state, "x/web", pod);
-    const { members, ...rest } = planner.update();
-    assertEquals<unknown>([...members], [[id, { added, removed }]]);
-    assertEquals<unknown>(rest, {
-      full: false,
-      pods: new Set(),
-      lists: new Set(),
-      peers: new Set(),
-    });
-  }
 });
 
 Deno.test("PolicyPlanner has no changes where an event says nothing new, or is reverted", () => {

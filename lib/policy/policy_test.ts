@@ -11,21 +11,6 @@ const blocks = (count: number) =>
     ipBlock: { cidr: `10.${index >> 7 & 255}.${(index & 127) * 2}.0/24` },
   }));
 
-Deno.test("Policy takes 5,000 blocks as one set", () => {
-  const { rules, problems } = policy({ podSelector: {}, ingress: [{ from: blocks(5_000) }] });
-  assertEquals(problems, []);
-  const [rule] = rules.ingress!.IPv4;
-  assertEquals(rule!.peers!.map((peer) => peer.kind === "blocks" && peer.members.size), [5_000]);
-  assertEquals(rules.ingress!.IPv6, []);
-});
-
-Deno.test("Policy takes a selector of 1,000 labels", () => {
-  const matchLabels = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`l${i}`, "v"]));
-  const { podSelector, problems } = policy({ podSelector: { matchLabels } });
-  assertEquals(problems, []);
-  assertEquals(podSelector.requirements.length, 1_000);
-});
-
 Deno.test("Policy counts exceptions as parts", () => {
   const except = Array.from(
     { length: 20_000 },
