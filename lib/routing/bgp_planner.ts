@@ -85,8 +85,12 @@ export class BgpPlanner {
   /** The sources that have to be planned again. */
   readonly #dirty = new Set<string>();
   readonly #touched = new Set<Cidr>();
+  /** The announced prefixes that changed and are not in the plan yet. */
+  #changed = new Set<Cidr>();
   /** Whether something that all Services, or the sessions, depend on may have changed. */
   #isOutdated = true;
+  /** Whether the update that planned all but what is announced has not ended. */
+  #isUnfinished = false;
   /** As of the last update. */
   #context: BgpContext | undefined;
   #plan: BgpPlan | undefined;
@@ -165,9 +169,12 @@ export class BgpPlanner {
     return atOnce(this.updateInSteps());
   }
 
-  /** As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update. */
+  /**
+   * As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update, which
+   * also continues one that did not end.
+   */
   *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
-    const head = this.#isOutdated ? yield* this.#planHead() : this.#plan;
+    const head = this.#isOutdated || this.#isUnfinished ? yield* this.#planHead() : this.#plan;
     if (!head) return new Set();
     for (const source of this.#dirty) {
       yield;
@@ -179,7 +186,7 @@ export class BgpPlanner {
       this.#sourcesAt.move(source, { from: before.keys(), to: after.keys() });
       for (const prefix of [...before.keys(), ...after.keys()]) this.#touched.add(prefix);
     }
-    const changed = new Set<Cidr>();
+    const changed = this.#changed;
     for (const prefix of this.#touched) {
       yield;
       const announced = this.#announce(prefix);
@@ -197,6 +204,8 @@ export class BgpPlanner {
       before.imports === head.imports && before.routerId === head.routerId &&
       before.localAs === head.localAs;
     if (!isKept) this.#plan = { ...head, announced };
+    this.#isUnfinished = false;
+    this.#changed = new Set();
     return changed;
   }
 
@@ -223,6 +232,7 @@ export class BgpPlanner {
     const own = this.#own = known ?? this.#own;
     this.#isOutdated = false;
     if (!own) return undefined;
+    this.#isUnfinished = true;
     const nodes = [...this.#nodes.values()];
     const serviceRanges = this.#serviceRanges;
     const { communities, largeCommunities, localPreference } = settings;

@@ -676,6 +676,29 @@ Deno.test("BgpPlanner leaves settings and ranges that come between steps to the 
   assert(prefixes().includes("10.96.0.0/12"));
 });
 
+Deno.test("BgpPlanner continues an update that did not end, wherever it stopped", () => {
+  const abandoned = (steps: number) => {
+    const planner = stage();
+    planner.update();
+    setNode(planner, { name: "own", addresses: ["192.0.2.2"], podCidrs: ["10.1.0.0/24"] });
+    planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
+    planner.setService(API, service({ "198.51.100.2": "loadBalancerIps" }));
+    const update = planner.updateInSteps();
+    let isDone = false;
+    for (let step = 0; step < steps && !isDone; step++) isDone = update.next().done === true;
+    return { planner, isDone };
+  };
+  const expected = updated(abandoned(0).planner);
+  assertEquals([expected.routerId, expected.announced.length], ["192.0.2.2", 2]);
+  let steps = 1;
+  for (;; steps++) {
+    const { planner, isDone } = abandoned(steps);
+    if (isDone) break;
+    assertEquals(updated(planner), expected, `after ${steps} steps`);
+  }
+  assert(steps > 4, `${steps} steps`);
+});
+
 Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 25 }), (history) => {
