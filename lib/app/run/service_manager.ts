@@ -8,10 +8,9 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { ServiceNotifier } from "../../os/sd_notify.ts";
-import type { Controller } from "../../engine/controller.ts";
+import type { Controller, LoopActivity } from "../../engine/controller.ts";
 import type { ControllerName, LoopId } from "../../engine/loop_id.ts";
 import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
-import type { LoopActivity } from "../../engine/controller.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 
