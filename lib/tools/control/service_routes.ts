@@ -191,7 +191,7 @@ function keysOf(
   return (plan) => servicePortsOf(plan, service);
 }
 
-/** Answers with both ends given; `brief` asks neither the machine nor policies. Rejects with a BadQuestion. */
+/** Answers with both ends given; `brief` does not ask the machine. Rejects with a BadQuestion. */
 export async function explain(
   clock: Clock,
   run: ObservedRun,
@@ -206,7 +206,7 @@ export async function explain(
   const addresses = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
   const isBrief = brief !== undefined;
-  const policies = isBrief ? undefined : policyController(run)?.state;
+  const policies = policyController(run)?.state;
   const explainOnly = (ends: { readonly from: string; readonly to: string }) =>
     explainEnds({ clock }, ends, {
       mode,
