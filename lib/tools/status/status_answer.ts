@@ -290,10 +290,12 @@ export function foremostServices(
 ): readonly StatusService[] {
   return families.flatMap(({ services }) => services)
     .filter(({ name }) => matchesFilter(name, filter))
+    .map((service) => ({ service, rank: severity(service) }))
     .sort((a, b) =>
-      severity(b) - severity(a) || (b.traffic?.opened ?? 0) - (a.traffic?.opened ?? 0) ||
-      compareNames(a, b)
-    ).slice(0, most);
+      b.rank - a.rank ||
+      (b.service.traffic?.opened ?? 0) - (a.service.traffic?.opened ?? 0) ||
+      compareNames(a.service, b.service)
+    ).slice(0, most).map(({ service }) => service);
 }
 
 function nameOf({ name, protocol }: StatusService): string {

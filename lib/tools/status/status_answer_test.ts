@@ -219,6 +219,19 @@ Deno.test("matchesFilter() matches the start of the name or a whole word of it",
   for (const filter of ["eb", "htt", "other"]) assert(!matchesFilter(name, filter), filter);
 });
 
+Deno.test("foremostServices() judges each Service once", () => {
+  let reads = 0;
+  const services = Array.from({ length: 100 }, (_, index) => ({
+    ...service(`default/${index}`),
+    get quarantined() {
+      reads++;
+      return "in use";
+    },
+  }));
+  foremostServices(report(services), "", 10);
+  assertEquals(reads, 100);
+});
+
 Deno.test("foremostServices() puts problems first, then traffic, then names", () => {
   const traffic = { bytesFromClients: 1, bytesToClients: 1, opened: 9 };
   const services = [

@@ -68,17 +68,20 @@ const SECTIONS: Readonly<
   doctor: { heading: "Doctor’s findings", render: doctor },
 };
 
-/** Returns all sections, in the order of the page. A section without content is left out. */
-export function pageSections(model: PageModel): readonly PageSection[] {
-  return Object.entries(SECTIONS)
-    .map(([id, { render }]) => ({ id, html: String(render(model)) }))
-    .filter(({ html }) => html !== "");
+/** Renders each section in a step, in the order of the page. A section without content is left out. */
+export function* pageSections(model: PageModel): Generator<PageSection> {
+  for (const [id, { render }] of Object.entries(SECTIONS)) {
+    const html = String(render(model));
+    if (html !== "") yield { id, html };
+  }
 }
 
 /** Returns the whole page, which a browser shows without any script. */
-export function pageDocument(model: PageModel): string {
-  const { filter, report: { node } } = model;
-  const sections = pageSections(model).map(({ id, html: content }) =>
+export function pageDocument(
+  { filter, report: { node } }: PageModel,
+  rendered: readonly PageSection[],
+): string {
+  const sections = rendered.map(({ id, html: content }) =>
     html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${
       SECTIONS[id]!.heading
     }</h2>

@@ -19,14 +19,22 @@ function model(services: readonly StatusService[], fields: Partial<PageModel> = 
   return { report, filter: "", syncs: [], changes: [], doctor: { findings: [] }, ...fields };
 }
 
+function sectionsOf(of: PageModel) {
+  return [...pageSections(of)];
+}
+
+function documentOf(of: PageModel): string {
+  return pageDocument(of, sectionsOf(of));
+}
+
 function sectionOf(id: string, of: PageModel): string {
-  return pageSections(of).find((section) => section.id === id)!.html;
+  return sectionsOf(of).find((section) => section.id === id)!.html;
 }
 
 Deno.test("pageDocument() shows every section without a script", () => {
   const page = model([service("default/web:http")]);
-  const html = pageDocument(page);
-  for (const { id, html: section } of pageSections(page)) {
+  const html = documentOf(page);
+  for (const { id, html: section } of sectionsOf(page)) {
     assertStringIncludes(html, `id="${id}"`);
     assertStringIncludes(html, section);
   }
@@ -36,7 +44,7 @@ Deno.test("pageDocument() shows every section without a script", () => {
 Deno.test("pageDocument() shows control characters as text", () => {
   const name = "default/a\u001b[2J\u202eb";
   const settings = ["on\u0085e"];
-  const html = pageDocument(model([service(name, { quarantined: name, settings })]));
+  const html = documentOf(model([service(name, { quarantined: name, settings })]));
   // deno-lint-ignore no-control-regex
   assertEquals(html.match(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/g), null);
   assertStringIncludes(html, "\\u001b[2J");
@@ -45,7 +53,7 @@ Deno.test("pageDocument() shows control characters as text", () => {
 Deno.test("pageDocument() escapes all text of a manifest, a tool or a reader", () => {
   const base = model([service(EVIL, { quarantined: EVIL })]);
   const [family] = base.report.families;
-  const html = pageDocument({
+  const html = documentOf({
     ...base,
     filter: EVIL,
     report: {
@@ -99,7 +107,7 @@ Deno.test("pageSections() filters Services as status does", () => {
 
 Deno.test("pageSections() are equal for equal models, so that nothing is sent that did not change", () => {
   const page = model([service("default/web:http")]);
-  assertEquals(pageSections(page), pageSections(structuredClone(page)));
+  assertEquals(sectionsOf(page), sectionsOf(structuredClone(page)));
 });
 
 Deno.test("pageSections() lists drift among the problems", () => {

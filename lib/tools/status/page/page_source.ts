@@ -3,7 +3,12 @@ import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { StatusReport } from "../status_report.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";
 import type { TrafficRate } from "../traffic.ts";
-import type { PageFindings, PageModel } from "./page_document.ts";
+import {
+  type PageFindings,
+  type PageModel,
+  type PageSection,
+  pageSections,
+} from "./page_document.ts";
 
 /** Readers within this time get the same model. */
 const SHARED_MS = 900;
@@ -26,13 +31,28 @@ export interface PageParts {
   readonly findings: () => Promise<readonly HostFinding[]>;
 }
 
+/** Filters whose sections are kept. */
+const MOST_FILTERS = 16;
+
 type SharedModel = Omit<PageModel, "filter">;
+
+interface RenderedPage {
+  readonly model: PageModel;
+  readonly sections: readonly PageSection[];
+}
+
+interface SharedPage {
+  readonly at: number;
+  readonly model: Promise<SharedModel>;
+  /** By filter. */
+  readonly rendered: Map<string, Promise<RenderedPage>>;
+}
 
 /** Collects the page for all its readers together, and only while there are readers. */
 export class PageSource {
   readonly #clock: Clock;
   readonly #parts: PageParts;
-  #model: { readonly at: number; readonly value: Promise<SharedModel> } | undefined;
+  #page: SharedPage | undefined;
   #services: { readonly at: number; readonly mark: string; readonly of: StatusReport } | undefined;
   #isCollecting = false;
   #findings: PageFindings = { findings: [] };
@@ -43,17 +63,39 @@ export class PageSource {
     this.#parts = parts;
   }
 
-  /** Returns the current page. */
-  async model(filter: string): Promise<PageModel> {
+  /** Returns the current page. Readers with the same filter share it. */
+  async page(filter: string): Promise<RenderedPage> {
+    const { model, rendered } = this.#shared();
+    const known = rendered.get(filter);
+    if (known !== undefined) return await known;
+    const page = this.#render(model, filter);
+    rendered.set(filter, page);
+    const [oldest] = rendered.keys();
+    if (rendered.size > MOST_FILTERS) rendered.delete(oldest!);
+    return await page;
+  }
+
+  #shared(): SharedPage {
     const now = this.#clock.now();
     // One collection at a time: they would pile up while the program does not answer.
-    const isOld = this.#model === undefined || now - this.#model.at >= SHARED_MS;
+    const isOld = this.#page === undefined || now - this.#page.at >= SHARED_MS;
     if (isOld && !this.#isCollecting) {
       this.#isCollecting = true;
-      const value = this.#collect().finally(() => this.#isCollecting = false);
-      this.#model = { at: now, value };
+      const model = this.#collect().finally(() => this.#isCollecting = false);
+      this.#page = { at: now, model, rendered: new Map() };
     }
-    return { ...await this.#model!.value, filter };
+    return this.#page!;
+  }
+
+  /** Other tasks run between two sections: each walks over all Services. */
+  async #render(shared: Promise<SharedModel>, filter: string): Promise<RenderedPage> {
+    const model = { ...await shared, filter };
+    const sections: PageSection[] = [];
+    for (const section of pageSections(model)) {
+      sections.push(section);
+      await this.#clock.yieldToEventLoop();
+    }
+    return { model, sections };
   }
 
   async #collect(): Promise<SharedModel> {

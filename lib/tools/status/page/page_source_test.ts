@@ -26,14 +26,32 @@ function stage() {
 
 Deno.test("PageSource asks once for readers that come together", async () => {
   const { asked, source } = stage();
-  await Promise.all([source.model("a"), source.model("b"), source.model("")]);
+  await Promise.all([source.page("a"), source.page("b"), source.page("")]);
   assertEquals(asked, { brief: 1, full: 1, findings: 1 });
-  assertEquals((await source.model("a")).filter, "a");
+  assertEquals((await source.page("a")).model.filter, "a");
+});
+
+Deno.test("PageSource renders once for readers with one filter, and pauses between sections", async () => {
+  const { clock, source } = stage();
+  let pauses = 0;
+  const yieldToEventLoop = clock.yieldToEventLoop.bind(clock);
+  clock.yieldToEventLoop = () => (pauses++, yieldToEventLoop());
+  const [first, second, other] = await Promise.all(
+    ["a", "a", "b"].map((each) => source.page(each)),
+  );
+  assertEquals(first === second, true);
+  assertEquals(other?.model.filter, "b");
+  assertEquals(pauses, 2 * first!.sections.length);
+  for (let filter = 0; filter < 16; filter++) await source.page(`${filter}`);
+  const again = await source.page("a");
+  assertEquals([again === first, again.sections], [false, first!.sections], "few are kept");
+  await clock.advance(1000);
+  assertEquals(await source.page("a") === again, false, "they go with the state");
 });
 
 Deno.test("PageSource does not ask again while the program has not answered", async () => {
   const { clock, source: working } = stage();
-  const { report } = await working.model("");
+  const { report } = (await working.page("")).model;
   const answer = Promise.withResolvers<void>();
   let asked = 0;
   const source = new PageSource({ clock }, {
@@ -45,10 +63,10 @@ Deno.test("PageSource does not ask again while the program has not answered", as
     changes: () => ({ entries: [], syncs: [] }),
     findings: () => Promise.resolve([]),
   });
-  const readers = [source.model("")];
+  const readers = [source.page("")];
   for (let reader = 0; reader < 5; reader++) {
     await clock.advance(2000);
-    readers.push(source.model(""));
+    readers.push(source.page(""));
   }
   assertEquals(asked, 1);
   answer.resolve();
@@ -57,43 +75,43 @@ Deno.test("PageSource does not ask again while the program has not answered", as
 
 Deno.test("PageSource looks at all Services only after a sync, or after some seconds", async () => {
   const { asked, clock, source, sync } = stage();
-  await source.model("");
+  await source.page("");
   await clock.advance(3000);
-  await source.model("");
+  await source.page("");
   assertEquals(asked.full, 1, "no sync came");
   sync();
   await clock.advance(1000);
-  await source.model("");
+  await source.page("");
   assertEquals(asked.full, 2, "a sync came");
   await clock.advance(5000);
-  await source.model("");
+  await source.page("");
   assertEquals(asked.full, 3, "traffic goes on");
 });
 
 Deno.test("PageSource checks the machine every ten minutes while the page has a reader", async () => {
   const { asked, clock, source } = stage();
-  await source.model("");
+  await source.page("");
   await clock.advance(599_000);
-  assertEquals((await source.model("")).doctor.findings, []);
+  assertEquals((await source.page("")).model.doctor.findings, []);
   assertEquals(asked.findings, 1);
   await clock.advance(2000);
-  await source.model("");
+  await source.page("");
   assertEquals(asked.findings, 2);
 });
 
 Deno.test("PageSource gives the reason why the machine could not be checked", async () => {
   const clock = new FakeClock();
   const { source: working } = stage();
-  const { report } = await working.model("");
+  const { report } = (await working.page("")).model;
   const source = new PageSource({ clock }, {
     status: () => Promise.resolve(report),
     changes: () => ({ entries: [], syncs: [] }),
     findings: () => Promise.reject(new Error("no such tool")),
   });
-  await source.model("");
+  await source.page("");
   const findings = await eventually("the findings", async () => {
     await clock.advance(1000);
-    const { doctor } = await source.model("");
+    const { doctor } = (await source.page("")).model;
     return doctor.at !== undefined && doctor.findings;
   });
   assertEquals(findings[0]?.evidence, ["Error: no such tool"]);

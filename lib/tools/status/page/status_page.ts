@@ -8,7 +8,7 @@ import type { Query } from "../../control/routes.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { explanationAnswer } from "../../explain/explanation_answer.ts";
 import { messageOf } from "../../../log/message_of.ts";
-import { pageDocument, pageSections, reportDocument } from "./page_document.ts";
+import { pageDocument, reportDocument } from "./page_document.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
 
 /** The browser may load nothing from other hosts, and other pages may not embed this one. */
@@ -36,8 +36,10 @@ export function createStatusPage(
   },
 ): LocalPages {
   const source = new PageSource({ clock }, parts);
-  const page = async (filter: string) =>
-    answer(pageDocument(await source.model(filter)), "text/html");
+  const page = async (filter: string) => {
+    const { model, sections } = await source.page(filter);
+    return answer(pageDocument(model, sections), "text/html");
+  };
   const explanation = async (_: string, query: URLSearchParams) => {
     const { from, to }: Readonly<Record<string, string>> = Object.fromEntries(query);
     const title = `From ${from} to ${to}`;
@@ -60,7 +62,7 @@ export function createStatusPage(
     "/page.js": () => Promise.resolve(answer(js, "text/javascript")),
     "/icon.svg": () => Promise.resolve(answer(icon, "image/svg+xml")),
     "/sections": async (filter) =>
-      answer(JSON.stringify(pageSections(await source.model(filter))), "application/json"),
+      answer(JSON.stringify((await source.page(filter)).sections), "application/json"),
   };
   return (request, peer) => {
     const { pathname, searchParams } = new URL(request.url);
