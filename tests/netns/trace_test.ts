@@ -215,35 +215,6 @@ Deno.test({
   },
 });
 
-for (const mode of RULE_MODES.filter(({ othersUse }) => othersUse === "nft")) {
-  const name = `${mode.name}: a trace with an nft that takes no second command reads everything`;
-  Deno.test({
-    name,
-    ignore: isMissing(name, [...REQUIREMENTS, ...mode.requirements()]),
-    async fn() {
-      await using stage = await TraceStage.start(mode, writeServices);
-      const { folder } = stage.scene;
-      await Deno.mkdir(`${folder}/bin`);
-      const nft = (await stage.node.output("which", ["nft"])).trim();
-      await Deno.writeTextFile(
-        `${folder}/bin/nft`,
-        '#!/bin/sh\ncase "$*" in *monitor*) printf "%s\\n" "$*" >>' +
-          `${folder}/monitors;; esac\n` +
-          `case "$*" in *";"*) echo "Error: syntax error" >&2; exit 1;; esac\nexec ${nft} "$@"\n`,
-        { mode: 0o755 },
-      );
-      const path = ["env", `PATH=${folder}/bin:${Deno.env.get("PATH")}`];
-      await using trace = stage.startTrace(["node", `${clusterIp}:80`], path);
-      assertEquals((await trace.status()).code, 0, trace.errors);
-      const monitors = (await Deno.readTextFile(`${folder}/monitors`)).split("\n");
-      assertEquals(monitors.length, 3);
-      assertStringIncludes(monitors[0]!, "monitor trace; list table ip kube-relay-trace-");
-      assertEquals(monitors.slice(1), ["-a monitor trace", ""]);
-      assertEquals(await stage.leftovers(), []);
-    },
-  });
-}
-
 Deno.test({
   name: "trace names the missing part: rights, or a running kube-relay",
   ignore,
