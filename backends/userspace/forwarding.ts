@@ -143,6 +143,7 @@ export class Forwarding {
   readonly flows = new OpenCount();
   readonly loops = new OpenCount();
   readonly random: () => number;
+  readonly #closing = new AbortController();
 
   constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
@@ -172,8 +173,14 @@ export class Forwarding {
     this.accepts = new TurnShare(this, ACCEPTS_PER_TURN);
   }
 
+  /** Ends waits for what may come later. */
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   /** Closes every TCP connection and ends every attempt to make one. */
   close(): void {
+    this.#closing.abort();
     this.dialer.close();
     for (const forwarder of this.room.busy) forwarder.close();
   }

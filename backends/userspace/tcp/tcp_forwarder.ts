@@ -24,6 +24,12 @@ import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
+/** Turns of the event loop in which connections that are being made are reported, unless they hang. */
+const REPORT_TURNS = 20;
+/** For so long after a connection came back, each one of this node may be the next of a loop. */
+const LOOP_MS = 10_000;
+/** A connection to an endpoint may be accepted here so long after it was closed. */
+const LATE_ACCEPT_MS = 1000;
 
 /** The description of a connection that was closed at once. */
 const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
@@ -42,6 +48,11 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
   #sockets: ReadonlyMap<EndpointKey, string> | undefined;
   /** Endpoints whose last attempt failed, if the Service ejects such endpoints. */
   #failing: Set<EndpointKey> | undefined;
+  /** Sessions whose endpoint is being dialled, the first one first, with the number of each dial. */
+  readonly #dialling = new Map<TcpSession, number>();
+  #dials = 0;
+  /** When a connection to an endpoint came back last. */
+  #cameBackAt = -Infinity;
 
   constructor(forwarding: Forwarding, plan: SharedServicePlan) {
     super(forwarding, plan, Infinity);
@@ -181,12 +192,14 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
     request: ClientConnection & { readonly verdict: VerdictName },
   ): Promise<void> {
     const { dialer, loops } = this.forwarding;
-    if (this.#mayBeOwn(request)) await this.forwarding.clock.sleep(0);
+    if (this.#mayBeOwn(request)) await this.#reportOfDials(session);
     if (session.closed) return loops.remove();
     const sockets = this.#sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
+    this.#dialling.set(session, this.#dials++);
     const result = await dialer.dial(this.picker, { ...request, sockets, observe });
+    this.#dialling.delete(session);
     if (result.kind !== "connected") {
       this.report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
@@ -208,11 +221,12 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
     { endpoint, request }: { readonly endpoint: TcpConnection; readonly request: ClientConnection },
   ): Promise<void> {
     const { client, at, rest } = request;
-    const { own, policies } = this.forwarding;
+    const { clock, closing, own, policies } = this.forwarding;
     if (own.dial(session, endpoint)) {
       this.#reportOwn({ endpoint: endpointOf(endpoint) });
       session.close();
     }
+    const isEnded = session.closed;
     const { hostname, port } = endpoint.remoteAddr;
     const leave = policies?.enter({
       ...{ protocol: "TCP", client, at },
@@ -221,6 +235,8 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
     if (rest && this.traffic) this.traffic.bytesFromClients += rest.length;
     await session.relay(endpoint, firstData(request, this.plan.edge));
     leave?.();
+    // Its other end may wait to be accepted here: it must be recognized then.
+    if (isEnded) await clock.sleep(LATE_ACCEPT_MS, closing).catch(() => {});
     own.hangUp(endpoint);
   }
 
@@ -240,10 +256,36 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
    */
   #mayBeOwn({ connection: { remoteAddr }, at }: AcceptedConnection): boolean {
     const { clients, dialer } = this.forwarding;
-    return dialer.pending >= MANY_DIALS && clients.isNode(remoteAddr.hostname as IpAddress, at);
+    return (this.#mayLoop || dialer.pending >= MANY_DIALS) &&
+      clients.isNode(remoteAddr.hostname as IpAddress, at);
+  }
+
+  /**
+   * Waits for the connections that are being made: one of them may be that of the session. Once one
+   * came back, it waits until they are reported. Before, one turn has to do: many clients of the node
+   * would wait for each other.
+   */
+  async #reportOfDials(session: TcpSession): Promise<void> {
+    const { clock, isShared, own } = this.forwarding;
+    const dials = this.#dials;
+    for (let turn = 0; turn < REPORT_TURNS && !session.closed; turn++) {
+      await clock.sleep(0);
+      const [oldest = dials] = this.#dialling.values();
+      // Those of other threads are not seen.
+      if (!this.#mayLoop || oldest >= dials && !isShared) break;
+    }
+    // Another thread that dialled it cannot close it.
+    if (session.closed || !own.take(session, session.client)) return;
+    this.#reportOwn({ client: session.client.remoteAddr.hostname });
+    session.close();
+  }
+
+  get #mayLoop(): boolean {
+    return this.now - this.#cameBackAt < LOOP_MS;
   }
 
   #reportOwn(seen: LogFields): void {
+    this.#cameBackAt = this.now;
     this.forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
       servicePort: this.plan.key,
       ...seen,

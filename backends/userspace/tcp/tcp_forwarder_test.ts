@@ -13,6 +13,7 @@ import type { SocketAddress } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
+import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
 import { TcpForwarder } from "./tcp_forwarder.ts";
 
 const [A, B] = ["10.0.0.1:80", "10.0.0.2:80"] as const;
@@ -21,17 +22,18 @@ const [ADDRESS] = serviceAddresses(testServicePlan(), testSharedPlan());
 
 function setUp(
   options: TestServicePlan = { to: [A] },
-  { bound = 16_384, openFiles, judge }: {
+  { bound = 16_384, openFiles, judge, own = new OwnSockets() }: {
     readonly bound?: number;
     readonly openFiles?: OpenFiles;
     readonly judge?: ConnectionJudge;
+    readonly own?: OwnSockets;
   } = {},
 ) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const network = new FakeNetwork();
   const forwarding = new Forwarding(
-    { clock, logger, network, ...(openFiles && { openFiles }) },
+    { clock, logger, network, own, ...(openFiles && { openFiles }) },
     { udpTimeoutMs: 1000, maxConnectionsPerService: bound, ...(judge && { judge }) },
   );
   const plan = testServicePlan(options);
@@ -405,6 +407,88 @@ Deno.test("TcpForwarder reports nothing for a Service that ejects no endpoints",
   network.answers.set(A, "refuse");
   await accept();
   assertEquals(outcomes, []);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+/** A connection to an endpoint, and its other end, as this process accepts it. */
+function bothEnds(port: number): readonly [FakeConnection, FakeConnection] {
+  const own = { hostname: "127.0.0.1", port };
+  const frontend = { hostname: ADDRESS!.address, port: ADDRESS!.port };
+  return [
+    Object.assign(new FakeConnection(frontend), { localAddr: own }),
+    Object.assign(new FakeConnection(own), { localAddr: frontend }),
+  ];
+}
+
+for (const reportTurns of [0, 10]) {
+  Deno.test(`TcpForwarder ends a loop of connections that are reported ${reportTurns} turns after they were accepted`, async () => {
+    const { clock, forwarding, forwarder, network, accept, messages } = setUp();
+    const connections: FakeConnection[] = [];
+    network.connectTcp = async () => {
+      const ends = bothEnds(5000 + connections.length);
+      connections.push(...ends);
+      if (connections.length > 200) throw new Deno.errors.ConnectionRefused("endless (fake)");
+      await Promise.resolve();
+      forwarder.accept(ends[1], ADDRESS!);
+      for (let turn = 0; turn < reportTurns; turn++) await clock.sleep(0);
+      return ends[0];
+    };
+    const client = await accept();
+    await clock.advance(0);
+    assertEquals([client, ...connections].every(({ closed }) => closed), true);
+    const { tcpAccepted } = forwarding.counters;
+    // 16 are made at once, then one in each turn.
+    const isBounded = tcpAccepted <= 17 + reportTurns;
+    assertEquals([isBounded, forwarder.connections], [true, 0], `${tcpAccepted} accepted`);
+    assertEquals(messages(), ["A connection to an endpoint came back to kube-relay and is closed"]);
+    forwarding.close();
+    await forwarding.loops.zero();
+    assertEquals(clock.pendingTimers, 0);
+  });
+}
+
+Deno.test("TcpForwarder recognizes a connection of its own that is accepted after it was closed", async () => {
+  const { clock, forwarding, forwarder, network, accept } = setUp({
+    ...{ to: [A], edge: { lifetimeMs: 100 } },
+  });
+  const [endpoint, comesBack] = bothEnds(5000);
+  const dial = Promise.withResolvers<FakeConnection>();
+  network.connectTcp = () => dial.promise;
+  const client = await accept();
+  await clock.advance(200);
+  dial.resolve(endpoint);
+  await settle();
+  assertEquals([client.closed, endpoint.closed], [true, true]);
+  forwarder.accept(comesBack, ADDRESS!);
+  assertEquals([comesBack.closed, forwarding.counters.tcpAccepted], [true, 1]);
+  // A second later the port may be that of a client.
+  await clock.advance(1000);
+  network.connectTcp = () => Promise.resolve(new FakeConnection());
+  const [, stranger] = bothEnds(5000);
+  forwarder.accept(stranger, ADDRESS!);
+  await clock.advance(0);
+  assertEquals([stranger.closed, forwarding.counters.tcpAccepted], [false, 2]);
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("TcpForwarder closes a connection that another thread notes only after it was accepted", async () => {
+  const memory = createSharedSockets();
+  const other = new OwnSockets(memory, 1);
+  const own = new OwnSockets(memory, 0);
+  const { clock, forwarding, forwarder, network } = setUp({ to: [A] }, { own });
+  const session = { hops: 0, client: new FakeConnection(), close() {} };
+  const [[first, firstBack], [second, secondBack]] = [bothEnds(5000), bothEnds(5001)];
+  other.dial(session, first);
+  forwarder.accept(firstBack, ADDRESS!);
+  // Since one came back, the next one waits.
+  forwarder.accept(secondBack, ADDRESS!);
+  other.dial(session, second);
+  assertEquals([firstBack.closed, secondBack.closed], [true, false]);
+  await clock.advance(0);
+  assertEquals([secondBack.closed, forwarder.connections, network.dials], [true, 0, []] as never);
   forwarding.close();
   await forwarding.loops.zero();
 });

@@ -10,6 +10,8 @@ import { type Network, type SocketAddress, systemNetwork } from "../../../lib/os
 export interface NetworkTrick {
   /** Packets to this address go to another place. */
   readonly detour?: { readonly from: string; readonly to: SocketAddress };
+  /** Connections on the detour are reported so many turns of the event loop late. */
+  readonly reportTurns?: number;
   /** Datagrams of this port seem to come from another place. */
   readonly forgery?: { readonly port: number; readonly sender: SocketAddress };
   /** Connections to endpoints seem to have the port of the client that was accepted last. */
@@ -17,7 +19,9 @@ export interface NetworkTrick {
 }
 
 /** A network that plays a trick. */
-export function misleadingNetwork({ detour, forgery, isPortShared }: NetworkTrick): Network {
+export function misleadingNetwork(
+  { detour, reportTurns = 0, forgery, isPortShared }: NetworkTrick,
+): Network {
   const lead = (address: SocketAddress) =>
     detour && address.hostname === detour.from ? detour.to : address;
   let client: SocketAddress | undefined;
@@ -25,6 +29,9 @@ export function misleadingNetwork({ detour, forgery, isPortShared }: NetworkTric
     ...systemNetwork,
     async connectTcp(address, signal) {
       const connection = await systemNetwork.connectTcp(lead(address), signal);
+      for (let turn = 0; turn < reportTurns && lead(address) !== address; turn++) {
+        await new Promise((resolve) => setTimeout(resolve, 0));
+      }
       return isPortShared ? replacing(connection, "localAddr", client) : connection;
     },
     listenTcp(address) {
