@@ -23,7 +23,7 @@ interface HeldNftDependencies {
 }
 
 /** A longer text is given to a process of its own: `nft -i` reads it byte by byte. */
-const MOST_CHARACTERS = 8_192;
+export const MOST_HELD_CHARACTERS = 8_192;
 /** nft has ended its start, or never will. */
 const START_MS = 5_000;
 /** Another program may write a large table meanwhile. */
@@ -65,7 +65,7 @@ export class HeldNft implements CommandRunner {
     const { commands } = this.#dependencies;
     const { stdin, signal } = options;
     const isWrite = program === "nft" && `${args}` === "-f,-" && signal === undefined;
-    const isSmall = typeof stdin === "string" && stdin.length <= MOST_CHARACTERS;
+    const isSmall = typeof stdin === "string" && stdin.length <= MOST_HELD_CHARACTERS;
     if (!isWrite || !isSmall) return await commands.run(program, args, options);
     const line = asOneLine(stdin);
     const outcome = line === undefined ? undefined : await this.#turns.run(() => this.#write(line));

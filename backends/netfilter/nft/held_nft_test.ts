@@ -7,7 +7,9 @@ import {
 } from "../../../lib/os/command_runner.ts";
 import { asOneLine, HeldNft } from "./held_nft.ts";
 import { NftError } from "./nft_error.ts";
+import { nftFamily } from "./nft_objects.ts";
 import { NftRunner } from "./nft_runner.ts";
+import { ElementLines, NftTransaction } from "./nft_transaction.ts";
 
 /**
  * What a held nft does with a line; `odd`: it fails without the word that marks errors; `late`: it
@@ -92,6 +94,26 @@ Deno.test("HeldNft gives small writes to one process, which ends after a minute 
   assertEquals(nft.log.slice(5), ["start", LINE]);
   await nft.clock.advance(60_000);
   assertEquals(nft.clock.pendingTimers, 0);
+});
+
+Deno.test("HeldNft gives a small write of NftRunner to the process, whatever pieces it is made of", async () => {
+  const nft = new FakeNftProcesses();
+  const table = { family: nftFamily("IPv4"), name: "t" };
+  const write = async (elements: number) => {
+    const transaction = new NftTransaction(table);
+    const lines = new ElementLines("add");
+    for (let index = 0; index < elements; index++) lines.add(`10.0.0.${index}`, undefined, "web");
+    transaction.change("add", "ips", lines);
+    transaction.add("flush chain", "unused");
+    await new NftRunner({ commands: nft.held }, table).write(transaction);
+  };
+  await write(2);
+  assertEquals(nft.log.splice(0), [
+    "start",
+    "add element ip t ips {   10.0.0.0,   10.0.0.1 }; flush chain ip t unused;",
+  ]);
+  await write(2_000);
+  assertEquals(nft.log, ["-f - other"]);
 });
 
 Deno.test("HeldNft runs what the process refuses as it was given, and keeps the process", async () => {

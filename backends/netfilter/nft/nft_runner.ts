@@ -12,6 +12,7 @@ import {
   saysNotFound,
 } from "./nft_error.ts";
 import { deletionText, type NftTable, type NftTableSpec } from "./nft_objects.ts";
+import { MOST_HELD_CHARACTERS } from "./held_nft.ts";
 import type { ChainChange } from "./nft_transaction.ts";
 import { type RuleCode, RuleCodeListing, trialTransaction } from "./rule_code.ts";
 import { readObjectHead, readTableHead, TableListing, type TableReading } from "./table_listing.ts";
@@ -159,10 +160,12 @@ export class NftRunner {
 
   /** Applies a text atomically. One that is small is given as a whole; see `held_nft.ts`. */
   async write(input: NftText): Promise<void> {
-    const [first = "", ...more] = input.text();
+    const pieces = [...input.text()];
+    const characters = pieces.reduce((sum, { length }) => sum + length, 0);
     const result = await this.#run(`write ${this.#words}`, ["-f", "-"], {
       timeoutMs: WRITE_TIMEOUT_MS,
-      stdin: more.length === 0 ? first : [first, ...more],
+      // Elements of one set are a piece of their own, however few.
+      stdin: characters <= MOST_HELD_CHARACTERS ? pieces.join("") : pieces,
     });
     if (result.code !== 0) throw errorOfWrite(result, input);
   }
