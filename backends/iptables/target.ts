@@ -310,17 +310,14 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     this.#isCorrected = text.startsWith("-X ") || text.startsWith("-D ");
     if (this.#isCorrected) return new Map();
     const reasons = new Map<ServicePortKey, string>();
+    const { clock, runner } = this.#dependencies;
+    const restore = (lines: readonly string[]) => {
+      this.figures.restores++;
+      return runner.restore({ lines });
+    };
     const suspects = this.#ownersIn(chains);
     for (const [table, owners] of suspects) {
-      const refused = await findRefusedRules(
-        (lines) => {
-          this.figures.restores++;
-          return this.#dependencies.runner.restore({ lines });
-        },
-        table,
-        TRIAL,
-        owners.keys(),
-      );
+      const refused = await findRefusedRules({ clock, restore }, table, TRIAL, owners.keys());
       if (refused === undefined) return new Map();
       for (const [rule, reason] of refused) reasons.set(owners.get(rule)!, reason);
     }

@@ -493,6 +493,22 @@ for (const tellsCommitOnly of [false, true]) {
     assertEquals(stage.machine.rules(/10\.0\.0\.99:80/).length, 1);
   });
 
+  Deno.test(`the rules: the engine ${how} refused rules for about half a minute, then judges groups`, async () => {
+    const stage = new RefusingStage(
+      tellsCommitOnly,
+      (line) => line.includes(" -d 172.30.0.7 ") && line.includes("DNAT"),
+    );
+    const run = stage.machine.commands.run.bind(stage.machine.commands);
+    stage.machine.commands.run = (...call: Parameters<typeof run>) => {
+      stage.clock.stall(9_000);
+      return run(...call);
+    };
+    const quarantined = await stage.give(PLANS);
+    assert(quarantined.includes(web(7).key), `${quarantined}`);
+    assertEquals(quarantined.length, tellsCommitOnly ? 10 : 1);
+    assert(stage.machine.restores.length <= 12, `${stage.machine.restores.length} restores`);
+  });
+
   Deno.test(`the rules: the engine ${how} refused rules only among new ones`, async () => {
     const stage = new RefusingStage(tellsCommitOnly, () => false);
     await stage.give(PLANS);

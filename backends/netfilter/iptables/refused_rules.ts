@@ -1,4 +1,5 @@
 import { messageOf } from "../../../lib/log/message_of.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import { IptablesError } from "./restore_error.ts";
 
@@ -7,6 +8,11 @@ import { IptablesError } from "./restore_error.ts";
  * all rules in force stay meanwhile, but no change is written.
  */
 const MAX_TRIALS = 4_096;
+/**
+ * iptables-legacy writes a large table as a whole for each trial. The groups that remain are judged
+ * then, which takes as long again at most.
+ */
+const MAX_SEARCH_MS = 30_000;
 /** `*table` and the line of the chain. */
 const LINES_BEFORE = 2;
 const HARMLESS = "-j RETURN";
@@ -24,11 +30,15 @@ export function isRefused(error: unknown): error is IptablesError {
  * Returns `undefined` if a harmless rule is refused as well: then no rule is to blame, but the table,
  * e.g. because iptables-legacy writes a foreign rule back that the kernel no longer accepts.
  *
- * @param restore Runs `iptables-restore`.
+ * `restore` runs `iptables-restore`.
+ *
  * @param chain Its leftover is a chain of kube-relay, which the next comparison removes.
  */
 export async function findRefusedRules(
-  restore: (lines: readonly string[]) => Promise<void>,
+  { clock, restore }: {
+    readonly clock: Pick<Clock, "now">;
+    readonly restore: (lines: readonly string[]) => Promise<void>;
+  },
   table: IptablesTable,
   chain: string,
   rules: Iterable<string>,
@@ -36,6 +46,7 @@ export async function findRefusedRules(
   const refused = new Map<string, string>();
   const groups: (readonly string[])[] = [[...new Set(rules)]];
   let mayTableBeRefused = true;
+  const endsAt = clock.now() + MAX_SEARCH_MS;
   // The largest ones first: a search that is cut off then blames few accepted rules.
   for (let trials = 1; groups.length > 0; trials++) {
     const group = groups.shift()!;
@@ -47,7 +58,8 @@ export async function findRefusedRules(
     }
     mayTableBeRefused = false;
     const named = error.numbers.flatMap((number) => group[number - 1 - LINES_BEFORE] ?? []);
-    const blamed = group.length === 1 || trials > MAX_TRIALS ? group : named;
+    const isOver = trials > MAX_TRIALS || clock.now() >= endsAt;
+    const blamed = group.length === 1 || isOver ? group : named;
     for (const rule of blamed) refused.set(rule, messageOf(error));
     const rest = group.filter((rule) => !refused.has(rule));
     // A parser names one line and stops.

@@ -192,9 +192,9 @@ export class IptablesPolicyTarget extends PolicyTarget {
     // The last rule of a list belongs to no policy.
     const suspects = written.filter(({ name }) => lists.has(name))
       .flatMap(({ rules }) => rules.slice(0, -1));
-    const { runner } = this.#dependencies;
+    const { clock, runner } = this.#dependencies;
     const restore = (lines: readonly string[]) => runner.restore({ lines });
-    const refused = await findRefusedRules(restore, "filter", TRIAL, suspects);
+    const refused = await findRefusedRules({ clock, restore }, "filter", TRIAL, suspects);
     return new Map(refused?.keys().map((rule) => [rule, messageOf(error)]));
   }
 
