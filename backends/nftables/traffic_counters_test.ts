@@ -138,6 +138,14 @@ Deno.test("TrafficCounters adopts the counters of an earlier process, and remove
   assertEquals(stage.elements.filter((key) => key.includes("udp")), []);
 });
 
+Deno.test("TrafficCounters writes nothing after a restart if nothing differs", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB, DNS);
+  stage.restart();
+  await stage.sync(WEB, DNS);
+  assertEquals(stage.machine.writes.length, 1);
+});
+
 Deno.test("TrafficCounters repairs changes by other programs with the next reading", async () => {
   const harm = [
     `delete table ${NAME}\n`,

@@ -15,12 +15,11 @@ type Spelling = (text: string) => string;
  */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
-/** Names the protocols in a printed rule. */
+/** Names the protocols in a printed rule, also those of a set within it. */
 export function withProtocolNames(rule: string): string {
   return rule.replaceAll(
-    /\b(l4proto|protocol|nexthdr) (\d+)\b/g,
-    (text, word: string, number: string) =>
-      number in PROTOCOL_NAMES ? `${word} ${PROTOCOL_NAMES[number]}` : text,
+    /\b(?:l4proto|protocol|nexthdr) (?:\d+\b|\{ [\d, ]+ \})/g,
+    (text) => text.replaceAll(/(?<= )\d+/g, (number) => PROTOCOL_NAMES[number] ?? number),
   );
 }
 

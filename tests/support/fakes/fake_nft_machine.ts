@@ -75,22 +75,25 @@ export class FakeNftMachine {
   #trial({ stdin }: CommandCall): CommandAnswer {
     const tool = new FakeNft();
     tool.run(stdin);
-    return { stdout: tool.tables.map((name) => this.#code(tool, name)).join("") };
+    return { stdout: tool.tables.map((name) => this.#code(tool, name, "__set%d")).join("") };
   }
 
   #listWithCode(name: string): CommandAnswer {
     const listed = this.#listTable(name);
     if (listed.code !== undefined) return listed;
     const stdout = listed.stdout?.replaceAll(
-      /(l4proto |[\t{ ])(tcp|udp|sctp)(?= |$)/gm,
+      /(l4proto |[\t{ ])(tcp|udp|sctp)(?=,? |$)/gm,
       (_, before: string, word: keyof typeof PROTOCOL_NUMBERS) => before + PROTOCOL_NUMBERS[word],
     );
-    return { stdout: `${this.#code(this.tool, name)}${stdout}` };
+    return { stdout: `${this.#code(this.tool, name, "__set0")}${stdout}` };
   }
 
-  #code(tool: FakeNft, table: string): string {
+  /** A set within a rule has a name of its own, which is chosen when it is written. */
+  #code(tool: FakeNft, table: string, setName: string): string {
     return [...tool.table(table).chains].flatMap(([chain, rules]) =>
-      rules.map((rule) => `${table} ${chain} 1\n  [ ${rule} ]\n\n`)
+      rules.map((rule) =>
+        `${table} ${chain} 1\n  [ ${rule.replaceAll(/(?<=l4proto )\{ .*? \}/g, setName)} ]\n\n`
+      )
     ).join("");
   }
 
