@@ -167,8 +167,9 @@ export class TrafficCounters {
       if (found && await this.#count(found)) return;
       logger.warn("Another program changed the table of counters; repairing");
       onDrift?.({ kind: "chain", found: 1, repaired: 1 });
-      this.#engine.forget();
-      await this.#write();
+      this.#frame = undefined;
+      // Unlike a sync, it also removes foreign chains and sets that do no harm.
+      await this.#engine.verify();
     });
     const now = clock.now();
     this.#freshUntil = now + REUSE_FACTOR * (now - startedAt);

@@ -150,6 +150,8 @@ Deno.test("TrafficCounters repairs changes by other programs with the next readi
   const harm = [
     `delete table ${NAME}\n`,
     `flush chain ${NAME} sent\n`,
+    `add chain ${NAME} foreign\nadd rule ${NAME} foreign drop\n`,
+    `add set ${NAME} foreign { type ipv4_addr ; }\n`,
     `delete element ${NAME} service-ips { ${WEB_IN} }\n`,
     `add element ${NAME} node-ports { sctp . 9 . reply }\n`,
     `delete element ${NAME} service-ips { ${WEB_IN} }\n` +
