@@ -114,6 +114,21 @@ Deno.test("probeIptablesMode() needs one run for each family of iptables-legacy"
   }
 });
 
+Deno.test("probeIptablesMode() halves the rules of iptables-legacy to find a missing feature", async () => {
+  const runsOf = async (refuse: (rule: string) => boolean) => {
+    const commands = hostForRun(refuse);
+    for (const name of ["iptables", "ip6tables"]) {
+      commands.on(`${name}-restore --version`, { stdout: `${name}-restore v1.8.9 (legacy)\n` });
+    }
+    const { reduced } = supportOf(await probeIptablesMode({ commands }));
+    return [
+      reduced.length,
+      commands.calls.filter(({ line }) => line.includes("--noflush")).length,
+    ];
+  };
+  assertEquals(await runsOf((rule) => / recent /.test(rule)), [2, 18]);
+});
+
 Deno.test("probeIptablesMode() works without optional features", async () => {
   const commands = hostWith((rule) => / recent | comment /.test(rule));
   const { families, missing, reduced } = supportOf(await probeIptablesMode({ commands }));

@@ -32,8 +32,8 @@ export interface Findings<Row extends Feature> {
 }
 
 /**
- * Runs all trials at once. If they are refused, an empty text and then each trial are run alone: not
- * every tool names the line that it refuses.
+ * Runs all trials at once. If they are refused, an empty text is run, and then the trials are halved
+ * until each refused one is run alone: not every tool names the line that it refuses.
  */
 export async function tryFeatures<Row extends Feature>(
   trials: readonly Trial<Row>[],
@@ -42,9 +42,9 @@ export async function tryFeatures<Row extends Feature>(
   const reasons = new Map<Row, string>();
   const hopeless = (
     { reason, notPermitted = false, ...why }: { reason: string } & Partial<Findings<Row>>,
-    first = 0,
+    untried = trials,
   ) => {
-    for (const { row } of trials.slice(first)) reasons.set(row, reason);
+    for (const { row } of untried) reasons.set(row, reason);
     return { base: reason, reasons, notPermitted, ...why };
   };
   const all = await attempt(trials);
@@ -52,10 +52,27 @@ export async function tryFeatures<Row extends Feature>(
   if (all.kind === "accepted") return { reasons, notPermitted: false };
   const empty = await attempt([]);
   if (empty.kind !== "accepted") return hopeless(empty);
-  for (const [index, trial] of trials.entries()) {
-    const verdict = await attempt([trial]);
-    if (verdict.kind === "hopeless") return hopeless(verdict, index);
-    if (verdict.kind === "refused") reasons.set(trial.row, verdict.reason);
+  const groups = [{ group: trials, isFirstHalf: false }];
+  let isKnownRefused = true;
+  for (let next = groups.shift(); next !== undefined; next = groups.shift()) {
+    const { group, isFirstHalf } = next;
+    const [trial, ...more] = group;
+    if (trial === undefined) continue;
+    const verdict: Verdict = isKnownRefused && more.length > 0 ? all : await attempt(group);
+    if (verdict.kind === "hopeless") {
+      return hopeless(verdict, [group, ...groups.map(({ group }) => group)].flat());
+    }
+    // Then the other half, which is next, has what was refused in both.
+    isKnownRefused = verdict.kind === "accepted" && isFirstHalf;
+    if (verdict.kind === "accepted") continue;
+    if (more.length === 0) reasons.set(trial.row, verdict.reason);
+    else {
+      const middle = group.length >> 1;
+      groups.unshift(
+        { group: group.slice(0, middle), isFirstHalf: true },
+        { group: group.slice(middle), isFirstHalf: false },
+      );
+    }
   }
   return { reasons, notPermitted: false };
 }
