@@ -80,7 +80,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
     this.#plan = plan;
     this.#changes = changes;
     // What was left out is no drift. A sync tries it again once it is due, but not after a failure:
-    // where much is refused, each sync finds only some of it, which would come due meanwhile.
+    // the parts of a sync that found only some of them would come due before the others are known.
     const now = changes?.full === false ? this.#clock.now() : -Infinity;
     this.#leaves = new Set(
       this.#refused.refusals.entries().filter(([, { retryAt }]) => now < retryAt)
