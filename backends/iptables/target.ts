@@ -319,7 +319,9 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     for (const [table, owners] of suspects) {
       const refused = await findRefusedRules({ clock, restore }, table, TRIAL, owners.keys());
       if (refused === undefined) return new Map();
-      for (const [rule, reason] of refused) reasons.set(owners.get(rule)!, reason);
+      for (const [rule, reason] of refused) {
+        for (const owner of owners.get(rule)!) reasons.set(owner, reason);
+      }
     }
     const owner = this.#ownerOf(lines, number);
     const isSuspect = suspects.get(table as IptablesTable)?.has(text.replace(/^-A \S+ /, ""));
@@ -330,7 +332,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   /** The ServicePorts of new rules of written chains, by table: a rule in force is not to blame. */
   #ownersIn(chains: readonly ChainChange[]) {
     const refs = new Map(this.layout.chains().map((ref) => [chainKey(ref), ref]));
-    const byTable = new Map<IptablesTable, Map<string, ServicePortKey>>();
+    const byTable = new Map<IptablesTable, Map<string, Set<ServicePortKey>>>();
     for (const { table, name, before, rules = [] } of chains) {
       const ref = refs.get(chainKey({ table, name }));
       const owners = ref && this.layout.content(ref)?.owners;
@@ -338,7 +340,8 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       const inForce = new Set(owners && before?.map(normalRule));
       for (const [index, rule] of rules.entries()) {
         if (owners?.[index] === undefined || inForce.has(normalRule(rule))) continue;
-        found.set(rule, owners[index]);
+        // Without comments, rules of several ServicePorts may be equal.
+        found.getOrInsertComputed(rule, () => new Set()).add(owners[index]);
       }
     }
     return byTable;

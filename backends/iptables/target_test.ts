@@ -537,6 +537,21 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
+Deno.test("the rules: the engine finds all ServicePorts of a refused rule that is the same for all", async () => {
+  const stage = new RefusingStage(true, (line) => line.includes("--to-destination 10.0.0.99:"));
+  stage.layout = new IptablesLayout(SHARED, { ...OPTIONS, serviceComments: false });
+  const to = Array.from({ length: 20 }, (_, index) => `10.0.0.${80 + index}:80`);
+  const alike = Array.from({ length: 20 }, (_, index) =>
+    testServicePlan({
+      name: `service-${index}`,
+      clusterIp: `172.30.1.${index}`,
+      nodePort: 30_000 + index,
+      to,
+    }));
+  assertEquals((await stage.give([...alike, web(50)])).length, 20);
+  assertEquals(stage.machine.rules(/10\.0\.0\.50:80/).length, 1);
+});
+
 Deno.test("the rules: the engine forgets a refusal once the rules were accepted", async () => {
   const stage = new RefusingStage(false, (line) => line.includes("--to-destination 10.0.0.99:"));
   const { judge } = stage.machine;
