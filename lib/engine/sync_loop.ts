@@ -198,7 +198,8 @@ export class SyncLoop<
 
   /**
    * Updates the data plane. Never throws: a failure is logged and counted, and its changes are
-   * retried with the next ones. The caller has one in flight at most.
+   * retried with the next ones. Public for tests, which have one in flight at most; others call
+   * {@linkcode request}.
    */
   async sync(): Promise<SyncOutcome> {
     const { dataPlane, source } = this.#options;
