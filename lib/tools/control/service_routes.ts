@@ -131,7 +131,12 @@ async function compare(
     const settled = changes
       ? repairSettled({ clock, changes }, loop, compare, repair)
       : compareSettled({ clock }, loop, compare);
-    families.push(await settled);
+    const difference = await settled;
+    const { failures, lastError } = loop.status("");
+    families.push({
+      ...difference,
+      ...(failures > 0 && { failures, ...(lastError !== undefined && { lastError }) }),
+    });
   }
   const routing = service === undefined && wanted === undefined ? routingOf(run) : undefined;
   return {

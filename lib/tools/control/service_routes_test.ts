@@ -7,6 +7,7 @@ import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { BadQuestion } from "./control_server.ts";
+import type { NodeDifference } from "../diff/node_difference.ts";
 import { serviceRoutes } from "./service_routes.ts";
 import type { Query } from "./routes.ts";
 
@@ -32,6 +33,7 @@ function comparison(
 ) {
   const plan = testProxyPlan([WEB, API]);
   const inspect = () => Promise.resolve({ services: [{ key: WEB.key, addresses: ["open"] }] });
+  const status = () => ({ failures: 0 });
   const family = {
     family: "IPv4",
     backend: { mode, compare, inspect },
@@ -39,6 +41,7 @@ function comparison(
     loop: { quarantined: QUARANTINED, activity: {} },
     ...more,
   };
+  Object.assign(family.loop, { status });
   const parts = {
     services: { families: [family] },
     configuration: { mode },
@@ -155,4 +158,47 @@ Deno.test("GET /difference reports differences that remain after three looks", a
   }, { loop });
   assertEquals((await running()).families[0]?.differences, [MISSING]);
   assertEquals(looks, 3);
+});
+
+Deno.test("POST /difference repairs the other families if one cannot be repaired, and gives the reason", async () => {
+  const log: unknown[] = [];
+  const loop = {
+    ...{ quarantined: [] as object[], activity: {} },
+    ...{ request() {}, status: () => ({ failures: 2, lastError: "no table" }) },
+  };
+  const family = (name: string, repair: () => Promise<object>) => {
+    let isRepaired = false;
+    const backend = {
+      mode: "nftables",
+      compare: () => Promise.resolve(isRepaired ? [] : [MISSING]),
+      repair: async () => {
+        const operations = await repair();
+        isRepaired = true;
+        // A Service without a difference goes into quarantine meanwhile.
+        loop.quarantined = QUARANTINED;
+        return operations;
+      },
+    };
+    return { family: name, backend, services: { plan: testProxyPlan([WEB, API]) }, loop };
+  };
+  const families = [
+    family("IPv4", () => Promise.reject(new Error("nft: Operation not permitted"))),
+    family("IPv6", () => Promise.resolve({ lines: 1 })),
+  ];
+  const clock = new FakeClock();
+  const routes = serviceRoutes({ clock } as never, {
+    services: { families },
+    others: [],
+    configuration: { mode: "nftables" },
+    startUp: { node: { name: "node-1" } },
+    manager: { phase: "serving" },
+  } as never, { repaired: (_, { error }) => log.push(error) });
+  const { families: [four, six] } = await routes["POST /difference"]({}) as NodeDifference;
+  const error = "nft: Operation not permitted; " +
+    "the running kube-relay has no right to write it: it needs CAP_NET_ADMIN";
+  assertEquals([four?.repair?.error, four?.differences], [error, [MISSING]]);
+  assertEquals([six?.repair?.error, six?.differences], [undefined, []]);
+  assertEquals(six?.repair?.refused, [], "it did not differ");
+  assertEquals([four?.failures, six?.lastError], [2, "no table"]);
+  assertEquals(log, [error, undefined]);
 });

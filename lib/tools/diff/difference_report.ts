@@ -58,11 +58,24 @@ function familyName({ controller = "service", family }: FamilyDifference): strin
 
 function familyRow(family: FamilyDifference): Row {
   const { differences, repair } = family;
+  const { failures = 0, lastError = "" } = family;
   const shown = repair?.found ?? differences;
-  if (shown.length === 0) return { cells: [familyName(family), "as planned"] };
-  const repaired = Math.max(0, shown.length - unrepaired(family).length);
-  const suffix = repair ? `, of which ${repaired} repaired` : "";
-  return { cells: [familyName(family), countText(shown.length, "difference") + suffix] };
+  const detail = [
+    ...(repair?.error === undefined ? [] : [`the repair failed: ${repair.error}`]),
+    ...(failures === 0 ? [] : [
+      `${countText(failures, "sync")} failed: ${lastError}`,
+      "kube-relay tries it again, and then writes everything that differs",
+    ]),
+  ];
+  const found = () => {
+    const repaired = Math.max(0, shown.length - unrepaired(family).length);
+    const suffix = repair ? `, of which ${repaired} repaired` : "";
+    return countText(shown.length, "difference") + suffix;
+  };
+  return {
+    cells: [familyName(family), shown.length === 0 ? "as planned" : found()],
+    ...(detail.length > 0 && { tone: "bad", detail }),
+  };
 }
 
 function familyParts(family: FamilyDifference): readonly Report[] {
@@ -157,7 +170,8 @@ function verdict(difference: NodeDifference, isRepairable: boolean): Row {
   const left = countDifferences(difference);
   const isRepair = difference.families.some(({ repair }) => repair !== undefined);
   if (left > 0) {
-    const repairable = difference.families.flatMap(({ differences }) => differences)
+    const repairable = difference.families
+      .flatMap(({ differences, failures = 0 }) => failures > 0 ? [] : differences)
       .filter(({ cure }) => cure === undefined).length;
     const which = repairable < left ? `${repairable} of them` : left === 1 ? "it" : "them";
     const cure = isRepair || !isRepairable || repairable === 0
@@ -195,13 +209,14 @@ export function differenceJson(difference: NodeDifference): object {
     node: nodeName,
     mode,
     differences: countDifferences(difference),
-    families: families.map(({ controller, family, differences, quarantined, repair }) => ({
+    families: families.map(({ controller, family, differences, quarantined, repair, ...loop }) => ({
       ...(controller && { controller }),
       family,
       differences: differences.map(withService),
       quarantined: quarantined.map(({ key, ...rest }) =>
         controller ? { policy: key, ...rest } : withService({ key, ...rest })
       ),
+      ...(loop.failures !== undefined && { failures: loop.failures, lastError: loop.lastError }),
       ...(repair && {
         repair: { ...repair, found: repair.found.map(withService) },
       }),

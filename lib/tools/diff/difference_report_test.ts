@@ -4,7 +4,7 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { paintText } from "../report.ts";
 import { differenceJson, differenceReport } from "./difference_report.ts";
-import type { NodeDifference } from "./node_difference.ts";
+import { isRepairFailed, type NodeDifference } from "./node_difference.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
 
@@ -76,6 +76,32 @@ Deno.test("differenceReport() reports that nothing differs, and reports repairs"
     "IPv4  2 differences, of which 1 repaired",
     "1 difference left",
   ]);
+});
+
+Deno.test("differenceReport() promises no repair while syncs fail, and gives the reason", () => {
+  const [family] = of([MISSING]).families;
+  const failing = { ...of([]), families: [{ ...family!, failures: 2, lastError: "no table" }] };
+  const shown = text(failing);
+  assertEquals(shown.includes("2 syncs failed: no table"), true, shown);
+  assertEquals(shown.endsWith("\n1 difference\n"), true, shown);
+  assertEquals(JSON.stringify(differenceJson(failing)).includes('"lastError":"no table"'), true);
+});
+
+Deno.test("differenceReport() gives the reason of a failed repair, and the other families", () => {
+  const [family] = of([MISSING], [MISSING]).families;
+  const repair = { ...family!.repair!, error: "no right" };
+  const both = { ...of([]), families: [{ ...family!, repair }, of([], [ALTERED]).families[0]!] };
+  const shown = text(both);
+  assertEquals(shown.includes("the repair failed: no right"), true, shown);
+  assertEquals(shown.includes("1 difference, of which 1 repaired"), true, shown);
+  assertEquals(isRepairFailed(both), true);
+});
+
+Deno.test("isRepairFailed() does not judge a family whose syncs went on", () => {
+  const [family] = of([MISSING], [MISSING]).families;
+  const judged = (more: object) =>
+    isRepairFailed({ ...of([]), families: [{ ...family!, ...more }] });
+  assertEquals([judged({}), judged({ isUnsettled: true })], [true, false]);
 });
 
 Deno.test("differenceReport() shows a bounded part of long values", () => {

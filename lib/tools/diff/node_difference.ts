@@ -20,7 +20,12 @@ export interface FamilyDifference extends EntryLoop {
     readonly operations: Readonly<Record<string, number>>;
     /** What the kernel refused, so that it is in quarantine now. */
     readonly refused: readonly string[];
+    /** Why nothing, or not everything, could be written. */
+    readonly error?: string;
   };
+  /** Failed syncs since the last successful one, if any: a repair writes nothing until one succeeds. */
+  readonly failures?: number;
+  readonly lastError?: string;
   /** Whether syncs went on, so that some differences may be unfinished changes. */
   readonly isUnsettled?: true;
   /** Left out by the running process until the next try; these are no differences. */
@@ -84,9 +89,10 @@ export function unrepaired(
 
 /** Whether a repair failed. A difference with another remedy is none of its own. */
 export function isRepairFailed({ families }: NodeDifference): boolean {
-  return families.some(({ differences, repair }) =>
-    repair !== undefined &&
-    (repair.refused.length > 0 || differences.some(({ cure }) => cure === undefined))
+  return families.some(({ differences, isUnsettled, repair }) =>
+    repair !== undefined && (repair.error !== undefined || repair.refused.length > 0 ||
+      // While syncs go on, a difference may be an unfinished change.
+      (!isUnsettled && differences.some(({ cure }) => cure === undefined)))
   );
 }
 

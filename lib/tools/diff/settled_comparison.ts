@@ -55,18 +55,31 @@ export async function repairSettled(
     await waitWhile(clock, () => loop.activity.pendingSince !== undefined);
     const settled = await compareSettled({ clock }, loop, compare);
     const known = new Set(before.quarantined.map(({ key, address }) => `${key} ${address}`));
+    // A shared object that differed, such as a table, may be of any.
+    const differed = new Set<string | undefined>(found.map(({ key }) => key));
+    const isShared = differed.has(undefined);
     const refused = new Set(
       settled.quarantined.filter(({ key, address }) => !known.has(`${key} ${address}`))
-        .map(({ key }) => key),
+        .map(({ key }) => key).filter((key) => isShared || differed.has(key)),
     );
     const after = { ...settled, repair: { found, operations, refused: [...refused] } };
     changes.repaired(after, { found, left: unrepaired(after), tookMs: clock.now() - startedAt });
     return after;
   } catch (error) {
+    // The other families are repaired nevertheless.
     const tookMs = clock.now() - startedAt;
-    changes.repaired(before, { found, left: found, tookMs, error: messageOf(error) });
-    throw error;
+    const reason = repairError(error);
+    changes.repaired(before, { found, left: found, tookMs, error: reason });
+    return { ...before, repair: { found, operations: {}, refused: [], error: reason } };
   }
+}
+
+/** A process may have rights to serve, and none to write rules or addresses. */
+function repairError(error: unknown): string {
+  const reason = messageOf(error);
+  return reason.includes("Operation not permitted")
+    ? `${reason}; the running kube-relay has no right to write it: it needs CAP_NET_ADMIN`
+    : reason;
 }
 
 async function waitWhile(clock: Pick<Clock, "sleep">, isBusy: () => boolean): Promise<void> {
