@@ -186,7 +186,9 @@ export class ChangeLog implements ChangeListener {
       for (const [object, counts] of now) {
         const known = all.get(object);
         if (known || all.size < 2 * MAX_NAMED) {
-          all.set(object, known ? added(known, counts) : counts);
+          // What the run before did not repair is found again.
+          const repaired = (known?.repaired ?? 0) + counts.repaired;
+          all.set(object, { found: (known?.repaired ?? 0) + counts.found, repaired });
         }
       }
       const sum = {

@@ -61,6 +61,20 @@ Deno.test("ChangeLog counts drift that is found again in a row", () => {
   ]);
 });
 
+Deno.test("ChangeLog counts a difference once that a repair leaves and the next one finds again", () => {
+  const log = new ChangeLog({ clock: new FakeClock() });
+  const found = [{ object: "address" }];
+  const text = () => log.recent().entries.at(-1)!.lines[0]!.text.replace(/^.*repair'/, "");
+  for (let run = 0; run < 2; run++) {
+    log.repaired({ family: "IPv4" }, { found, left: found, tookMs: 1, error: "no right" });
+  }
+  assertEquals(text(), ", 2 times: 0 of 1 address repaired");
+  for (let run = 0; run < 2; run++) {
+    log.repaired({ family: "IPv4" }, { found, left: [], tookMs: 1 });
+  }
+  assertEquals(text(), ", 4 times: 2 of 2 addresses repaired");
+});
+
 Deno.test("ChangeLog keeps the times of the last syncs", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
   for (let at = 0; at < 500; at++) {
