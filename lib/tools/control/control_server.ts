@@ -111,9 +111,13 @@ async function answer(
   const path = isGet ? pathname : `${request.method} ${pathname}`;
   if (!isRoute(path, routes)) {
     if (isGet) return new Response("Not found\n", { status: 404 });
-    return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
+    const allow = isRoute(`POST ${pathname}`, routes) ? "GET, POST" : "GET";
+    return new Response(`Only ${allow} is answered\n`, { status: 405, headers: { allow } });
   }
   try {
+    if (!isGet && request.headers.has("origin")) {
+      return new Response("Cannot have anything changed by a web page\n", { status: 403 });
+    }
     if (!isGet && !await isOwners()) {
       const reason =
         "Cannot have anything changed over this socket: users other than its owner may open it; " +

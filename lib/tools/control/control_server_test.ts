@@ -72,6 +72,12 @@ Deno.test("startControlServer() has something changed by POST alone, and only fo
     });
     assertEquals(await statusOf("GET", "difference"), 404);
     assertEquals(await statusOf("GET", "POST%20/difference"), 404);
+    const other = await fetch("http://localhost/difference", { method: "PUT", client });
+    assertEquals(await other.text(), "Only GET, POST is answered\n");
+    const headers = { origin: "http://localhost" };
+    const page = await fetch("http://localhost/difference", { method: "POST", client, headers });
+    await page.body?.cancel();
+    assertEquals([page.status, changes], [403, 1], "of a web page");
     assertEquals(await statusOf("POST", "difference?service=ns/web"), 400, "it takes no Service");
     for (const place of ["status", "", "difference/", "__proto__", "constructor"]) {
       assertEquals(await statusOf("POST", place), 405, place);
