@@ -9,6 +9,7 @@ const OWN = ["json", "verbose", "control-socket", "state-dir", "v", "vmodule", "
 const UNITS = ["kube-relay.service", "kube-relay-userspace.service"];
 const UNIT_FOLDERS = [
   "/etc/systemd/system",
+  "/run/systemd/system",
   "/usr/local/lib/systemd/system",
   "/lib/systemd/system",
 ];
@@ -89,12 +90,17 @@ async function unitFlags(
   const valuesOf = (name: string) =>
     [...unit.matchAll(new RegExp(`^${name}[ \\t]*=[ \\t]*(.*?)[ \\t\\r]*$`, "gm"))]
       .map(([, value = ""]) => value);
+  // An empty value resets the list.
+  const listOf = (name: string) => {
+    const values = valuesOf(name);
+    return values.slice(values.lastIndexOf("") + 1);
+  };
   const variables = new Map<string, string>();
-  for (const word of valuesOf("Environment").flatMap((value) => quotedWords(value) ?? [])) {
+  for (const word of listOf("Environment").flatMap((value) => quotedWords(value) ?? [])) {
     const [, name = "", value = ""] = /^(\w+)=(.*)$/s.exec(unquoted(word)) ?? [];
     variables.set(name, value);
   }
-  for (const value of valuesOf("EnvironmentFile")) {
+  for (const value of listOf("EnvironmentFile")) {
     const lines = await readTextFile(value.replace(/^-/, "")).catch(() => "");
     const joined = lines.replace(/\\\r?\n/g, "");
     for (const [, name = "", value = ""] of joined.matchAll(/^(\w+)=["']?(.*?)["']?[ \t]*$/gm)) {

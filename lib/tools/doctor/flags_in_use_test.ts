@@ -84,11 +84,21 @@ Deno.test("flagsInUse() reads continued lines, quotes and variables of a unit", 
   );
 });
 
+Deno.test("flagsInUse() forgets variables before an empty value, as systemd does", async () => {
+  const { flags } = await ofUnit(
+    ...["EnvironmentFile=/etc/default/kube-relay", "Environment=MORE=--routing"],
+    ...["Environment=", "EnvironmentFile=", "Environment=MODE=ipvs"],
+    "ExecStart=/bin/kube-relay --proxy-mode=${MODE} $MORE $KUBE_RELAY_ARGS",
+  );
+  assertEquals(flags, { "proxy-mode": "ipvs" });
+});
+
 Deno.test("flagsInUse() applies the drop-ins of a unit by name, those in /etc first", async () => {
   const units: Record<string, string> = {
     [UNIT]: "[Service]\nEnvironment=MODE=ipvs\nExecStart=/bin/kube-relay --proxy-mode=${MODE}\n",
     [`/lib/systemd/system/kube-relay.service.d/10-mode.conf`]: "[Service]\nEnvironment=MODE=x\n",
     [`${UNIT}.d/10-mode.conf`]: "[Service]\nEnvironment=MODE=nftables\n",
+    [`/run/systemd/system/kube-relay.service.d/15-run.conf`]: "[Service]\n",
     [`${UNIT}.d/20-start.conf`]:
       "[Service]\nExecStart=\nExecStart=/bin/kube-relay --proxy-mode=${MODE} --routing\n",
     [`${UNIT}.d/30-none.bak`]: "[Service]\nEnvironment=MODE=userspace\n",
@@ -103,7 +113,12 @@ Deno.test("flagsInUse() applies the drop-ins of a unit by name, those in /etc fi
   });
   assertEquals(found, {
     flags: { "proxy-mode": "nftables", routing: true },
-    source: [UNIT, `${UNIT}.d/10-mode.conf`, `${UNIT}.d/20-start.conf`].join(", "),
+    source: [
+      UNIT,
+      `${UNIT}.d/10-mode.conf`,
+      "/run/systemd/system/kube-relay.service.d/15-run.conf",
+      `${UNIT}.d/20-start.conf`,
+    ].join(", "),
   });
 });
 
