@@ -134,7 +134,7 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
 
   /** Idle times begin again, too. */
   protected override applySettings(edge: EdgeSettings): void {
-    this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
+    this.#failing = edge.ejectAfter === undefined ? undefined : this.#failing ?? new Set();
     this.#sockets = edge.unixSockets &&
       new Map(
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),

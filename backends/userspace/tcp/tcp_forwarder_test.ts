@@ -385,7 +385,7 @@ Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections
 });
 
 Deno.test("TcpForwarder reports failures of endpoints, and only the first success after one", async () => {
-  const { forwarding, network, accept } = setUp({ to: [A], edge: { ejectAfter: 3 } });
+  const { forwarding, forwarder, network, accept } = setUp({ to: [A], edge: { ejectAfter: 3 } });
   const outcomes: string[] = [];
   forwarding.outcomes = {
     observe: ({ servicePort, endpoint, failure = "connected" }) =>
@@ -396,6 +396,13 @@ Deno.test("TcpForwarder reports failures of endpoints, and only the first succes
     await accept();
   }
   assertEquals(outcomes, [`ns/web/TCP ${A} ECONNREFUSED`, `ns/web/TCP ${A} connected`]);
+  // Another annotation changes between a failure and the next success.
+  network.answers.set(A, "refuse");
+  await accept();
+  forwarder.update(testServicePlan({ to: [A], edge: { ejectAfter: 3, maxConnections: 9 } }));
+  network.answers.set(A, "accept");
+  await accept();
+  assertEquals(outcomes.slice(2), [`ns/web/TCP ${A} ECONNREFUSED`, `ns/web/TCP ${A} connected`]);
   forwarding.close();
   await forwarding.loops.zero();
 });

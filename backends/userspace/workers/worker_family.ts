@@ -47,6 +47,8 @@ interface PlannedForwarder {
   readonly forwarder: TcpForwarder | UdpForwarder;
   /** By these numbers it is seen whether something has changed since the last report. */
   reported: { readonly connections: number; readonly counted: number };
+  /** Its row, once it has one. */
+  traffic: Readonly<ServiceTraffic> | undefined;
 }
 
 /** Forwards for one IP family in a worker, as the main thread commands. */
@@ -162,7 +164,8 @@ class FamilyState {
     const services = new Map<ServicePortKey, ForwarderFigures>();
     for (const [key, each] of this.#forwarders) {
       const { connections } = each.forwarder;
-      const traffic = table?.get(each.plan.name);
+      // To look for it each second takes 9 ms with 10,000 ServicePorts.
+      const traffic = each.traffic ??= table?.get(each.plan.name);
       const counted = traffic === undefined ? 0 : eventsOf(traffic);
       const { reported } = each;
       if (connections === reported.connections && counted === reported.counted) continue;
@@ -245,7 +248,7 @@ class FamilyState {
     } else {
       const forwarder = this.forwarders.create(plan);
       const reported = { connections: 0, counted: 0 };
-      this.#forwarders.set(plan.key, { plan, forwarder, reported });
+      this.#forwarders.set(plan.key, { plan, forwarder, reported, traffic: undefined });
     }
   }
 

@@ -9,7 +9,7 @@ import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { FamilyTraffic, ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { createAffinityMemory } from "../affinity_table.ts";
 import { EndpointPicker, type SharedServicePlan } from "../endpoint_picker.ts";
 import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.ts";
@@ -42,6 +42,8 @@ export class WorkerForwarder implements ServiceForwarder {
   /** What each worker has counted, as of its last report. */
   readonly #figures = new Map<number, ForwarderFigures>();
   readonly #context: ForwarderContext;
+  /** Kept, so that it never changes between a row of its own and that of others. */
+  #row: ServiceTraffic | undefined;
   #affinityMemory: SharedArrayBuffer | undefined;
   /** Picks nothing: it knows the slow starts and the clients with affinity, if there are any. */
   #picker: EndpointPicker | undefined;
@@ -69,7 +71,7 @@ export class WorkerForwarder implements ServiceForwarder {
     if (figures) this.#figures.set(worker, figures);
     else this.#figures.delete(worker);
     const now = figures ? figures.traffic : before && { ...before, open: 0 };
-    const row = now && this.#context.traffic?.enter(this.plan.name);
+    const row = now && (this.#row ??= this.#context.traffic?.enter(this.plan.name));
     for (const name of row ? COUNTED : []) row![name] += now![name] - (before?.[name] ?? 0);
   }
 
