@@ -7,9 +7,9 @@
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { createTerminationSource } from "../../../lib/os/termination_signals.ts";
+import { writeFile } from "../../../lib/os/write_file.ts";
 import type { HostChecks } from "../../../lib/proxy/host_checks.ts";
 import { createDependencies } from "../../../main.ts";
-import { replaceFile } from "../builders/kubeconfig_file.ts";
 
 /** The default time limit of the command runner. */
 const USUAL_MS = 30_000;
@@ -36,7 +36,8 @@ function rememberProbes(hostChecks: HostChecks, folder: string): HostChecks {
       const known = await Deno.readTextFile(file).catch(() => undefined);
       if (known !== undefined) return JSON.parse(known);
       const results = await hostChecks.probeMode(mode, options);
-      await replaceFile(file, JSON.stringify(results));
+      // Two nodes may probe at the same time; each has a temporary file of its own.
+      await writeFile(file, "public", JSON.stringify(results));
       return results;
     },
   };
