@@ -88,7 +88,7 @@ interface Draft {
 }
 
 const TABLES = ["mangle", "filter", "nat"] as const satisfies readonly IptablesTable[];
-/** After this time, a read from before the cluster's objects were known is outdated. */
+/** The reading of the start serves the first comparison if it is no older. */
 const READ_IS_FRESH_MS = 2_000;
 /** The chain in which rules are tried. */
 const TRIAL = "KUBE-VIP-TRIAL";
@@ -106,12 +106,12 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   totals: Readonly<Record<IptablesTable, number>> = { filter: 0, mangle: 0, nat: 0 };
   readonly #dependencies: TargetDependencies;
   #layout: IptablesLayout | undefined;
-  /** A reading for the next comparison. */
+  /** The reading of the start, for the first comparison. */
   #early: { readonly tables: SavedTables; readonly at: number } | undefined;
   #unreadable: readonly IptablesTable[] = [];
   /** Chains that foreign rules lead to: they can be emptied, but not deleted. */
   readonly #kept = new Set<string>();
-  /** Whether the outcome of every write since the last read is known. */
+  /** Whether what was last confirmed is still the last write. */
   #isTrusted = false;
   /** Whether missing counters may be created once more. */
   #mayLackCounters = false;
@@ -240,6 +240,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     return objects;
   }
 
+  /** Chains have rules of several ServicePorts, so owners are found by line, after a refusal. */
   begin(found?: Objects): Batch<ServicePortKey> {
     const draft: Draft = { chains: [], jumps: [], removedJumps: [] };
     return {

@@ -38,11 +38,14 @@ export interface ObjectChange extends ObjectName {
 
 /** As {@linkcode ObjectChange}, with its owner. */
 export interface Change<Owner> extends ObjectChange {
-  /** Whom it belongs to, who is left out if it is refused; `undefined` = no one, or several. */
+  /**
+   * Whom it belongs to, who is left out if it is refused; `undefined` = no one, several, or the target
+   * finds owners itself.
+   */
   readonly owner: Owner | undefined;
 }
 
-/** Changes that are written together: all of them, or none. */
+/** Changes that are written together. */
 export interface Batch<Owner> {
   /**
    * `before` and `after` as in {@linkcode Change}. An object that is not shared and passes from one
@@ -55,8 +58,8 @@ export interface Batch<Owner> {
     owner: Owner | undefined,
   ): void;
   /**
-   * Writes them, if there are any. Throws a {@linkcode Refusal} if nothing was applied since some were refused; after
-   * any other error, what was applied is unknown.
+   * Writes them, if there are any. Throws a {@linkcode Refusal} if some were refused; after any other error,
+   * what was applied is unknown.
    */
   commit(): Promise<void>;
 }
@@ -79,7 +82,7 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * @default {everything is read for each sync}
    */
   dirty?(): Iterable<Key>;
-  /** The dirty groups were applied. */
+  /** What is wanted is in force: forgets what is dirty, and what was kept for a comparison. */
   settle?(): void;
   /**
    * The wanted group; `undefined` = it is not wanted. `applied` is the last known one, whose numbers
@@ -111,7 +114,10 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * `applied`: the groups as they were last known.
    */
   read(applied: ReadonlyMap<Key, Item>): Promise<Objects | undefined>;
-  /** `found`: what was read, of which the batch says the differences; `undefined` = the state is known. */
+  /**
+   * `found`: what was read, of which the batch says the differences; `undefined` = the state is known,
+   * so that nothing was read.
+   */
   begin(found?: Objects): Batch<Owner>;
   /**
    * Removes unused objects, if there are many or `all` are to go. Returns whether the state is still
@@ -119,15 +125,15 @@ export interface Target<Key extends string, Item, Owner extends string> {
    */
   tidy?(options: { readonly all: boolean }): Promise<boolean>;
   /**
-   * Leaves these out until they are tried again. Returns whether the plan has any of them.
+   * Leaves these out until they are tried again. Returns whether another attempt may succeed.
    * @default {nothing is refused}
    */
   leaveOut?(reasons: ReadonlyMap<Owner, string>): boolean;
 }
 
 /**
- * Nothing was applied since objects were refused; `reasons` by owner. `isPartial`: other changes of the
- * batch may have been applied.
+ * Objects were refused; `reasons` by owner. `isPartial`: other changes of the batch may be in force, so
+ * that everything is read again; otherwise none is.
  */
 export class Refusal<Owner extends string = string> extends Error {
   readonly reasons: ReadonlyMap<Owner, string>;
