@@ -69,11 +69,23 @@ async function serveUdp(socket: Deno.DatagramConn, name: string): Promise<void> 
   }
 }
 
+/** The kernel takes a moment until a new IPv6 address, even one of `lo`, is no longer tentative. */
+async function whenAssigned<T>(listen: () => T): Promise<T> {
+  for (let left = 200;; left--) {
+    try {
+      return listen();
+    } catch (error) {
+      if (!(error instanceof Deno.errors.AddrNotAvailable) || left === 0) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
 if (import.meta.main) {
   const [name = "", ...places] = Deno.args;
   for (let i = 0; i < places.length; i += 2) {
     const address = { hostname: places[i] ?? "", port: Number(places[i + 1]) };
-    void serveTcp(Deno.listen(address), name);
+    void serveTcp(await whenAssigned(() => Deno.listen(address)), name);
     void serveUdp(Deno.listenDatagram({ transport: "udp", ...address }), name);
   }
   // deno-lint-ignore no-console -- the line that its starter waits for
