@@ -1,17 +1,17 @@
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { createSysctl } from "../../lib/os/sysctl.ts";
 import type { HostCheckOptions } from "../../lib/proxy/host_checks.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
-import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
-import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
+import {
+  IPTABLES_TABLES,
+  RULE_FEATURES,
+  type RuleFeature,
+} from "../netfilter/iptables/iptables_features.ts";
 import type { IptablesChoice } from "../netfilter/iptables/iptables_variant.ts";
-import { createScratchCounter, ensureCounters, hasCounters } from "../netfilter/packet_counters.ts";
-import { type Feature, RIGHTS } from "../netfilter/probe/feature.ts";
-import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
-import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
 import { probeChosenIptables, probeIptables } from "../netfilter/iptables/probe_iptables.ts";
-import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
+import { createScratchCounter, ensureCounters, hasCounters } from "../netfilter/packet_counters.ts";
+import { NO_RIGHTS, probeSharedTools } from "../netfilter/probe/try_features.ts";
+import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
 /** Matches and targets of the mode's rules. */
@@ -49,7 +49,7 @@ export async function probeIptablesMode(
 ): Promise<readonly ProbeResult[]> {
   const [tried, tools] = await Promise.all([
     probeRules(dependencies, options),
-    probeSharedTools(dependencies, options),
+    probeSharedTools(dependencies, options.signal),
   ]);
   return [...tried, ...tools];
 }
@@ -68,19 +68,20 @@ async function probeRules(
   const rules = missing ? RULES : [...RULES, { ...RULE_FEATURES.nfacct, rule }];
   const tried = await probeIptables(dependencies, { ...needs, rules });
   // Without permission no feature could be tested, but the kernel may still have them.
-  const isRefused = tried.some(({ feature }) => feature === RIGHTS.feature);
-  return missing && !isRefused ? [...tried, missing] : tried;
+  return missing && !tried.includes(NO_RIGHTS) ? [...tried, missing] : tried;
 }
 
+const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
+
 /**
- * Returns the features that rules can use on this machine. Throws an Error if rules cannot be
- * written at all.
+ * Probes the features that rules can use, and reads the sysctl that one rule depends on. For a run,
+ * creates the counters and tables that the mode needs. Throws an Error if rules cannot be written at all.
  */
-async function probeRenderFeatures(
+export async function findFacts(
   dependencies: ProbeDependencies,
   choice: IptablesChoice,
-  { isForRun = false }: Pick<HostCheckOptions, "isForRun">,
-): Promise<IptablesFeatures> {
+  { isForRun = false }: Pick<HostCheckOptions, "isForRun"> = {},
+): Promise<{ readonly features: IptablesFeatures; readonly beLiberal: boolean }> {
   const areCounted = await findCounters(dependencies, { isForRun });
   const rows = await probeChosenIptables(dependencies, choice, {
     tables: IPTABLES_TABLES,
@@ -91,39 +92,22 @@ async function probeRenderFeatures(
   if (lacking.length > 0) {
     throw new Error(`Cannot write rules of iptables: ${missingText(lacking)}`);
   }
-  const has = ({ feature }: Pick<Feature, "feature">) =>
-    rows.some((row) => row.feature === feature && row.available);
+  const has = (feature: string) => rows.some((row) => row.feature === feature && row.available);
+  const { values } = await createSysctl(dependencies.commands)
+    .read([BE_LIBERAL], { mayBeRecent: true });
   return {
-    addrtype: has(RULE_FEATURES.addrtype),
-    comment: has(RULE_FEATURES.comment),
-    mangle: has({ feature: "table mangle" }),
-    nfacct: has(RULE_FEATURES.nfacct),
-    randomFully: has(RULE_FEATURES.randomFully),
-    recent: has(RULE_FEATURES.recent),
-    sctp: has(RULE_FEATURES.sctp),
-    statistic: has(RULE_FEATURES.statistic),
+    features: {
+      addrtype: has(RULE_FEATURES.addrtype.feature),
+      comment: has(RULE_FEATURES.comment.feature),
+      mangle: has("table mangle"),
+      nfacct: has(RULE_FEATURES.nfacct.feature),
+      randomFully: has(RULE_FEATURES.randomFully.feature),
+      recent: has(RULE_FEATURES.recent.feature),
+      sctp: has(RULE_FEATURES.sctp.feature),
+      statistic: has(RULE_FEATURES.statistic.feature),
+    },
+    beLiberal: values.get(BE_LIBERAL) === "1",
   };
-}
-
-interface IptablesFacts {
-  readonly features: IptablesFeatures;
-  readonly beLiberal: boolean;
-}
-
-const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
-
-/**
- * Probes the features that rules can use, and reads the sysctl that one rule depends on. For a run,
- * creates the counters and tables that the mode needs.
- */
-export async function findFacts(
-  { commands }: { readonly commands: CommandRunner },
-  choice: IptablesChoice,
-  { isForRun = false }: Pick<HostCheckOptions, "isForRun"> = {},
-): Promise<IptablesFacts> {
-  const features = await probeRenderFeatures({ commands }, choice, { isForRun });
-  const { values } = await createSysctl(commands).read([BE_LIBERAL], { mayBeRecent: true });
-  return { features, beLiberal: values.get(BE_LIBERAL) === "1" };
 }
 
 /** Whether rules may refer to the counters. Those that the tool cannot read cannot be used. */
@@ -131,8 +115,6 @@ async function findCounters(
   dependencies: ProbeDependencies,
   { signal, isForRun }: HostCheckOptions,
 ): Promise<boolean> {
-  const recent = { signal, mayBeRecent: true };
-  return isForRun
-    ? await ensureCounters(dependencies, recent)
-    : await hasCounters(dependencies, recent);
+  const find = isForRun ? ensureCounters : hasCounters;
+  return await find(dependencies, { signal, mayBeRecent: true });
 }

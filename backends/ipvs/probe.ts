@@ -1,21 +1,31 @@
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
-import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
-import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
-import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
-import { attemptSets, type SetFeature, setTrial } from "../netfilter/probe/ipset_trial.ts";
-import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
-import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
-import { tryFeatures } from "../netfilter/probe/try_features.ts";
+import {
+  IPTABLES_TABLES,
+  RULE_FEATURES,
+  type RuleFeature,
+  type TableFeature,
+} from "../netfilter/iptables/iptables_features.ts";
+import { probeIptables } from "../netfilter/iptables/probe_iptables.ts";
+import { createLine, destroyLine } from "../netfilter/ipset/ipset_text.ts";
+import {
+  attempt,
+  type Bench,
+  type Feature,
+  NO_RIGHTS,
+  probeProgram,
+  probeResult,
+  probeSharedTools,
+  refusedOnce,
+  tryFeatures,
+} from "../netfilter/probe/try_features.ts";
 import {
   firstLine,
   type ProbeDependencies,
   saysNotPermitted,
   tryTool,
 } from "../netfilter/probe/try_tool.ts";
-import { probeIptables, type TableFeature } from "../netfilter/iptables/probe_iptables.ts";
-import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
-import { tryScheduler } from "./scheduler_probe.ts";
+import { IP_VS_FILE } from "../netfilter/virtual_servers.ts";
 
 interface IpvsProbeOptions {
   /** @default {"rr"} */
@@ -46,64 +56,96 @@ const LEAST_IPSET = [6, 0];
 /** Tries everything that the mode needs; leaves nothing behind. */
 export async function probeIpvsMode(
   dependencies: ProbeDependencies,
-  options: IpvsProbeOptions = {},
+  { scheduler = "rr", signal }: IpvsProbeOptions = {},
 ): Promise<readonly ProbeResult[]> {
-  const { signal } = options;
   const groups = await Promise.all([
-    probeIpvs(dependencies, options),
-    probeSets(dependencies, options),
+    probeIpvs(dependencies, scheduler, signal),
+    probeSets(dependencies, signal),
     probeIptables(dependencies, { tables: TABLES, rules: RULES, signal }),
-    tryDummyDevice(dependencies, options),
-    probeSharedTools(dependencies, { signal }),
+    probeDummyDevice(dependencies, signal),
+    probeSharedTools(dependencies, signal),
   ]);
-  const rows = groups.flat();
   // The tools were refused for the same reason, which is reported once.
-  const refused = rows.filter(({ feature }) => feature === RIGHTS.feature);
-  return [...rows.filter((row) => !refused.includes(row)), ...refused.slice(0, 1)];
+  return refusedOnce(groups.flat());
 }
 
 async function probeIpvs(
   dependencies: ProbeDependencies,
-  { scheduler = "rr", signal }: IpvsProbeOptions,
+  scheduler: string,
+  signal: AbortSignal | undefined,
 ): Promise<readonly ProbeResult[]> {
   const answer = await tryTool(dependencies, ["ipvsadm", "--version"], { signal });
   if (answer.kind !== "ended") return [probeResult(IPVSADM, { reason: answer.reason })];
   const program = probeResult(IPVSADM, { detail: firstLine(answer.out) || "works" });
-  const found = await tryScheduler(dependencies, { scheduler, signal });
-  if (found.kind === "not permitted") {
-    return [program, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
-  }
-  if (found.kind === "no ipvs") {
-    return [program, probeResult(IPVS_OF_KERNEL, { reason: found.reason })];
-  }
-  const { reason, detail } = found;
-  return [
-    program,
+  return [program, ...await probeScheduler(dependencies, scheduler, signal)];
+}
+
+/** An address for documentation (RFC 5737), and kube-proxy's port. */
+const SCRATCH_SERVER = "198.51.100.0:20000";
+const NO_IPVS = "the kernel has no IPVS (ipvsadm: Protocol not available)";
+
+/** Tries IPVS and a scheduler by a virtual server. Throws only if the caller aborts. */
+export async function probeScheduler(
+  dependencies: ProbeDependencies,
+  scheduler: string,
+  signal?: AbortSignal,
+): Promise<readonly ProbeResult[]> {
+  const row = { ...SCHEDULER, feature: `scheduler ${scheduler}` };
+  const found = (result: Parameters<typeof probeResult>[1]) => [
     probeResult(IPVS_OF_KERNEL),
-    probeResult({ ...SCHEDULER, feature: `scheduler ${scheduler}` }, { reason, detail }),
+    probeResult(row, result),
   ];
+  // Much cheaper than `ipvsadm -Ln` where there are many; Deno itself can't open /proc.
+  const servers = await tryTool(dependencies, ["cat", IP_VS_FILE], { signal });
+  const isInUse = servers.kind === "ended" &&
+    servers.out.split("\n").some((line) =>
+      /^(TCP|UDP|SCTP|FWM) /.test(line) && line.split(/\s+/)[2] === scheduler
+    );
+  if (isInUse) return found({ detail: "in use by a virtual server" });
+  const bench: Bench<string> = {
+    line: ["ipvsadm", "-R"],
+    input: () => `-A -t ${SCRATCH_SERVER} -s ${scheduler}\n-D -t ${SCRATCH_SERVER}\n`,
+    undo: [`-D -t ${SCRATCH_SERVER}\n`],
+    judge({ code, err }) {
+      // The exit code is that of the last line only, so any message counts as a failure.
+      if (code === 0 && err.trim() === "") return { kind: "accepted" };
+      if (saysNotPermitted(err)) return { kind: "hopeless", reason: err, notPermitted: true };
+      const reason = /initialize ipvs|Protocol not available/.test(err)
+        ? NO_IPVS
+        : /Scheduler.*not found/.test(err)
+        ? `the kernel has no scheduler '${scheduler}'`
+        : firstLine(err) || `ipvsadm ended with ${code}, no word why`;
+      return { kind: "refused", reason };
+    },
+  };
+  const verdict = await attempt(dependencies, bench, [], signal);
+  if (verdict.kind === "accepted") return found({});
+  const { reason } = verdict;
+  if (verdict.kind === "hopeless" && verdict.notPermitted) return [NO_RIGHTS];
+  return reason === NO_IPVS ? [probeResult(IPVS_OF_KERNEL, { reason })] : found({ reason });
 }
 
 async function probeSets(
   dependencies: ProbeDependencies,
-  { signal }: IpvsProbeOptions,
+  signal: AbortSignal | undefined,
 ): Promise<readonly ProbeResult[]> {
-  const answer = await tryTool(dependencies, ["ipset", "--version"], { signal });
-  if (answer.kind !== "ended") return [probeResult(IPSET, { reason: answer.reason })];
-  const version = parseVersion(answer.out);
-  if (version === undefined || !isAtLeast(version, LEAST_IPSET)) {
-    const said = firstLine(answer.out) || firstLine(answer.err) || "no version";
-    return [
-      probeResult(IPSET, { reason: `expected ${versionText(LEAST_IPSET)} or newer: ${said}` }),
-    ];
-  }
-  const program = probeResult(IPSET, { detail: `version ${versionText(version)}` });
-  const trials = SET_FEATURES.map(setTrial);
+  const program = await probeProgram(dependencies, IPSET, "ipset", { least: LEAST_IPSET, signal });
+  if (!program.available) return [program];
+  const bench: Bench<SetFeature> = {
+    line: ["ipset", "restore"],
+    input: (rows) =>
+      rows.map(({ name, create }) => `${createLine(name, create)}\n${destroyLine(name)}\n`).join(
+        "",
+      ),
+    undo: SET_FEATURES.map(({ name }) => `${destroyLine(name)}\n`),
+  };
   const { base, reasons, notPermitted, isLate } = await tryFeatures(
-    trials,
-    (some) => attemptSets(dependencies, { signal }, some),
+    dependencies,
+    bench,
+    SET_FEATURES,
+    signal,
   );
-  if (notPermitted) return [program, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
+  if (notPermitted) return [program, NO_RIGHTS];
   return [
     program,
     ...SET_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row) ?? base, isLate })),
@@ -113,34 +155,24 @@ async function probeSets(
 /** The same name in all runs; the kernel allows 15 characters. */
 const SCRATCH_DEVICE = "kr-probe0";
 
-const ADD = `${addDummyLine(SCRATCH_DEVICE)}\n`;
-const REMOVE = `${deleteLinkLine(SCRATCH_DEVICE)}\n`;
-
-/** Throws only when the caller gave up; the device is removed then too. */
-async function tryDummyDevice(
+async function probeDummyDevice(
   dependencies: ProbeDependencies,
-  { signal }: { readonly signal?: AbortSignal | undefined } = {},
-): Promise<ProbeResult> {
-  const run = (stdin: string, options: { signal?: AbortSignal | undefined } = {}) =>
-    tryTool(dependencies, ["ip", "-batch", "-"], { ...options, stdin });
-  let known = false;
-  try {
-    let answer = await run(ADD + REMOVE, { signal });
-    if (answer.kind === "ended" && answer.err.includes("File exists")) {
-      // A killed probe left it.
-      await run(REMOVE);
-      answer = await run(ADD + REMOVE, { signal });
-    }
-    known = answer.kind === "ended" || answer.kind === "missing";
-    if (answer.kind !== "ended") return probeResult(DUMMY, { reason: answer.reason });
-    const { code, err } = answer;
-    if (code === 0) return probeResult(DUMMY);
-    if (saysNotPermitted(err)) return probeResult(RIGHTS, { reason: NOT_PERMITTED });
-    const reason = firstLine(err) || `ip ended with ${code} and no word why`;
-    return probeResult(DUMMY, { reason });
-  } finally {
-    if (!known) await run(REMOVE);
-  }
+  signal: AbortSignal | undefined,
+): Promise<readonly ProbeResult[]> {
+  const remove = `${deleteLinkLine(SCRATCH_DEVICE)}\n`;
+  const verdict = await attempt(
+    dependencies,
+    {
+      line: ["ip", "-batch", "-"],
+      input: () => `${addDummyLine(SCRATCH_DEVICE)}\n${remove}`,
+      undo: [remove],
+    },
+    [],
+    signal,
+  );
+  if (verdict.kind === "accepted") return [probeResult(DUMMY)];
+  if (verdict.kind === "hopeless" && verdict.notPermitted) return [NO_RIGHTS];
+  return [probeResult(DUMMY, { reason: verdict.reason })];
 }
 
 /** The tool of IPVS. */
@@ -186,20 +218,29 @@ const IPSET: Feature = {
     "by --tools-path",
 };
 
+/** A type of set, with a set of this type that is the same in all runs. */
+interface SetFeature extends Feature {
+  readonly name: string;
+  /** Type and options, e.g. `hash:ip,port family inet`. */
+  readonly create: string;
+}
+
 /** The types of sets that rules refer to. */
-export const SET_FEATURES: readonly SetFeature[] = [
+const SET_FEATURES: readonly SetFeature[] = ([
   ["hash:ip,port family inet", "HASH_IPPORT", "cluster IPs, external IPs and load balancers"],
   ["hash:ip,port family inet6", "HASH_IPPORT", "IPv6 cluster IPs and load balancers"],
   ["hash:ip,port,ip family inet", "HASH_IPPORTIP", "a pod that reaches itself by its Service"],
   ["hash:ip,port,net family inet", "HASH_IPPORTNET", "source ranges of load balancers"],
   ["hash:ip family inet", "HASH_IP", "closing the node's own ports on Service addresses"],
   ["bitmap:port range 0-65535", "BITMAP_PORT", "node ports"],
-].map(([create, option, use]) => ({
+] as const).map(([create, option, use], index) => ({
   feature: `set ${
-    create!.replace(/ family inet$| range.*$/, "").replace(" family inet6", " (IPv6)")
+    create.replace(/ family inet$| range.*$/, "").replace(" family inet6", " (IPv6)")
   }`,
   required: true,
-  create: create!,
+  // Each has its own name: `-exist` takes over a set of the same type only.
+  name: `KUBE-RELAY-PROBE-${index}`,
+  create,
   lost: `Rules for ${use}`,
-  broughtBy: `modprobe ip_set_${option!.toLowerCase()}, or a kernel with CONFIG_IP_SET_${option}`,
+  broughtBy: `modprobe ip_set_${option.toLowerCase()}, or a kernel with CONFIG_IP_SET_${option}`,
 }));

@@ -11,7 +11,7 @@ import type { RuleCounters } from "../../lib/proxy/backend.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { RemovalRun } from "./foreign/removal_run.ts";
 import { INVALID_COUNTER, LOCALHOST_COUNTER, RULE_FEATURES } from "./iptables/iptables_features.ts";
-import { probeResult } from "./probe/feature.ts";
+import { probeResult } from "./probe/try_features.ts";
 import { type AskOptions, firstLine, type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
 
 /** The rules of an iptables mode always refer to the first one, unless conntrack is liberal. */

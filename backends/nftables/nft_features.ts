@@ -1,4 +1,12 @@
-import type { NftFeature } from "../netfilter/probe/nft_trial.ts";
+import type { Feature } from "../netfilter/probe/try_features.ts";
+
+/**
+ * Statements to try. `{table}` stands for family and table, `{address}` for an address, `{type}`
+ * for its type, `{ip}` for its protocol.
+ */
+interface NftFeature extends Feature {
+  readonly statements: readonly string[];
+}
 
 /** A ServicePort, and a hash of the sender. */
 const CLIENT = "meta priority and 0xbfff8000 . jhash {ip} saddr mod 64";

@@ -1,11 +1,17 @@
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
-import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
-import { attemptStatements, statementTrial } from "../netfilter/probe/nft_trial.ts";
+import {
+  type Bench,
+  type Feature,
+  NO_RIGHTS,
+  probeProgram,
+  probeResult,
+  probeSharedTools,
+  refusedOnce,
+  tryFeatures,
+} from "../netfilter/probe/try_features.ts";
 import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
-import { tryFeatures } from "../netfilter/probe/try_features.ts";
-import { firstLine, type ProbeDependencies, tryTool } from "../netfilter/probe/try_tool.ts";
-import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
+import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
@@ -13,10 +19,6 @@ interface NftablesProbeDependencies extends ProbeDependencies {
   /** As `uname -r` prints it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;
-}
-
-interface NftablesProbeOptions {
-  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -61,20 +63,19 @@ const TABLE: Feature = {
 /** Tries everything that the mode needs, in both families; leaves nothing behind. */
 export async function probeNftablesMode(
   dependencies: NftablesProbeDependencies,
-  { signal }: NftablesProbeOptions = {},
+  { signal }: { readonly signal?: AbortSignal } = {},
 ): Promise<readonly ProbeResult[]> {
   const [program, tools, ...families] = await Promise.all([
-    probeProgram(dependencies, { signal }),
-    probeSharedTools(dependencies, { signal }),
-    ...IP_FAMILIES.map((family) => probeFamily(dependencies, { family, signal })),
+    probeProgram(dependencies, PROGRAM, "nft", { least: LEAST_NFT, signal }),
+    probeSharedTools(dependencies, signal),
+    ...IP_FAMILIES.map((family) => probeFamily(dependencies, family, signal)),
   ]);
-  const before = [program, probeKernel(dependencies)];
-  if (!program.available) return [...before, ...tools];
+  const kernel = probeKernel(dependencies);
+  if (!program.available) return [program, kernel, ...tools];
   const rows = families.flat();
   const crash = rows.find(({ feature }) => feature === CRASH.feature);
-  if (crash !== undefined) return [crash, probeKernel(dependencies), ...tools];
-  if (!rows.includes(NO_RIGHTS)) return [...before, ...rows, ...tools];
-  return [...before, NO_RIGHTS, ...tools];
+  if (crash !== undefined) return [crash, kernel, ...tools];
+  return [program, kernel, ...refusedOnce(rows), ...tools];
 }
 
 /**
@@ -85,35 +86,13 @@ export async function probeRenderFeatures(
   dependencies: ProbeDependencies,
   { family }: { readonly family: IpFamily },
 ): Promise<NftablesFeatures> {
-  const trials = NFT_FEATURES.filter(({ required }) => !required)
-    .map((row) => statementTrial(row, family));
-  const { reasons, isCrash, isLate } = await tryFeatures(
-    trials,
-    (some) => attemptStatements(dependencies, { family }, some),
-  );
+  const rows = NFT_FEATURES.filter(({ required }) => !required);
+  const { reasons, isCrash, isLate } = await tryFeatures(dependencies, benchOf(family), rows);
   // A tool that is late with the rules of a large node, or crashes on a foreign one, has its features.
   const missing = new Set(
     isLate || isCrash ? [] : [...reasons.keys()].map(({ feature }) => feature),
   );
   return { affinity: !missing.has("maps filled by rules"), reject: !missing.has("reject") };
-}
-
-const NO_RIGHTS = probeResult(RIGHTS, { reason: NOT_PERMITTED });
-
-async function probeProgram(
-  dependencies: ProbeDependencies,
-  options: NftablesProbeOptions,
-): Promise<ProbeResult> {
-  const answer = await tryTool(dependencies, ["nft", "--version"], options);
-  if (answer.kind !== "ended") return probeResult(PROGRAM, { reason: answer.reason });
-  const version = parseVersion(answer.out);
-  if (answer.code !== 0 || version === undefined) {
-    const said = firstLine(answer.err) || firstLine(answer.out) || "nothing";
-    return probeResult(PROGRAM, { reason: `nft --version printed no version, but: ${said}` });
-  }
-  const detail = `version ${versionText(version)}`;
-  if (isAtLeast(version, LEAST_NFT)) return probeResult(PROGRAM, { detail });
-  return probeResult(PROGRAM, { reason: `${detail} is older than ${versionText(LEAST_NFT)}` });
 }
 
 function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeResult {
@@ -122,9 +101,8 @@ function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeRe
     return probeResult(KERNEL, { detail: kernelRelease });
   }
   if (env(SKIP_KERNEL_CHECK)) {
-    return probeResult(KERNEL, {
-      detail: `${kernelRelease}; not checked, as ${SKIP_KERNEL_CHECK} is set`,
-    });
+    const detail = `${kernelRelease}; not checked, as ${SKIP_KERNEL_CHECK} is set`;
+    return probeResult(KERNEL, { detail });
   }
   const reason = version === undefined
     ? `'${kernelRelease}' contains no version`
@@ -134,12 +112,14 @@ function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeRe
 
 async function probeFamily(
   dependencies: ProbeDependencies,
-  { family, signal }: { readonly family: IpFamily; readonly signal: AbortSignal | undefined },
+  family: IpFamily,
+  signal: AbortSignal | undefined,
 ): Promise<readonly ProbeResult[]> {
-  const trials = NFT_FEATURES.map((row) => statementTrial(row, family));
   const { base, reasons, notPermitted, isCrash, isLate } = await tryFeatures(
-    trials,
-    (some) => attemptStatements(dependencies, { family, signal }, some),
+    dependencies,
+    benchOf(family),
+    NFT_FEATURES,
+    signal,
   );
   if (notPermitted) return [NO_RIGHTS];
   if (isCrash) return [probeResult(CRASH, { reason: base })];
@@ -147,4 +127,23 @@ async function probeFamily(
   if (base !== undefined) return [probeResult(TABLE, { reason: base, family, isLate })];
   const tried = NFT_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row), family }));
   return [probeResult(TABLE, { family }), ...tried];
+}
+
+/** The table of the statements. It is never created. */
+const SCRATCH_TABLE = "kube-relay-probe";
+
+/**
+ * Checks the statements of features in one family. `nft --check` sends them to the kernel as a transaction
+ * that is never committed, so nothing can be left behind, even by a killed process.
+ */
+function benchOf(family: IpFamily): Bench<typeof NFT_FEATURES[number]> {
+  const words: Readonly<Record<string, string>> = family === "IPv4"
+    ? { table: `ip ${SCRATCH_TABLE}`, type: "ipv4_addr", address: "192.0.2.1", ip: "ip" }
+    : { table: `ip6 ${SCRATCH_TABLE}`, type: "ipv6_addr", address: "2001:db8::1", ip: "ip6" };
+  return {
+    line: ["nft", "--check", "-f", "-"],
+    input: (rows) =>
+      ["add table {table}", "add chain {table} probe", ...rows.flatMap((row) => row.statements)]
+        .map((line) => `${line.replace(/\{(\w+)\}/g, (_, name) => words[name] ?? "")}\n`).join(""),
+  };
 }

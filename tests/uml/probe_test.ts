@@ -4,8 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import { probeIpvsMode } from "../../backends/ipvs/probe.ts";
-import { tryScheduler } from "../../backends/ipvs/scheduler_probe.ts";
+import { probeIpvsMode, probeScheduler } from "../../backends/ipvs/probe.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { supportOf } from "../../lib/proxy/mode_support.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
@@ -35,14 +34,14 @@ Deno.test({
 });
 
 Deno.test({
-  name: "tryScheduler() finds every scheduler of IPVS, and no unknown one",
+  name: "probeScheduler() finds every scheduler of IPVS, and no unknown one",
   ignore,
   async fn() {
     for (const scheduler of [...SCHEDULERS, "roundrobin"]) {
-      const found = await tryScheduler(DEPENDENCIES, { scheduler });
-      const reason = found.kind === "tried" ? found.reason : found.kind;
+      const rows = await probeScheduler(DEPENDENCIES, scheduler);
+      const missing = rows.filter(({ available }) => !available).map(({ detail }) => detail);
       const isThere = scheduler !== "roundrobin";
-      assertEquals(reason, isThere ? undefined : "the kernel has no scheduler 'roundrobin'");
+      assertEquals(missing, isThere ? [] : ["the kernel has no scheduler 'roundrobin'"]);
     }
   },
 });

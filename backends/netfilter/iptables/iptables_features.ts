@@ -4,7 +4,18 @@
  *
  * @module
  */
-import type { RuleFeature } from "../probe/iptables_trial.ts";
+import type { Feature } from "../probe/try_features.ts";
+
+/** A rule of one table, without `-A` and the chain. */
+export interface RuleFeature extends Feature {
+  readonly table: string;
+  readonly rule: string;
+}
+
+/** A table of iptables. */
+export interface TableFeature extends Feature {
+  readonly table: string;
+}
 
 /** The packet counter of packets that are dropped because conntrack finds them invalid. */
 export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";
@@ -20,7 +31,7 @@ function match(name: string): string {
   return kernelPart(`xt_${name}`, `NETFILTER_XT_MATCH_${name.toUpperCase()}`);
 }
 
-/** Mode table rows by short name. Addresses that differ by family are written as `{destination}`. */
+/** Rows by short name. An address that differs by family is written as `{destination}`. */
 export const RULE_FEATURES = {
   comment: {
     feature: "match comment",
@@ -86,22 +97,6 @@ export const RULE_FEATURES = {
     lost: "Two packet counters of the metrics; the rules themselves stay",
     broughtBy: "a kernel with CONFIG_NETFILTER_NETLINK_ACCT and CONFIG_NETFILTER_XT_MATCH_NFACCT",
   },
-  physdev: {
-    feature: "match physdev",
-    required: false,
-    table: "nat",
-    rule: "-m physdev ! --physdev-is-in",
-    lost: "Traffic of pods on a bridge to external IPs is not recognized",
-    broughtBy: match("physdev"),
-  },
-  ipvs: {
-    feature: "match ipvs",
-    required: false,
-    table: "filter",
-    rule: "-m ipvs --vaddr {address}/{bits} --vproto tcp --vport 80",
-    lost: "Source ranges of load balancers do not apply to the node's own traffic",
-    broughtBy: kernelPart("xt_ipvs", "NETFILTER_XT_MATCH_IPVS"),
-  },
   dnat: {
     feature: "target DNAT",
     required: true,
@@ -144,3 +139,32 @@ export const RULE_FEATURES = {
     broughtBy: kernelPart("ipt_REJECT (ip6t_REJECT)", "IP_NF_TARGET_REJECT (IP6_NF_TARGET_REJECT)"),
   },
 } as const satisfies Readonly<Record<string, RuleFeature>>;
+
+/**
+ * The tables to which rules are written, and the table that shows whether a program flushed them.
+ */
+export const IPTABLES_TABLES: readonly TableFeature[] = [
+  {
+    feature: "table nat",
+    table: "nat",
+    required: true,
+    lost: "Nothing can be forwarded",
+    broughtBy: "modprobe iptable_nat (ip6table_nat), or a kernel with CONFIG_NF_NAT and " +
+      "CONFIG_NFT_COMPAT (iptables-nft) or CONFIG_IP_NF_NAT (iptables-legacy)",
+  },
+  {
+    feature: "table filter",
+    table: "filter",
+    required: true,
+    lost: "Source ranges, and refusals for Services without endpoints",
+    broughtBy: "modprobe iptable_filter (ip6table_filter), or a kernel with CONFIG_NFT_COMPAT " +
+      "(iptables-nft) or CONFIG_IP_NF_FILTER (iptables-legacy)",
+  },
+  {
+    feature: "table mangle",
+    table: "mangle",
+    required: false,
+    lost: "Rules that another program flushed are repaired late",
+    broughtBy: "modprobe iptable_mangle (ip6table_mangle), or a kernel with CONFIG_IP_NF_MANGLE",
+  },
+];

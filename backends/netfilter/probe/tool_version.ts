@@ -1,5 +1,5 @@
 /** Numbers of a version, e.g. `[1, 0, 6]`. */
-type Version = readonly number[];
+export type Version = readonly number[];
 
 /** The first version in a text: `nftables v1.0.6 (…)`, `6.18.44-generic`. Undefined when there is none. */
 export function parseVersion(text: string): Version | undefined {
