@@ -88,6 +88,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #forwarding: Forwarding;
   readonly #forwarders: Forwarders;
   readonly #health: HealthMonitor;
+  readonly #network: Network;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -119,6 +120,7 @@ class SocketBackend implements UserspaceBackend {
       changed: (changes) => onHealth?.(changes),
     });
     this.#forwarding.outcomes = this.#health;
+    this.#network = dependencies.network;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
@@ -146,7 +148,7 @@ class SocketBackend implements UserspaceBackend {
   }
 
   async probe(): Promise<readonly ProbeResult[]> {
-    return [...await this.#local.probe(), probeSharing(this.#forwarding.network, this.family)];
+    return [...await this.#local.probe(), probeSharing(this.#network, this.family)];
   }
 
   async start(): Promise<void> {

@@ -124,13 +124,13 @@ export class LocalForwarders implements Forwarders {
     { address: hostname, port }: { readonly address: IpAddress; readonly port: Port },
     { at, forwarder }: SocketUse,
   ): TcpAcceptor | UdpPort {
-    const { network } = this.#forwarding;
+    const { engine, isShared } = this.#forwarding;
     let opened: TcpAcceptor | UdpPort;
     if (forwarder instanceof TcpForwarder) {
-      const listener = network.listenTcp({ hostname, port, isShared: this.#forwarding.isShared });
+      const listener = engine.listenTcp({ hostname, port }, isShared);
       opened = new TcpAcceptor(this.#forwarding, { listener, target: { at, forwarder } });
     } else if (forwarder instanceof UdpForwarder) {
-      const socket = network.listenUdp({ hostname, port });
+      const socket = engine.listenUdp({ hostname, port });
       opened = new UdpPort(this.#forwarding, { socket, target: { at, forwarder } });
     } else throw new TypeError("Cannot open a socket for a forwarder of another thread");
     opened.start();

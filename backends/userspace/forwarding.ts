@@ -8,9 +8,9 @@ import { FlowWatches, type WatchedFlow } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
-import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
+import { DenoEngine, type Engine } from "./engine.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
 import { createCountMemory, SharedCounts } from "./shared_counts.ts";
@@ -60,11 +60,6 @@ export interface ForwardingOptions {
 /** The {@linkcode TrafficCounters} while they are counted. */
 export type ForwardingCounters = { -readonly [Name in keyof TrafficCounters]: number };
 
-/** Bytes of the buffer with which each direction of a TCP connection begins. */
-const SMALL_BUFFER_BYTES = 4096;
-/** Bytes of the buffer of a direction that fills the small one. */
-const LARGE_BUFFER_BYTES = 65_536;
-
 /**
  * Connections that are accepted in one turn of the event loop, each about 0.2 ms of work. Deno takes
  * 128 at once from a full queue, and hardly reports anything else until the queue is empty: a burst of
@@ -92,7 +87,7 @@ interface OutcomeObserver {
 export class Forwarding {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly network: Network;
+  readonly engine: Engine;
   readonly log: RateLimitedLog;
   readonly openFiles: OpenFiles;
   readonly traffic: FamilyTraffic | undefined;
@@ -114,9 +109,6 @@ export class Forwarding {
   readonly counts: () => SharedCounts;
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
-  readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
-  readonly largeBuffers = new BufferPool({ size: LARGE_BUFFER_BYTES, keep: 64 });
-  readonly datagramBuffers = new DatagramBufferPool();
   readonly counters: ForwardingCounters = {
     tcpAccepted: 0,
     tcpRefused: 0,
@@ -148,7 +140,6 @@ export class Forwarding {
   constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
     this.logger = dependencies.logger;
-    this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
     this.own = dependencies.own ?? new OwnSockets();
@@ -167,6 +158,8 @@ export class Forwarding {
       localListeners: [],
       ...options,
     };
+    const { network, clock } = dependencies;
+    this.engine = new DenoEngine(network, clock, this.options.unixSocketFolders);
     this.endpointLoops = new EndpointLoops(this.options);
     this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);

@@ -207,12 +207,12 @@ export class ServiceEntries {
 
   /** Finds out whether another program listens where this one could. */
   #findListener({ address: hostname, port }: Endpoint, protocol: Protocol): void {
-    const { forwarding: { endpointLoops, network }, sockets } = this.#context;
+    const { forwarding: { endpointLoops, engine }, sockets } = this.#context;
     if (sockets.has(socketKey(hostname, port, protocol))) return;
     let isForeign = false;
     try {
       const at = { hostname, port };
-      (protocol === "UDP" ? network.listenUdp(at) : network.listenTcp(at)).close();
+      (protocol === "UDP" ? engine.listenUdp(at) : engine.listenTcp(at)).close();
     } catch (error) {
       isForeign = systemErrorOf(error) === "EADDRINUSE";
     }

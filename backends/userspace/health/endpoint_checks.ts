@@ -198,7 +198,7 @@ export class EndpointChecks {
     if (refusal !== undefined) return refusal;
     const { loops } = this.#forwarding;
     loops.add();
-    const result = await probeEndpoint(this.#forwarding, check.target, signal);
+    const result = await probeEndpoint(this.#forwarding.engine, check.target, signal);
     loops.remove();
     return result;
   }

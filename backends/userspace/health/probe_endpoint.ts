@@ -1,8 +1,9 @@
 import { EDGE_ANNOTATIONS } from "../../../lib/api/service_annotations.ts";
 import { formatDuration } from "../../../lib/api/duration.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
-import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
+import type { TcpConnection } from "../../../lib/os/network.ts";
 import { isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import type { Engine } from "../engine.ts";
 import { LOCAL_HEADERS } from "../proxy_protocol/proxy_header.ts";
 import type { CheckTarget, HttpCheck } from "./health_settings.ts";
 
@@ -12,11 +13,6 @@ export type ProbeResult =
   | { readonly kind: "failed" | "timeout"; readonly reason: string }
   /** It says nothing about the endpoint. */
   | { readonly kind: "unknown" };
-
-interface ProbeContext {
-  readonly network: Pick<Network, "connectTcp">;
-  readonly options: { readonly unixSocketFolders: readonly string[] };
-}
 
 /** The status line has to come within so many bytes; nothing after it is read. */
 const MOST_BYTES = 1024;
@@ -37,14 +33,15 @@ export function failureText(failure: string): string {
 
 /** Checks an endpoint once. Fails when the signal is aborted. Does not reject. */
 export async function probeEndpoint(
-  context: ProbeContext,
+  engine: Pick<Engine, "connect">,
   target: CheckTarget,
   signal: AbortSignal,
 ): Promise<ProbeResult> {
   const within = `within ${formatDuration(target.timeoutMs)}`;
   let connection: TcpConnection;
   try {
-    connection = await connect(context, target, signal);
+    const { address: hostname, port, socket } = target;
+    connection = await engine.connect({ hostname, port }, signal, socket);
   } catch (error) {
     if (signal.aborted) return { kind: "timeout", reason: `no connection ${within}` };
     if (isOwnShortage(error)) return { kind: "unknown" };
@@ -76,17 +73,6 @@ export async function probeEndpoint(
     signal.removeEventListener("abort", close);
     close();
   }
-}
-
-function connect(
-  { network, options: { unixSocketFolders } }: ProbeContext,
-  { address: hostname, port, socket: path }: CheckTarget,
-  signal: AbortSignal,
-): Promise<TcpConnection> {
-  const remoteAddr = { hostname, port };
-  return path === undefined
-    ? network.connectTcp(remoteAddr, signal)
-    : connectUnixWithin(unixSocketFolders, { path, remoteAddr });
 }
 
 async function request(connection: TcpConnection, check: HttpCheck): Promise<ProbeResult> {

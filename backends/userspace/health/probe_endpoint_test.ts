@@ -1,12 +1,14 @@
 import { assertEquals } from "@std/assert";
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { readToEnd, TcpServer, writeFully } from "../../../tests/support/drivers/tcp_peers.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
+import { DenoEngine } from "../engine.ts";
 import type { CheckTarget, HttpCheck } from "./health_settings.ts";
 import { probeEndpoint, type ProbeResult } from "./probe_endpoint.ts";
 
@@ -24,7 +26,7 @@ function probe(
   folders: readonly string[] = [],
   signal = new AbortController().signal,
 ): Promise<ProbeResult> {
-  const context = { network: systemNetwork, options: { unixSocketFolders: folders } };
+  const context = new DenoEngine(systemNetwork, systemClock, folders);
   return probeEndpoint(context, target, signal);
 }
 
@@ -57,7 +59,7 @@ Deno.test("probeEndpoint() names why no connection is made", async () => {
   const network = new FakeNetwork();
   network.answers.set("127.0.0.1:80", "hang");
   network.answers.set("127.0.0.1:81", "out-of-sockets");
-  const context = { network, options: { unixSocketFolders: [] } };
+  const context = new DenoEngine(network, systemClock);
   const target = targetOf(80, { timeoutMs: 250 });
   const hanging = await probeEndpoint(context, target, AbortSignal.timeout(1));
   assertEquals(hanging, { kind: "timeout", reason: "no connection within 250ms" });

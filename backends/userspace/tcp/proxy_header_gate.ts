@@ -99,8 +99,7 @@ export class ProxyHeaderGate {
     session: TcpSession,
     { connection, at }: AcceptedConnection,
   ): Promise<ClientConnection | undefined> {
-    const { clock, smallBuffers } = this.#forwarding;
-    const buffer = smallBuffers.take();
+    const { clock } = this.#forwarding;
     if (this.#waiting.size >= MOST_WAITING) this.#giveUpFirst(`${MOST_WAITING} others wait, too`);
     const links = { older: undefined, newer: undefined, usedAt: 0 };
     const awaited: AwaitedHeader = { session, reason: undefined, ...links };
@@ -108,13 +107,12 @@ export class ProxyHeaderGate {
     this.#waiting.add(awaited, clock.now());
     let header: ReceivedHeader;
     try {
-      header = await readHeader(connection, buffer.subarray(0, MOST_HEADER_BYTES));
+      header = await readHeader(connection);
     } catch {
       const { reason } = awaited;
       header = reason === undefined ? { kind: "nothing" } : { kind: "invalid", reason };
     } finally {
       this.leave(session);
-      smallBuffers.give(buffer);
     }
     if (header.kind === "invalid") this.#report(connection, header.reason);
     if (header.kind !== "header" || session.closed) return undefined;
@@ -170,7 +168,8 @@ export class ProxyHeaderGate {
   }
 }
 
-async function readHeader(connection: TcpConnection, buffer: Uint8Array): Promise<ReceivedHeader> {
+async function readHeader(connection: TcpConnection): Promise<ReceivedHeader> {
+  const buffer = new Uint8Array(MOST_HEADER_BYTES);
   for (let filled = 0;;) {
     const count = await connection.read(buffer.subarray(filled));
     if (count === null) {

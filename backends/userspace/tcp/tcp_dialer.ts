@@ -1,8 +1,9 @@
 import type { Clock } from "../../../lib/os/clock.ts";
-import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
+import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancing/endpoint_load.ts";
+import type { Engine } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -43,11 +44,8 @@ export interface DialFailure {
 
 interface TcpDialerContext {
   readonly clock: Clock;
-  readonly network: Network;
-  readonly options: {
-    readonly dialTimeoutsMs: readonly number[];
-    readonly unixSocketFolders: readonly string[];
-  };
+  readonly engine: Pick<Engine, "connect">;
+  readonly options: { readonly dialTimeoutsMs: readonly number[] };
   readonly counters: { dialFailures: number; dialTimeouts: number };
   /** Absent = everything may be dialled. */
   readonly policies?: Pick<PolicyGate, "denialOf" | "suspicionOf"> | undefined;
@@ -170,7 +168,7 @@ export class TcpDialer {
     { key, address, port }: Endpoint,
     { queue, path }: { readonly queue: ExpiryQueue<Attempt>; readonly path: string | undefined },
   ): Promise<TcpConnection> {
-    const { clock, network, options: { unixSocketFolders } } = this.#context;
+    const { clock, engine } = this.#context;
     const startedAt = clock.now();
     const attempt: Attempt = {
       abort: new AbortController(),
@@ -185,9 +183,7 @@ export class TcpDialer {
     this.#pending++;
     try {
       const target = { hostname: address, port };
-      const connection = path === undefined
-        ? await network.connectTcp(target, attempt.abort.signal)
-        : await connectUnixWithin(unixSocketFolders, { path, remoteAddr: target });
+      const connection = await engine.connect(target, attempt.abort.signal, path);
       this.#connectedAt.set(key, clock.now());
       return connection;
     } finally {

@@ -7,6 +7,7 @@ import {
 } from "../../../tests/support/fakes/fake_network.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import { DenoEngine } from "../engine.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { serviceAddresses } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -26,10 +27,10 @@ function setUp(
   const network = new FakeNetwork();
   for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
   const counters = { dialFailures: 0, dialTimeouts: 0 };
-  const options = { dialTimeoutsMs: [250, 500, 1000, 2000], unixSocketFolders: [] };
+  const options = { dialTimeoutsMs: [250, 500, 1000, 2000] };
   const dialer = new TcpDialer({
     clock,
-    network,
+    engine: new DenoEngine(network, clock),
     options,
     counters,
     policies: denialOf && { denialOf, suspicionOf },

@@ -7,6 +7,7 @@ import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
+import type { Engine } from "../engine.ts";
 import { Forwarder } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -18,9 +19,8 @@ import {
   type ClientConnection,
   ProxyHeaderGate,
 } from "./proxy_header_gate.ts";
-import type { BufferPool } from "./buffer_pool.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
-import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
+import { TcpSession } from "./tcp_session.ts";
 
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
@@ -39,9 +39,7 @@ const REFUSED = "closed at once: the sender is not let in, there is no endpoint 
  * Forwards the TCP connections of one ServicePort to the endpoints of a plan. Open connections
  * continue when the plan changes, even if their endpoint was removed.
  */
-export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwner {
-  readonly smallBuffers: BufferPool;
-  readonly largeBuffers: BufferPool;
+export class TcpForwarder extends Forwarder<TcpSession> {
   readonly use = "connection";
   #headers: ProxyHeaderGate | undefined;
   /** Paths of Unix sockets that replace endpoints. */
@@ -56,9 +54,11 @@ export class TcpForwarder extends Forwarder<TcpSession> implements TcpSessionOwn
 
   constructor(forwarding: Forwarding, plan: SharedServicePlan) {
     super(forwarding, plan, Infinity);
-    this.smallBuffers = forwarding.smallBuffers;
-    this.largeBuffers = forwarding.largeBuffers;
     if (plan.edge) this.applySettings(plan.edge);
+  }
+
+  get engine(): Engine {
+    return this.forwarding.engine;
   }
 
   override get connections(): number {

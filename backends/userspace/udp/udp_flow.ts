@@ -1,8 +1,8 @@
-import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { SocketAddress } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { EndpointLoad } from "../balancing/endpoint_load.ts";
+import type { DatagramReceiver, DatagramSocket } from "../engine.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -34,7 +34,7 @@ interface UdpFlowEnds {
   readonly port: UdpFlowPort;
   readonly origin: DatagramOrigin;
   /** The flow's own socket, which only its endpoint is to know. */
-  readonly socket: UdpSocket;
+  readonly socket: DatagramSocket;
   readonly verdict: VerdictName;
   readonly endpoint: Endpoint;
   /** Counters of the Service, where they are wanted. */
@@ -44,7 +44,7 @@ interface UdpFlowEnds {
 }
 
 /** The datagrams of one client, with a separate socket so that replies can be assigned. */
-export class UdpFlow implements Relayed<UdpFlow> {
+export class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
   older: UdpFlow | undefined;
   newer: UdpFlow | undefined;
   usedAt = 0;
@@ -63,9 +63,8 @@ export class UdpFlow implements Relayed<UdpFlow> {
   /** Counts the flow for its endpoint. */
   load: EndpointLoad | undefined;
   readonly #forwarding: Forwarding;
-  readonly #socket: UdpSocket;
+  readonly #socket: DatagramSocket;
   readonly #traffic: ServiceTraffic | undefined;
-  #backOff: Backoff | undefined;
   #endpoint: Endpoint;
   // Kept, so that no object is made for each datagram.
   #to: SocketAddress;
@@ -98,8 +97,9 @@ export class UdpFlow implements Relayed<UdpFlow> {
   }
 
   start(): void {
-    this.#forwarding.loops.add();
-    this.#receive();
+    const { loops } = this.#forwarding;
+    loops.add();
+    void this.#socket.serve(this).then(() => loops.remove());
   }
 
   /** Sends a datagram of the client to the endpoint. */
@@ -124,32 +124,17 @@ export class UdpFlow implements Relayed<UdpFlow> {
     this.#closed = true;
     this.load?.remove(this.#endpoint.key);
     this.#socket.close();
-    this.#backOff?.cancel();
   }
 
-  async #receive(): Promise<void> {
-    const { clock, counters, datagramBuffers, loops } = this.#forwarding;
-    const buffer = datagramBuffers.take();
-    while (!this.#closed) {
-      try {
-        const [datagram, from] = await this.#socket.receive(buffer);
-        // Anyone may send to the unconnected socket: only datagrams of the endpoint are accepted.
-        if (from.port === this.#to.port && from.hostname === this.#to.hostname) {
-          this.isAnswered = true;
-          if (this.#traffic) this.#traffic.bytesToClients += datagram.length;
-          await this.port.reply(this, datagram);
-        } else counters.udpForeignDropped++;
-      } catch {
-        // A reply that can't be sent is lost, as any datagram may be.
-        if (this.#closed) break;
-        this.#backOff ??= socketBackoff();
-        await this.#backOff.pause(clock);
-        continue;
-      }
-      this.#backOff = undefined;
+  /** Passes a datagram on to the client. Anyone may send to the socket: only the endpoint is listened to. */
+  take(datagram: Uint8Array, from: SocketAddress): Promise<number> | void {
+    if (from.port !== this.#to.port || from.hostname !== this.#to.hostname) {
+      this.#forwarding.counters.udpForeignDropped++;
+      return;
     }
-    datagramBuffers.give(buffer);
-    loops.remove();
+    this.isAnswered = true;
+    if (this.#traffic) this.#traffic.bytesToClients += datagram.length;
+    return this.port.reply(this, datagram);
   }
 }
 

@@ -1,11 +1,12 @@
 import { CidrCover } from "../../../lib/net/cidr_cover.ts";
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { SocketAddress } from "../../../lib/os/network.ts";
 import { isOutOfPorts } from "../../../lib/os/socket_errors.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
+import type { DatagramSocket } from "../engine.ts";
 import { Forwarder } from "../forwarder.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
@@ -262,10 +263,10 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
   }
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
-  #openSocket(hostname: string): UdpSocket | "out-of-ports" | undefined {
-    const { network, room } = this.forwarding;
+  #openSocket(hostname: string): DatagramSocket | "out-of-ports" | undefined {
+    const { engine, room } = this.forwarding;
     try {
-      return network.listenUdp({ hostname, port: 0 });
+      return engine.listenUdp({ hostname, port: 0 });
     } catch (error) {
       const report = { error, relief: RELIEF, servicePort: this.plan.key };
       room.reportError("Cannot open a socket for a flow", report);

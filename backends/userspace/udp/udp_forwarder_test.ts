@@ -47,7 +47,7 @@ class ForwardedService implements AsyncDisposable {
     const plan = planOf(options);
     const at = serviceAddresses(plan, testSharedPlan())[0]!;
     this.forwarder = new UdpForwarder(this.forwarding, plan);
-    const socket = network.listenUdp({ hostname: at.address, port: 0 });
+    const socket = this.forwarding.engine.listenUdp({ hostname: at.address, port: 0 });
     this.port = new UdpPort(this.forwarding, { socket, target: { at, forwarder: this.forwarder } });
     this.port.start();
   }
@@ -367,7 +367,8 @@ Deno.test("UdpForwarder takes no datagram of a flow that has ended in the same t
   const plan = planOf({ to: ["10.0.0.1:53"] });
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
   const forwarder = new UdpForwarder(forwarding, plan);
-  const port = new UdpPort(forwarding, { socket: listenUdp(), target: { at, forwarder } });
+  const socket = forwarding.engine.listenUdp({ hostname: at.address, port: 0 });
+  const port = new UdpPort(forwarding, { socket, target: { at, forwarder } });
   for (let number = 1; number <= 3; number++) {
     const client = { hostname: "192.0.2.1", port: number };
     const flow = await forwarder.open(port, { sender: client, client });

@@ -1,5 +1,5 @@
-import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
-import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
+import type { SocketAddress } from "../../../lib/os/network.ts";
+import type { DatagramReceiver, DatagramSocket } from "../engine.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { CarriedConnection } from "../proxy_protocol/proxy_header.ts";
@@ -7,32 +7,23 @@ import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { DatagramOrigin, UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
-/** A flow; `undefined` = the datagram is not forwarded. */
-type FoundFlow = ReturnType<UdpForwarder["open"]>;
-
 /** The receiver of datagrams. */
 interface UdpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: UdpForwarder;
 }
 
-/**
- * One listening socket and the flows of its clients.
- *
- * A loop with one receive and one send at a time. docs/decisions/0029-one-socket-per-udp-flow.md has what
- * was tried instead, with the figures.
- */
-export class UdpPort implements UdpFlowPort {
+/** One listening socket and the flows of its clients. */
+export class UdpPort implements UdpFlowPort, DatagramReceiver {
   readonly #forwarding: Forwarding;
-  readonly #socket: UdpSocket;
-  #backOff: Backoff | undefined;
+  readonly #socket: DatagramSocket;
   // Made with the first flow, like everything that 10,000 idle sockets can do without.
   #flows: Map<string, UdpFlow> | undefined;
   #target: UdpTarget;
   #closed = false;
 
   constructor(forwarding: Forwarding, { socket, target }: {
-    readonly socket: UdpSocket;
+    readonly socket: DatagramSocket;
     readonly target: UdpTarget;
   }) {
     this.#forwarding = forwarding;
@@ -49,8 +40,9 @@ export class UdpPort implements UdpFlowPort {
   }
 
   start(): void {
-    this.#forwarding.loops.add();
-    this.#receive();
+    const { loops } = this.#forwarding;
+    loops.add();
+    void this.#socket.serve(this).then(() => loops.remove());
   }
 
   /** Assigns the socket to another target. Flows of the former one end. */
@@ -66,7 +58,6 @@ export class UdpPort implements UdpFlowPort {
     this.#closed = true;
     this.#endFlows();
     this.#socket.close();
-    this.#backOff?.cancel();
   }
 
   reply(flow: UdpFlow, datagram: Uint8Array): Promise<number> {
@@ -82,69 +73,45 @@ export class UdpPort implements UdpFlowPort {
     for (const flow of this.#flows?.values() ?? []) this.#target.forwarder.end(flow);
   }
 
-  async #receive(): Promise<void> {
-    const { counters, datagramBuffers, loops } = this.#forwarding;
-    const buffer = datagramBuffers.take();
-    while (!this.#closed) {
-      let received: [Uint8Array, SocketAddress];
-      try {
-        received = await this.#socket.receive(buffer);
-      } catch (error) {
-        if (!this.#closed) await this.#recover(error);
-        continue;
-      }
-      this.#backOff = undefined;
-      const [datagram, sender] = received;
-      const { forwarder } = this.#target;
-      const header = forwarder.readHeader(datagram, sender);
-      const isRefused = header?.kind === "invalid";
-      const found = isRefused ? undefined : this.#flowOf(sender, header?.carried);
-      // The buffer and the order of datagrams stay as they are until another thread has answered.
-      const flow = found instanceof Promise ? await found : found;
-      if (isRefused || !flow) {
-        counters.udpDropped++;
-        continue;
-      }
-      forwarder.touch(flow);
-      try {
-        // Done before the next receive, since that uses the buffer again.
-        await flow.send(header ? datagram.subarray(header.length) : datagram);
-      } catch {
-        // Too long for the path, no route, or the flow has just ended: a datagram may be lost.
-        counters.udpDropped++;
-      }
-    }
-    datagramBuffers.give(buffer);
-    loops.remove();
-  }
-
-  #recover(error: unknown): Promise<void> {
-    const { clock, log } = this.#forwarding;
-    const { socket } = this.at;
-    log.warn("Cannot receive a datagram", { socket, error: systemErrorOf(error) ?? error });
-    this.#backOff ??= socketBackoff();
-    return this.#backOff.pause(clock);
-  }
-
-  #flowOf(sender: SocketAddress, carried: CarriedConnection | undefined): FoundFlow {
-    const key = originKey({ sender, carried });
-    return this.#flows?.get(key) ?? this.#open(originOf(sender, carried), key);
-  }
-
-  #open(origin: DatagramOrigin, key: string): FoundFlow {
+  take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void {
     const { forwarder } = this.#target;
-    const flow = forwarder.open(this, origin);
-    if (!(flow instanceof Promise)) return this.#keep(flow, key);
-    return flow.then((opened) => {
-      if (!this.#closed && this.#target.forwarder === forwarder) return this.#keep(opened, key);
-      if (opened) forwarder.end(opened);
-      return undefined;
+    const header = forwarder.readHeader(datagram, sender);
+    if (header?.kind === "invalid") return this.onLost();
+    const payload = header ? datagram.subarray(header.length) : datagram;
+    const key = originKey({ sender, carried: header?.carried });
+    const known = this.#flows?.get(key);
+    if (known) return this.#forward(known, payload);
+    const opened = forwarder.open(this, originOf(sender, header?.carried));
+    if (!(opened instanceof Promise)) return this.#begin(opened, key, payload);
+    return opened.then((flow) => {
+      if (!this.#closed && this.#target.forwarder === forwarder) {
+        return this.#begin(flow, key, payload);
+      }
+      if (flow) forwarder.end(flow);
+      this.onLost();
     });
   }
 
-  #keep(flow: UdpFlow | undefined, key: string): UdpFlow | undefined {
-    if (flow) (this.#flows ??= new Map()).set(key, flow);
-    return flow;
+  onLost(): void {
+    this.#forwarding.counters.udpDropped++;
+  }
+
+  onError(error: unknown): void {
+    const { socket } = this.at;
+    this.#forwarding.log.warn("Cannot receive a datagram", {
+      ...{ socket, error: systemErrorOf(error) ?? error },
+    });
+  }
+
+  #begin(flow: UdpFlow | undefined, key: string, datagram: Uint8Array): Promise<unknown> | void {
+    if (flow === undefined) return this.onLost();
+    (this.#flows ??= new Map()).set(key, flow);
+    return this.#forward(flow, datagram);
+  }
+
+  #forward(flow: UdpFlow, datagram: Uint8Array): Promise<unknown> {
+    this.#target.forwarder.touch(flow);
+    return flow.send(datagram);
   }
 }
 

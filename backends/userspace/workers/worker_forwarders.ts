@@ -138,13 +138,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
    */
   open(place: Place, { at, forwarder }: SocketUse): WorkerSocket {
     const use = { at, forwarder: forwarder as WorkerForwarder };
-    const { network } = this.#forwarding;
+    const { engine } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
     const socket = new WorkerSocket(place, use, (socket) => this.#close(socket));
     if (this.#sockets.has(socket.key)) {
       throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
     }
-    (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
+    (use.forwarder.isTcp ? engine.listenTcp(address) : engine.listenUdp(address)).close();
     this.#sockets.set(socket.key, socket);
     this.#send(use.forwarder, socket.command);
     return socket;

@@ -1,58 +1,42 @@
-import { assertEquals, assertRejects } from "@std/assert";
-import type { TcpConnection } from "../../../lib/os/network.ts";
-import { eventually } from "../../../tests/support/eventually.ts";
-import { readToEnd, writeFully } from "../../../tests/support/drivers/tcp_peers.ts";
-import { BufferPool } from "./buffer_pool.ts";
-import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
+import { assertEquals, assertRejects, assertStrictEquals } from "@std/assert";
+import { systemClock } from "../../lib/os/clock.ts";
+import { systemNetwork, type TcpConnection } from "../../lib/os/network.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { readToEnd, writeFully } from "../../tests/support/drivers/tcp_peers.ts";
+import { DenoEngine, type Relay, type RelayUser } from "./engine.ts";
 
-/** A pool that knows how many buffers are out. */
-class CountingPool extends BufferPool {
-  out = 0;
-  taken = 0;
-
-  override take(): Uint8Array {
-    this.out++;
-    this.taken++;
-    return super.take();
-  }
-
-  override give(buffer: Uint8Array): void {
-    this.out--;
-    super.give(buffer);
-  }
-}
-
-class Owner implements TcpSessionOwner {
-  readonly smallBuffers = new CountingPool({ size: 64, keep: 8 });
-  readonly largeBuffers = new CountingPool({ size: 4096, keep: 8 });
-  readonly traffic = undefined;
-  closed = 0;
+/** Closes what it relays, as sessions do. */
+class User implements RelayUser {
+  closed = false;
   activity = 0;
 
-  touch(): void {
+  constructor(readonly connections: readonly TcpConnection[]) {}
+
+  onData(): void {
     this.activity++;
   }
 
-  onClosed(): void {
-    this.closed++;
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    for (const each of this.connections) each.close();
   }
 }
 
-/** Client and endpoint of a session, over real sockets. */
+/** Client and endpoint of a relay, over real sockets. */
 async function relayed(): Promise<Relayed> {
-  const owner = new Owner();
   const [client, fromClient] = await connectedPair();
   const [toEndpoint, endpoint] = await connectedPair();
-  const session = new TcpSession(owner, fromClient);
-  return { owner, client, endpoint, session, done: session.relay(toEndpoint) };
+  const user = new User([fromClient, toEndpoint]);
+  const engine = new DenoEngine(systemNetwork, systemClock);
+  return { user, client, endpoint, relay: engine.relay(fromClient, toEndpoint, user) };
 }
 
 interface Relayed {
-  readonly owner: Owner;
+  readonly user: User;
   readonly client: Deno.TcpConn;
   readonly endpoint: Deno.TcpConn;
-  readonly session: TcpSession;
-  readonly done: Promise<void>;
+  readonly relay: Relay;
 }
 
 async function connectedPair(): Promise<[Deno.TcpConn, Deno.TcpConn]> {
@@ -61,12 +45,9 @@ async function connectedPair(): Promise<[Deno.TcpConn, Deno.TcpConn]> {
   return await Promise.all([Deno.connect({ hostname, port }), listener.accept()]);
 }
 
-/** The session is over, and nothing of it is left. */
-async function assertGone({ owner, session, done }: Relayed): Promise<void> {
-  await done;
-  assertEquals(session.closed, true);
-  assertEquals(owner.closed, 1);
-  assertEquals([owner.smallBuffers.out, owner.largeBuffers.out], [0, 0]);
+async function assertGone({ user, relay }: Relayed): Promise<void> {
+  await relay.ended;
+  assertEquals(user.closed, true);
 }
 
 /** Bytes that are not alike, so that a lost or doubled piece is seen. */
@@ -76,7 +57,7 @@ function pattern(length: number): Uint8Array {
 
 const MEGABYTE = 1 << 20;
 
-Deno.test("TcpSession.relay() copies 1 MB each way at once", async () => {
+Deno.test("Engine.relay() copies 1 MB each way at once", async () => {
   const relay = await relayed();
   const { client, endpoint } = relay;
   using _client = client;
@@ -98,7 +79,7 @@ Deno.test("TcpSession.relay() copies 1 MB each way at once", async () => {
 });
 
 for (const first of ["client", "endpoint"] as const) {
-  Deno.test(`TcpSession.relay() continues one way after the ${first} has ended the other`, async () => {
+  Deno.test(`Engine.relay() continues one way after the ${first} has ended the other`, async () => {
     const relay = await relayed();
     const [early, late] = first === "client"
       ? [relay.client, relay.endpoint]
@@ -124,7 +105,7 @@ async function reset(connection: Deno.TcpConn, peer: Deno.TcpConn): Promise<void
 }
 
 for (const breaker of ["client", "endpoint"] as const) {
-  Deno.test(`TcpSession.relay() ends both sides when the ${breaker} resets`, async () => {
+  Deno.test(`Engine.relay() ends both sides when the ${breaker} resets`, async () => {
     const relay = await relayed();
     const [broken, other] = breaker === "client"
       ? [relay.client, relay.endpoint]
@@ -136,7 +117,7 @@ for (const breaker of ["client", "endpoint"] as const) {
   });
 }
 
-Deno.test("TcpSession.relay() ends when one side reads no more and the other writes on", async () => {
+Deno.test("Engine.relay() ends when one side reads no more and the other writes on", async () => {
   const relay = await relayed();
   using endpoint = relay.endpoint;
   relay.client.close();
@@ -146,17 +127,17 @@ Deno.test("TcpSession.relay() ends when one side reads no more and the other wri
   await assertGone(relay);
 });
 
-Deno.test("TcpSession.close() ends a session in which nothing happens", async () => {
+Deno.test("Engine.relay() ends when its user closes connections in which nothing happens", async () => {
   const relay = await relayed();
   using client = relay.client;
   using endpoint = relay.endpoint;
-  relay.session.close();
-  relay.session.close();
+  relay.user.close();
+  relay.user.close();
   await assertGone(relay);
   assertEquals((await readToEnd(client)).bytes + (await readToEnd(endpoint)).bytes, 0);
 });
 
-Deno.test("TcpSession.close() ends a session whose peer does not read", async () => {
+Deno.test("Engine.relay() ends when its user closes connections whose peer does not read", async () => {
   const relay = await relayed();
   using client = relay.client;
   using _endpoint = relay.endpoint;
@@ -169,22 +150,9 @@ Deno.test("TcpSession.close() ends a session whose peer does not read", async ()
     await new Promise((resolve) => setTimeout(resolve, 50));
     return sent > 65_536 && sent === before;
   });
-  relay.session.close();
+  relay.user.close();
   await assertGone(relay);
   await flood;
-});
-
-Deno.test("TcpSession.relay() closes the endpoint when the session was closed before", async () => {
-  const owner = new Owner();
-  const [client, fromClient] = await connectedPair();
-  const [toEndpoint, endpoint] = await connectedPair();
-  using _client = client;
-  using _endpoint = endpoint;
-  const session = new TcpSession(owner, fromClient);
-  session.close();
-  await session.relay(toEndpoint);
-  assertEquals((await readToEnd(endpoint)).bytes, 0);
-  assertEquals(owner.closed, 1);
 });
 
 /** A connection that reads what the test says, each read once it is asked for. */
@@ -209,32 +177,59 @@ function scripted(sizes: readonly number[]): TcpConnection & { readonly buffers:
   };
 }
 
-Deno.test("TcpSession.relay() takes a large buffer when reads fill the small one, and gives it back", async () => {
-  const owner = new Owner();
-  const client = scripted([10, 64, 4096, 100, ...Array(17).fill(10)]);
-  await new TcpSession(owner, client).relay(scripted([]));
-  assertEquals(client.buffers, [64, 64, ...Array(18).fill(4096), 64, 64]);
-  assertEquals([owner.smallBuffers.out, owner.largeBuffers.out], [0, 0]);
+/** Relays between two scripts. Returns the lengths of the buffers that the client was read into. */
+async function relayScripts(
+  engine: DenoEngine,
+  sizes: readonly number[],
+): Promise<readonly number[]> {
+  const [client, endpoint] = [scripted(sizes), scripted([10])];
+  const user = new User([client, endpoint]);
+  await engine.relay(client, endpoint, user).ended;
+  assertEquals(user.activity, sizes.length + 1);
+  return client.buffers;
+}
+
+Deno.test("Engine.relay() takes a large buffer when reads fill the small one, and reports each read", async () => {
+  const engine = new DenoEngine(systemNetwork, systemClock);
+  const sizes = [10, 4096, 65_536, 5000, ...Array(17).fill(10)];
+  const buffers = await relayScripts(engine, sizes);
+  assertEquals(buffers, [4096, 4096, ...Array(18).fill(65_536), 4096, 4096]);
+  // All were given back, and are taken again.
+  const again = [engine.small.take(), engine.small.take()];
+  for (const buffer of again) engine.small.give(buffer);
+  const large = engine.large.take();
+  engine.large.give(large);
+  await relayScripts(engine, sizes);
+  assertEquals([engine.small.take(), engine.small.take()].toReversed(), again);
+  assertStrictEquals(engine.large.take(), large);
 });
 
-Deno.test("TcpSession.relay() reports activity for each read", async () => {
-  const owner = new Owner();
-  await new TcpSession(owner, scripted([10, 10])).relay(scripted([10]));
-  assertEquals(owner.activity, 3);
+Deno.test("Engine.listenUdp() costs no memory before a datagram comes", async () => {
+  const engine = new DenoEngine(systemNetwork, systemClock);
+  const before = Deno.memoryUsage().rss;
+  const sockets = Array.from(
+    { length: 500 },
+    () => engine.listenUdp({ hostname: "127.0.0.1", port: 0 }),
+  );
+  const served = sockets.map((socket) => socket.serve({ take() {} }));
+  const grown = Deno.memoryUsage().rss - before;
+  for (const socket of sockets) socket.close();
+  await Promise.all(served);
+  assertEquals(grown < 16 * 1024 * 1024, true, `grew by ${grown} bytes`);
 });
 
 type Side = "client" | "endpoint";
 
 /** Sends from one side until the other one, which reads nothing, takes no more. */
-async function fill({ owner, ...relay }: Relayed, from: Side): Promise<void> {
+async function fill({ user, ...ends }: Relayed, from: Side): Promise<void> {
   const data = new Uint8Array(MEGABYTE);
   void (async () => {
-    for (;;) await relay[from].write(data);
+    for (;;) await ends[from].write(data);
   })().catch(() => {});
   let [activity, unchanged] = [-1, 0];
   await eventually("nothing more fits", () => {
-    unchanged = owner.activity > 0 && owner.activity === activity ? unchanged + 1 : 0;
-    activity = owner.activity;
+    unchanged = user.activity > 0 && user.activity === activity ? unchanged + 1 : 0;
+    activity = user.activity;
     return unchanged === 20;
   });
 }
@@ -249,17 +244,17 @@ for (const [gone, other] of [["client", "endpoint"], ["endpoint", "client"]] as 
       }],
     ] as const
   ) {
-    Deno.test(`TcpSession.closeIfGone() closes the session of the ${gone} that has reset its connection ${name}`, async () => {
+    Deno.test(`Relay.closeIfGone() closes the connections of the ${gone} that has reset its connection ${name}`, async () => {
       const relay = await relayed();
       using _other = relay[other];
       await writeFully(relay[other], pattern(100));
       await prepare(relay, gone);
       // Closed with data that it has not read, a socket is reset.
       relay[gone].close();
-      assertEquals(relay.session.closed, false);
+      assertEquals(relay.user.closed, false);
       await eventually(`the ${gone} is found gone`, async () => {
-        await relay.session.closeIfGone();
-        return relay.session.closed;
+        await relay.relay.closeIfGone();
+        return relay.user.closed;
       });
       await assertGone(relay);
     });
@@ -288,15 +283,15 @@ for (
     }],
   ] as const
 ) {
-  Deno.test(`TcpSession.closeIfGone() leaves a session alone ${name}`, async () => {
+  Deno.test(`Relay.closeIfGone() leaves connections alone ${name}`, async () => {
     const relay = await relayed();
-    const { client, endpoint, session } = relay;
+    const { client, endpoint, user } = relay;
     using _client = client;
     using _endpoint = endpoint;
     await prepare(relay);
-    for (let count = 0; count < 3; count++) await session.closeIfGone();
-    assertEquals(session.closed, false);
-    session.close();
+    for (let count = 0; count < 3; count++) await relay.relay.closeIfGone();
+    assertEquals(user.closed, false);
+    user.close();
     await assertGone(relay);
   });
 }

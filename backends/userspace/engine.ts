@@ -1,0 +1,334 @@
+/**
+ * What the logic of connections and flows needs of a machine: sockets, and copying between them. All
+ * of `tcp/` and `udp/` is written once on {@linkcode Engine}; {@linkcode DenoEngine} is the one of
+ * this process.
+ *
+ * @module
+ */
+import { type Backoff, socketBackoff } from "../../lib/os/backoff.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import {
+  connectUnixWithin,
+  type Network,
+  type SocketAddress,
+  type TcpConnection,
+  type TcpListener,
+  type UdpSocket,
+} from "../../lib/os/network.ts";
+
+/** Sockets and timers. Errors are those of the system, which `socket_errors.ts` reads. */
+export interface Engine {
+  readonly clock: Clock;
+  listenTcp(at: SocketAddress, isShared?: boolean): TcpListener;
+  /** Connects to an endpoint, or to the Unix socket in its place. The signal serves this call alone. */
+  connect(
+    endpoint: SocketAddress,
+    signal: AbortSignal,
+    unixSocket: string | undefined,
+  ): Promise<TcpConnection>;
+  /**
+   * Copies both ways until both sides have ended their stream, or either breaks; then it closes its
+   * user. `first` goes to the endpoint before everything else.
+   */
+  relay(
+    client: TcpConnection,
+    endpoint: TcpConnection,
+    user: RelayUser,
+    first?: Uint8Array,
+  ): Relay;
+  listenUdp(at: SocketAddress): DatagramSocket;
+}
+
+/** Whom two relayed connections belong to. */
+export interface RelayUser {
+  /** Data came. */
+  onData(isFromClient: boolean, bytes: number): void;
+  /** Closes both connections. May be called again. */
+  close(): void;
+}
+
+/** Two connections between which data is copied. */
+export interface Relay {
+  /** Resolves when nothing is copied any more. Never rejects. */
+  readonly ended: Promise<void>;
+  /**
+   * Closes the user if one side is gone while only the other one is read: only a write notices that, and
+   * none waits. While none is read, at least one write waits.
+   */
+  closeIfGone(): Promise<void>;
+}
+
+/** A UDP socket, which is not connected. */
+export interface DatagramSocket {
+  readonly addr: SocketAddress;
+  /** Receives until the socket is closed. Never rejects. */
+  serve(receiver: DatagramReceiver): Promise<void>;
+  send(data: Uint8Array, to: SocketAddress): Promise<number>;
+  close(): void;
+}
+
+/** Takes datagrams one by one. */
+export interface DatagramReceiver {
+  /** The next datagram comes when the result resolves; the bytes are others then. */
+  take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void;
+  /** A datagram was not passed on: {@linkcode take} has failed. */
+  onLost?(): void;
+  /** None could be received; the next attempt follows after a pause. */
+  onError?(error: unknown): void;
+}
+
+/** Bytes of the buffer with which each direction of a TCP connection begins. */
+const SMALL_BYTES = 4096;
+/** Bytes of the buffer of a direction that fills the small one. */
+const LARGE_BYTES = 65_536;
+/** No datagram is longer than 65,527 bytes. */
+const DATAGRAM_BYTES = 65_536;
+/** A block for datagrams. Below 32 MiB it is not sure to be mapped afresh (glibc's largest threshold). */
+const DATAGRAM_BLOCK_BYTES = 1024 * DATAGRAM_BYTES;
+/** Consecutive reads that fit the small buffer before a direction returns to it. */
+const SMALL_READS_BEFORE_SHRINKING = 16;
+
+const NOTHING = new Uint8Array(0);
+const CLIENT = 1;
+const ENDPOINT = 2;
+
+/** Sockets of Deno. */
+export class DenoEngine implements Engine {
+  readonly clock: Clock;
+  readonly small = new BufferPool(SMALL_BYTES, 4096);
+  readonly large = new BufferPool(LARGE_BYTES, 64);
+  readonly #network: Network;
+  readonly #unixSocketFolders: readonly string[];
+  readonly #datagrams: BufferPool;
+
+  constructor(network: Network, clock: Clock, unixSocketFolders: readonly string[] = []) {
+    this.clock = clock;
+    this.#network = network;
+    this.#unixSocketFolders = unixSocketFolders;
+    // Each UDP socket needs a buffer of its own in the pending receive, and a datagram that is longer than
+    // the buffer is cut without notice, so all have the full length. Taken one by one, 2,000 of them made
+    // 128 MB resident (V8's allocator clears them); pages of a large block come cleared from the kernel and
+    // cost nothing until a datagram touches them: 4 KB for a usual one.
+    let block: ArrayBuffer | undefined;
+    let used = DATAGRAM_BLOCK_BYTES;
+    this.#datagrams = new BufferPool(DATAGRAM_BYTES, Infinity, () => {
+      if (used === DATAGRAM_BLOCK_BYTES) {
+        block = new ArrayBuffer(DATAGRAM_BLOCK_BYTES);
+        used = 0;
+      }
+      used += DATAGRAM_BYTES;
+      return new Uint8Array(block!, used - DATAGRAM_BYTES, DATAGRAM_BYTES);
+    });
+  }
+
+  listenTcp({ hostname, port }: SocketAddress, isShared = false): TcpListener {
+    return this.#network.listenTcp({ hostname, port, isShared });
+  }
+
+  connect(
+    endpoint: SocketAddress,
+    signal: AbortSignal,
+    path: string | undefined,
+  ): Promise<TcpConnection> {
+    return path === undefined
+      ? this.#network.connectTcp(endpoint, signal)
+      : connectUnixWithin(this.#unixSocketFolders, { path, remoteAddr: endpoint });
+  }
+
+  relay(
+    client: TcpConnection,
+    endpoint: TcpConnection,
+    user: RelayUser,
+    first?: Uint8Array,
+  ): Relay {
+    return new DenoRelay(this, client, endpoint, user, first);
+  }
+
+  listenUdp(at: SocketAddress): DatagramSocket {
+    return new DenoDatagrams(this.#network.listenUdp(at), this.#datagrams, this.clock);
+  }
+}
+
+/**
+ * A loop of reads and writes of our own: `pipeTo` lost the half-close (with preventClose and closeWrite
+ * as well) and took twice the CPU; node:net took 1.3 times.
+ */
+class DenoRelay implements Relay {
+  readonly ended: Promise<void>;
+  readonly #engine: DenoEngine;
+  readonly #client: TcpConnection;
+  readonly #endpoint: TcpConnection;
+  readonly #user: RelayUser;
+  #oneSideEnded = false;
+  /** The sides that are read now, as bits. */
+  #reading = 0;
+
+  constructor(
+    engine: DenoEngine,
+    client: TcpConnection,
+    endpoint: TcpConnection,
+    user: RelayUser,
+    first: Uint8Array | undefined,
+  ) {
+    this.#engine = engine;
+    this.#client = client;
+    this.#endpoint = endpoint;
+    this.#user = user;
+    this.ended = this.#run(first);
+  }
+
+  async closeIfGone(): Promise<void> {
+    const isClientRead = this.#reading === CLIENT;
+    if (!isClientRead && this.#reading !== ENDPOINT) return;
+    try {
+      await (isClientRead ? this.#endpoint : this.#client).write(NOTHING);
+    } catch {
+      this.#user.close();
+    }
+  }
+
+  async #run(first: Uint8Array | undefined): Promise<void> {
+    const [client, endpoint] = [this.#client, this.#endpoint];
+    try {
+      for (const connection of [client, endpoint]) {
+        connection.setNoDelay();
+        connection.setKeepAlive();
+      }
+      if (first) {
+        for (let sent = 0; sent < first.length;) sent += await endpoint.write(first.subarray(sent));
+      }
+    } catch {
+      // A peer has reset the connection already: the kernel refuses options then.
+      return this.#user.close();
+    }
+    const upward = this.#copy(client, endpoint);
+    await this.#copy(endpoint, client);
+    await upward;
+  }
+
+  async #copy(from: TcpConnection, to: TcpConnection): Promise<void> {
+    const { small, large } = this.#engine;
+    const isFromClient = from === this.#client;
+    const side = isFromClient ? CLIENT : ENDPOINT;
+    let pool = small;
+    let buffer = pool.take();
+    let smallReads = 0;
+    try {
+      for (;;) {
+        this.#reading |= side;
+        const count = await from.read(buffer);
+        this.#reading &= ~side;
+        if (count === null) break;
+        this.#user.onData(isFromClient, count);
+        let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
+        while (sent < count) sent += await to.write(buffer.subarray(sent, count));
+        smallReads = count < small.size ? smallReads + 1 : 0;
+        const wanted = smallReads === 0
+          ? large
+          : smallReads < SMALL_READS_BEFORE_SHRINKING
+          ? pool
+          : small;
+        if (wanted === pool) continue;
+        pool.give(buffer);
+        pool = wanted;
+        buffer = pool.take();
+      }
+      await this.#endOfStream(from, to);
+    } catch {
+      // Reset by a peer, or closed by us: the other direction has no one to talk to any more.
+      this.#user.close();
+    } finally {
+      pool.give(buffer);
+    }
+  }
+
+  /** Passes on the end of one direction; the other one may continue. */
+  async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
+    if (this.#oneSideEnded) return this.#user.close();
+    this.#oneSideEnded = true;
+    await to.closeWrite();
+    // Deno reports a reset as the end of the stream. On a connection that was reset nothing can be
+    // written, not even nothing (EPIPE): then there is no one left to wait for the other side.
+    await from.write(NOTHING);
+  }
+}
+
+/**
+ * A loop with one receive and one send at a time. docs/decisions/0029-one-socket-per-udp-flow.md has what
+ * was tried instead, with the figures.
+ */
+class DenoDatagrams implements DatagramSocket {
+  readonly #socket: UdpSocket;
+  readonly #buffers: BufferPool;
+  readonly #clock: Clock;
+  #backOff: Backoff | undefined;
+  #closed = false;
+
+  constructor(socket: UdpSocket, buffers: BufferPool, clock: Clock) {
+    this.#socket = socket;
+    this.#buffers = buffers;
+    this.#clock = clock;
+  }
+
+  get addr(): SocketAddress {
+    return this.#socket.addr;
+  }
+
+  async serve(receiver: DatagramReceiver): Promise<void> {
+    const buffer = this.#buffers.take();
+    while (!this.#closed) {
+      let received: [Uint8Array, SocketAddress];
+      try {
+        received = await this.#socket.receive(buffer);
+      } catch (error) {
+        if (this.#closed) break;
+        receiver.onError?.(error);
+        await (this.#backOff ??= socketBackoff()).pause(this.#clock);
+        continue;
+      }
+      this.#backOff = undefined;
+      try {
+        // Done before the next receive, since that uses the buffer again.
+        await receiver.take(received[0], received[1]);
+      } catch {
+        // Too long for the path, no route, or the socket has just been closed: a datagram may be lost.
+        receiver.onLost?.();
+      }
+    }
+    this.#buffers.give(buffer);
+  }
+
+  send(data: Uint8Array, to: SocketAddress): Promise<number> {
+    return this.#socket.send(data, to);
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#socket.close();
+    this.#backOff?.cancel();
+  }
+}
+
+/** Buffers of one size. The last given is the first taken, so that few pages are ever touched. */
+class BufferPool {
+  readonly size: number;
+  readonly #keep: number;
+  readonly #create: () => Uint8Array;
+  readonly #free: Uint8Array[] = [];
+
+  /** `keep`: unused buffers that are kept; more than that go to the garbage collector. */
+  constructor(size: number, keep: number, create = (): Uint8Array => new Uint8Array(size)) {
+    this.size = size;
+    this.#keep = keep;
+    this.#create = create;
+  }
+
+  take(): Uint8Array {
+    return this.#free.pop() ?? this.#create();
+  }
+
+  /** Takes back a buffer that nothing reads or writes any more. */
+  give(buffer: Uint8Array): void {
+    if (this.#free.length < this.#keep) this.#free.push(buffer);
+  }
+}
