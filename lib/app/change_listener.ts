@@ -4,72 +4,39 @@
  *
  * @module
  */
-import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
-import type { Endpoints } from "../api/kinds/endpoints.ts";
-import type { Namespace } from "../api/kinds/namespace.ts";
-import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
-import type { Node } from "../api/kinds/node.ts";
-import type { Pod } from "../api/kinds/pod.ts";
-import type { Service } from "../api/kinds/service.ts";
+import type { KubeObject } from "../api/kind.ts";
 import type { LoopId } from "../engine/loop_id.ts";
 import type { SyncListener } from "../engine/sync_event.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
-import type { NodeState } from "../proxy/node_state.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import type { EndpointHealthChange } from "../proxy/service_mode.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
 
-/** An object before and after; one of them may be absent. */
-export interface ObjectChange<Kind, State> {
-  readonly kind: Kind;
-  readonly previous: State | undefined;
-  readonly current: State | undefined;
-}
-
-/** A cause of a sync of Services. */
-export type ServiceChange =
-  | ObjectChange<"Service", Service>
-  | ObjectChange<"EndpointSlice", EndpointSlice>
-  | ObjectChange<"Endpoints", Endpoints>
-  | { readonly kind: "Node"; readonly previous: NodeState; readonly current: NodeState }
-  | {
-    readonly kind: "addresses";
-    readonly previous: readonly IpAddress[];
-    readonly current: readonly IpAddress[];
-  }
-  | ObjectChange<"ServiceCIDR" | "configuration" | "machines", undefined>;
-
-/** A cause of a sync of NetworkPolicies. */
-export type PolicyChange =
-  | ObjectChange<"Pod", Pod>
-  | ObjectChange<"Namespace", Namespace>
-  | ObjectChange<"NetworkPolicy", NetworkPolicy>
-  | ObjectChange<"Node", Node>
-  | ObjectChange<"configuration", undefined>;
-
-/** A cause of a sync of any other controller. */
-export interface NamedChange {
-  /** A kind of the API, `addresses` or `configuration`. */
+/** A cause of a sync. */
+export interface ObjectChange {
+  /** A kind of the API, `addresses`, `machines` or `configuration`. */
   readonly kind: string;
-  /** Empty for kinds without a name. */
-  readonly name: string;
-  /** What happened; may be empty. */
-  readonly words: readonly string[];
-  readonly previous?: unknown;
-  readonly current?: unknown;
+  /** The object before and after; one of them may be absent, or both for a cause that is no object. */
+  readonly previous?: KubeObject | undefined;
+  readonly current?: KubeObject | undefined;
+  /** @default {that of the object} */
+  readonly name?: string;
+  /** What happened. @default {none} */
+  readonly words?: readonly string[];
 }
 
 /** An item that a sync changed, e.g. an address or a pod of this node. */
 export interface NamedItem {
-  readonly name: string;
+  /** Its name. */
+  readonly key: string;
   readonly words: readonly string[];
 }
 
 /** Follows the changes of one loop from the object to the data plane. */
-export interface LoopListener<Change, Item> extends SyncListener {
+export interface LoopListener<Item> extends SyncListener {
   /** An object changed. */
-  seen(change: Change): void;
+  seen(change: ObjectChange): void;
   /** A sync has begun with all changes seen so far. */
   drained(): void;
   /** The plan of an item has changed. */
@@ -87,10 +54,9 @@ export interface FlowCleaning {
 
 /** Notes what changes in a run. `waitMs`: the longest wait of a change for its sync. */
 export interface ChangeListener {
-  followServices(loop: LoopId, waitMs: number): LoopListener<ServiceChange, ServicePlan>;
-  followPolicies(loop: LoopId, waitMs: number): LoopListener<PolicyChange, NamedItem>;
+  followServices(loop: LoopId, waitMs: number): LoopListener<ServicePlan>;
   /** Follows any other loop. */
-  follow(loop: LoopId, waitMs: number): LoopListener<NamedChange, NamedItem>;
+  follow(loop: LoopId, waitMs: number): LoopListener<NamedItem>;
   /** Objects of kube-relay were found missing or changed. */
   driftFound(loop: LoopId, figures: DriftFigures): void;
   /** UDP flows were removed that a sync made stale. */

@@ -38,7 +38,7 @@ import { PolicyFamily } from "./policy_family.ts";
 import { deniedFacts, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import type { PolicyCluster } from "./relayed_policies.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
-import type { PolicyChange } from "../change_listener.ts";
+import type { ObjectChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;
@@ -149,7 +149,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   onConfiguration(): void {
-    this.#seen({ kind: "configuration", previous: undefined, current: undefined });
+    this.#seen({ kind: "configuration" });
     this.#applySettings();
   }
 
@@ -274,7 +274,7 @@ export class NetworkPolicyController implements Controller {
     return changeHandler((previous, current) => this.#whenStill(() => take(previous, current)));
   }
 
-  #seen(change: PolicyChange): void {
+  #seen(change: ObjectChange): void {
     for (const family of this.#families) family.seen(change);
   }
 

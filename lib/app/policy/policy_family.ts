@@ -24,7 +24,7 @@ import type {
   RuleListId,
 } from "../../policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanSettings } from "../../policy/policy_planner.ts";
-import type { LoopListener, NamedItem, PolicyChange } from "../change_listener.ts";
+import type { LoopListener, NamedItem, ObjectChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
@@ -67,7 +67,7 @@ export class PolicyFamily {
   readonly loop: SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, SyncReport<PolicyKey>>;
   readonly #dependencies: PolicyFamilyDependencies;
   readonly #planner: PolicyPlanner;
-  readonly #recorder: LoopListener<PolicyChange, NamedItem>;
+  readonly #recorder: LoopListener<NamedItem>;
   /** Present if kube-relay relays connections itself. */
   readonly #relayed: RelayedPolicies | undefined;
   /** Policies whose problems have not been logged. */
@@ -89,7 +89,7 @@ export class PolicyFamily {
     const judge = judges.get(family);
     const metrics = edges.metrics.policies;
     this.family = family;
-    this.#recorder = changes.followPolicies(id, minPeriodMs);
+    this.#recorder = changes.follow(id, minPeriodMs);
     this.#planner = new PolicyPlanner(cluster.state, planned);
     this.#relayed = judge &&
       new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
@@ -160,7 +160,7 @@ export class PolicyFamily {
   }
 
   /** Notes an object that changed, for the change log. */
-  seen(change: PolicyChange): void {
+  seen(change: ObjectChange): void {
     this.#recorder.seen(change);
   }
 
@@ -193,15 +193,14 @@ export class PolicyFamily {
     const { plan } = this;
     for (const key of pods) {
       const pod = plan.pods.get(key);
-      const name = `pod ${key}`;
-      const before = this.#planned.has(key) ? { name, words: [] } : undefined;
-      this.#recorder.planned(before, pod && { name, words: podWords(plan, pod) });
+      const item = { key: `pod ${key}`, words: pod ? podWords(plan, pod) : [] };
+      this.#recorder.planned(this.#planned.has(key) ? item : undefined, pod && item);
       if (pod) this.#planned.add(key);
       else this.#planned.delete(key);
     }
     const sets = peers.size + members.size;
     if (sets === 0) return;
-    const name = sets === 1 ? "1 set of peers" : `${sets} sets of peers`;
+    const key = sets === 1 ? "1 set of peers" : `${sets} sets of peers`;
     const newSets = [...peers].filter((id) => plan.peers.has(id)).length;
     const [added, removed] = (["added", "removed"] as const).map((part) =>
       members.values().reduce((sum, change) => sum + change[part].length, 0)
@@ -212,7 +211,7 @@ export class PolicyFamily {
       ...(added ? [`${added} ${added === 1 ? "member" : "members"} new`] : []),
       ...(removed ? [`${removed} ${removed === 1 ? "member" : "members"} gone`] : []),
     ];
-    this.#recorder.planned({ name, words: [] }, { name, words });
+    this.#recorder.planned({ key, words }, { key, words });
   }
 
   /** Reads what an earlier run left. A host that is not ready for it must not keep Services from starting. */

@@ -65,12 +65,12 @@ export class BgpPart {
     services.follow((keys) => {
       for (const name of keys) {
         this.#dirty.add(name);
-        this.#part.seen({ kind: "Service", name, words: [] });
+        this.#part.seen({ kind: "Service", name });
       }
       this.#part.request();
     }, () => {
       this.#planner.setServiceRanges(services.serviceRanges);
-      this.#part.request({ kind: "addresses", name: "", words: ["ranges of cluster IPs"] });
+      this.#part.request({ kind: "addresses", words: ["ranges of cluster IPs"] });
     });
   }
 
@@ -94,13 +94,13 @@ export class BgpPart {
   setSettings(settings: BgpPartSettings): void {
     this.#planner.setSettings(settings);
     for (const key of this.#services.keys) this.#dirty.add(key);
-    this.#part.request({ kind: "configuration", name: "", words: [] });
+    this.#part.request({ kind: "configuration" });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#planner.setNetworks(networks);
-    this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
+    this.#part.request({ kind: "addresses", words: ["networks of interfaces"] });
   }
 
   /** Follows the daemon: another program may restart or change it. */
@@ -126,7 +126,7 @@ export class BgpPart {
   async #collect() {
     for (const prefix of await this.#plan()) {
       const isAnnounced = this.#planner.announces(prefix);
-      const item = { name: prefix, words: [isAnnounced ? "announced" : "withdrawn"] };
+      const item = { key: prefix, words: [isAnnounced ? "announced" : "withdrawn"] };
       this.#part.planned(isAnnounced ? undefined : item, isAnnounced ? item : undefined);
     }
     return this.#planner.problems;

@@ -19,7 +19,7 @@ import {
 import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import type { NamedChange } from "../change_listener.ts";
+import type { ObjectChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import { PartLoop } from "./part_loop.ts";
@@ -122,7 +122,7 @@ class Layer2Family extends PartLoop<IpAddress> {
     if (isHeld) this.#addresses.add(address);
     else this.#addresses.delete(address);
     const words = [isHeld ? "answered for here" : "no longer answered for"];
-    const item = { name: address, words };
+    const item = { key: address, words };
     this.planned(isHeld ? undefined : item, isHeld ? item : undefined);
   }
 
@@ -290,7 +290,7 @@ export class Layer2Part {
     this.#wakeReader.resolve();
     this.#setReport();
     this.#notify();
-    this.#seen({ kind: "configuration", name: "", words: [] });
+    this.#seen({ kind: "configuration" });
     this.#request();
   }
 
@@ -396,7 +396,7 @@ export class Layer2Part {
   #onServices(keys: ReadonlySet<ServiceKey>): void {
     for (const name of keys) {
       this.#dirty.add(name);
-      this.#seen({ kind: "Service", name, words: [] });
+      this.#seen({ kind: "Service", name });
     }
     if (keys.size > 0) this.#request();
   }
@@ -415,7 +415,7 @@ export class Layer2Part {
     }
   }
 
-  #seen(change: NamedChange): void {
+  #seen(change: ObjectChange): void {
     for (const family of this.families) family.seen(change);
   }
 
@@ -500,7 +500,7 @@ export class Layer2Part {
     this.#linksChangedAt = now;
     this.#links = links;
     this.#setReport();
-    this.#seen({ kind: "addresses", name: "", words: ["interfaces of this node"] });
+    this.#seen({ kind: "addresses", words: ["interfaces of this node"] });
     for (const { backend } of this.families) backend.recheck();
     this.#request();
     this.#notify();

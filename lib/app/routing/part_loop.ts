@@ -4,7 +4,7 @@ import type { LoopId } from "../../engine/loop_id.ts";
 import type { LoopTexts } from "../../engine/sync_event.ts";
 import { retryBackoff, SyncLoop } from "../../engine/sync_loop.ts";
 import { messageOf } from "../../log/message_of.ts";
-import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
+import type { LoopListener, NamedItem, ObjectChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 
 interface PartLoopOptions<Key extends string> {
@@ -21,7 +21,7 @@ interface PartLoopOptions<Key extends string> {
 /** The loop of a part of routing, whose backend compares the whole plan. */
 export class PartLoop<Key extends string> {
   readonly loop: SyncLoop<undefined, object, Key, SyncReport<Key>>;
-  readonly #recorder: LoopListener<NamedChange, NamedItem>;
+  readonly #recorder: LoopListener<NamedItem>;
   readonly #source: { pending: boolean };
 
   constructor(
@@ -50,12 +50,12 @@ export class PartLoop<Key extends string> {
   }
 
   /** Notes a cause, for the change log. */
-  seen(cause: NamedChange): void {
+  seen(cause: ObjectChange): void {
     this.#recorder.seen(cause);
   }
 
   /** Requests a sync. */
-  request(cause?: NamedChange): void {
+  request(cause?: ObjectChange): void {
     if (cause) this.seen(cause);
     this.#source.pending = true;
     this.loop.request();

@@ -86,7 +86,7 @@ export class PodNetworkPart {
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
-    this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
+    this.#part.request({ kind: "addresses", words: ["networks of interfaces"] });
   }
 
   /** Follows the links: the kernel drops the routes of an interface that goes down. */
@@ -145,6 +145,6 @@ export async function removePodNetwork(
 
 function effectOf(route: PodRoute | undefined) {
   if (!route) return undefined;
-  const { destination: name, node, gateway, tunnel } = route;
-  return { name, words: [`to ${node}`, gateway ? `via ${gateway}` : `through ${tunnel}`] };
+  const { destination: key, node, gateway, tunnel } = route;
+  return { key, words: [`to ${node}`, gateway ? `via ${gateway}` : `through ${tunnel}`] };
 }

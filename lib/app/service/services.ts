@@ -48,7 +48,7 @@ import {
   type ServicePortKey,
 } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { LoopListener, ServiceChange } from "../change_listener.ts";
+import type { LoopListener, ObjectChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { BackendTable } from "../dependencies.ts";
 import { modeSettingsOf } from "../run/mode_settings.ts";
@@ -82,7 +82,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   /** Called for what {@linkcode EndpointTracker.otherPorts} says about the Services that changed. */
   onOtherPorts: (key: ServicePortKey, text: string) => void = () => {};
   readonly #clock: Clock;
-  readonly #recorder: LoopListener<ServiceChange, ServicePlan> | undefined;
+  readonly #recorder: LoopListener<ServicePlan> | undefined;
   readonly #plan: MutableProxyPlan;
   #settings: PlanSettings;
   /** Those of the plan. */
@@ -108,7 +108,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   constructor(
     { clock, recorder }: {
       readonly clock: Clock;
-      readonly recorder?: LoopListener<ServiceChange, ServicePlan> | undefined;
+      readonly recorder?: LoopListener<ServicePlan> | undefined;
     },
     family: IpFamily,
     settings: PlanSettings,
@@ -165,33 +165,31 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   }
 
   onNode(current: NodeState): void {
-    const { node: previous } = { ...this.#surroundings, ...this.#next };
-    if (this.#changed({ node: current })) this.#due({ kind: "Node", previous, current });
+    const { name } = current;
+    if (this.#changed({ node: current })) this.#due({ kind: "Node", name });
   }
 
   /** Takes the ranges of cluster IPs of this family. */
   onServiceCidrs(serviceCidrs: readonly Cidr[]): void {
-    if (this.#changed({ serviceCidrs })) this.#dueTo("ServiceCIDR");
+    if (this.#changed({ serviceCidrs })) this.#due({ kind: "ServiceCIDR" });
   }
 
   /** Takes the node's own addresses of this family, sorted. */
   onInterfaceAddresses(current: readonly IpAddress[]): void {
-    const previous = this.#interfaceAddresses ?? [];
     this.#interfaceAddresses = current;
-    const isDue = this.#changed({ interfaceAddresses: current });
-    if (isDue) this.#due({ kind: "addresses", previous, current });
+    if (this.#changed({ interfaceAddresses: current })) this.#due({ kind: "addresses" });
   }
 
   /** Takes the machine that has an address of this family; `undefined` = none that is known. */
   onHost(address: IpAddress, host: KnownHost | undefined): void {
-    if (this.#plan.owners.setHost(address, host)) this.#dueTo("machines");
+    if (this.#plan.owners.setHost(address, host)) this.#due({ kind: "machines" });
   }
 
   /** Takes other settings: everything is planned again. */
   onSettings(settings: PlanSettings): void {
     this.#settings = settings;
     this.#hasNewSettings = true;
-    this.#dueTo("configuration");
+    this.#due({ kind: "configuration" });
   }
 
   /** Takes whether objects are still being read for the first time: plans may then lack Services. */
@@ -313,11 +311,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     return true;
   }
 
-  #dueTo(kind: "ServiceCIDR" | "configuration" | "machines"): void {
-    this.#due({ kind, previous: undefined, current: undefined });
-  }
-
-  #due(cause: ServiceChange): void {
+  #due(cause: ObjectChange): void {
     this.#recorder?.seen(cause);
     this.onDue();
   }

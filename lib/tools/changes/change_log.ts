@@ -4,14 +4,7 @@
  *
  * @module
  */
-import type {
-  ChangeListener,
-  FlowCleaning,
-  NamedChange,
-  NamedItem,
-  PolicyChange,
-  ServiceChange,
-} from "../../app/change_listener.ts";
+import type { ChangeListener, FlowCleaning, NamedItem } from "../../app/change_listener.ts";
 import { type LoopId, otherController } from "../../engine/loop_id.ts";
 import { countText, groupedText } from "../../log/count_text.ts";
 import { printableText } from "../../log/printable_text.ts";
@@ -34,9 +27,8 @@ import {
   type SyncTime,
   timesText,
 } from "./change_entry.ts";
-import { type CauseWords, ChangeRecorder, type EffectWords } from "./change_recorder.ts";
-import { NAMED_CAUSES, NAMED_EFFECTS, POLICY_CAUSES } from "./policy_words.ts";
-import { SERVICE_CAUSES, SERVICE_EFFECTS } from "./service_words.ts";
+import { ChangeRecorder } from "./change_recorder.ts";
+import { describePlan } from "./describe_plan.ts";
 
 /** Number of syncs whose duration is kept. */
 const MAX_SYNCS = 120;
@@ -84,15 +76,13 @@ export class ChangeLog implements ChangeListener {
     };
   }
 
-  /** Adds an entry and returns its sequence number. */
-  add(entry: NewEntry): number {
-    return this.#add(entry).entry.sequence;
-  }
-
-  /** Replaces an entry, or adds it again if it has been forgotten. Returns its sequence number. */
-  replace(sequence: number, entry: NewEntry): number {
-    const place = this.#kept.findLast((kept) => kept.entry.sequence === sequence);
-    return (place ? this.#put(place, entry) : this.#add(entry)).entry.sequence;
+  /**
+   * Adds an entry and returns its sequence number. With one it replaces that entry, or adds it again if it
+   * has been forgotten.
+   */
+  put(entry: NewEntry, sequence?: number): number {
+    const known = this.#kept.findLast((kept) => kept.entry.sequence === sequence);
+    return this.#put(known, entry).entry.sequence;
   }
 
   /** Adds the duration of a sync. */
@@ -101,16 +91,19 @@ export class ChangeLog implements ChangeListener {
     if (this.#syncs.length > MAX_SYNCS) this.#syncs.shift();
   }
 
-  followServices(loop: LoopId, waitMs: number): ChangeRecorder<ServiceChange, ServicePlan> {
-    return this.#record(loop, waitMs, SERVICE_CAUSES, SERVICE_EFFECTS);
+  followServices(loop: LoopId, waitMs: number): ChangeRecorder<ServicePlan> {
+    return new ChangeRecorder(
+      { clock: this.#clock, log: this },
+      entryLoop(loop),
+      waitMs,
+      describePlan,
+    );
   }
 
-  followPolicies(loop: LoopId, waitMs: number): ChangeRecorder<PolicyChange, NamedItem> {
-    return this.#record(loop, waitMs, POLICY_CAUSES, NAMED_EFFECTS);
-  }
-
-  follow(loop: LoopId, waitMs: number): ChangeRecorder<NamedChange, NamedItem> {
-    return this.#record(loop, waitMs, NAMED_CAUSES, NAMED_EFFECTS);
+  follow(loop: LoopId, waitMs: number): ChangeRecorder<NamedItem> {
+    const describe = (previous: NamedItem | undefined, next: NamedItem | undefined) =>
+      (next ?? previous)?.words ?? [];
+    return new ChangeRecorder({ clock: this.#clock, log: this }, entryLoop(loop), waitMs, describe);
   }
 
   driftFound(
@@ -225,17 +218,7 @@ export class ChangeLog implements ChangeListener {
     const more = fields.length - MAX_NAMED;
     const text = `Configuration file: ${fields.slice(0, MAX_NAMED).join(", ")}` +
       (more > 0 ? ` and ${more} more` : "");
-    this.add({ kind: "configuration", lines: [{ text }] });
-  }
-
-  #record<Change extends { readonly kind: string }, Item>(
-    loop: LoopId,
-    waitMs: number,
-    causeWords: CauseWords<Change>,
-    effectWords: EffectWords<Item>,
-  ): ChangeRecorder<Change, Item> {
-    const edges = { clock: this.#clock, log: this };
-    return new ChangeRecorder(edges, { loop: entryLoop(loop), waitMs, causeWords, effectWords });
+    this.put({ kind: "configuration", lines: [{ text }] });
   }
 
   /**
@@ -261,21 +244,18 @@ export class ChangeLog implements ChangeListener {
     if (joined === undefined) return;
     const [state, rest] = joined;
     const entry = { kind, ...loop, ...rest };
-    const kept = place ? this.#put(place, entry) : this.#add(entry);
+    const kept = this.#put(place, entry);
     kept.source = source;
     kept.state = state;
   }
 
-  #add(entry: NewEntry): Kept {
-    const kept = { entry: { ...entry, sequence: ++this.#sequence, at: "" }, bytes: 0 };
-    this.#kept.push(kept);
-    return this.#put(kept, entry);
-  }
-
-  #put(place: Kept, { lines, controller, ...entry }: NewEntry): Kept {
+  #put(known: Kept | undefined, { lines, controller, ...entry }: NewEntry): Kept {
+    const sequence = known?.entry.sequence ?? ++this.#sequence;
+    const place = known ?? { bytes: 0 } as Kept;
+    if (!known) this.#kept.push(place);
     this.#bytes -= place.bytes;
     place.entry = {
-      sequence: place.entry.sequence,
+      sequence,
       at: new Date(this.#clock.wallNow()).toISOString(),
       ...(controller && { controller }),
       ...entry,

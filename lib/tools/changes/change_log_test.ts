@@ -20,7 +20,7 @@ function shown(log: ChangeLog): readonly string[] {
 
 Deno.test("ChangeLog keeps a limited number of entries, and counts the dropped ones", () => {
   const log = new ChangeLog({ clock: new FakeClock() }, { entries: 3 });
-  for (let index = 0; index < 5; index++) log.add(quarantine(`${index}`));
+  for (let index = 0; index < 5; index++) log.put(quarantine(`${index}`));
   const { entries, forgotten } = log.recent();
   assertEquals(entries.map(({ sequence }) => sequence), [3, 4, 5]);
   assertEquals(forgotten, 2);
@@ -31,7 +31,7 @@ Deno.test("ChangeLog keeps a limited number of bytes, whatever the texts are", (
   const bytes = 100_000;
   const log = new ChangeLog({ clock: new FakeClock() }, { bytes });
   for (let index = 0; index < 400; index++) {
-    log.add(quarantine("\u20ac".repeat(1000)));
+    log.put(quarantine("\u20ac".repeat(1000)));
     assert(log.bytes <= bytes, `${log.bytes} after ${index + 1} entries`);
   }
   assert(log.recent().entries.length > 10);
@@ -41,11 +41,11 @@ Deno.test("ChangeLog keeps a limited number of bytes, whatever the texts are", (
 Deno.test("ChangeLog replaces an entry in its place, and adds one that is forgotten", () => {
   const log = new ChangeLog({ clock: new FakeClock() }, { entries: 2 });
   const texts = () => log.recent().entries.map(({ lines }) => lines[0]?.text);
-  const [first] = ["a", "b"].map((reason) => log.add(quarantine(reason)));
-  log.replace(first!, quarantine("A"));
+  const [first] = ["a", "b"].map((reason) => log.put(quarantine(reason)));
+  log.put(quarantine("A"), first);
   assertEquals(texts(), ["A", "b"]);
-  log.add(quarantine("c"));
-  log.replace(first!, quarantine("again"));
+  log.put(quarantine("c"));
+  log.put(quarantine("again"), first);
   assertEquals(texts(), ["c", "again"]);
 });
 
@@ -168,7 +168,7 @@ Deno.test("renderChanges() shows only entries that match a filter, and says if t
     { text: "Pod of it added", object: "default/web-x1" },
     { text: "-> more endpoints", tone: "effect", item: "default/web:http/TCP" },
   ];
-  log.add({ kind: "sync", family: "IPv4", outcome: "applied", tookMs: 12, lines });
+  log.put({ kind: "sync", family: "IPv4", outcome: "applied", tookMs: 12, lines });
   log.configurationChanged(["logging.verbosity"]);
   for (const filter of ["default/web", "web", "default"]) {
     assert(text(filter).includes("Pod of it") && !text(filter).includes("Configuration"), filter);
@@ -188,7 +188,7 @@ TIME      FAM       TOOK  CHANGE
 
 Deno.test("renderChanges() lets no object move the cursor or widen a line", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
-  log.add(quarantine(`a\x1b[2J\n${"x".repeat(300)} \u202eb`));
+  log.put(quarantine(`a\x1b[2J\n${"x".repeat(300)} \u202eb`));
   const text = renderChanges(log.recent(), {});
   // deno-lint-ignore no-control-regex
   assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(text), text);

@@ -1,8 +1,11 @@
-import type { LoopListener } from "../../app/change_listener.ts";
+import { type KubeObject, objectKey } from "../../api/kind.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
+import type { LoopListener, ObjectChange } from "../../app/change_listener.ts";
 import type { Quarantined } from "../../engine/data_plane.ts";
 import type { SyncEvent, SyncTimes } from "../../engine/sync_event.ts";
 import { countText, groupedText } from "../../log/count_text.ts";
 import type { Clock } from "../../os/clock.ts";
+import { serviceKeyOfPort, type ServicePortKey } from "../../proxy/service_port_name.ts";
 import { durationText, operationsText } from "../status/number_texts.ts";
 import {
   type ChangeLine,
@@ -14,45 +17,14 @@ import {
   type SyncTime,
   timesText,
 } from "./change_entry.ts";
-import { shortened } from "./change_text.ts";
-
-/** An object before and after the change that caused a sync; one of the two may be absent. */
-interface RecordedChange {
-  /** A kind of the API, `addresses` or `configuration`. */
-  readonly kind: string;
-  readonly previous?: unknown;
-  readonly current?: unknown;
-}
-
-/** The object that changed. */
-export interface ChangeSubject {
-  /** `namespace/name`, or the name of a Node; empty for kinds without a name. */
-  readonly name: string;
-  /** The only owner of items that the change can affect; absent where that is any. */
-  readonly owner?: string;
-}
-
-/** Describes the causes of a controller's syncs. */
-export interface CauseWords<Change extends RecordedChange> {
-  subjectOf(change: Change): ChangeSubject;
-  /** The difference between both states. */
-  wordsOf(change: Change): readonly string[];
-}
-
-/** Describes the items of a controller's plan. */
-export interface EffectWords<Item> {
-  keyOf(item: Item): string;
-  ownerOf(item: Item): string;
-  wordsOf(previous: Item | undefined, next: Item | undefined): readonly string[];
-}
+import { shortened } from "./describe_plan.ts";
 
 type Counts = ReadonlyMap<string, number>;
 
 /** Where entries go. */
 interface Log {
-  /** Both return the sequence number of the entry. */
-  add(entry: NewEntry): number;
-  replace(sequence: number, entry: NewEntry): number;
+  /** Adds an entry, or replaces that of the sequence number, and returns its sequence number. */
+  put(entry: NewEntry, sequence?: number): number;
   timed(sync: SyncTime): void;
 }
 
@@ -94,83 +66,80 @@ interface Draft {
  * Follows the changes of one loop from the object to the data plane and writes them into the log. Every
  * call but those at the end of a sync takes constant time.
  */
-export class ChangeRecorder<Change extends RecordedChange, Item>
-  implements LoopListener<Change, Item> {
+export class ChangeRecorder<Item extends { readonly key: string }> implements LoopListener<Item> {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #loop: EntryLoop;
-  readonly #causeWords: CauseWords<Change>;
-  readonly #effectWords: EffectWords<Item>;
-  readonly #slow: SlowSyncs;
+  readonly #describe: (previous: Item | undefined, next: Item | undefined) => readonly string[];
+  readonly #isSlow: (durationMs: number) => boolean;
   /** Seen since the last {@linkcode drained}. */
-  #coming: PendingCauses<Change>;
+  #coming = new Causes();
   /** Part of a sync, but not in effect. */
-  #causes: PendingCauses<Change>;
-  #effects: PendingEffects<Item>;
+  #causes = new Causes();
+  /** Plans that differ from those in effect, by key. At most 8. */
+  readonly #effects = new Map<string, { previous: Item | undefined; next: Item | undefined }>();
+  /** Number of the further items, by action. */
+  readonly #moreEffects = new Map<string, number>();
   #failures = 0;
   #isFirst = true;
   #quarantined: readonly Quarantined<string>[] = [];
   /** The newest entry of this loop, which may still change. */
   #open: { readonly sequence: number; readonly draft: Draft } | undefined;
 
+  /**
+   * `waitMs`: longest wait of a change for its sync by the configuration. `describe` tells two plans of an
+   * item apart in words.
+   */
   constructor(
     { clock, log }: { readonly clock: Clock; readonly log: Log },
-    { loop, waitMs, causeWords, effectWords }: {
-      readonly loop: EntryLoop;
-      /** Longest wait of a change for its sync by the configuration, in milliseconds. */
-      readonly waitMs: number;
-      readonly causeWords: CauseWords<Change>;
-      readonly effectWords: EffectWords<Item>;
-    },
+    loop: EntryLoop,
+    waitMs: number,
+    describe: (previous: Item | undefined, next: Item | undefined) => readonly string[],
   ) {
     this.#clock = clock;
     this.#log = log;
     this.#loop = loop;
-    this.#causeWords = causeWords;
-    this.#effectWords = effectWords;
-    this.#slow = new SlowSyncs(waitMs);
-    this.#coming = new PendingCauses(causeWords);
-    this.#causes = new PendingCauses(causeWords);
-    this.#effects = new PendingEffects(effectWords);
+    this.#describe = describe;
+    this.#isSlow = slowness(waitMs);
   }
 
-  /** Adds a changed object. */
-  seen(change: Change): void {
-    if (!this.#coming.countNew(change)) this.#coming.add(change, this.#clock.now());
+  seen(change: ObjectChange): void {
+    this.#coming.add(change, this.#clock);
   }
 
-  /** A sync has begun with all changes seen so far. */
   drained(): void {
     this.#causes.append(this.#coming);
-    this.#coming = new PendingCauses(this.#causeWords);
+    this.#coming = new Causes();
   }
 
-  /** The plan of an item has changed. */
   planned(previous: Item | undefined, next: Item | undefined): void {
-    this.#effects.add(previous, next);
+    const key = (next ?? previous)?.key;
+    if (key === undefined) return;
+    const known = this.#effects.get(key);
+    if (known) known.next = next;
+    else if (this.#effects.size < MAX_NAMED) this.#effects.set(key, { previous, next });
+    else count(this.#moreEffects, actionOf(previous, next), 1);
   }
 
   on(event: SyncEvent): void {
     if (event.kind === "synced") {
-      const { times, report: { full, operations }, quarantined } = event;
-      this.#applied(this.#draft(times, { full, operations: new Map(Object.entries(operations)) }));
-      this.#causes = new PendingCauses(this.#causeWords);
-      this.#effects = new PendingEffects(this.#effectWords);
+      const { full, operations } = event.report;
+      this.#applied(this.#draft(event.times, full, new Map(Object.entries(operations)), undefined));
+      this.#causes = new Causes();
+      this.#effects.clear();
+      this.#moreEffects.clear();
       this.#failures = 0;
       this.#isFirst = false;
-      this.#quarantine(quarantined);
+      this.#quarantine(event.quarantined);
     } else if (event.kind === "failed") {
       const isAgain = this.#failures++ > 0;
-      const draft = this.#draft(event.times, { error: event.error });
-      this.#write(draft, isAgain);
+      this.#write(this.#draft(event.times, false, new Map(), event.error), isAgain);
     }
   }
 
   #applied(draft: Draft): void {
     if (this.#failures > 0) return this.#write(draft, true);
-    const { causes, effects, moreCauses, moreEffects, operations } = draft;
-    const isNothing = causes.length + effects.length + moreCauses.size + moreEffects.size +
-        operations.size === 0;
+    const isNothing = burstKind(draft) === "none" && draft.operations.size === 0;
     if (!this.#isFirst && isNothing) return;
     const merged = this.#open && mergeBursts(this.#open.draft, draft);
     this.#write(merged ?? draft, merged !== undefined);
@@ -186,49 +155,67 @@ export class ChangeRecorder<Change extends RecordedChange, Item>
       tookMs: draft.totalMs,
       lines: syncLines(draft, this.#loop.controller ? "item" : "ServicePort"),
     };
-    const sequence = isContinued && this.#open
-      ? this.#log.replace(this.#open.sequence, entry)
-      : this.#log.add(entry);
+    const sequence = this.#log.put(entry, isContinued ? this.#open?.sequence : undefined);
     this.#open = { sequence, draft };
   }
 
   #draft(
     { startedAt, plannedAt }: SyncTimes,
-    result: { readonly full: boolean; readonly operations: Counts } | { readonly error: string },
+    full: boolean,
+    operations: Counts,
+    error: string | undefined,
   ): Draft {
     const now = this.#clock.now();
-    const outcome = "error" in result ? "failed" : "applied";
+    const outcome = error === undefined ? "applied" : "failed";
     const durationMs = rounded(now - startedAt);
     this.#log.timed({ ...this.#loop, at: this.#clock.wallNow(), durationMs, outcome });
     const since = Math.min(this.#causes.firstSeenAt ?? startedAt, startedAt);
-    const causes = this.#causes.lines((owner) => this.#effects.concern(owner));
+    const isOfServices = this.#loop.controller === undefined;
+    const causes = this.#causes.lines(isOfServices, (owner) => this.#concern(owner));
     const totalMs = rounded(now - since);
     // A large sync takes long because of its size, so it is no measure of other syncs.
     const isOrdinary = outcome === "applied" && !this.#isFirst && this.#causes.more.size === 0 &&
       causes.length > 0;
+    const lastError = this.#failures > 0 ? this.#open?.draft.error : undefined;
     return {
       outcome,
       isFirst: this.#isFirst,
       causes,
       moreCauses: this.#causes.more,
-      effects: this.#effects.lines(),
-      moreEffects: this.#effects.more,
+      effects: this.#effectLines(),
+      moreEffects: new Map(this.#moreEffects),
       syncs: 1,
-      full: "full" in result && result.full,
-      operations: "operations" in result ? result.operations : new Map(),
+      full,
+      operations,
       queuedMs: rounded(startedAt - since),
       planMs: rounded(plannedAt - startedAt),
       applyMs: rounded(now - plannedAt),
       totalMs,
       endedAt: now,
       failures: this.#failures,
-      error: "error" in result
-        ? shortReason(result.error)
-        : this.#failures > 0
-        ? this.#open?.draft.error
-        : undefined,
-      isSlow: isOrdinary && this.#slow.isSlow(totalMs),
+      error: error === undefined ? lastError : shortReason(error),
+      isSlow: isOrdinary && this.#isSlow(totalMs),
     };
+  }
+
+  /** Whether items of this Service, or without one any, may have changed. */
+  #concern(owner: string | undefined): boolean {
+    if (this.#moreEffects.size > 0) return true;
+    if (owner === undefined) return this.#effects.size > 0;
+    return this.#effects.keys().some((key) => serviceKeyOfPort(key as ServicePortKey) === owner);
+  }
+
+  #effectLines(): readonly Named[] {
+    return [...this.#effects].flatMap(([key, { previous, next }]) => {
+      // Added and deleted before any sync succeeded.
+      if (previous === undefined && next === undefined) return [];
+      const item = shortened(key);
+      const action = actionOf(previous, next);
+      const words = this.#describe(previous, next);
+      const verb = action === "updated" && words.length > 0 ? "" : ` ${action}`;
+      const text = `-> ${item}${verb}${listed(words)}`;
+      return [{ what: action, line: { tone: "effect", text, item } }];
+    });
   }
 
   /** Adds an entry for each item that entered or left quarantine. */
@@ -240,17 +227,14 @@ export class ChangeRecorder<Change extends RecordedChange, Item>
     const into = after.filter((each) => !old.has(placeOf(each))).slice(0, MAX_QUARANTINED);
     const out = before.filter((each) => !now.has(placeOf(each))).slice(0, MAX_QUARANTINED);
     const add = (line: ChangeLine) =>
-      this.#log.add({ kind: "quarantine", ...this.#loop, lines: [line] });
+      this.#log.put({ kind: "quarantine", ...this.#loop, lines: [line] });
     for (const each of into) {
       const text = `QUARANTINE: ${placeOf(each)}: ${shortReason(each.reason)}`;
       add({ tone: "bad", text, item: shortened(each.key) });
     }
     for (const each of out) {
-      add({
-        tone: "good",
-        text: `Out of quarantine: ${placeOf(each)}`,
-        item: shortened(each.key),
-      });
+      const text = `Out of quarantine: ${placeOf(each)}`;
+      add({ tone: "good", text, item: shortened(each.key) });
     }
   }
 }
@@ -262,117 +246,81 @@ function placeOf({ key, address }: Quarantined<string>): string {
   return address === undefined ? shortened(key) : `${shortened(key)} ${address}`;
 }
 
-interface PendingCause<Change> {
-  readonly change: Change;
-  readonly count: number;
+interface Cause {
+  change: ObjectChange;
+  count: number;
 }
 
 /** Changes of objects that are not in effect yet. Takes each in constant time and bounded memory. */
-class PendingCauses<Change extends RecordedChange> {
-  readonly #words: CauseWords<Change>;
-  readonly #named = new Map<string, PendingCause<Change>>();
+class Causes {
+  readonly #named = new Map<string, Cause>();
   /** Number of the changes that are not named, by kind. */
   readonly more = new Map<string, number>();
-  /** The time of the first change, by the clock of {@linkcode add}. */
+  /** The time of the first change, by the clock of the process. */
   firstSeenAt: number | undefined;
   /** Whether a named object was deleted: it may be added again. */
   #namesDeleted = false;
 
-  constructor(words: CauseWords<Change>) {
-    this.#words = words;
-  }
-
-  /**
-   * Counts a change that needs no name: enough are named, and its object is new. A first list has
-   * tens of thousands of them. Returns whether it did; otherwise call {@linkcode add}.
-   */
-  countNew({ kind, previous, current }: Change): boolean {
-    const isFull = this.#named.size >= MAX_NAMED && !this.#namesDeleted;
-    if (!isFull || previous !== undefined || current === undefined) return false;
-    count(this.more, kind, 1);
-    return true;
-  }
-
   /** Adds a change. Changes of one object become one, with the state before the first of them. */
-  add(change: Change, seenAt: number, times = 1): void {
-    this.firstSeenAt ??= seenAt;
-    const identity = `${change.kind} ${this.#words.subjectOf(change).name}`;
+  add(change: ObjectChange, clock: Pick<Clock, "now">): void {
+    const { kind, previous, current } = change;
+    // Enough are named, and its object is new. A first list has tens of thousands of them.
+    const isFull = this.#named.size >= MAX_NAMED && !this.#namesDeleted;
+    if (isFull && !previous && current) count(this.more, kind, 1);
+    else {
+      this.firstSeenAt ??= clock.now();
+      this.#add({ change, count: 1 });
+    }
+  }
+
+  /** Adds later changes. */
+  append(later: Causes): void {
+    this.firstSeenAt ??= later.firstSeenAt;
+    for (const cause of later.#named.values()) this.#add(cause);
+    for (const [kind, times] of later.more) count(this.more, kind, times);
+  }
+
+  #add({ change, count: times }: Cause): void {
+    const identity = `${change.kind} ${nameOf(change)}`;
     const known = this.#named.get(identity);
     if (known) {
-      const merged = { ...change, previous: known.change.previous };
-      this.#named.set(identity, { change: merged, count: known.count + times });
+      known.change = { ...change, previous: known.change.previous };
+      known.count += times;
     } else if (this.#named.size < MAX_NAMED) this.#named.set(identity, { change, count: times });
     else return count(this.more, change.kind, times);
     this.#namesDeleted ||= change.previous !== undefined && change.current === undefined;
   }
 
-  /** Adds later changes. */
-  append(later: PendingCauses<Change>): void {
-    const seenAt = later.firstSeenAt ?? 0;
-    for (const { change, count } of later.#named.values()) this.add(change, seenAt, count);
-    for (const [kind, times] of later.more) count(this.more, kind, times);
-  }
-
   /** Describes the changes, without those that made no difference in the plan, as `hasEffect` knows. */
-  lines(hasEffect: (owner: string) => boolean): readonly Named[] {
+  lines(
+    isOfServices: boolean,
+    hasEffect: (owner: string | undefined) => boolean,
+  ): readonly Named[] {
     return [...this.#named.values()].flatMap(({ change, count }) => {
-      const { name, owner } = this.#words.subjectOf(change);
-      if (owner !== undefined && !hasEffect(owner)) return [];
-      const kind = KIND_TEXTS[change.kind] ?? change.kind;
-      const action = actionOf(change.previous, change.current);
+      const { kind, previous, current, words = [] } = change;
+      const owner = isOfServices ? serviceOf(kind, current ?? previous) : undefined;
+      // Nodes and addresses may affect any Service, objects of other loops any item.
+      if ((owner !== undefined || !isOfServices) && !hasEffect(owner)) return [];
+      const name = shortened(nameOf(change));
+      const what = `${KIND_TEXTS[kind] ?? kind}${name === "" ? "" : ` ${name}`}`;
       const times = count > 1 ? ` (${count} changes)` : "";
-      const what = name === "" ? kind : `${kind} ${name}`;
-      const text = `${what} ${action}${times}${listed(this.#words.wordsOf(change))}`;
-      return [{ what: change.kind, line: { text, ...(name !== "" && { object: name }) } }];
+      const text = `${what} ${actionOf(previous, current)}${times}${listed(words)}`;
+      return [{ what: kind, line: { text, ...(name !== "" && { object: name }) } }];
     });
   }
 }
 
-/** Plans of items that differ from those in effect. Bounded as {@linkcode PendingCauses}. */
-class PendingEffects<Item> {
-  readonly #words: EffectWords<Item>;
-  readonly #named = new Map<
-    string,
-    { readonly previous: Item | undefined; readonly next: Item | undefined }
-  >();
-  readonly #owners = new Set<string>();
-  /** Number of the items that are not named, by action. */
-  readonly more = new Map<string, number>();
+function nameOf({ name, previous, current }: ObjectChange): string {
+  const object = current ?? previous;
+  return name ?? (object ? objectKey(object) : "");
+}
 
-  constructor(words: EffectWords<Item>) {
-    this.#words = words;
-  }
-
-  /** Adds an item whose plan has changed. */
-  add(previous: Item | undefined, next: Item | undefined): void {
-    const item = next ?? previous;
-    if (item === undefined) return;
-    const key = this.#words.keyOf(item);
-    const known = this.#named.get(key);
-    if (known) this.#named.set(key, { ...known, next });
-    else if (this.#named.size < MAX_NAMED) {
-      this.#named.set(key, { previous, next });
-      this.#owners.add(this.#words.ownerOf(item));
-    } else count(this.more, actionOf(previous, next), 1);
-  }
-
-  /** Whether an item of this owner may be among them. */
-  concern(owner: string): boolean {
-    return this.more.size > 0 || this.#owners.has(owner);
-  }
-
-  lines(): readonly Named[] {
-    return [...this.#named].flatMap(([key, { previous, next }]) => {
-      // Added and deleted before any sync succeeded.
-      if (previous === undefined && next === undefined) return [];
-      const item = shortened(key);
-      const action = actionOf(previous, next);
-      const words = this.#words.wordsOf(previous, next);
-      const verb = action === "updated" && words.length > 0 ? "" : ` ${action}`;
-      const text = `-> ${item}${verb}${listed(words)}`;
-      return [{ what: action, line: { tone: "effect", text, item } }];
-    });
-  }
+/** The key of the only Service that an object of the API may affect. */
+function serviceOf(kind: string, object: KubeObject | undefined): string | undefined {
+  if (object === undefined) return undefined;
+  if (kind !== "EndpointSlice") return objectKey(object);
+  const name = object.metadata.labels?.[SERVICE_NAME_LABEL];
+  return name === undefined ? undefined : `${object.metadata.namespace}/${name}`;
 }
 
 function count(counts: Map<string, number>, name: string, by: number): void {
@@ -450,10 +398,7 @@ function syncLines(draft: Draft, noun: string): readonly ChangeLine[] {
   }
   lines.push({ tone: "detail", text: workText(draft) });
   if (outcome === "failed") {
-    lines.push({
-      tone: "bad",
-      text: `FAILED ${timesText(failures)}, is tried again: ${error}`,
-    });
+    lines.push({ tone: "bad", text: `FAILED ${timesText(failures)}, is tried again: ${error}` });
   } else if (failures > 0) {
     lines.push({ tone: "warning", text: `Had failed ${timesText(failures)}: ${error}` });
   }
@@ -501,21 +446,13 @@ const MAX_TIMES = 50;
 const SHORTEST_MS = 1000;
 const TIMES_MEDIAN = 10;
 
-/** Finds syncs that take far longer than usual on this machine. */
-class SlowSyncs {
-  readonly #shortestMs: number;
-  readonly #times: number[] = [];
-
-  constructor(waitMs: number) {
-    this.#shortestMs = SHORTEST_MS + waitMs;
-  }
-
-  /** Adds a duration and returns whether it is slow compared with those before it. */
-  isSlow(durationMs: number): boolean {
-    const sorted = this.#times.toSorted((a, b) => a - b);
-    const median = sorted[Math.floor(sorted.length / 2)] ?? 0;
-    this.#times.push(durationMs);
-    if (this.#times.length > MAX_TIMES) this.#times.shift();
-    return durationMs > Math.max(this.#shortestMs, TIMES_MEDIAN * median);
-  }
+/** Returns the function that tells whether a duration is slow compared with those before it. */
+function slowness(waitMs: number): (durationMs: number) => boolean {
+  const times: number[] = [];
+  return (durationMs) => {
+    const median = times.toSorted((a, b) => a - b)[times.length >> 1] ?? 0;
+    times.push(durationMs);
+    if (times.length > MAX_TIMES) times.shift();
+    return durationMs > Math.max(SHORTEST_MS + waitMs, TIMES_MEDIAN * median);
+  };
 }

@@ -3,7 +3,13 @@ import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { isExternal, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
-import { changeOf, itemChanges, limited } from "./change_text.ts";
+
+/** Most words of one object. */
+const MOST_WORDS = 8;
+/** Most items of one kind that are named. */
+const MOST_ITEMS = 3;
+/** Longest text: an object may hold any. */
+const LONGEST = 120;
 
 /** Longer lists of endpoints are counted. */
 const MOST_COMPARED = 200;
@@ -93,4 +99,42 @@ function settingsOf({ edge }: ServicePlan): readonly string[] {
 
 function secondsText({ affinityTimeoutSeconds: seconds }: ServicePlan): string | undefined {
   return seconds === undefined ? undefined : `${seconds} s`;
+}
+
+type Pair<Value> = readonly [before: Value, after: Value];
+
+/** Returns e.g. `type ClusterIP -> NodePort`; nothing if both are the same. */
+function changeOf(label: string, [before, after]: Pair<unknown>): readonly string[] {
+  if (before === after) return [];
+  return [shortened(`${label} ${before ?? "none"} -> ${after ?? "none"}`)];
+}
+
+/** Returns e.g. `external IP 203.0.113.1 new` and `… gone`; many items are counted. */
+function itemChanges(
+  label: string,
+  [before, after]: Pair<readonly string[]>,
+): readonly string[] {
+  const [old, now] = [new Set(before), new Set(after)];
+  return [
+    ...named(label, "gone", [...old].filter((item) => !now.has(item))),
+    ...named(label, "new", [...now].filter((item) => !old.has(item))),
+  ];
+}
+
+/** Returns at most 8 short words. */
+function limited(words: readonly string[]): readonly string[] {
+  const shown = words.slice(0, MOST_WORDS).map(shortened);
+  const more = words.length - shown.length;
+  return more > 0 ? [...shown, `${more} more`] : shown;
+}
+
+/** Returns at most 120 characters of a text. */
+export function shortened(text: string): string {
+  return text.length <= LONGEST ? text : `${text.slice(0, LONGEST - 1)}\u2026`;
+}
+
+function named(label: string, what: string, items: readonly string[]): readonly string[] {
+  const shown = items.slice(0, MOST_ITEMS).map((item) => `${label} ${item} ${what}`);
+  const more = items.length - shown.length;
+  return more > 0 ? [...shown, `${more} more ${what}`] : shown;
 }
