@@ -99,7 +99,7 @@ export class IptablesBackend
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
     const target = this.#targetOf(runner);
-    const found = await target.save();
+    const found = await target.readEarly();
     this.#reportUnreadable(target.unreadable);
     const watch = ruleWatch(
       { clock, logger, runner, target },

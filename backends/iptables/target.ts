@@ -12,6 +12,7 @@ import {
   type KernelObject,
   type ObjectName,
   type Objects,
+  type Reading,
   Refusal,
 } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -29,7 +30,7 @@ import { partLines, type PlacedLine } from "../netfilter/iptables/restore_batch.
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
 import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
@@ -113,8 +114,8 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   readonly #kept = new Set<string>();
   /** Whether what was last confirmed is still the last write. */
   #isTrusted = false;
-  /** Whether missing counters may be created once more. */
-  #mayLackCounters = false;
+  /** Whether missing counters were created since rules were last accepted. */
+  #hasRecreatedCounters = false;
   /** Whether the cause of the last refusal was removed, or is seen by the next reading. */
   #isCorrected = false;
 
@@ -130,7 +131,6 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   set layout(layout: IptablesLayout) {
     this.#layout = layout;
-    this.#mayLackCounters = layout.options.features.nfacct;
   }
 
   get operations(): Record<string, number> {
@@ -157,13 +157,9 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 
   /** Reads the tables. A comparison soon after needs no further reading. */
-  async save(): Promise<SavedTables> {
-    const { clock, runner } = this.#dependencies;
-    // Otherwise the rules of an earlier reading would stay in memory next to the new ones.
-    this.#early = undefined;
-    const tables = await runner.save({ mayLack: true });
-    this.#unreadable = TABLES.filter((table) => tables[table].isUnreadable);
-    this.#early = { tables, at: clock.now() };
+  async readEarly(): Promise<SavedTables> {
+    const tables = await this.#save();
+    this.#early = { tables, at: this.#dependencies.clock.now() };
     return tables;
   }
 
@@ -178,6 +174,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   settle(): void {
     this.#isTrusted = true;
+    this.#hasRecreatedCounters = false;
     this.refused.settle((key) => this.layout.plan(key) !== undefined);
     this.layout.settle();
   }
@@ -204,14 +201,14 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   async read(applied: ReadonlyMap<string, Item>): Promise<Objects> {
     const { clock, runner } = this.#dependencies;
-    const isFresh = this.#early && clock.now() - this.#early.at < READ_IS_FRESH_MS;
-    if (!isFresh) {
-      this.figures.reads++;
-      await this.save();
-    }
-    const { options } = this.layout;
-    const tables: Record<IptablesTable, SavedTable> = { ...this.#early!.tables };
+    const early = this.#early && clock.now() - this.#early.at < READ_IS_FRESH_MS
+      ? this.#early.tables
+      : undefined;
+    // Otherwise the rules of an earlier reading would stay in memory next to the new ones.
     this.#early = undefined;
+    if (early === undefined) this.figures.reads++;
+    const tables: Record<IptablesTable, SavedTable> = { ...early ?? await this.#save() };
+    const { options } = this.layout;
     const objects = new Map<string, Map<string, string>>();
     const add = ({ kind, name, text }: KernelObject) =>
       void objects.getOrInsertComputed(kind, () => new Map()).set(name, text);
@@ -241,19 +238,25 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 
   /** Chains have rules of several ServicePorts, so owners are found by line, after a refusal. */
-  begin(found?: Objects): Batch<ServicePortKey> {
+  begin(reading: Reading | undefined): Batch<ServicePortKey> {
     const draft: Draft = { chains: [], jumps: [], removedJumps: [] };
     return {
       add: ({ kind, name }, before, after) =>
         addChange(draft, { kind, name }, before, after, this.#kept),
       // In a known state, another program may be the cause, so everything is read first.
-      commit: () => this.#write(draft, { isRead: found !== undefined }),
+      commit: () => this.#write(draft, { isRead: reading !== undefined }),
     };
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    return leaveOut(this.layout, reasons, this.refused, this.#dependencies.clock) ||
-      this.#isCorrected;
+    const { clock } = this.#dependencies;
+    return quarantineRefused(this.layout, reasons, this.refused, clock) || this.#isCorrected;
+  }
+
+  async #save(): Promise<SavedTables> {
+    const tables = await this.#dependencies.runner.save({ mayLack: true });
+    this.#unreadable = TABLES.filter((table) => tables[table].isUnreadable);
+    return tables;
   }
 
   async #write(draft: Draft, { isRead }: { readonly isRead: boolean }): Promise<void> {
@@ -302,8 +305,9 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   ): Promise<ReadonlyMap<ServicePortKey, string>> {
     const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
     this.#isCorrected = false;
-    if (this.#mayLackCounters && mayLackCounter(error)) {
-      this.#mayLackCounters = false;
+    const { nfacct } = this.layout.options.features;
+    if (nfacct && !this.#hasRecreatedCounters && mayLackCounter(error)) {
+      this.#hasRecreatedCounters = true;
       this.#isCorrected = await this.#dependencies.recreateCounters();
       if (this.#isCorrected) return new Map();
     }

@@ -45,10 +45,10 @@ Deno.test("the rules: the engine reads unknown tables once, and then relies on i
 
 Deno.test("the rules: the engine needs no second read soon after the first, and one long after", async () => {
   const stage = new IptablesWriterStage();
-  await stage.target.save();
+  await stage.target.readEarly();
   assertEquals(await stage.write(), ["iptables-restore"]);
   const late = new IptablesWriterStage();
-  await late.target.save();
+  await late.target.readEarly();
   await late.clock.advance(60_000);
   assertEquals(await late.write(), ["iptables-save", "iptables-restore"]);
 });
@@ -63,6 +63,24 @@ Deno.test("the rules: the engine knows nothing after a restore that failed, what
     assertEquals([stage.engine.isKnown, stage.engine.failures], [false, 1]);
     const programs = ["iptables-save", ...(carriedOut ? [] : ["iptables-restore"])];
     assertEquals(await stage.write(), programs);
+  }
+});
+
+Deno.test("the rules: the engine has lost counters created again, however often they get lost", async () => {
+  let hasCounters = true;
+  const stage = new IptablesWriterStage({
+    options: { ...OPTIONS, features: { ...OPTIONS.features, nfacct: true } },
+    recreateCounters: () => Promise.resolve(hasCounters = true),
+  });
+  const { engine, machine } = stage;
+  machine.judge = (line) => line.includes("--nfacct-name") && !hasCounters ? "lost" : undefined;
+  await stage.write();
+  const rules = machine.rules(/nfacct/);
+  for (let loss = 1; loss <= 2; loss++) {
+    machine.tool.restore("*filter\n:KUBE-FORWARD - [0:0]\nCOMMIT\n");
+    hasCounters = false;
+    await engine.verify();
+    assertEquals([hasCounters, machine.rules(/nfacct/)], [true, rules], `loss ${loss}`);
   }
 });
 

@@ -1,7 +1,6 @@
 import type { Logger } from "../../lib/log/logger.ts";
-import type { DriftFigures } from "../netfilter/drift_watch.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import type { RuleWatch } from "../netfilter/rule_plane.ts";
+import type { DriftFigures, RuleWatch } from "../netfilter/rule_plane.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { SeenServer } from "../netfilter/virtual_servers.ts";
 import type { IpvsTarget } from "./target.ts";

@@ -13,6 +13,7 @@ import {
   type ObjectChange,
   type ObjectName,
   type Objects,
+  type Reading,
   Refusal,
 } from "../../lib/engine/reconciler.ts";
 import type { Cidr } from "../../lib/net/cidr.ts";
@@ -27,7 +28,7 @@ import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { BatchRefusal } from "../netfilter/tool_batch.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
@@ -225,9 +226,9 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     ]);
   }
 
-  begin(found?: Objects): Batch<ServicePortKey> {
+  begin(reading: Reading | undefined): Batch<ServicePortKey> {
     // The other mode serves until all is there; so it is after a restart.
-    this.#room = found === undefined ? new WriteRoom() : undefined;
+    this.#room = reading === undefined ? new WriteRoom() : undefined;
     const changes = new IpvsChanges();
     return {
       add: (object, before, after, owner) => changes.add(object, before, after, owner),
@@ -236,7 +237,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    return leaveOut(this.layout, reasons, this.refused, this.#dependencies.clock);
+    return quarantineRefused(this.layout, reasons, this.refused, this.#dependencies.clock);
   }
 
   /** Returns the ServicePorts that need objects which several may need, by kind and name. */

@@ -78,7 +78,7 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
  * Puts those of a layout in quarantine that the kernel refused for these reasons. Returns whether it has
  * any of them.
  */
-export function leaveOut(
+export function quarantineRefused(
   layout: {
     plan(key: ServicePortKey): ServicePlan | undefined;
     /** The plan that was asked for, in place of one that is served. @default {the same} */

@@ -116,9 +116,8 @@ export abstract class RuleBackend<
   protected layout: Layout | undefined;
   /** The detector that the layout was made with. */
   #localTraffic: SharedPlan["localTraffic"] | undefined;
-  /** Whether changes were taken that are not written yet. */
-  #isPending = false;
-  #failedPartialWrites = 0;
+  /** Whether all changes that were taken are written. */
+  #isWritten = true;
   /** Where the rules are, for `status`. */
   protected abstract readonly summary: string;
   /** The settings of all rules; `changes` of a plan that is synced. */
@@ -160,28 +159,23 @@ export abstract class RuleBackend<
       }
       this.plan = plan;
       target.countAnew();
-      let full = changes.everything || !engine.isKnown;
-      const failedBefore = this.failedWrites;
       try {
         const layout = await this.#take(plan, changes, target);
-        full ||= !engine.isKnown;
         target.layout = layout;
         await engine.sync();
-        this.#isPending = false;
+        this.#isWritten = true;
         this.expectComparison(plan.services.size);
         await this.synced(plan, changes);
         const { upserted, removed } = changes;
         return {
-          full,
+          full: engine.isFull,
           services: upserted.size + removed.size,
           operations: target.operations,
           quarantined: layout.quarantined,
           ...target.report,
         };
       } catch (cause) {
-        throw new SyncFailure(messageOf(cause), { full, cause });
-      } finally {
-        if (!full) this.#failedPartialWrites += this.failedWrites - failedBefore;
+        throw new SyncFailure(messageOf(cause), { full: engine.isFull, cause });
       }
     });
   }
@@ -203,7 +197,7 @@ export abstract class RuleBackend<
 
   ruleCounters(): Promise<RuleCounters> {
     const { failedWrites } = this;
-    const failedPartialWrites = this.#failedPartialWrites;
+    const failedPartialWrites = this.engine?.partialFailures ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
   }
 
@@ -220,15 +214,9 @@ export abstract class RuleBackend<
     return false;
   }
 
-  protected get hasPendingSync(): boolean {
-    return this.layout === undefined || this.#isPending ||
+  protected get hasUnwrittenPlan(): boolean {
+    return this.layout === undefined || !this.#isWritten ||
       this.target?.report?.isUnfinished === true;
-  }
-
-  protected override async verify(): Promise<readonly Change<ServicePortKey>[]> {
-    const changes = await super.verify();
-    this.#isPending = false;
-    return changes;
   }
 
   /**
@@ -239,7 +227,7 @@ export abstract class RuleBackend<
   async #take(plan: ProxyPlan, changes: PlanChanges, { refused, comparesLayouts }: Target) {
     const { clock } = this.edges;
     const { shared, services } = plan;
-    this.#isPending = true;
+    this.#isWritten = false;
     const options = this.optionsOf(plan, changes);
     const current = this.layout;
     const isNew = current === undefined || !(current.fits?.(shared, options) ??

@@ -2,6 +2,10 @@
  * The life of a data plane whose rules the kernel applies: start, the watch for drift, repair and
  * removal, once for Services and policies.
  *
+ * The watch notices when other programs remove or change objects in the kernel, and has them repaired.
+ * Objects that a flush removes are checked often, which is cheap. Other changes are detected by a full
+ * read, at an interval that grows with its cost.
+ *
  * @module
  */
 import type { CleanupReport, DataPlaneEdges } from "../../lib/engine/data_plane.ts";
@@ -9,8 +13,14 @@ import { type Change, Reconciler, type Target } from "../../lib/engine/reconcile
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
-import { type DriftFigures, type DriftFound, type DriftTexts, DriftWatch } from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
+
+/** Differences that a check of the kernel found and repaired. */
+export interface DriftFigures {
+  readonly kind: "chain" | "rule" | "set" | "virtual_server" | "address";
+  readonly found: number;
+  readonly repaired: number;
+}
 
 /** The edges of a data plane that writes rules. */
 export interface RulePlaneEdges extends DataPlaneEdges {
@@ -20,17 +30,22 @@ export interface RulePlaneEdges extends DataPlaneEdges {
 
 /** How rules are watched for drift. */
 export interface RuleWatch {
-  readonly texts: DriftTexts;
+  /** Log messages: a flush was detected, a comparison found something, a look or a comparison failed. */
+  readonly texts: Readonly<Record<"changed" | "failed" | "lost", string>>;
   /** Time until the next look, milliseconds. */
   readonly pauseMs: number;
-  /** Between two full comparisons that cost nothing, milliseconds. @default {the usual one} */
+  /** Between two full comparisons that cost nothing, milliseconds. @default {five minutes} */
   readonly shortestMs?: number;
   /** The assumed cost of a comparison for each ServicePort, before it is measured. @default {0} */
   readonly readingMs?: number;
   /** Checks for a flush: returns log fields if something is missing, else `undefined`. */
   look(): Promise<LogFields | undefined>;
   /** What a full comparison found and repaired. */
-  found(changes: readonly Change<string>[]): DriftFound;
+  found(changes: readonly Change<string>[]): {
+    readonly counts: Readonly<Partial<Record<DriftFigures["kind"], number>>>;
+    /** Of the log message. */
+    readonly fields: LogFields;
+  };
 }
 
 /** The machine as it was found. */
@@ -58,8 +73,16 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
   protected engine: Reconciler<string, unknown, Owner> | undefined;
   protected isFresh = false;
   protected readonly edges: RulePlaneEdges;
-  #drift: DriftWatch | undefined;
-  #expectComparison: (items: number) => void = () => {};
+  #watch: RuleWatch | undefined;
+  #stop = new AbortController();
+  #watching: Promise<void> | undefined;
+  /** Ends the pause between two checks. */
+  #wake = new AbortController();
+  #schedule: VerificationSchedule | undefined;
+  /** Whether a comparison failed or was requested: the next check repeats it. */
+  #mustCompare = false;
+  /** Whether the next check runs at once. */
+  #isAsked = false;
 
   constructor(edges: RulePlaneEdges, { family }: { readonly family: IpFamily }) {
     this.edges = edges;
@@ -72,37 +95,20 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
    * Whether the next sync compares everything, or writes what is left of a plan: then not every
    * difference is drift. Before the first plan there is nothing to compare with.
    */
-  protected abstract readonly hasPendingSync: boolean;
+  protected abstract readonly hasUnwrittenPlan: boolean;
   protected abstract remove(options: { readonly dryRun: boolean }): Promise<CleanupReport>;
 
   /** Leaves the rules of an earlier run to the first sync, which knows the desired state. */
   async start(): Promise<void> {
-    const { clock, random } = this.edges;
     const { target, watch, isFresh = false } = await this.prepare();
-    const { shortestMs, readingMs = 0, texts } = watch;
-    const schedule = new VerificationSchedule(random, shortestMs ? { shortestMs } : {});
-    const engine = new Reconciler(this.edges, target);
-    const isPending = () => this.hasPendingSync;
-    const subject = {
-      get isKnown() {
-        return engine.isKnown;
-      },
-      get isPending() {
-        return isPending();
-      },
-      get pauseMs() {
-        return watch.pauseMs;
-      },
-      // A sync that failed comes again, and compares everything: its own changes are no drift.
-      look: () => this.turns.run(async () => isPending() ? undefined : await watch.look()),
-      verify: async () => watch.found(await this.verify()),
-    };
-    this.#drift = new DriftWatch({ ...this.edges, schedule, subject, turns: this.turns }, texts);
-    this.#drift.start();
     this.target = target;
-    this.engine = engine;
+    this.engine = new Reconciler(this.edges, target);
     this.isFresh = isFresh;
-    this.#expectComparison = (items) => schedule.expect(clock.now(), items * readingMs);
+    this.#watch = watch;
+    const { shortestMs } = watch;
+    this.#schedule = new VerificationSchedule(this.edges.random, shortestMs ? { shortestMs } : {});
+    this.#stop = new AbortController();
+    this.#watching = this.#run(watch, this.engine);
   }
 
   /** Reads everything and writes the difference, which it returns. Runs while no sync is pending. */
@@ -113,20 +119,23 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
 
   /** Plans the first comparison of a plan with so many items, unless one is planned. */
   protected expectComparison(items: number): void {
-    this.#expectComparison(items);
+    this.#schedule?.expect(this.edges.clock.now(), items * (this.#watch?.readingMs ?? 0));
   }
 
   repair(): Promise<Readonly<Record<string, number>>> {
     return this.turns.run(async () => {
-      if (this.hasPendingSync) return {};
+      if (this.hasUnwrittenPlan) return {};
       await this.verify();
       const { reads: _, ...operations } = this.target?.operations ?? {};
       return operations;
     });
   }
 
+  /** Has the watch compare everything now. A slow comparison runs only once in minutes. */
   recheck(): void {
-    this.#drift?.recheck();
+    this.#mustCompare = true;
+    this.#isAsked = true;
+    this.#wake.abort();
   }
 
   /** Also stops the watch, which would restore the removed rules. */
@@ -142,12 +151,74 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
     return this.remove({ dryRun: true });
   }
 
-  /** The kernel keeps open connections, whether this process runs or not. */
+  /** Ends after a repair in progress. The kernel keeps open connections, whether this process runs or not. */
   async drain(): Promise<void> {
-    await this.#drift?.stop();
+    this.#stop.abort();
+    this.#wake.abort();
+    await this.#watching;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#drift?.stop();
+    await this.drain();
+  }
+
+  async #run(watch: RuleWatch, engine: Reconciler<string, unknown, Owner>): Promise<void> {
+    const { clock } = this.edges;
+    const logger = this.edges.logger.with({ component: "drift_watch" });
+    for (;;) {
+      if (!this.#isAsked && !this.#stop.signal.aborted) {
+        this.#wake = new AbortController();
+        await clock.sleep(watch.pauseMs, this.#wake.signal).catch(() => {});
+      }
+      this.#isAsked = false;
+      if (this.#stop.signal.aborted) return;
+      // Before the first sync, and after one that failed, the next one compares everything.
+      if (!engine.isKnown && !this.#mustCompare) continue;
+      try {
+        if (!this.#mustCompare) {
+          // A sync that failed comes again, and compares everything: its own changes are no drift.
+          const lost = await this.turns.run(async () =>
+            this.hasUnwrittenPlan ? undefined : await watch.look()
+          );
+          if (lost !== undefined) logger.warn(watch.texts.lost, lost);
+          else if (this.#schedule?.isDue(clock.now()) === false) continue;
+        }
+        // Reset first, so that a request during the comparison is not lost.
+        this.#mustCompare = false;
+        const changes = await this.#compare();
+        if (changes === undefined) continue;
+        const { counts, fields } = watch.found(changes);
+        const different = Object.entries(counts).filter(([, count]) => count > 0);
+        if (different.length > 0) logger.warn(watch.texts.changed, fields);
+        for (const [kind, count] of different) {
+          const figures = { kind: kind as DriftFigures["kind"], found: count, repaired: count };
+          this.edges.onDrift?.(figures);
+        }
+      } catch (error) {
+        logger.warn(watch.texts.failed, { error });
+        // The next check covers everything that the failure left unknown.
+        if (!engine.isKnown) this.#mustCompare = true;
+      }
+    }
+  }
+
+  /**
+   * Returns the differences; `undefined` = too early, since unwritten changes of a sync differ too.
+   */
+  #compare(): Promise<readonly Change<Owner>[] | undefined> {
+    const { clock } = this.edges;
+    return this.turns.run(async () => {
+      let changes: readonly Change<Owner>[] | undefined;
+      try {
+        // The sync is tried again and compares everything.
+        if (this.hasUnwrittenPlan) return undefined;
+        const startedAt = clock.now();
+        changes = await this.verify();
+        this.#schedule?.verified(clock.now(), clock.now() - startedAt);
+        return changes;
+      } finally {
+        if (changes === undefined) this.#mustCompare = true;
+      }
+    });
   }
 }

@@ -17,7 +17,7 @@ import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject, containerObjects, NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import { leaveOut, RefusedItems } from "../netfilter/refused_items.ts";
+import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
@@ -144,7 +144,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    return leaveOut(this.layout, reasons, this.refused, this.#clock);
+    return quarantineRefused(this.layout, reasons, this.refused, this.#clock);
   }
 
   #sharedItem(applied: Item | undefined): SharedItem {

@@ -7,7 +7,6 @@
  *
  * @module
  */
-import type { DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 import {
   type Batch,
   type KernelObject,
@@ -22,7 +21,7 @@ import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import type { DriftFigures } from "../netfilter/drift_watch.ts";
+import type { RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { NftTable } from "../netfilter/nft/nft_table.ts";
 import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
@@ -35,9 +34,8 @@ import {
   DIRECTIONS,
 } from "./counting_table.ts";
 
-interface TrafficCountersDependencies extends Omit<DataPlaneEdges, "random"> {
+interface TrafficCountersDependencies extends Omit<RulePlaneEdges, "random"> {
   readonly traffic: FamilyTraffic;
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /**

@@ -62,7 +62,7 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
     return { target, watch: this.watch({ texts: DRIFT_TEXTS, found }) };
   }
 
-  protected get hasPendingSync(): boolean {
+  protected get hasUnwrittenPlan(): boolean {
     return this.#plan === undefined || this.#plan.isStale === true || this.#hasFailed;
   }
 

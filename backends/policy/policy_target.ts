@@ -11,6 +11,7 @@ import type {
   KernelObject,
   ObjectChange,
   Objects,
+  Reading,
 } from "../../lib/engine/reconciler.ts";
 import type {
   PeerSet,
@@ -69,7 +70,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
   }
 
   abstract read(): Promise<Objects | undefined>;
-  abstract begin(found?: Objects): Batch<Part>;
+  abstract begin(reading: Reading | undefined): Batch<Part>;
   abstract readonly operations: Readonly<Record<string, number>>;
   abstract countAnew(): void;
   /** The differences in words. */

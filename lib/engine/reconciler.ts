@@ -115,10 +115,10 @@ export interface Target<Key extends string, Item, Owner extends string> {
    */
   read(applied: ReadonlyMap<Key, Item>): Promise<Objects | undefined>;
   /**
-   * `found`: what was read, of which the batch says the differences; `undefined` = the state is known,
+   * `reading`: what was read, of which the batch says the differences; `undefined` = the state is known,
    * so that nothing was read.
    */
-  begin(found?: Objects): Batch<Owner>;
+  begin(reading: Reading | undefined): Batch<Owner>;
   /**
    * Removes unused objects, if there are many or `all` are to go. Returns whether the state is still
    * known. @default {there are none}
@@ -165,7 +165,7 @@ const OBJECTS_PER_LOOK = 256;
 const NO_OBJECTS: Objects = new Map();
 
 /** What {@linkcode Target.read} returned: `{ objects: undefined }` is a reading that found nothing. */
-interface Reading {
+export interface Reading {
   readonly objects: Objects | undefined;
 }
 
@@ -196,6 +196,8 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   /** In a row. */
   #failedReads = 0;
   #failures = 0;
+  #partialFailures = 0;
+  #isFull = false;
 
   /** `applied`: groups as another reconciler last knew them. */
   constructor(
@@ -216,6 +218,16 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   /** Batches that failed. */
   get failures(): number {
     return this.#failures;
+  }
+
+  /** Those of {@linkcode failures} that wrote what changed in a known state. */
+  get partialFailures(): number {
+    return this.#partialFailures;
+  }
+
+  /** Whether the last attempt of a sync compared everything, and not only what is dirty. */
+  get isFull(): boolean {
+    return this.#isFull;
   }
 
   /** The groups as they were applied, or last known. */
@@ -271,9 +283,10 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     let replacesRoot = false;
     for (let refusals = 1;; refusals++) {
       const wasKnown = this.#isKnown;
+      this.#isFull = !wasKnown;
       try {
         if (!wasKnown) found ??= await this.#read();
-        const batch = this.#target.begin(found?.objects);
+        const batch = this.#target.begin(found);
         const outcome = found === undefined
           ? await this.#compareDirty(batch)
           : await this.#compareAll(found.objects, batch, replacesRoot);
@@ -301,6 +314,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       await batch.commit();
     } catch (error) {
       this.#failures++;
+      if (!this.#isFull) this.#partialFailures++;
       throw error;
     }
   }

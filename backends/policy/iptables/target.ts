@@ -9,6 +9,7 @@ import type {
   KernelObject,
   ObjectName,
   Objects,
+  Reading,
 } from "../../../lib/engine/reconciler.ts";
 import { Refusal } from "../../../lib/engine/reconciler.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
@@ -118,8 +119,8 @@ export class IptablesPolicyTarget extends PolicyTarget {
     return kind === "set" && this.#doomed.has(name);
   }
 
-  begin(found?: Objects): Batch<Part> {
-    const leftovers = found ? new Set<string>() : this.#doomed;
+  begin(reading: Reading | undefined): Batch<Part> {
+    const leftovers = reading ? new Set<string>() : this.#doomed;
     const batch = new PolicyBatch(this.#family, { builtIn: this.#builtIn, leftovers });
     return {
       add: (object, before, after) => batch.add(object, before, after),
@@ -129,7 +130,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
         } catch (error) {
           if (!(error instanceof BatchRefusal) && !isRefused(error)) throw error;
           // In a known state, the kernel may refuse a line since it differs, so it is read first.
-          const reasons = found ? await this.#refusedParts(error, batch) : new Map();
+          const reasons = reading ? await this.#refusedParts(error, batch) : new Map();
           throw new Refusal(reasons, error, { isPartial: true });
         }
       },

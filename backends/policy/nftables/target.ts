@@ -5,6 +5,7 @@ import type {
   ObjectChange,
   ObjectName,
   Objects,
+  Reading,
 } from "../../../lib/engine/reconciler.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
@@ -75,8 +76,8 @@ export class NftPolicyTarget extends PolicyTarget {
     return (await this.table.read(() => chains))?.objects;
   }
 
-  begin(found?: Objects): Batch<Part> {
-    return this.table.begin(found);
+  begin(reading: Reading | undefined): Batch<Part> {
+    return this.table.begin(reading?.objects);
   }
 
   tidy(options: { readonly all: boolean }): Promise<boolean> {

@@ -20,6 +20,8 @@ interface StageParts {
   readonly machine?: FakeIptablesMachine;
   readonly shared?: SharedPlan;
   readonly options?: IptablesRenderOptions;
+  /** @default {they cannot be} */
+  readonly recreateCounters?: () => Promise<boolean>;
 }
 
 /** An engine, and the machine that it writes to. */
@@ -30,7 +32,9 @@ export class IptablesWriterStage {
   readonly engine: Reconciler<string, unknown, ServicePortKey>;
   layout: IptablesLayout;
 
-  constructor({ machine, shared, options }: StageParts = {}) {
+  constructor(
+    { machine, shared, options, recreateCounters = () => Promise.resolve(false) }: StageParts = {},
+  ) {
     this.machine = machine ?? new FakeIptablesMachine();
     this.layout = new IptablesLayout(
       shared ?? testSharedPlan(),
@@ -44,7 +48,6 @@ export class IptablesWriterStage {
       version: "iptables-restore v1.8.9 (nf_tables)",
       plain: true,
     });
-    const recreateCounters = () => Promise.resolve(false);
     this.target = new IptablesTarget({ clock, runner, recreateCounters });
     this.engine = new Reconciler({ clock }, this.target);
   }

@@ -1,4 +1,4 @@
-import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
+import type { DriftFigures } from "../../../backends/netfilter/rule_plane.ts";
 import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";

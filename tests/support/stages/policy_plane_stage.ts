@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
+import type { DriftFigures } from "../../../backends/netfilter/rule_plane.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
 import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
 import { POD_CHAINS } from "../../../backends/policy/iptables/base_chains.ts";

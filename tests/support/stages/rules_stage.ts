@@ -1,4 +1,4 @@
-import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
+import type { DriftFigures } from "../../../backends/netfilter/rule_plane.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { BackendDependencies } from "../../../lib/app/dependencies.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
