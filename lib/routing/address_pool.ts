@@ -8,6 +8,7 @@ import {
   ipFamilyOf,
 } from "../net/ip_address.ts";
 import type { LabelSelector } from "../policy/label_selector.ts";
+import { SortedList } from "./sorted_list.ts";
 
 /** How the nodes make an address reachable. */
 export type AnnounceMethod = "layer2" | "bgp" | "none";
@@ -111,14 +112,29 @@ export function poolsWithout(
 ): { readonly pools: readonly AddressPool[]; readonly problems: readonly string[] } {
   const problems: string[] = [];
   const remaining = pools.map((pool) => {
-    let { ranges } = pool;
+    // Thousands of Nodes may have ranges in one pool.
+    const free = new SortedList<AddressRange>((left, right) =>
+      Number(left.family > right.family) - Number(left.family < right.family) ||
+      Number(left.last > right.last) - Number(left.last < right.last)
+    );
+    for (const range of pool.ranges) free.add(range);
     for (const [cidr, use] of taken) {
-      const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
-      if (!ranges.some((range) => overlap(range, block))) continue;
+      const { first, last } = rangeOf(cidr);
+      const block = { family: cidrFamilyOf(cidr), first, last };
+      const at = free.indexOf({ ...block, last: first });
+      const found: AddressRange[] = [];
+      for (let index = at; index < free.items.length; index++) {
+        if (!overlap(free.items[index]!, block)) break;
+        found.push(free.items[index]!);
+      }
+      if (found.length === 0) continue;
       problems.push(`Pool '${pool.name}' has addresses of ${cidr}, ${use}; they are not assigned`);
-      ranges = ranges.flatMap((range) => overlap(range, block) ? rest(range, block) : [range]);
+      for (const range of found) {
+        free.delete(range);
+        for (const part of rest(range, block)) free.add(part);
+      }
     }
-    return { ...pool, ranges };
+    return { ...pool, ranges: free.items };
   });
   return { pools: remaining, problems };
 }

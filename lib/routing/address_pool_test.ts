@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { parseCidr } from "../net/cidr.ts";
+import { tryParseAddressRange } from "../net/address_range.ts";
+import { type Cidr, parseCidr } from "../net/cidr.ts";
 import { addressAt, parseIpAddress } from "../net/ip_address.ts";
 import { pool } from "../../tests/support/builders/routed_objects.ts";
 import { poolOf, poolsWithout, poolUse } from "./address_pool.ts";
@@ -51,4 +52,31 @@ Deno.test("poolsWithout() takes ranges out that have another use, and reports th
     "Pool 'a' has addresses of 192.0.2.1/32, the range of cluster IPs; they are not assigned",
     "Pool 'b' has addresses of 198.51.100.0/24, the range of pods; they are not assigned",
   ]);
+});
+
+Deno.test("poolsWithout() looks at few of the ranges for each one that it takes out", () => {
+  const COUNT = 4_096;
+  let looks = 0;
+  const ranges = Array.from({ length: COUNT }, (_, index) => {
+    const { family, first, last } = tryParseAddressRange("10.0.0.0-10.0.0.9")!;
+    const offset = 512n * BigInt(index);
+    return {
+      family,
+      get first() {
+        looks++;
+        return first + offset;
+      },
+      get last() {
+        looks++;
+        return last + offset;
+      },
+    };
+  });
+  const taken = ranges.map(({ first }) => [`${addressAt(first, "IPv4")}/30` as Cidr, "x"] as const);
+  looks = 0;
+
+  const { pools, problems } = poolsWithout([{ ...POOLS[0]!, ranges }], new Map(taken));
+
+  assertEquals([pools[0]!.ranges.length, problems.length], [COUNT, COUNT]);
+  assertEquals(looks < 16 * COUNT * Math.log2(COUNT), true, `${looks} looks`);
 });

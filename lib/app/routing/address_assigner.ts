@@ -75,9 +75,7 @@ export class AddressAssigner {
   #settings: AssignerSettings;
   /** The ranges of pods and cluster IPs, besides those of Nodes. */
   #taken: ReadonlyMap<Cidr, string> = new Map();
-  /** The pools without {@linkcode #taken}. */
-  #free: readonly AddressPool[];
-  /** Those without the ranges of Nodes. */
+  /** The pools without {@linkcode #taken} and the ranges of Nodes. */
   #pools: readonly AddressPool[];
   /** Whether ranges of Nodes in the pools have changed since. */
   #isOutdated = false;
@@ -96,7 +94,7 @@ export class AddressAssigner {
     this.#logger = dependencies.logger.with({ component: "address_assigner" });
     this.#options = options;
     this.#settings = options.settings;
-    this.#free = this.#pools = options.settings.pools;
+    this.#pools = options.settings.pools;
   }
 
   /** Why the last write failed; `undefined` if it did not. */
@@ -158,10 +156,14 @@ export class AddressAssigner {
     if (this.#setPools()) this.#term?.abort(undefined);
   }
 
-  /** Whether a range has addresses of a pool that have no other use. */
+  /** Whether a range has addresses of a pool, and is in none that has another use anyway. */
   #concerns(cidr: Cidr): boolean {
     const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
-    return this.#free.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
+    return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block))) &&
+      !this.#taken.keys().some((each) =>
+        cidrFamilyOf(each) === block.family && rangeOf(each).first <= block.first &&
+        block.last <= rangeOf(each).last
+      );
   }
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
@@ -180,15 +182,12 @@ export class AddressAssigner {
   #setPools(): boolean {
     this.#forgetUpdate();
     this.#isOutdated = false;
-    const free = poolsWithout(this.#settings.pools, this.#taken);
-    this.#free = free.pools;
-    const ofNodes = new Map<Cidr, string>();
+    const taken = new Map(this.#taken);
     for (const { podCidrs } of this.#nodes.values()) {
-      for (const cidr of podCidrs) if (this.#concerns(cidr)) ofNodes.set(cidr, "a range of pods");
+      for (const cidr of podCidrs) taken.getOrInsert(cidr, "a range of pods");
     }
-    const left = poolsWithout(this.#free, ofNodes);
-    this.#pools = left.pools;
-    const problems = [...free.problems, ...left.problems];
+    const { pools, problems } = poolsWithout(this.#settings.pools, taken);
+    this.#pools = pools;
     if (`${problems}` === `${this.#problems}`) return false;
     const news = new Set(problems).difference(new Set(this.#problems));
     this.#problems = problems;
