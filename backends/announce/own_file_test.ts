@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
-import { BIRD_FILE } from "./bird/bird_files.ts";
+import { BIRD_FILE } from "./bird/data_plane.ts";
 import { OWNER_LINE } from "./bird/bird_config.ts";
-import { CNI_FILE, cniText } from "./pod_network/cni_file.ts";
+import { CNI_FILE, cniText } from "./pod_network/data_plane.ts";
 import { readOwnFile, writeOwnFile } from "./own_file.ts";
 
 const CNI = cniText({ podCidrs: [], mtu: 1480, portMappings: true });

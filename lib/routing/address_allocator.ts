@@ -1,14 +1,19 @@
-import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
+import type { AddressRange } from "../net/address_range.ts";
+import {
+  addressAt,
+  addressNumber,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+} from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
 import { atOnce } from "../net/steps.ts";
 import { type Labels, matchesLabels } from "../policy/label_selector.ts";
-import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
-import { AddressInventory } from "./address_inventory.ts";
-import { type AddressPool, spaceOf } from "./address_pool.ts";
+import { type AddressPool, poolOf, spaceOf } from "./address_pool.ts";
 import { type AddressRequest, shorten } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
-import { type AddressRefusal, type Claim, compareClaims, WaitingClaims } from "./waiting_claims.ts";
 
 /** The addresses assigned to a Service. */
 export interface AddressAssignment {
@@ -376,4 +381,274 @@ function isHeldAlike(
 ): boolean {
   return address === now && before.sharing?.text === request.sharing?.text &&
     before.ports.join() === request.ports.join();
+}
+
+/** The reason why a Service has no address, or not the requested one. */
+interface AddressRefusal {
+  /** Absent for what the Service asks for by name. */
+  readonly kind?: "exhausted" | "no pool";
+  /** A sentence for an event on the Service. Names nothing of other namespaces. */
+  readonly message: string;
+}
+
+/** The address of a Service in one family. */
+interface Claim {
+  readonly request: AddressRequest;
+  readonly family: IpFamily;
+  address?: IpAddress;
+  refusal?: AddressRefusal;
+  /** The changes that can help: a requested address, {@linkcode spaceOf} a pool, or terms of sharing. */
+  waitsFor: readonly string[];
+}
+
+/** The oldest Service first. */
+function compareClaims(
+  { request: left, family: one }: Claim,
+  { request: right, family: two }: Claim,
+): number {
+  return compareTexts(left.createdAt, right.createdAt) || compareTexts(left.key, right.key) ||
+    compareTexts(one, two);
+}
+
+function compareTexts(left: string, right: string): number {
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/** Claims without an address, or without the requested one. A change wakes only the claims that it can help. */
+class WaitingClaims {
+  readonly #waiting = new Map<string, SortedList<Claim>>();
+  /** Addresses that may have become free for a claim since the last wake-up. */
+  #touched = new Set<IpAddress>();
+  /** Terms of sharing of Services that got or gave up an address. */
+  #touchedTerms = new Set<string>();
+
+  /** Lets a claim wait. */
+  add(claim: Claim, waitsFor: readonly string[]): void {
+    claim.waitsFor = waitsFor;
+    for (const place of waitsFor) {
+      this.#waiting.getOrInsertComputed(place, () => new SortedList(compareClaims)).add(claim);
+    }
+  }
+
+  /** The claim waits no more. */
+  delete(claim: Claim): void {
+    for (const place of claim.waitsFor) {
+      const others = this.#waiting.get(place)!;
+      others.delete(claim);
+      if (others.items.length === 0) this.#waiting.delete(place);
+    }
+    claim.waitsFor = [];
+  }
+
+  /** A Service gave up an address, or it is not reserved any more. */
+  touch(address: IpAddress): void {
+    this.#touched.add(address);
+  }
+
+  /** A Service got or gave up an address, which others with the same terms may share. */
+  touchTerms({ sharing }: AddressRequest): void {
+    if (sharing) this.#touchedTerms.add(sharing.text);
+  }
+
+  /** Returns the waiting claims that the touched addresses may help. */
+  *wake(inventory: AddressInventory): Generator<Claim, void, void> {
+    const [touched, terms] = [this.#touched, this.#touchedTerms];
+    this.#touched = new Set();
+    this.#touchedTerms = new Set();
+    for (const address of touched) {
+      yield* this.#waiting.get(address)?.items ?? [];
+      const pool = inventory.poolAt(address);
+      if (!pool || !inventory.isFree(address)) continue;
+      const claim = this.#waiting.get(spaceOf(pool, ipFamilyOf(address)))?.first;
+      if (!claim) continue;
+      yield claim;
+      // The next one in line gets its turn if this one takes another address.
+      this.#touched.add(address);
+    }
+    for (const text of terms) yield* this.#waiting.get(text)?.items ?? [];
+  }
+}
+
+/** The reason why an address is not assigned. */
+interface Reservation {
+  /** The user of the address, in words. */
+  readonly by: string;
+  /** Whether a Service that has the address loses it. */
+  readonly isFinal: boolean;
+}
+
+/** The Services that have one address. All have the same namespace and terms of sharing. */
+interface Holders {
+  readonly requests: Map<ServiceKey, AddressRequest>;
+  readonly ports: Map<string, ServiceKey>;
+}
+
+/** Which addresses of the pools are free, and who has the others. */
+class AddressInventory {
+  readonly #pools: readonly AddressPool[];
+  readonly #spaces = new Map<string, FreeSpace>();
+  readonly #holders = new Map<IpAddress, Holders>();
+  /** Addresses that are not given, with the reasons. */
+  readonly #reserved = new Map<IpAddress, Reservation[]>();
+  /** Addresses with several holders or one that shares, by terms of sharing. */
+  readonly #shared = new Map<string, SortedList<IpAddress>>();
+
+  constructor(pools: readonly AddressPool[]) {
+    this.#pools = pools;
+    for (const pool of pools) {
+      for (const range of pool.ranges) {
+        const key = spaceOf(pool, range.family);
+        if (!this.#spaces.has(key)) this.#spaces.set(key, new FreeSpace(pool, range.family));
+      }
+    }
+  }
+
+  /** The pool of an address. */
+  poolAt(address: IpAddress): AddressPool | undefined {
+    return poolOf(this.#pools, address);
+  }
+
+  /** Whether a pool has addresses of a family. */
+  hasFamily(pool: AddressPool, family: IpFamily): boolean {
+    return this.#spaces.has(spaceOf(pool, family));
+  }
+
+  /** Returns the lowest free address of a pool. */
+  firstFree(pool: AddressPool, family: IpFamily): IpAddress | undefined {
+    return this.#spaces.get(spaceOf(pool, family))?.first((address) => !this.isFree(address));
+  }
+
+  /** Whether no Service has an address, and it is not reserved. */
+  isFree(address: IpAddress): boolean {
+    return !this.#holders.has(address) && !this.#reserved.has(address);
+  }
+
+  /** The addresses whose holders have these terms of sharing, in order. */
+  sharedBy(terms: string): readonly IpAddress[] {
+    return this.#shared.get(terms)?.items ?? [];
+  }
+
+  /** The Services that have an address. */
+  holdersOf(address: IpAddress): readonly ServiceKey[] {
+    return [...this.#holders.get(address)?.requests.keys() ?? []];
+  }
+
+  /**
+   * Returns why a Service cannot get an address, or cannot keep it, next to the Services that have it, as
+   * words that follow `is`.
+   */
+  conflict(address: IpAddress, request: AddressRequest, isKept: boolean): string | undefined {
+    const reserved = this.#reserved.get(address)?.find(({ isFinal }) => isFinal || !isKept);
+    if (reserved) return `in use by ${reserved.by}`;
+    const holders = this.#holders.get(address);
+    if (!holders) return undefined;
+    // The holders have the same terms: one of them stands for all.
+    const [other] = holders.requests.values();
+    const { key, namespace, sharing } = other!;
+    if (namespace !== request.namespace) return "taken by a Service of another namespace";
+    if (sharing === undefined || request.sharing?.key !== sharing.key) {
+      return `taken by ${key}, and the two Services have no sharing key in common`;
+    }
+    if (request.sharing.text !== sharing.text) {
+      return `taken by ${key}: to share it, both Services need externalTrafficPolicy Cluster, or ` +
+        "Local with the same selector";
+    }
+    for (const port of request.ports) {
+      const user = holders.ports.get(port);
+      if (user !== undefined) return `taken by ${user}, which has port ${port} too`;
+    }
+    return undefined;
+  }
+
+  /** Gives an address to a Service, which has no conflict with it. */
+  hold(address: IpAddress, request: AddressRequest): void {
+    const holders = this.#holders.getOrInsertComputed(
+      address,
+      (): Holders => ({ requests: new Map(), ports: new Map() }),
+    );
+    holders.requests.set(request.key, request);
+    for (const port of request.ports) holders.ports.set(port, request.key);
+    if (request.sharing === undefined) return;
+    this.#shared.getOrInsertComputed(request.sharing.text, () => new SortedList(compareAddresses))
+      .add(address);
+  }
+
+  /** Takes an address back. `request` is the one with which it was given. */
+  release(address: IpAddress, request: AddressRequest): void {
+    const holders = this.#holders.get(address)!;
+    holders.requests.delete(request.key);
+    for (const port of request.ports) holders.ports.delete(port);
+    if (holders.requests.size > 0) return;
+    this.#holders.delete(address);
+    this.#noteFree(address);
+    const terms = request.sharing?.text;
+    if (terms === undefined) return;
+    const shared = this.#shared.get(terms)!;
+    shared.delete(address);
+    if (shared.items.length === 0) this.#shared.delete(terms);
+  }
+
+  /** Keeps an address from being given. */
+  reserve(address: IpAddress, reservation: Reservation): void {
+    this.#reserved.getOrInsertComputed(address, () => []).push(reservation);
+  }
+
+  /** Takes back what {@linkcode reserve} did with the same arguments. */
+  unreserve(address: IpAddress, { by }: Reservation): void {
+    const known = this.#reserved.get(address)!;
+    known.splice(known.findIndex((reservation) => reservation.by === by), 1);
+    if (known.length > 0) return;
+    this.#reserved.delete(address);
+    if (this.isFree(address)) this.#noteFree(address);
+  }
+
+  #noteFree(address: IpAddress): void {
+    const pool = this.poolAt(address);
+    if (pool) this.#spaces.get(spaceOf(pool, ipFamilyOf(address)))!.noteFree(address);
+  }
+}
+
+function compareAddresses(left: IpAddress, right: IpAddress): number {
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/**
+ * Finds the lowest free address of a pool without a walk through the others: everything below a
+ * cursor is taken, but for a list of addresses that became free.
+ */
+class FreeSpace {
+  readonly #family: IpFamily;
+  readonly #ranges: readonly AddressRange[];
+  readonly #freed = new SortedList<bigint>((left, right) =>
+    left < right ? -1 : left > right ? 1 : 0
+  );
+  #range = 0;
+  #cursor: bigint;
+
+  constructor({ ranges }: AddressPool, family: IpFamily) {
+    this.#family = family;
+    this.#ranges = ranges.filter((range) => range.family === family)
+      .toSorted((left, right) => left.first < right.first ? -1 : 1);
+    this.#cursor = this.#ranges[0]!.first;
+  }
+
+  noteFree(address: IpAddress): void {
+    const number = addressNumber(address);
+    if (this.#range === this.#ranges.length || number < this.#cursor) this.#freed.add(number);
+  }
+
+  first(isTaken: (address: IpAddress) => boolean): IpAddress | undefined {
+    for (let number = this.#freed.first; number !== undefined; number = this.#freed.first) {
+      const address = addressAt(number, this.#family);
+      if (!isTaken(address)) return address;
+      this.#freed.delete(number);
+    }
+    while (this.#range < this.#ranges.length) {
+      const address = addressAt(this.#cursor, this.#family);
+      if (!isTaken(address)) return address;
+      if (this.#cursor < this.#ranges[this.#range]!.last) this.#cursor += 1n;
+      else this.#cursor = this.#ranges[++this.#range]?.first ?? this.#cursor;
+    }
+    return undefined;
+  }
 }

@@ -8,7 +8,7 @@ import { type NodeParts, pool, routedNode } from "../../tests/support/builders/r
 import type { AnnouncedService, ServiceAddressKind } from "./announced_service.ts";
 import type { BgpPlan } from "./bgp_plan.ts";
 import { BgpPlanner, type BgpPlannerOptions } from "./bgp_planner.ts";
-import { explainPrefix } from "./explain_prefix.ts";
+import { explainPrefix } from "./explain_routing.ts";
 import { SESSION_DEFAULTS } from "./node_bgp.ts";
 import { routingNodeOf } from "./routing_node.ts";
 import type { BgpSettings, ConfiguredPeer } from "./routing_settings.ts";

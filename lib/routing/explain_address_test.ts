@@ -8,7 +8,7 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { explainAddress, type SeenRouting } from "./explain_address.ts";
+import { explainAddress, type SeenRouting } from "./explain_routing.ts";
 import type { PlannedRouting, RoutingInputs } from "./planned_routing.ts";
 
 const ADDRESS = "203.0.113.7";

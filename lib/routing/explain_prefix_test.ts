@@ -11,7 +11,7 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
-import { explainPrefix, type SeenSessions } from "./explain_prefix.ts";
+import { explainPrefix, type SeenSessions } from "./explain_routing.ts";
 import type { PlannedRouting, RoutingInputs } from "./planned_routing.ts";
 
 const ADDRESS = "198.51.100.7";

@@ -1,8 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { RoutedNode } from "../api/kinds/routed_node.ts";
 import { parseCidr } from "../net/cidr.ts";
-import { planPodNetwork } from "./plan_pod_network.ts";
-import type { PodNetworkPlan } from "./pod_network_plan.ts";
+import { planPodNetwork, type PodNetworkPlan } from "./pod_network_plan.ts";
 import { routingNodeOf } from "./routing_node.ts";
 import type { PodNetworkSettings } from "./routing_settings.ts";
 

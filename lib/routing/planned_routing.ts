@@ -13,8 +13,7 @@ import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
 import type { MemberReport } from "./layer2_member.ts";
 import { Layer2Owners } from "./layer2_owner.ts";
-import type { PodNetworkPlan } from "./pod_network_plan.ts";
-import { planPodNetwork } from "./plan_pod_network.ts";
+import { planPodNetwork, type PodNetworkPlan } from "./pod_network_plan.ts";
 import { type RoutingNode, routingNodeOf } from "./routing_node.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 

@@ -1,5 +1,16 @@
-import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { rangeOf } from "../net/address_range.ts";
+import {
+  type Cidr,
+  cidrContains,
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  prefixLengthOf,
+} from "../net/cidr.ts";
+import { addressNumber, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { contentId } from "../policy/content_id.ts";
+import type { RoutingNode } from "./routing_node.ts";
+import type { PodNetworkSettings } from "./routing_settings.ts";
 
 /**
  * The metric of routes to pods: preferred to those of BGP (512) and to IPv6's default one (1024).
@@ -35,7 +46,7 @@ export interface PodNetworkPlan {
 }
 
 /** A part of a Node that cannot be used. */
-export interface PodNetworkProblem {
+interface PodNetworkProblem {
   readonly node: string;
   readonly reason: string;
 }
@@ -61,4 +72,173 @@ export interface PodTunnel {
   readonly remote: IpAddress;
   /** Replies of pods to this address come back through the tunnel. Absent = the node has no pods. */
   readonly source?: IpAddress;
+}
+
+/** The state that the network of pods depends on. */
+interface PodNetworkInputs {
+  readonly settings: PodNetworkSettings;
+  /** The own node. */
+  readonly own: RoutingNode;
+  /** All nodes; the own one may be among them. */
+  readonly nodes: Iterable<RoutingNode>;
+  /** The networks of the node's interfaces; empty = unknown, and every node is taken as near. */
+  readonly networks: readonly Cidr[];
+  /** The ranges of all pods; may be empty. */
+  readonly clusterCidrs: readonly Cidr[];
+}
+
+/** Begins the names of tunnel devices, which only kube-relay uses. */
+export const TUNNEL_PREFIX = "kr-pod-";
+
+/** Makes the plan of a node. */
+export function planPodNetwork(inputs: PodNetworkInputs): PodNetworkPlan {
+  const { settings, own } = inputs;
+  const nodes = [...inputs.nodes].filter(({ name }) => name !== own.name)
+    .sort((left, right) => left.name < right.name ? -1 : 1);
+  const ranges = new PodRanges(own, nodes);
+  const problems: PodNetworkProblem[] = [...ownProblems(own)];
+  const unrouted: PodNetworkProblem[] = [];
+  const routes: PodRoute[] = [];
+  const tunnels = new Map<string, PodTunnel>();
+  for (const node of settings.routes ? nodes : []) {
+    for (const text of node.invalidPodCidrs ?? []) {
+      problems.push({ node: node.name, reason: `'${text}' is no CIDR such as 10.244.1.0/24` });
+    }
+    for (const destination of node.podCidrs) {
+      const obstacle = ranges.obstacle(destination, node);
+      const made = obstacle === undefined
+        ? routeTo({ destination, node }, inputs)
+        : { problem: obstacle };
+      if (made === undefined) {
+        unrouted.push({ node: node.name, reason: `${destination} is in another subnet` });
+      } else if ("problem" in made) problems.push({ node: node.name, reason: made.problem });
+      else {
+        routes.push(made.route);
+        if (made.tunnel) tunnels.set(made.tunnel.device, made.tunnel);
+      }
+    }
+  }
+  return {
+    podCidrs: own.podCidrs,
+    addresses: Object.values(own.primary),
+    routes: routes.sort((left, right) => left.destination < right.destination ? -1 : 1),
+    tunnels: [...tunnels.values()].sort((left, right) => left.device < right.device ? -1 : 1),
+    isOverlay: settings.overlay !== "off",
+    ...(settings.mtu !== undefined && { mtu: settings.mtu }),
+    ...(settings.cniConfig !== undefined && {
+      cni: { path: settings.cniConfig, portMappings: settings.portMappings },
+    }),
+    ...(settings.masquerade && own.podCidrs.length > 0 && {
+      masquerade: masqueradeOf(inputs, nodes),
+    }),
+    unrouted,
+    problems,
+  };
+}
+
+function ownProblems({ name: node, podCidrs, invalidPodCidrs = [] }: RoutingNode) {
+  const invalid = invalidPodCidrs.map((text) => ({
+    node,
+    reason: `'${text}' is no CIDR such as 10.244.1.0/24`,
+  }));
+  if (podCidrs.length + invalid.length > 0) return invalid;
+  const reason = "this Node has no spec.podCIDRs; kube-controller-manager assigns them with " +
+    "--allocate-node-cidrs and --cluster-cidr";
+  return [{ node, reason }];
+}
+
+/** A route, the reason why there is none, or `undefined` if routers have to know it. */
+type MadeRoute =
+  | { readonly route: PodRoute; readonly tunnel?: PodTunnel }
+  | { readonly problem: string };
+
+function routeTo(
+  { destination, node }: { readonly destination: Cidr; readonly node: RoutingNode },
+  { settings: { overlay }, own, networks }: PodNetworkInputs,
+): MadeRoute | undefined {
+  const family = cidrFamilyOf(destination);
+  const [local, remote] = [own.primary[family], node.primary[family]];
+  if (remote === undefined) {
+    return { problem: `${destination} has no route: the Node has no InternalIP of ${family}` };
+  }
+  const isNear = networks.length === 0 ||
+    networks.some((network) => cidrContains(network, remote));
+  if (isNear && overlay !== "always") {
+    return { route: { destination, node: node.name, gateway: remote } };
+  }
+  if (overlay === "off") return undefined;
+  if (local === undefined) {
+    return { problem: `${destination} has no route: this Node has no InternalIP of ${family}` };
+  }
+  const range = own.podCidrs.find((each) => cidrFamilyOf(each) === family);
+  const source = range && { source: networkOf(range) };
+  const device = TUNNEL_PREFIX + contentId(`${local} ${remote}`).slice(0, 8);
+  return {
+    route: { destination, node: node.name, tunnel: device, ...source },
+    tunnel: { device, node: node.name, family, local, remote, ...source },
+  };
+}
+
+function masqueradeOf(
+  { own, clusterCidrs }: PodNetworkInputs,
+  others: readonly RoutingNode[],
+): NonNullable<PodNetworkPlan["masquerade"]> {
+  const except = [own, ...others].flatMap(({ podCidrs, addresses }) => [
+    ...podCidrs.filter((each) => prefixLengthOf(each) > 0),
+    ...addresses.map(hostCidr),
+  ]);
+  return {
+    sources: own.podCidrs,
+    except: [...new Set([...clusterCidrs, ...except])].sort(),
+  };
+}
+
+/** The ranges of all pods and the addresses of all nodes, to find ranges that would misdirect traffic. */
+class PodRanges {
+  readonly #own: RoutingNode;
+  /** The first node by name that has a range. */
+  readonly #owners = new Map<Cidr, string>();
+  /** Sorted. */
+  readonly #addresses: Readonly<Record<IpFamily, readonly bigint[]>>;
+
+  constructor(own: RoutingNode, others: readonly RoutingNode[]) {
+    this.#own = own;
+    for (const { name, podCidrs } of others) {
+      for (const cidr of podCidrs) if (!this.#owners.has(cidr)) this.#owners.set(cidr, name);
+    }
+    const all = [own, ...others].flatMap(({ addresses }) => addresses);
+    const numbers = (family: IpFamily) =>
+      all.filter((each) => ipFamilyOf(each) === family).map(addressNumber)
+        .sort((left, right) => left < right ? -1 : 1);
+    this.#addresses = { IPv4: numbers("IPv4"), IPv6: numbers("IPv6") };
+  }
+
+  /** Why a route to a range would do harm. */
+  obstacle(cidr: Cidr, { name }: RoutingNode): string | undefined {
+    if (prefixLengthOf(cidr) === 0) return `${cidr} is no range of pods: it contains every address`;
+    const own = this.#own.podCidrs.find((each) => overlap(each, cidr));
+    if (own !== undefined) return `${cidr} overlaps ${own} of this Node`;
+    const owner = this.#owners.get(cidr);
+    if (owner !== undefined && owner !== name) return `${cidr} belongs to Node ${owner} too`;
+    if (this.#hasNode(cidr)) return `${cidr} contains the address of a Node`;
+    return undefined;
+  }
+
+  #hasNode(cidr: Cidr): boolean {
+    const { first, last } = rangeOf(cidr);
+    const numbers = this.#addresses[cidrFamilyOf(cidr)];
+    let [low, high] = [0, numbers.length];
+    while (low < high) {
+      const middle = low + high >> 1;
+      if (numbers[middle]! < first) low = middle + 1;
+      else high = middle;
+    }
+    return low < numbers.length && numbers[low]! <= last;
+  }
+}
+
+function overlap(left: Cidr, right: Cidr): boolean {
+  if (cidrFamilyOf(left) !== cidrFamilyOf(right)) return false;
+  const [one, other] = [rangeOf(left), rangeOf(right)];
+  return one.first <= other.last && other.first <= one.last;
 }

@@ -1,7 +1,6 @@
 /** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
 import { assert, assertEquals } from "@std/assert";
-import { birdConfig } from "../../backends/announce/bird/bird_config.ts";
-import { passwordOf } from "../../backends/announce/bird/bird_text.ts";
+import { birdConfig, passwordOf } from "../../backends/announce/bird/bird_config.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
 import { isMissing, program } from "../support/requirement.ts";

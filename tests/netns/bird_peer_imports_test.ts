@@ -2,7 +2,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import { peerImportSentence } from "../../lib/routing/peer_imports.ts";
+import { peerImportSentence } from "../../lib/routing/explain_routing.ts";
 import { frrConfiguration } from "../support/stages/bgp_routers.ts";
 import {
   announced,

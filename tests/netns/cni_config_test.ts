@@ -1,6 +1,6 @@
 /** Tests the CNI configuration with the real plugins, as a container runtime runs them. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { cniText } from "../../backends/announce/pod_network/cni_file.ts";
+import { cniText } from "../../backends/announce/pod_network/data_plane.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { file, isMissing } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";

@@ -7,8 +7,7 @@ import {
   type CommandRunner,
   systemCommandRunner,
 } from "../../lib/os/command_runner.ts";
-import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
-import { planPodNetwork } from "../../lib/routing/plan_pod_network.ts";
+import { planPodNetwork, type PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { routingNodeOf } from "../../lib/routing/routing_node.ts";
 import type { RelayProcess } from "../support/stages/relay_process.ts";

@@ -10,7 +10,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { UnixConnection } from "../../../lib/os/network.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
-import { CONFIGURATION_ID, SECRETS_ID } from "./bird_text.ts";
+import { CONFIGURATION_ID, SECRETS_ID } from "./bird_config.ts";
 
 /** A line of a reply. */
 export interface BirdLine {

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { bgpPeer } from "../../../tests/support/builders/bgp_plans.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
-import { readSecrets } from "./bird_files.ts";
+import { readSecrets } from "./data_plane.ts";
 
 /** Password files that cannot be used, and why. */
 const WRONG: readonly (readonly [content: string | undefined, reason: string])[] = [

@@ -6,7 +6,7 @@
 import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import type { BgpPeer, BgpSessionFigures } from "../../../lib/routing/bgp_plan.ts";
 import type { BirdLine } from "./bird_control.ts";
-import { peerOf } from "./bird_text.ts";
+import { peerOf } from "./bird_config.ts";
 
 /** The session with a peer. */
 export interface BgpSession extends BgpSessionFigures {

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
-import { cniText } from "./cni_file.ts";
+import { cniText } from "./data_plane.ts";
 
 const OPTIONS = {
   podCidrs: ["10.244.1.0/24", "fd00:244:1::/64"].map(parseCidr),

@@ -4,19 +4,51 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../../lib/engine/data_plane.ts";
-import { Reconciler } from "../../../lib/engine/reconciler.ts";
-import { messageOf } from "../../../lib/log/message_of.ts";
-import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
-import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
-import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
+import { type OwnFileKind, readOwnFile, writeOwnFile } from "../own_file.ts";
+import { hasNft, masqueradeText, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
+import { IptablesMasquerade } from "./masquerade_iptables.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
+import {
+  addressLine,
+  addTunnelLine,
+  type ChosenRoute,
+  deleteLinkLine,
+  type Link,
+  type Route,
+  routeLine,
+  setLinkLine,
+} from "../../iproute/ip_text.ts";
 import { watchLinks } from "../../iproute/link_watch.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { readOwnFile } from "../own_file.ts";
-import { CNI_FILE } from "./cni_file.ts";
-import { IptablesMasquerade } from "./masquerade_iptables.ts";
-import { hasNft, masqueradeText, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
-import { podObjects, PodTarget } from "./target.ts";
+import type {
+  CleanupReport,
+  DataPlaneEdges,
+  Quarantined,
+  SyncReport,
+} from "../../../lib/engine/data_plane.ts";
+import {
+  type Batch,
+  type Change,
+  type KernelObject,
+  type ObjectName,
+  type Objects,
+  Reconciler,
+  type Target,
+} from "../../../lib/engine/reconciler.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { rangeOf } from "../../../lib/net/address_range.ts";
+import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
+import { addressAt, IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
+import {
+  POD_ROUTE_METRIC,
+  type PodNetworkPlan,
+  type PodRoute,
+  type PodTunnel,
+  TUNNEL_PREFIX,
+} from "../../../lib/routing/pod_network_plan.ts";
 
 /** The options of {@linkcode PodNetworkDataPlane}. */
 export interface PodNetworkOptions {
@@ -154,3 +186,393 @@ async function removeCniFile(path: string, run: RemovalRun): Promise<void> {
     run.keep(messageOf(error));
   }
 }
+
+/** Marks the routes of kube-relay in the kernel. iproute2 gives the number no name. */
+const POD_ROUTE_PROTOCOL = 75;
+
+/** What the header of a tunnel takes from the MTU. */
+const OVERHEAD: Readonly<Record<IpFamily, number>> = { IPv4: 20, IPv6: 40 };
+/** Of Ethernet, in case no interface has the address of the node. */
+const USUAL_MTU = 1_500;
+const LONGEST_ALIAS = 255;
+
+/** An object of the plan. */
+interface PodObject extends KernelObject {
+  /** The key under which it is in quarantine. */
+  readonly owner: string;
+  /** For `ip -batch`. `found`: the device as it is, of a tunnel; whether the route is there. */
+  readonly lines?: (found: Link | Route | undefined) => readonly string[];
+}
+
+const MASQUERADE: ObjectName = { kind: "table", name: "masquerade" };
+
+/** Reads and writes the machine for the plan that it is given. */
+class PodTarget implements Target<string, PodObject, string> {
+  plan: PodNetworkPlan | undefined;
+  /** What the last sync could not write, by the name of the object. */
+  readonly failed = new Map<string, Quarantined<string>>();
+  /** What the last sync wrote. */
+  operations: Record<string, number> = {};
+  /** Objects that exist and cannot be read, or are foreign, by kind. */
+  readonly unread = new Map<string, Error>();
+  readonly #commands: CommandRunner;
+  #tool: MasqueradeTool | undefined;
+  /** Whether rules of an earlier run were looked for. */
+  #hasNoRules = false;
+  #objects: ReadonlyMap<string, PodObject> = new Map();
+  #links: readonly Link[] = [];
+  /** The links and routes that any run made, by name. */
+  #own = new Map<string, Link | Route>();
+
+  constructor(commands: CommandRunner) {
+    this.#commands = commands;
+  }
+
+  keys(): Iterable<string> {
+    const { plan } = this;
+    const objects = plan ? podObjects(plan, this.#links, this.#tool) : [];
+    this.#objects = new Map(objects.map((object) => [object.name, object]));
+    return this.#objects.keys();
+  }
+
+  arrange(key: string): PodObject | undefined {
+    return this.#objects.get(key);
+  }
+
+  objectsOf(object: PodObject): readonly PodObject[] {
+    return [object];
+  }
+
+  ownerOf({ owner }: PodObject): string {
+    return owner;
+  }
+
+  async read(): Promise<Objects> {
+    this.unread.clear();
+    const found = new Map<string, ReadonlyMap<string, string>>();
+    const attempt = async ({ kind, name }: ObjectName, read: () => Promise<string | undefined>) => {
+      const text = await read().catch((error) => {
+        this.unread.set(kind, error);
+        return messageOf(error);
+      });
+      if (text !== undefined) found.set(kind, new Map([[name, text]]));
+    };
+    await attempt(MASQUERADE, () => this.#readRules());
+    for (const each of await this.readDevices()) found.set(...each);
+    const path = cniPath(this.plan);
+    if (path !== undefined) {
+      await attempt({ kind: "file", name: path }, () => readOwnFile(path, CNI_FILE));
+    }
+    return found;
+  }
+
+  /** The tunnels and routes of any run. A link of another kind with the name of a tunnel is foreign. */
+  async readDevices(): Promise<Objects> {
+    this.#links = await new IpRunner(this.#commands).links();
+    const routes = (await Promise.all(
+      IP_FAMILIES.map((family) =>
+        new IpRunner(this.#commands, { family }).routes("main", { protocol: POD_ROUTE_PROTOCOL })
+      ),
+    )).flat();
+    const tunnels = this.#links.filter(({ device, kind }) =>
+      device.startsWith(TUNNEL_PREFIX) && (kind === "ipip" || kind === "ip6tnl")
+    );
+    this.#own = new Map<string, Link | Route>([
+      ...tunnels.map((link) => [link.device, link] as const),
+      ...routes.map((route) => [routeName(route), route] as const),
+    ]);
+    return new Map([
+      // Routes are removed before the tunnels that they lead through.
+      ["route", new Map(routes.map((route) => [routeName(route), pathText(route)]))],
+      ["tunnel", new Map(tunnels.map((link) => [link.device, linkText(link)]))],
+    ]);
+  }
+
+  begin(): Batch<string> {
+    const changes: Change<string>[] = [];
+    return {
+      add: ({ kind, name }, before, after, owner) =>
+        changes.push({ kind, name, before, after, owner }),
+      commit: () => this.#write(changes),
+    };
+  }
+
+  /** The routes whose packets take another one, except those that are `missing`, by name. */
+  async shadowed(
+    missing: ReadonlySet<string>,
+  ): Promise<readonly (RoutingDifference & { readonly node: string })[]> {
+    const found = [];
+    for (const family of IP_FAMILIES) {
+      const routes = (this.plan?.routes ?? []).filter(({ destination }) =>
+        cidrFamilyOf(destination) === family
+      );
+      const samples = routes.map(({ destination }) => sampleOf(destination));
+      const chosen = await new IpRunner(this.#commands, { family }).chosenRoutes(samples);
+      for (const [index, { destination: name, node }] of routes.entries()) {
+        const route = chosen.get(samples[index]!);
+        if (route === undefined || missing.has(name)) continue;
+        if ("gateways" in route && route.protocol === `${POD_ROUTE_PROTOCOL}`) continue;
+        const text = "gateways" in route ? chosenText(route) : `no packets: ${route.message}`;
+        const place = { object: "pod route", name, node, kind: "altered" } as const;
+        found.push({ ...place, found: `another program's route comes first: ${text}` });
+      }
+    }
+    return found;
+  }
+
+  /** A difference in words. */
+  difference({ kind: object, name, before, after }: Change<string>): RoutingDifference {
+    const kind = after === undefined ? "extra" : before === undefined ? "missing" : "altered";
+    const isShown = object === "route" || object === "tunnel";
+    return {
+      ...{ object: DIFFERENCES[object] ?? object, name, kind },
+      ...(isShown && after !== undefined && { wanted: after }),
+      ...((isShown || this.unread.has(object)) && before !== undefined && { found: before }),
+    };
+  }
+
+  /** The lines that bring an object to its state. */
+  linesOf({ kind, name, after }: Omit<Change<string>, "before" | "owner">): readonly string[] {
+    const found = this.#own.get(name);
+    if (after !== undefined) return this.#objects.get(name)?.lines?.(found) ?? [];
+    if (kind === "tunnel") return [deleteLinkLine(name)];
+    const { source: _, ...route } = found as Route;
+    return [routeLine("del", { ...route, protocol: POD_ROUTE_PROTOCOL })];
+  }
+
+  async #readRules(): Promise<string | undefined> {
+    const isWanted = this.plan?.masquerade !== undefined;
+    // An earlier run may have written them. A machine that cannot have them has none.
+    if (!isWanted && this.#hasNoRules) return undefined;
+    this.#tool ??= await hasNft(this.#commands)
+      ? new NftMasquerade(this.#commands)
+      : new IptablesMasquerade(this.#commands);
+    const text = await this.#tool.read();
+    this.#hasNoRules = !isWanted && text === undefined;
+    return text;
+  }
+
+  async #write(changes: readonly Change<string>[]): Promise<void> {
+    this.failed.clear();
+    this.operations = {};
+    const of = (...kinds: readonly string[]) => changes.filter(({ kind }) => kinds.includes(kind));
+    // First, or the first connections over a new route would keep another source until they end.
+    for (const change of of("table")) {
+      await this.#attempt(change, async () => await this.#tool?.write(this.plan?.masquerade));
+    }
+    const moves = of("route", "tunnel");
+    const items = moves.flatMap((change) => this.linesOf(change).map((line) => ({ change, line })));
+    const failures = await new IpRunner(this.#commands).batch(items, ({ line }) => line);
+    const reasons = new Map<Change<string>, string>();
+    for (const [{ change, line }, { kind, message }] of failures) {
+      const isGone = change.after === undefined && kind === "absent";
+      // The lines after the first one fail because of it.
+      if (isGone || reasons.has(change)) continue;
+      reasons.set(change, `cannot ${line}: ${message}${remedyOf(line, message)}`);
+    }
+    for (const change of moves) this.#done(change, reasons.get(change));
+    for (const change of of("file")) {
+      await this.#attempt(change, async () => {
+        // Another program may have written it meanwhile.
+        await readOwnFile(change.name, CNI_FILE);
+        await writeOwnFile(change.name, CNI_FILE, change.after);
+      });
+    }
+  }
+
+  async #attempt(change: Change<string>, write: () => Promise<void>): Promise<void> {
+    try {
+      const error = this.unread.get(change.kind);
+      if (error) throw error;
+      await write();
+      this.#done(change, undefined);
+    } catch (error) {
+      this.#done(change, messageOf(error));
+    }
+  }
+
+  #done({ kind, name, owner }: Change<string>, reason: string | undefined): void {
+    const key = owner ?? (kind === MASQUERADE.kind ? name : `${kind} ${name}`);
+    if (reason !== undefined) this.failed.set(name, { key, reason });
+    else this.operations[`${kind}s`] = (this.operations[`${kind}s`] ?? 0) + 1;
+  }
+}
+
+const DIFFERENCES: Readonly<Record<string, string>> = {
+  ...{ route: "pod route", tunnel: "pod tunnel", file: "CNI configuration" },
+};
+
+/** Returns what a plan wants, in the order in which it is made. */
+function podObjects(
+  plan: PodNetworkPlan,
+  links: readonly Link[],
+  masquerade: Pick<MasqueradeTool, "textOf"> | undefined,
+): readonly PodObject[] {
+  const path = cniPath(plan);
+  return [
+    ...plan.masquerade && masquerade
+      ? [{ ...MASQUERADE, text: masquerade.textOf(plan.masquerade), owner: MASQUERADE.name }]
+      : [],
+    ...plan.tunnels.map((tunnel) => tunnelObject(tunnel, mtuOfTunnel(plan, links, tunnel.family))),
+    ...plan.routes.map(routeObject),
+    ...path === undefined
+      ? []
+      : [{ kind: "file", name: path, text: cniTextOf(plan, links), owner: "CNI configuration" }],
+  ];
+}
+
+/** Without ranges of the node there is nothing better than what an earlier sync wrote. */
+function cniPath(plan: PodNetworkPlan | undefined): string | undefined {
+  return plan && plan.podCidrs.length > 0 ? plan.cni?.path : undefined;
+}
+
+function cniTextOf(plan: PodNetworkPlan, links: readonly Link[]): string {
+  const families = new Set(plan.podCidrs.map(cidrFamilyOf));
+  // The MTU of the node's pods.
+  const mtus = [...families].map((family) =>
+    mtuOfNode(plan, links, family) - (plan.isOverlay ? OVERHEAD[family] : 0)
+  );
+  const portMappings = plan.cni?.portMappings ?? false;
+  return cniText({ podCidrs: plan.podCidrs, portMappings, mtu: plan.mtu ?? Math.min(...mtus) });
+}
+
+function mtuOfTunnel(plan: PodNetworkPlan, links: readonly Link[], family: IpFamily): number {
+  return plan.mtu ?? mtuOfNode(plan, links, family) - OVERHEAD[family];
+}
+
+function mtuOfNode({ addresses }: PodNetworkPlan, links: readonly Link[], family: IpFamily) {
+  const own = addresses.find((each) => ipFamilyOf(each) === family);
+  const link = links.find((each) => own !== undefined && each.addresses.includes(own));
+  return link?.mtu ?? USUAL_MTU;
+}
+
+function tunnelObject(tunnel: PodTunnel, mtu: number): PodObject {
+  const { device, node, source } = tunnel;
+  const addresses = source === undefined ? [] : [source];
+  // `ip -batch` splits at blanks.
+  const alias = `kube-relay:${node}`.slice(0, LONGEST_ALIAS);
+  return {
+    ...{ kind: "tunnel", name: device, owner: `Node ${node}` },
+    text: linkText({ mtu, alias, isUp: true, addresses }),
+    lines: (found) => [
+      ...found ? [] : [addTunnelLine(tunnel)],
+      setLinkLine({ device, mtu, alias }),
+      ...addresses.map((address) => addressLine("replace", { address, device })),
+      ...(found ? usedAddresses(found as Link) : []).filter((each) => !addresses.includes(each))
+        .map((address) => addressLine("del", { address, device })),
+    ],
+  };
+}
+
+function linkText(link: Pick<Link, "mtu" | "isUp" | "alias" | "addresses">): string {
+  const addresses = usedAddresses(link);
+  return `a tunnel, ${link.alias ?? "no alias"}, MTU ${link.mtu}, ${link.isUp ? "up" : "down"}, ` +
+    (addresses.length > 0 ? addresses.join(", ") : "no address");
+}
+
+function usedAddresses({ addresses }: Pick<Link, "addresses">): Link["addresses"] {
+  return addresses.filter((each) => !each.startsWith("fe80:"));
+}
+
+function routeObject({ destination, node, gateway, tunnel, source }: PodRoute): PodObject {
+  const route: Route = {
+    destination,
+    gateways: gateway === undefined ? [] : [gateway],
+    ...(tunnel !== undefined && { device: tunnel }),
+    ...(source !== undefined && { source }),
+  };
+  const marks = { metric: POD_ROUTE_METRIC, protocol: POD_ROUTE_PROTOCOL };
+  return {
+    ...{ kind: "route", name: destination, text: pathText(route), owner: `Node ${node}` },
+    // `add` fails where another program has a route with the same metric, which stays.
+    lines: (found) => [routeLine(found ? "replace" : "add", { ...route, ...marks })],
+  };
+}
+
+/** A route with another metric is one of its own. */
+function routeName({ destination = "default" as Cidr, metric }: Route): string {
+  return metric === POD_ROUTE_METRIC ? destination : `${destination} metric ${metric ?? 0}`;
+}
+
+function pathText({ type, gateways, device, source }: Route): string {
+  return [
+    ...type === undefined ? [] : [type],
+    ...gateways.map((each) => `via ${each}`),
+    // The device of a gateway follows from it.
+    ...device !== undefined && gateways.length === 0 ? [`through ${device}`] : [],
+    ...source ? [`from ${source}`] : [],
+  ].join(" ");
+}
+
+/** An address of a range that stands for all in a look at the routing of the kernel. */
+function sampleOf(destination: Cidr) {
+  const { first, last } = rangeOf(destination);
+  return addressAt(first === last ? first : first + 1n, cidrFamilyOf(destination));
+}
+
+function chosenText({ type, destination, protocol, table, metric = 0, ...path }: ChosenRoute) {
+  const properties = [
+    ...protocol === undefined ? [] : [`protocol ${protocol}`],
+    `metric ${metric}`,
+    `table ${table ?? "main"}`,
+  ];
+  const words = [...type === undefined ? [] : [type], destination ?? "default", pathText(path)];
+  return `${words.filter((word) => word !== "").join(" ")} (${properties.join(", ")})`;
+}
+
+/** Messages of the kernel that do not say what to do. */
+function remedyOf(line: string, message: string): string {
+  if (message.includes("Unknown device type")) {
+    return "; the kernel has no such tunnels: load the module ipip (ip6_tunnel for IPv6)";
+  }
+  if (!message.includes("File exists")) return "";
+  return line.startsWith("link add")
+    ? "; another program has a tunnel with the same ends: remove it"
+    : "; another program has a route with the same metric: remove it";
+}
+
+/** CNI ignores unknown fields; JSON has no comments. A file without the field is foreign. */
+const OWNER_FIELD = "kubeRelay";
+const OWNER_TEXT = "Written by kube-relay. Changes are overwritten.";
+/** The bridge of pods, which the plugin makes. */
+const BRIDGE = "kube-relay-pods";
+
+/** The contents of a configuration. */
+interface CniOptions {
+  readonly podCidrs: readonly Cidr[];
+  readonly mtu: number;
+  readonly portMappings: boolean;
+}
+
+/** Returns the text of the file. Version 0.4.0 is known to every container runtime in use. */
+export function cniText({ podCidrs, mtu, portMappings }: CniOptions): string {
+  const bridge = {
+    type: "bridge",
+    bridge: BRIDGE,
+    isDefaultGateway: true,
+    // It would hide the addresses of pods from pods of other nodes. kube-relay knows those.
+    ipMasq: false,
+    mtu,
+    ipam: { type: "host-local", ranges: podCidrs.map((subnet) => [{ subnet }]) },
+  };
+  const portmap = { type: "portmap", capabilities: { portMappings: true } };
+  const list = {
+    [OWNER_FIELD]: OWNER_TEXT,
+    cniVersion: "0.4.0",
+    name: "kube-relay",
+    plugins: [bridge, ...portMappings ? [portmap] : []],
+  };
+  return `${JSON.stringify(list, undefined, 2)}\n`;
+}
+
+/** The file of the configuration. */
+export const CNI_FILE: OwnFileKind = {
+  name: "CNI configuration",
+  isOwn(text) {
+    try {
+      return JSON.parse(text)?.[OWNER_FIELD] === OWNER_TEXT;
+    } catch {
+      return false;
+    }
+  },
+};

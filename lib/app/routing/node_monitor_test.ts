@@ -9,7 +9,7 @@ import {
   heartbeatSeconds,
   type LeaseFollower,
   NodeMonitor,
-} from "./node_monitor.ts";
+} from "./routing_leases.ts";
 
 const PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/";
 const MEMBER_PREFIX = "kube-relay-member-";

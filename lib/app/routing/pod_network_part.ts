@@ -1,7 +1,10 @@
 import { messageOf } from "../../log/message_of.ts";
 import type { Cidr } from "../../net/cidr.ts";
-import { planPodNetwork } from "../../routing/plan_pod_network.ts";
-import type { PodNetworkPlan, PodRoute } from "../../routing/pod_network_plan.ts";
+import {
+  planPodNetwork,
+  type PodNetworkPlan,
+  type PodRoute,
+} from "../../routing/pod_network_plan.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";

@@ -29,7 +29,7 @@ import {
   type RoutingSettings,
   withoutSessions,
 } from "../../routing/routing_settings.ts";
-import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
+import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";

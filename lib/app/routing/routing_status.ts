@@ -3,7 +3,7 @@ import type { ControllerStatus } from "../../engine/controller.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
-import { acceptedText } from "../../routing/peer_imports.ts";
+import { acceptedText } from "../../routing/explain_routing.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../../log/count_text.ts";

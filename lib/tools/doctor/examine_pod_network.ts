@@ -3,7 +3,7 @@ import type { CommandRunner } from "../../os/command_runner.ts";
 import type { ManifestFileSystem } from "../../kube/manifests/manifest_files.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
+import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
 import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
 
 /** The edges that the network of pods is examined by. */

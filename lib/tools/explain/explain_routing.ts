@@ -4,9 +4,10 @@ import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import {
   type AddressReport,
   explainAddress,
+  explainPrefix,
+  type PrefixReport,
   type SeenRouting,
-} from "../../routing/explain_address.ts";
-import { explainPrefix, type PrefixReport } from "../../routing/explain_prefix.ts";
+} from "../../routing/explain_routing.ts";
 import { askControl } from "../control/control_client.ts";
 import { planRunningNode } from "../offline/planned_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../offline/plan_objects.ts";

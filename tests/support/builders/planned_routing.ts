@@ -5,7 +5,7 @@
  */
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import type { RoutingStep } from "../../../lib/routing/explain_prefix.ts";
+import type { RoutingStep } from "../../../lib/routing/explain_routing.ts";
 import { SESSION_DEFAULTS } from "../../../lib/routing/node_bgp.ts";
 import { PlannedRouting, type RoutingInputs } from "../../../lib/routing/planned_routing.ts";
 import type { BgpSettings, RoutingSettings } from "../../../lib/routing/routing_settings.ts";

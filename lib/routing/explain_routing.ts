@@ -1,0 +1,451 @@
+/**
+ * Says in words which Service has an address, which pool it comes from, and how clients reach it.
+ *
+ * @module
+ */
+import {
+  type Cidr,
+  cidrContains,
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  prefixLengthOf,
+} from "../net/cidr.ts";
+import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { type AddressPool, poolOf } from "./address_pool.ts";
+import {
+  type BgpImports,
+  type BgpPeer,
+  type BgpPlan,
+  carriesFamily,
+  type ImportedPrefix,
+  LONGEST_PREFIX,
+  type PeerImports,
+} from "./bgp_plan.ts";
+import type { PrefixSource } from "./bgp_planner.ts";
+import type { OwnerCandidate } from "./layer2_owner.ts";
+import type { AddressHolder, PlannedRouting } from "./planned_routing.ts";
+
+/** The addresses that this node holds now, by interface. */
+type HeldAddresses = ReadonlyMap<IpAddress, string>;
+
+/** What the machine was found to do. Absent parts were not asked. */
+export interface SeenRouting {
+  readonly bgp?: SeenSessions;
+  readonly held?: HeldAddresses;
+}
+
+/** An address, with everything that decides how clients reach it. */
+export interface AddressReport {
+  readonly address: IpAddress;
+  readonly node: string;
+  /** The answer as a sentence without a full stop. */
+  readonly headline: string;
+  /** The name of its pool. */
+  readonly pool?: string;
+  readonly services: readonly AddressHolder[];
+  /** Absent if no Service of a pool with layer 2 has it. */
+  readonly layer2?: {
+    /** Absent if no node can own it. */
+    readonly owner?: string;
+    readonly candidates: readonly OwnerCandidate[];
+  };
+  readonly bgp: PrefixReport;
+  readonly steps: readonly RoutingStep[];
+}
+
+/** Explains an address. */
+export function explainAddress(
+  planned: PlannedRouting,
+  { address, seen = {} }: { readonly address: IpAddress; readonly seen?: SeenRouting },
+): AddressReport {
+  const { nodeName, owners, settings: { pools } } = planned;
+  const pool = poolOf(pools, address);
+  const services = planned.holdersOf(address);
+  const isLayer2 = owners.servicesAt(address).length > 0;
+  const owner = owners.ownerOf(address);
+  const candidates = owners.candidates(address);
+  const bgp = explainPrefix(planned, { prefix: hostCidr(address), seen: seen.bgp });
+  const nodeAt = planned.nodeAt(address);
+  const headline = nodeAt !== undefined
+    ? `OF A NODE: ${address} is the address of node ${nodeAt}`
+    : isLayer2 && owner !== undefined
+    ? `REACHABLE: ${owner} answers for ${address}`
+    : bgp.isAnnounced
+    ? bgp.headline
+    : isLayer2
+    ? `NOT REACHABLE: no node can answer for ${address}`
+    : services.length > 0
+    ? `NOT ANNOUNCED by ${nodeName}`
+    : bgp.sources.length > 0
+    ? bgp.headline
+    : pool
+    ? `FREE: no Service has ${address}`
+    : `UNKNOWN: no Service and no pool has ${address}`;
+  return {
+    ...{ address, node: nodeName, headline },
+    ...(pool && { pool: pool.name }),
+    services,
+    ...(isLayer2 && { layer2: { ...(owner !== undefined && { owner }), candidates } }),
+    bgp,
+    steps: [
+      { topic: "Pool", text: poolText(pool) },
+      serviceStep(services, nodeAt),
+      isLayer2
+        ? layer2Step(planned, owner, candidates, heldItems(nodeName, address, owner, seen.held))
+        : { topic: "Layer 2", text: `no node answers for it: ${absenceText(pool, services)}` },
+      { topic: "BGP", text: bgp.headline },
+      // Its headline has the reason of a single source.
+      ...bgp.steps.filter(({ topic }) =>
+        topic !== "Received" && (topic !== "Sources" || bgp.sources.length > 1)
+      ),
+    ],
+  };
+}
+
+function poolText(pool: AddressPool | undefined): string {
+  if (!pool) return "it is in no pool, so kube-relay never assigns it";
+  const { name, announce, autoAssign } = pool;
+  const how = announce === "none" ? "which is not announced" : `announced by ${announce}`;
+  const condition = autoAssign ? "" : "; Services get its addresses only if they ask for them";
+  return `'${name}', ${how}${condition}`;
+}
+
+function serviceStep(services: readonly AddressHolder[], nodeAt: string | undefined): RoutingStep {
+  const topic = "Services";
+  if (services.length === 0) {
+    const text = nodeAt === undefined
+      ? "no Service of type LoadBalancer has it"
+      : "no Service gets it, because addresses of nodes are never assigned";
+    return { topic, text };
+  }
+  return {
+    topic,
+    text: services.length === 1 ? "it belongs to" : "it is shared by",
+    items: services.map(({ service, refusals }) =>
+      [service, ...refusals.map((refusal) => `BUT ${refusal}`)].join(": ")
+    ),
+  };
+}
+
+function absenceText(pool: AddressPool | undefined, services: readonly AddressHolder[]): string {
+  if (services.length === 0) return "no Service has it";
+  if (!pool) return "it is in no pool";
+  return pool.announce === "layer2"
+    ? "its Service has no port that is served at it"
+    : `pool '${pool.name}' is not announced by layer2`;
+}
+
+function layer2Step(
+  { areLeasesKnown }: PlannedRouting,
+  owner: string | undefined,
+  candidates: readonly OwnerCandidate[],
+  held: readonly string[],
+): RoutingStep {
+  const able = candidates.filter(({ obstacle }) => obstacle === undefined).length;
+  const items = candidates.map(({ node, obstacle }) =>
+    node === owner
+      ? `${node}: owns it`
+      : obstacle === undefined
+      ? `${node}: may own it, with a lower score`
+      : `${node}: cannot: ${obstacle}`
+  );
+  const leases = areLeasesKnown
+    ? ""
+    : " (Leases are not known here: every Node counts as running kube-relay)";
+  const why = able === 1 ? "the only candidate" : `the highest score of ${able} candidates`;
+  const text = owner === undefined
+    ? `no node can answer for it${leases}`
+    : `${owner} answers for it: it is ${why}${leases}`;
+  return { topic: "Layer 2", text, items: [...items, ...held] };
+}
+
+function heldItems(
+  nodeName: string,
+  address: IpAddress,
+  owner: string | undefined,
+  held: HeldAddresses | undefined,
+): readonly string[] {
+  if (!held) return [];
+  const device = held.get(address);
+  if (owner !== nodeName) {
+    return device === undefined ? [] : [`BUT this node still has it on ${device}`];
+  }
+  return [
+    device === undefined
+      ? "BUT this node does not have it on any interface; see kube-relay status"
+      : `this node has it on ${device}`,
+  ];
+}
+
+/** A paragraph of an explanation. */
+export interface RoutingStep {
+  readonly topic: string;
+  /** A sentence without a full stop. */
+  readonly text: string;
+  /** @default {none} */
+  readonly items?: readonly string[];
+}
+
+/** What the BGP daemon does now. */
+export interface SeenSessions {
+  /** The state of sessions in words, by the name of the peer. */
+  readonly sessions: ReadonlyMap<string, string>;
+  /** The prefixes that peers are sent; only peers whose session is up. */
+  readonly sent: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+/** A peer that a prefix is announced to. */
+interface PrefixPeer extends Pick<BgpPeer, "name" | "address" | "as" | "role"> {
+  /** The state of the session in words. Absent if the daemon was not asked. */
+  readonly session?: string;
+  /** Whether the daemon sends the prefix now. Absent if it was not asked. */
+  readonly isSent?: boolean;
+}
+
+/** Whether a node announces a prefix. */
+export interface PrefixReport {
+  readonly prefix: Cidr;
+  readonly node: string;
+  /** The answer as a sentence without a full stop. */
+  readonly headline: string;
+  /** Whether the plan announces it. */
+  readonly isAnnounced: boolean;
+  readonly peers: readonly PrefixPeer[];
+  readonly sources: readonly PrefixSource[];
+  /** Announced prefixes that contain it. */
+  readonly containedIn: readonly Cidr[];
+  readonly steps: readonly RoutingStep[];
+}
+
+const KINDS: Readonly<Record<PrefixSource["kind"], string>> = {
+  "cluster-ip": "cluster IP",
+  "external-ip": "external IP",
+  "load-balancer": "load balancer address",
+  "pod-cidr": "range of the node's pods",
+  "service-range": "range of cluster IPs",
+};
+
+/** The roles of peers in sentences. */
+const ROLES: Readonly<Record<BgpPeer["role"], string>> = {
+  "external": "external peer",
+  "mesh": "node of the mesh",
+  "reflector-client": "client of this route reflector",
+};
+
+const PLURALS: Readonly<Record<BgpPeer["role"], string>> = {
+  "external": "external peers",
+  "mesh": "nodes of the mesh",
+  "reflector-client": "clients of this route reflector",
+};
+
+/** Explains a prefix. `seen` is absent if the daemon was not asked. */
+export function explainPrefix(
+  { bgp, nodeName: node }: Pick<PlannedRouting, "bgp" | "nodeName">,
+  { prefix, seen }: { readonly prefix: Cidr; readonly seen?: SeenSessions | undefined },
+): PrefixReport {
+  const plan = bgp?.plan;
+  if (!bgp || !plan) {
+    const reason = bgp ? "its Node is not known" : "BGP is disabled";
+    const headline = `NOT ANNOUNCED: ${node} announces nothing by BGP, because ${reason}`;
+    return {
+      ...{ prefix, node, headline, isAnnounced: false },
+      ...{ peers: [], sources: [], containedIn: [], steps: [] },
+    };
+  }
+  const announced = plan.announced.find((each) => each.prefix === prefix);
+  const sources = bgp.sourcesOf(prefix);
+  const family = cidrFamilyOf(prefix);
+  const peers = plan.peers.filter((peer) =>
+    announced?.to.includes(peer.role) && carriesFamily(peer, family)
+  ).map((peer) => prefixPeer(peer, { prefix, seen }));
+  const containedIn = plan.announced.map((each) => each.prefix).filter((other) =>
+    prefixLengthOf(other) < prefixLengthOf(prefix) && cidrContains(other, networkOf(prefix))
+  );
+  return {
+    prefix,
+    node,
+    headline: headlineOf(node, { isAnnounced: announced !== undefined, peers, sources }),
+    isAnnounced: announced !== undefined,
+    peers,
+    sources,
+    containedIn,
+    steps: [
+      sourceStep(sources),
+      ...(announced === undefined ? [] : [peerStep(peers, family)]),
+      ...attributeSteps(announced ?? { communities: [], largeCommunities: [] }),
+      ...(containedIn.length === 0 ? [] : [{
+        topic: "Contained in",
+        text: `${containedIn.join(", ")}, which ${node} announces`,
+      }]),
+      ...receivedSteps(plan, prefix),
+    ],
+  };
+}
+
+function prefixPeer(
+  { name, address, as, role }: BgpPeer,
+  { prefix, seen }: { readonly prefix: Cidr; readonly seen: SeenSessions | undefined },
+): PrefixPeer {
+  const session = seen?.sessions.get(name) ?? (seen && "the BGP daemon does not have the session");
+  return {
+    ...{ name, address, as, role },
+    ...(session !== undefined && { session }),
+    ...(seen && { isSent: seen.sent.get(name)?.has(prefix) ?? false }),
+  };
+}
+
+function headlineOf(
+  node: string,
+  { isAnnounced, peers, sources }: Pick<PrefixReport, "isAnnounced" | "peers" | "sources">,
+): string {
+  if (!isAnnounced) return `NOT ANNOUNCED by ${node}: ${obstacleText(sources)}`;
+  const count = peers.length === 1 ? "1 peer" : `${peers.length} peers`;
+  if (peers.length === 0) return `NOT ANNOUNCED by ${node}: it may, but has no peer that gets it`;
+  const waiting = peers.filter(({ isSent }) => isSent === false).length;
+  if (waiting === 0) return `ANNOUNCED by ${node} to ${count}`;
+  return waiting === peers.length
+    ? `PLANNED by ${node} for ${count}, but sent to none now`
+    : `ANNOUNCED by ${node} to ${peers.length - waiting} of ${count}`;
+}
+
+function obstacleText(sources: readonly PrefixSource[]): string {
+  const obstacles = new Set(sources.map(({ obstacle }) => obstacle));
+  const [first] = obstacles;
+  if (first === undefined) return "no Service and no range has exactly this prefix";
+  return obstacles.size === 1 ? first : "each Service or range that has it has an obstacle";
+}
+
+function sourceStep(sources: readonly PrefixSource[]): RoutingStep {
+  const items = sources.map(({ kind, service, to, obstacle }) => {
+    const name = service === undefined ? KINDS[kind] : `Service ${service} (${KINDS[kind]})`;
+    return obstacle === undefined
+      ? `${name}: for ${to.map((role) => PLURALS[role]).join(" and ")}`
+      : `${name}: not announced: ${obstacle}`;
+  });
+  const text = items.length === 0 ? "no Service and no range has it" : "it belongs to";
+  return { topic: "Sources", text, ...(items.length > 0 && { items }) };
+}
+
+function peerStep(peers: readonly PrefixPeer[], family: string): RoutingStep {
+  if (peers.length === 0) {
+    const remedy = `add a peer with an address of ${family}, or set bothFamilies of a peer`;
+    return { topic: "Peers", text: `no session for these peers carries ${family}: ${remedy}` };
+  }
+  const items = peers.map(({ name, address, as, role, session, isSent }) => {
+    const peer = `${name} (${address}, AS ${as}, ${ROLES[role]})`;
+    if (isSent === undefined) return peer;
+    return `${peer}: ${isSent ? "sent" : "NOT SENT"}; ${session}`;
+  });
+  return { topic: "Peers", text: "it is for", items };
+}
+
+function attributeSteps(
+  { communities, largeCommunities, localPreference }: {
+    readonly communities: readonly string[];
+    readonly largeCommunities: readonly string[];
+    readonly localPreference?: number;
+  },
+): readonly RoutingStep[] {
+  const texts = [
+    ...(communities.length > 0 ? [`communities ${communities.join(", ")}`] : []),
+    ...(largeCommunities.length > 0 ? [`large communities ${largeCommunities.join(", ")}`] : []),
+    ...(localPreference === undefined ? [] : [`local preference ${localPreference}`]),
+  ];
+  return texts.length === 0 ? [] : [{ topic: "Attributes", text: texts.join("; ") }];
+}
+
+/** What is done with the prefix if peers send it. */
+function receivedSteps({ peers, imports }: BgpPlan, prefix: Cidr): readonly RoutingStep[] {
+  const isAny = (isSo: (peer: BgpPeer) => boolean) => peers.some(isSo);
+  const roles = [
+    ...(isAny(({ role }) => role !== "external") ? ["mesh" as const] : []),
+    ...(isAny((peer) => peer.role === "external" && !peer.import) ? ["external" as const] : []),
+  ];
+  const items = [
+    ...roles.map((role) => `from ${PLURALS[role]}: ${importSentence(imports, { prefix, role })}`),
+    ...peers.flatMap(({ name, address, import: own }) =>
+      own && ipFamilyOf(address) === cidrFamilyOf(prefix)
+        ? [`from peer ${name}: ${peerImportSentence(imports, { prefix, own })}`]
+        : []
+    ),
+  ];
+  return items.length === 0 ? [] : [{ topic: "Received", text: "a route for it would be", items }];
+}
+
+/** Says whether a route that peers of a role send is accepted, as the end of a sentence. */
+function importSentence(
+  imports: BgpImports,
+  { prefix, role }: { readonly prefix: Cidr; readonly role: "mesh" | "external" },
+): string {
+  const refusing = refusingRange(imports, prefix);
+  if (refusing !== undefined) return refusing;
+  if (prefixLengthOf(prefix) === 0) {
+    return role === "external" && imports.defaultRoute
+      ? "accepted, because routing.bgp.imports.defaultRoute is on"
+      : DEFAULT_ROUTE;
+  }
+  const accepting = imports[role].find((range) => isWithin(prefix, range));
+  return accepting === undefined
+    ? "refused: no range that is accepted from such peers contains it"
+    : `accepted, because ${accepting} is`;
+}
+
+/** As {@linkcode importSentence}, for a peer with imports of its own. */
+export function peerImportSentence(
+  imports: BgpImports,
+  { prefix, own }: { readonly prefix: Cidr; readonly own: PeerImports },
+): string {
+  if (prefixLengthOf(prefix) === 0) {
+    return own.defaultRoute ? "accepted, because its import.defaultRoute is on" : DEFAULT_ROUTE;
+  }
+  const find = (ranges: readonly ImportedPrefix[]) =>
+    ranges.find((range) => isImported(prefix, range));
+  const cluster = find(own.clusterPrefixes);
+  if (cluster) return `accepted, because its import.clusterPrefixes has ${rangeText(cluster)}`;
+  const refusing = refusingRange(imports, prefix);
+  if (refusing !== undefined) return refusing;
+  const accepting = find(own.prefixes);
+  return accepting
+    ? `accepted, because its import.prefixes has ${rangeText(accepting)}`
+    : "refused: its import.prefixes does not have it";
+}
+
+/** Lists what a peer with imports of its own may send. */
+export function acceptedText({ import: own }: Pick<BgpPeer, "import">): string | undefined {
+  if (!own) return undefined;
+  const parts = [
+    ...own.prefixes.map(rangeText),
+    ...own.clusterPrefixes.map((range) => `${rangeText(range)} of the cluster`),
+    ...(own.defaultRoute ? ["a default route"] : []),
+  ];
+  const shown = parts.slice(0, MOST_NAMED).join(", ");
+  const more = parts.length - MOST_NAMED;
+  return parts.length === 0 ? "nothing" : more > 0 ? `${shown} and ${more} more` : shown;
+}
+
+const MOST_NAMED = 5;
+const DEFAULT_ROUTE = "refused: it is the default route";
+
+function refusingRange({ refused }: BgpImports, prefix: Cidr): string | undefined {
+  const range = refused.find((each) => isWithin(prefix, each));
+  return range && `refused: ${range} belongs to this cluster`;
+}
+
+function isImported(prefix: Cidr, { prefix: range, minLength, maxLength }: ImportedPrefix) {
+  const length = prefixLengthOf(prefix);
+  return isWithin(prefix, range) && minLength <= length && length <= maxLength;
+}
+
+function isWithin(prefix: Cidr, range: Cidr): boolean {
+  return cidrFamilyOf(prefix) === cidrFamilyOf(range) &&
+    prefixLengthOf(prefix) >= prefixLengthOf(range) &&
+    cidrContains(range, networkOf(prefix));
+}
+
+/** E.g. `10.0.0.0/8`, or `10.0.0.0/8 with lengths 16 to 24`. */
+function rangeText({ prefix, minLength, maxLength }: ImportedPrefix): string {
+  return minLength === prefixLengthOf(prefix) && maxLength === LONGEST_PREFIX[cidrFamilyOf(prefix)]
+    ? prefix
+    : `${prefix} with lengths ${minLength} to ${maxLength}`;
+}
