@@ -14,7 +14,7 @@ import { planWhatIf } from "../lib/tools/diff/what_if.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { whatIfReport } from "../lib/tools/diff/what_if_report.ts";
 import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
-import { explainInMode } from "../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
@@ -110,7 +110,7 @@ const WORK = {
   explain: ({ plan, backend }) => {
     const from = { kind: "outside", address: parseIpAddress("192.0.2.9") } as const;
     const to = { to: parseIpAddress(CLUSTER_IP), port: parsePort(80), protocol: "TCP" } as const;
-    explainInMode(plan, { from, ...to }, { backend });
+    explainPacket(plan, { from, ...to }, backend);
   },
 } as const satisfies Record<string, Work>;
 

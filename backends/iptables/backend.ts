@@ -32,7 +32,7 @@ import { TREES } from "./base_chains.ts";
 import { ruleDifferences } from "./differences.ts";
 import { ruleWatch } from "./drift_watch.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
-import { ExplainedLayout, explainIptables, findMissingRules } from "./explain.ts";
+import { ExplainedLayout, explainIptables } from "./explain.ts";
 import {
   ALL_FEATURES,
   allowsRanges,
@@ -138,9 +138,6 @@ export class IptablesBackend
     const layout = this.#explained.of(plan, { applied, options });
     return explainIptables(explanation, hit, layout);
   };
-
-  override findMissing: Backend["findMissing"] = (carriers) =>
-    findMissingRules(this.#machine?.runner, carriers);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.optionsOf(plan), keys);

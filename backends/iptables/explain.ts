@@ -3,20 +3,15 @@ import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeCarrier,
   ModeExplanation,
-  PacketCarrier,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { unsupportedParts } from "./unsupported.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 /** Explains a packet by the rules of the frontend that it hits, in a layout that holds the whole plan. */
 export function explainIptables(
@@ -89,29 +84,4 @@ export class ExplainedLayout {
     }
     return this.#known.layout;
   }
-}
-
-const CARRIER = /^-[AI] (\S+) (.*)$/s;
-
-/** Asks for one chain after the other. Throws an IptablesError, and before start() has succeeded. */
-export async function findMissingRules(
-  runner: Pick<IptablesRunner, "rulesOf"> | undefined,
-  carriers: readonly PacketCarrier[],
-): Promise<readonly DataPlaneDifference[]> {
-  if (runner === undefined) throw new Error("Cannot look for rules: start() has not succeeded");
-  const differences: DataPlaneDifference[] = [];
-  for (const [name, group] of Map.groupBy(carriers, ({ name }) => name)) {
-    const [table = "", chain = ""] = name.split(" ");
-    const found = await runner.rulesOf(table as IptablesTable, chain);
-    if (found === undefined) {
-      differences.push({ object: "chain", name, kind: "missing", wanted: `:${chain} - [0:0]` });
-      continue;
-    }
-    for (const { object, text } of group) {
-      const [, , rule = ""] = CARRIER.exec(text) ?? [];
-      if (found.some((printed) => isSameRule(rule, printed))) continue;
-      differences.push({ object, name, kind: "missing", wanted: text });
-    }
-  }
-  return differences;
 }

@@ -1,45 +1,13 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import { findHit } from "../../lib/proxy/packet_hit.ts";
-import { explainIptables, findMissingRules } from "./explain.ts";
+import type { ModeExplanation } from "../../lib/proxy/packet_explanation.ts";
+import { explainIptables } from "./explain.ts";
 import { layOut, renderIptables } from "./render.ts";
-
-const CARRIER = {
-  object: "rule",
-  name: "nat KUBE-SERVICES",
-  text: "-A KUBE-SERVICES -d 10.96.0.1 -m tcp -p tcp --dport 80 -j DROP",
-};
-const PRINTED = "-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DROP";
-
-async function kinds(found: readonly string[] | undefined): Promise<readonly string[]> {
-  const asked: string[] = [];
-  const rulesOf = (table: string, chain: string) => {
-    asked.push(`${table} ${chain}`);
-    return Promise.resolve(found);
-  };
-  const differences = await findMissingRules({ rulesOf }, [CARRIER, CARRIER]);
-  assertEquals(asked, ["nat KUBE-SERVICES"], "each chain is read once");
-  return differences.map(({ kind, object, name }) => `${kind} ${object} ${name}`);
-}
-
-Deno.test("findMissingRules() knows a rule as the tools print it", async () => {
-  assertEquals(await kinds(["-j RETURN", PRINTED]), []);
-});
-
-Deno.test("findMissingRules() names missing rules, or the missing chain", async () => {
-  const rule = "missing rule nat KUBE-SERVICES";
-  assertEquals(await kinds(["-j RETURN"]), [rule, rule]);
-  assertEquals(await kinds(undefined), ["missing chain nat KUBE-SERVICES"]);
-});
-
-Deno.test("findMissingRules() rejects before there is anybody to ask", async () => {
-  await assertRejects(() => findMissingRules(undefined, []), Error, "has not succeeded");
-});
 
 Deno.test("explainIptables() names the jumps that lead to a chain deep in the tree", () => {
   const plan = testProxyPlan(Array.from({ length: 400 }, (_, number) =>
@@ -55,11 +23,12 @@ Deno.test("explainIptables() names the jumps that lead to a chain deep in the tr
     protocol: "TCP",
   } as const;
   const options = defaultRenderOptions("IPv4");
-  const { carriers } = explainIptables(
-    explainPacket(plan, packet),
-    findHit(plan, packet),
-    layOut(plan, options),
-  );
+  let explained: ModeExplanation = { carriers: [] };
+  explainPacket(plan, packet, {
+    mode: "iptables",
+    explain: (_, draft, hit) => explained = explainIptables(draft, hit, layOut(plan, options)),
+  });
+  const { carriers } = explained;
   const iptables = new FakeIptables();
   iptables.restore(renderIptables(plan, options).lines.join("\n"));
   assert(carriers.length > 3, `${carriers.length} rules`);

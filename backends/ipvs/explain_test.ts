@@ -3,7 +3,7 @@ import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import { type IpAddress, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import { findHit } from "../../lib/proxy/packet_hit.ts";
+import type { ModeExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { explainIpvs } from "./explain.ts";
@@ -35,27 +35,14 @@ function explain(
     protocol: "TCP",
   } as const;
   const quarantined = isRefused ? [{ key: WEB.key, reason: "refused" }] : [];
-  return explainIpvs(
-    plan,
-    explainPacket(plan, packet, { quarantined }),
-    findHit(plan, packet),
-    { ...defaultIpvsOptions("IPv4"), nodeAddresses },
-  );
+  let explained: ModeExplanation = { carriers: [] };
+  const options = { ...defaultIpvsOptions("IPv4"), nodeAddresses };
+  explainPacket(plan, packet, {
+    mode: "ipvs",
+    explain: (...question) => explained = explainIpvs(...question, options),
+  }, { quarantined });
+  return explained;
 }
-
-function named({ carriers }: ReturnType<typeof explain>, object: string): readonly string[] {
-  return carriers.filter((each) => each.object === object).map(({ name }) => name);
-}
-
-Deno.test("explainIpvs() names the address, the virtual server and its real servers, among many", () => {
-  const found = explain([OTHER, WEB]);
-  assertEquals(named(found, "address"), ["10.96.0.1"]);
-  assertEquals(named(found, "virtual server"), ["10.96.0.1:80/TCP"]);
-  assertEquals(named(found, "real server"), [
-    "10.96.0.1:80/TCP 10.0.0.1:80",
-    "10.96.0.1:80/TCP 10.0.0.2:80",
-  ]);
-});
 
 Deno.test("explainIpvs() knows that Service addresses are closed for all else", () => {
   for (const to of ["10.96.0.1", "192.0.2.80"]) {

@@ -201,8 +201,6 @@ export abstract class RuleBackend<
     return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
   }
 
-  findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
-
   findAffinity: Backend["findAffinity"] = () =>
     Promise.reject(new Error(`mode ${this.mode} does not show which client has which endpoint`));
 

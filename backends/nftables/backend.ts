@@ -35,7 +35,7 @@ import type { Entry } from "./entry.ts";
 import type { EntryId } from "./entry_id.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-import { appliedSlots, findAffinity, findMissingElements } from "./find_elements.ts";
+import { appliedSlots, findAffinity } from "./find_affinity.ts";
 import {
   ALL_FEATURES,
   type NftablesFeatures,
@@ -118,9 +118,6 @@ export class NftablesBackend
 
   explain: Backend["explain"] = (plan, explanation, hit) =>
     explainNftables(plan, explanation, hit, { options: this.optionsOf(plan), table: this });
-
-  override findMissing: Backend["findMissing"] = (carriers) =>
-    findMissingElements(this.#runner, carriers);
 
   override findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(this.#runner, appliedSlots(plan, this), packet);

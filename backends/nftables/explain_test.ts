@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import { findHit } from "../../lib/proxy/packet_hit.ts";
+import type { ModeExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
@@ -55,15 +55,20 @@ function explain(
     port: parsePort(port),
     protocol: "TCP",
   };
-  const explanation = explainPacket(plan, packet, { quarantined });
   const main = [...ENDPOINTS].reverse();
-  return explainNftables(plan, explanation, findHit(plan, packet), {
-    options,
-    table: {
-      entry: (id) =>
-        id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
-    },
-  });
+  let explained: ModeExplanation = { carriers: [] };
+  explainPacket(plan, packet, {
+    mode: "nftables",
+    explain: (...question) =>
+      explained = explainNftables(...question, {
+        options,
+        table: {
+          entry: (id) =>
+            id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
+        },
+      }),
+  }, { quarantined });
+  return explained;
 }
 
 function endpointElements({ carriers }: ReturnType<typeof explain>): readonly string[] {
@@ -92,30 +97,6 @@ Deno.test("explainNftables() knows the missing features of a kernel", () => {
   assertEquals(sticky.deviations?.unserved?.startsWith("Cannot express session affinity"), true);
   const refused = explain({ ...WEB, internal: { kind: "reject" } }, { options });
   assertEquals(refused.deviations?.refusal?.kind, "drop");
-});
-
-Deno.test("explainNftables() leads a packet to the ServicePort that has the address, among many", () => {
-  const others = Array.from(
-    { length: 3 },
-    (_, index) =>
-      testServicePlan({ name: `other-${index}`, clusterIp: "10.96.0.1", port: 81 + index }),
-  );
-  const { carriers } = explain(WEB, { others });
-  const names = carriers.map(({ object, name }) => `${object} ${name}`);
-  assertEquals(names.filter((name) => name.startsWith("map element service-ips")).length, 1);
-  assertEquals(names.filter((name) => name === "map element endpoints").length, 2);
-});
-
-Deno.test("explainNftables() knows why a packet that no Service has goes no further", () => {
-  const { deviations, carriers } = explain(WEB, { port: 81 });
-  assertEquals(deviations?.outcome, {
-    kind: "reject",
-    why: "10.96.0.1 is a cluster IP: every port that it does not serve is refused",
-  });
-  assertEquals(carriers.map(({ name, text }) => `${name}: ${text}`), [
-    "unclaimed: unclaimed ip daddr @cluster-ips fib daddr type != local goto reject-all",
-    "cluster-ips: 10.96.0.1",
-  ]);
 });
 
 Deno.test("explainNftables() has no carriers for a ServicePort in quarantine", () => {

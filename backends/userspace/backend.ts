@@ -236,10 +236,6 @@ class SocketBackend implements UserspaceBackend {
     return this.#turns.run(async () => this.#isWritten ? await this.#comparison.repair(plan) : {});
   }
 
-  findMissing(): Promise<undefined> {
-    return Promise.resolve(undefined);
-  }
-
   /** No other program can write to the state of this mode. */
   recheck(): void {}
 

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { explainInMode } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -161,10 +161,10 @@ Deno.test("UserspaceBackend ignores health while too few endpoints are healthy, 
     await ignored(),
     "health is ignored: 1 of 3 endpoints are healthy, less than 50%",
   );
-  const explained = explainInMode(testProxyPlan([plan]), {
+  const explained = explainPacket(testProxyPlan([plan]), {
     from: { kind: "outside", address: parseIpAddress("192.0.2.1") },
     ...{ to: plan.clusterIp, port: plan.port, protocol: "TCP" },
-  }, { backend: test.backend });
+  }, test.backend);
   assertStringIncludes(explained.carriers[0]!.text, "health is ignored: 1 of 3");
   assertEquals(await answersOf(plan), ["good"], "other endpoints are tried instead");
   assert((await test.counters()).dialFailures > 0, "unhealthy ones are used");

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
-import { explainInMode } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import {
@@ -112,7 +112,7 @@ function eligible({ backend }: TestUserspaceBackend, service: ServicePlan): stri
   const { clusterIp: to, port } = service;
   const from = { kind: "node", address: to } as const;
   const packet = { from, to, port, protocol: "TCP" } as const;
-  return explainInMode(testProxyPlan([service]), packet, { backend }).endpoints
+  return explainPacket(testProxyPlan([service]), packet, backend).endpoints
     .flatMap(({ eligible, key }) => eligible ? [key] : []);
 }
 

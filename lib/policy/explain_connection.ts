@@ -43,7 +43,9 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
  * Returns the end that denies the connection and the reason, the sender first; `undefined` = it is
  * allowed.
  */
-export function denialSentence({ egress, ingress }: Judgement): string | undefined {
+export function denialSentence(
+  { egress, ingress }: Pick<Judgement, "egress" | "ingress">,
+): string | undefined {
   const isDenied = ({ kind }: EndVerdict) => kind === "denied" || kind === "closed";
   if (isDenied(egress)) return `at the sender: ${endSentence("egress", egress)}`;
   return isDenied(ingress) ? `at the receiver: ${endSentence("ingress", ingress)}` : undefined;

@@ -28,40 +28,56 @@ import type { TrafficPolicy } from "./service_port.ts";
 import { exclusionOf, selectEndpoints } from "./topology.ts";
 import { assertNever, type Verdict } from "./verdict.ts";
 
-/** The context besides the plan. */
-export interface ExplainOptions {
-  /** ServicePorts that are not in effect. @default {nothing} */
-  readonly quarantined?: readonly Quarantined[];
-  /** The differences between the mode and the plan. @default {none} */
-  readonly deviations?: ModeDeviations;
-  /** Whether the mode binds Service addresses to the node. @default {false} */
-  readonly bindsAddresses?: boolean;
-  /** Services of the address that nothing is planned for. @default {none} */
-  readonly unserved?: readonly NearMiss[];
-  /** Whether to omit near misses, which take as long as all the rest. */
-  readonly isDraft?: boolean;
-}
-
-/** The reason why nothing is in effect at an address and port. */
-type Absence = Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">;
-
-/** Explains the first packet of a connection or flow. */
+/**
+ * Explains the first packet of a connection or flow, with the deviations of the mode and the objects
+ * that carry the packet. `quarantined` are ServicePorts that are not in effect, `unserved` Services of
+ * the address that nothing is planned for.
+ */
 export function explainPacket(
   plan: ProxyPlan,
   packet: Packet,
-  options: ExplainOptions = {},
-  hit: PacketHit | undefined = findHit(plan, packet),
+  backend: Pick<Backend, "explain" | "mode">,
+  { quarantined = [], unserved = [] }: {
+    readonly quarantined?: readonly Quarantined[];
+    readonly unserved?: readonly NearMiss[];
+  } = {},
 ): PacketExplanation {
-  const { deviations = {}, bindsAddresses = false } = options;
-  const origin: ExplainedOrigin = {
-    isFromPod: isFromPod(plan.shared.localTraffic, packet.from),
-    isFromNode: packet.from.kind === "node",
+  const { bindsAddresses } = MODE_TRAITS[backend.mode];
+  const hit = findHit(plan, packet);
+  const withheld = hit === undefined ? findWithheld(plan, packet) : undefined;
+  const decide = (deviations: ModeDeviations): PacketExplanation => {
+    const absence = hit ? absenceOf(hit, packet, quarantined, deviations) : withheld?.absence;
+    return hit && absence === undefined
+      ? forwarded(plan, packet, hit, deviations, bindsAddresses)
+      : unclaimed(plan, packet, hit, absence ?? { why: "no-service" }, deviations);
   };
-  const absence = hit && absenceOf(hit, packet, options);
-  if (hit === undefined || absence !== undefined) {
-    return unclaimed(plan, packet, { origin, hit, absence, options });
-  }
+  const { deviations = {}, carriers } = backend.explain(plan, decide({}), hit);
+  const explained = decide(deviations);
+  const eligible = new Set<string>(
+    explained.endpoints.filter(({ eligible }) => eligible).map(({ key }) => key),
+  );
+  return {
+    ...explained,
+    nearMisses: hit ? [] : [
+      ...withheld?.claimants ?? [],
+      ...withoutServed(unserved, nearMisses(plan, packet)),
+    ],
+    carriers: carriers
+      .filter(({ endpoint }) => endpoint === undefined || eligible.has(endpoint))
+      .map(({ object, name, text }) => ({ object, name, text })),
+  };
+}
+
+/** Explains a packet to a frontend that is in effect. */
+function forwarded(
+  plan: ProxyPlan,
+  packet: Packet,
+  hit: PacketHit,
+  deviations: ModeDeviations,
+  bindsAddresses: boolean,
+): PacketExplanation {
   const { service, frontend } = hit;
+  const origin = originOf(plan, packet);
   const isInside = isFromCluster(origin) && deviations.asOutsider === undefined;
   const planned = frontend.verdict[isInside ? "internal" : "external"];
   const sourceRanges = sourceRangesOf(plan, packet, frontend, bindsAddresses);
@@ -120,33 +136,34 @@ export function explainPacket(
   };
 }
 
-/**
- * As {@linkcode explainPacket}, with the deviations of the mode and the objects that carry the
- * packet.
- */
-export function explainInMode(
+/** Explains a packet to an address and port that no ServicePort has in effect. */
+function unclaimed(
   plan: ProxyPlan,
   packet: Packet,
-  { backend, ...rest }: Pick<ExplainOptions, "quarantined" | "unserved"> & {
-    readonly backend: Pick<Backend, "explain" | "mode">;
-  },
+  hit: PacketHit | undefined,
+  absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
+  { outcome }: ModeDeviations,
 ): PacketExplanation {
-  const { bindsAddresses } = MODE_TRAITS[backend.mode];
-  const options = { ...rest, bindsAddresses };
-  const hit = findHit(plan, packet);
-  const draft = explainPacket(plan, packet, { ...options, isDraft: true }, hit);
-  const { deviations, carriers } = backend.explain(plan, draft, hit);
-  const known = { ...options, ...(deviations && { deviations }) };
-  const explained = explainPacket(plan, packet, known, hit);
-  const eligible = new Set<string>(
-    explained.endpoints.filter(({ eligible }) => eligible).map(({ key }) => key),
-  );
+  const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
   return {
-    ...explained,
-    carriers: carriers
-      .filter(({ endpoint }) => endpoint === undefined || eligible.has(endpoint))
-      .map(({ object, name, text }) => ({ object, name, text })),
+    packet,
+    origin: originOf(plan, packet),
+    ...(hit && { service: serviceOf(hit) }),
+    nearMisses: [],
+    ...(serviceCidr !== undefined && { serviceCidr }),
+    verdict: {
+      kind: "unclaimed",
+      ...absence,
+      outcome: outcome?.kind ?? "passes",
+      ...(outcome && { outcomeReason: outcome.why }),
+    },
+    endpoints: [],
+    carriers: [],
   };
+}
+
+function originOf({ shared: { localTraffic } }: ProxyPlan, { from }: Packet): ExplainedOrigin {
+  return { isFromPod: isFromPod(localTraffic, from), isFromNode: from.kind === "node" };
 }
 
 /** Whether a sender counts as inside the cluster: external policy Local does not apply to it. */
@@ -158,52 +175,15 @@ export function isFromCluster({ isFromPod, isFromNode }: ExplainedOrigin): boole
 function absenceOf(
   { service: { key } }: PacketHit,
   { to, port, protocol }: Packet,
-  { quarantined = [], deviations }: ExplainOptions,
-): Absence | undefined {
-  if (deviations?.unserved !== undefined) {
-    return { why: "unserved-by-mode", detail: deviations.unserved };
-  }
+  quarantined: readonly Quarantined[],
+  { unserved }: ModeDeviations,
+) {
+  if (unserved !== undefined) return { why: "unserved-by-mode", detail: unserved } as const;
   const socket = `${formatHostPort(to, port)}/${protocol}`;
   const found = quarantined.find((each) =>
     each.key === key && (each.address === undefined || each.address === socket)
   );
-  return found && { why: "quarantined", detail: found.reason };
-}
-
-/** Explains a packet to an address and port that no ServicePort has in effect. */
-function unclaimed(
-  plan: ProxyPlan,
-  packet: Packet,
-  { origin, hit, absence, options: { deviations, unserved = [], isDraft } }: {
-    readonly origin: ExplainedOrigin;
-    readonly hit: PacketHit | undefined;
-    readonly absence: Absence | undefined;
-    readonly options: ExplainOptions;
-  },
-): PacketExplanation {
-  const withheld = hit === undefined ? findWithheld(plan, packet) : undefined;
-  const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
-  const { outcome } = deviations ?? {};
-  return {
-    packet,
-    origin,
-    ...(hit && { service: serviceOf(hit) }),
-    nearMisses: hit === undefined && !isDraft
-      ? [
-        ...withheld?.claimants ?? [],
-        ...withoutServed(unserved, nearMisses(plan, packet)),
-      ]
-      : [],
-    ...(serviceCidr !== undefined && { serviceCidr }),
-    verdict: {
-      kind: "unclaimed",
-      ...(absence ?? withheld?.absence ?? { why: "no-service" }),
-      outcome: outcome?.kind ?? "passes",
-      ...(outcome && { outcomeReason: outcome.why }),
-    },
-    endpoints: [],
-    carriers: [],
-  };
+  return found && { why: "quarantined", detail: found.reason } as const;
 }
 
 function serviceOf({ service: { key }, frontend: { role }, otherClaimants }: PacketHit) {

@@ -8,9 +8,10 @@ import {
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
-import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
+import type { Quarantined } from "./data_plane.ts";
+import { explainPacket } from "./explain_packet.ts";
 import type { Packet, PacketSender } from "./packet.ts";
-import type { PacketExplanation } from "./packet_explanation.ts";
+import type { ModeDeviations, NearMiss, PacketExplanation } from "./packet_explanation.ts";
 import { unservedAt } from "./packet_hit.ts";
 
 const HERE = testEndpoint("10.0.0.1:8080", { isLocal: true, nodeName: "here" });
@@ -53,8 +54,17 @@ function packet(kind: PacketSender["kind"], from: string, to: string): Packet {
   };
 }
 
-function explain(to: string, options: ExplainOptions = {}): PacketExplanation {
-  return explainPacket(PLAN, packet("outside", "203.0.113.1", to), options);
+function explain(
+  to: string | Packet,
+  { deviations = {}, ...rest }: {
+    readonly deviations?: ModeDeviations;
+    readonly quarantined?: readonly Quarantined[];
+    readonly unserved?: readonly NearMiss[];
+  } = {},
+): PacketExplanation {
+  const asked = typeof to === "string" ? packet("outside", "203.0.113.1", to) : to;
+  const explain = () => ({ deviations, carriers: [] });
+  return explainPacket(PLAN, asked, { mode: "iptables", explain }, rest);
 }
 
 function eligible({ endpoints }: PacketExplanation): readonly string[] {
@@ -92,8 +102,8 @@ Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
 
 Deno.test("explainPacket() follows a mode that treats pods as clients outside", () => {
   const pod = packet("pod", "10.0.0.9", "192.0.2.1:30080");
-  assertEquals(eligible(explainPacket(PLAN, pod)), [HERE.key, THERE.key]);
-  const explained = explainPacket(PLAN, pod, { deviations: { asOutsider: "no interface" } });
+  assertEquals(eligible(explain(pod)), [HERE.key, THERE.key]);
+  const explained = explain(pod, { deviations: { asOutsider: "no interface" } });
   assertEquals(eligible(explained), [HERE.key]);
   assertEquals(explained.policy?.modeReason, "no interface");
 });
@@ -119,7 +129,7 @@ Deno.test("explainPacket() follows a mode that refuses, hides the client, or doe
 
 Deno.test("explainPacket() distinguishes a hairpin of another node's pod from one on this node", () => {
   const ofPod = (address: string) =>
-    explainPacket(PLAN, packet("pod", address, "10.96.0.1:80")).endpoints
+    explain(packet("pod", address, "10.96.0.1:80")).endpoints
       .map(({ seesNode }) => seesNode);
   assertEquals(ofPod("10.0.0.1"), [true, false]);
   // Policy Local sends packets to external addresses on as they are, so this one may come here.

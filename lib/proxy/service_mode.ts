@@ -4,12 +4,7 @@ import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { MachineFacts } from "./machine_facts.ts";
 import type { Packet } from "./packet.ts";
-import type {
-  AffinityEntry,
-  ModeExplanation,
-  PacketCarrier,
-  PacketExplanation,
-} from "./packet_explanation.ts";
+import type { AffinityEntry, ModeExplanation, PacketExplanation } from "./packet_explanation.ts";
 import type { PacketHit } from "./packet_hit.ts";
 import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
@@ -157,14 +152,6 @@ export interface ServiceMode {
     explanation: PacketExplanation,
     hit: PacketHit | undefined,
   ): ModeExplanation;
-  /**
-   * Returns which of these objects the machine lacks. Queries only them, so the time does not
-   * depend on the number of Services. Rejects if it cannot query; `undefined` in a mode that must
-   * compare everything.
-   */
-  findMissing(
-    carriers: readonly PacketCarrier[],
-  ): Promise<readonly DataPlaneDifference[] | undefined>;
   /**
    * Returns the remembered endpoint of a client with session affinity; `undefined` = none. Queries
    * the machine. Rejects if it is unknown.

@@ -8,7 +8,7 @@ import { SILENT_LOGGER } from "../../lib/log/silent_logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Backend, BackendMode } from "../../lib/proxy/backend.ts";
-import { explainInMode } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -79,7 +79,7 @@ export function explainCase(
   { plan, backend }: ExplainStage,
   packet: PacketFlowCase,
 ): PacketExplanation {
-  return explainInMode(plan, packetOf(packet), { backend });
+  return explainPacket(plan, packetOf(packet), backend);
 }
 
 /** The packet of a row, as it is asked for. */

@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import { parsePort } from "../../lib/net/port.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import { explainInMode } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
@@ -157,12 +157,12 @@ function fromNode(mode: BackendMode, name: string, { source, ranges }: {
     spec: { ...service.spec, loadBalancerSourceRanges: [...ranges] },
   }));
   const { plan, backend } = explainStage(mode, { ...scenario, services }, "IPv4");
-  const explanation = explainInMode(plan, {
+  const explanation = explainPacket(plan, {
     from: { kind: "node", address: ADDRESSES.IPv4[source] },
     to: ADDRESSES.IPv4.loadBalancerIp,
     port: parsePort(80),
     protocol: "TCP",
-  }, { backend });
+  }, backend);
   const { carriers, endpoints } = explanation;
   const carried = endpoints.map(({ key }) => key)
     .filter((key) => carriers.some((carrier) => leadsTo(carrier, key)));

@@ -129,11 +129,6 @@ export class NftRunner {
     return chains;
   }
 
-  /** Whether a set or map of the table has a key. */
-  async hasElement(container: string, key: string): Promise<boolean> {
-    return await this.element(container, key) !== undefined;
-  }
-
   /** Returns the printed form of one element of a set or map; `undefined` = it does not exist. */
   async element(container: string, key: string): Promise<string | undefined> {
     const { family, name } = this.#table;

@@ -45,6 +45,8 @@ export const ROUTES = {
   "/dump": answers<unknown>()(["inputs"]),
   "/explain": answers<ExplainReport>()(["from", "to", "brief"], {
     lists: ["packets", "assumptions"],
+    // The comparison with the kernel may take half of it.
+    timeoutMs: 10_000,
   }),
   "/flow": answers<readonly WatchedFlow[]>()(
     ["id", "protocol", "to", "port", "from", "sourcePort"],

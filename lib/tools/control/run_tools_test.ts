@@ -22,8 +22,6 @@ class AskedBackend extends FakeBackend {
   readonly asked: string[] = [];
   override explain: Backend["explain"] = () => this.#note("explain", { carriers: [] });
   override compare: Backend["compare"] = () => this.#note("compare", Promise.resolve([]));
-  override findMissing: Backend["findMissing"] = () =>
-    this.#note("findMissing", Promise.resolve([]));
 
   #note<Answer>(what: string, answer: Answer): Answer {
     this.asked.push(what);

@@ -27,8 +27,7 @@ import {
 import { compareSettled, repairSettled } from "../diff/settled_comparison.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/explain_report.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
-import { PacketEndsError } from "../explain/packet_end_text.ts";
-import { explainWithPolicies } from "../explain/policy_steps.ts";
+import { PacketEndsError } from "../explain/packet_ends.ts";
 import { seeRouting } from "../explain/see_routing.ts";
 import { answerFlow } from "./answer_flow.ts";
 import { BadQuestion } from "./control_server.ts";
@@ -210,28 +209,21 @@ export async function explain(
   const nodeName = startUp.node.name;
   const addresses = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
-  const isBrief = brief !== undefined;
-  const policies = policyController(run)?.state;
-  const explainOnly = (ends: { readonly from: string; readonly to: string }) =>
-    explainEnds({ clock }, ends, {
+  try {
+    return await explainEnds(clock, { from, to }, {
       mode,
       nodeName,
       plans: new Map(families.map(({ family, services }) => [family, services.plan])),
-      nodeAddresses: knownNodeAddresses({
-        proxy: current.proxy,
-        nodeName,
-        mode,
-        node,
-        others: addresses,
-      }),
+      nodeAddresses: knownNodeAddresses(current.proxy, { nodeName, mode }, node, addresses),
       services: () => informers.of(SERVICE).values(),
       otherPorts: (family, key) => proxies.get(family)!.services.endpoints.otherPorts(key),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
-      notAsked: isBrief ? "the page does not ask it; 'kube-relay explain' does" : undefined,
+      policies: policyController(run)?.state,
+      notAsked: brief === undefined
+        ? undefined
+        : "the page does not ask it; 'kube-relay explain' does",
     });
-  try {
-    return await explainWithPolicies(policies, { from, to }, explainOnly);
   } catch (error) {
     if (error instanceof PacketEndsError) throw new BadQuestion(error.message, { cause: error });
     throw error;

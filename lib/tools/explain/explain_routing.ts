@@ -12,6 +12,8 @@ import { askControl } from "../control/control_client.ts";
 import { planRunningNode } from "../offline/planned_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../offline/plan_objects.ts";
 import { planRouting } from "../offline/plan_routing.ts";
+import type { Report } from "../report.ts";
+import { sentence } from "./explanation_steps.ts";
 
 /** A question about a prefix or an address. */
 export type RoutingQuestion =
@@ -70,6 +72,20 @@ export async function explainPlannedRouting(
   const { address } = question;
   const report = explainAddress(routing, { address, ...(seen && { seen }) });
   return { subject: address, report, notes };
+}
+
+/** Headlines that begin so are good news. */
+const GOOD = /^(?:ANNOUNCED|REACHABLE|FREE)/;
+
+/** Shows the answer about a prefix or an address, what is not known, and the steps. */
+export function routingReport({ subject, report, notes }: ExplainedRouting): Report {
+  const { headline, steps } = report;
+  const rows = [
+    sentence(headline, GOOD.test(headline) ? "good" : "bad"),
+    ...notes.map((text) => sentence(`Note: ${text}`, "warning")),
+    ...steps.map(({ topic, text, items = [] }) => ({ cells: [topic, text], detail: items })),
+  ];
+  return { title: "", rows: [], parts: [{ title: subject, rows, parts: [] }] };
 }
 
 /** Explains by the running process: it gives its inputs, and what it sees on the machine. */

@@ -1,15 +1,13 @@
 /** Explanations in words: the headline and the steps. Pure. */
-import type { FrontendRole } from "../../proxy/service_plan.ts";
-import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { formatHostPort } from "../../net/port.ts";
+import { endSentence } from "../../policy/explain_connection.ts";
+import type { Judgement } from "../../policy/judge_connection.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
+import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
 import type {
   ExplainedEndpoint,
-  ExplainedSource,
-  ExplainedVerdict,
   ExplanationStep,
   KernelState,
   NearMiss,
@@ -19,28 +17,43 @@ import type {
   UnservedReason,
 } from "../../proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../proxy/proxy_plan.ts";
+import type { FrontendRole } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { NodeTopology } from "../../proxy/topology.ts";
 import { assertNever } from "../../proxy/verdict.ts";
+import type { Row, Tone } from "../report.ts";
+
+/** What NetworkPolicies say about the packet to one receiver. */
+export interface JudgedReceiver extends Judgement {
+  readonly to: string;
+  /** The receiver's node sees the address of this node, and judges by that. */
+  readonly seesNode?: true;
+}
 
 /** The result in one sentence, without a full stop. */
-export function headline(explanation: PacketExplanation): string {
-  const { verdict, service, endpoints } = explanation;
+export function headline({ verdict, service, endpoints, packet }: PacketExplanation): string {
   const name = service && nameOf(service.key);
-  switch (verdict.kind) {
-    case "forward": {
-      const [first, ...others] = endpoints.filter(({ eligible }) => eligible);
-      return others.length === 0
-        ? `FORWARDED to ${first?.key}, the only endpoint of ${name} that may get it`
-        : `FORWARDED to one of ${others.length + 1} endpoints of ${name}`;
-    }
-    case "reject":
-      return `REFUSED at once: ${refusalText(verdict, explanation)}`;
-    case "drop":
-      return `DROPPED in silence: ${refusalText(verdict, explanation)}`;
-    case "unclaimed":
-      return `${OUTCOMES[verdict.outcome]}: ${absenceText(verdict, explanation)}`;
+  if (verdict.kind === "forward") {
+    const [first, ...others] = endpoints.filter(({ eligible }) => eligible);
+    return others.length === 0
+      ? `FORWARDED to ${first?.key}, the only endpoint of ${name} that may get it`
+      : `FORWARDED to one of ${others.length + 1} endpoints of ${name}`;
   }
+  const reasons: Readonly<Record<typeof verdict.why, string>> = {
+    "no-endpoints": endpoints.length === 0
+      ? `${name} has no endpoints`
+      : `none of the ${endpoints.length} endpoints of ${name} is ready`,
+    "no-local-endpoints": `${name} has no endpoint on this node, and its traffic policy is Local`,
+    "source-ranges": `the source ranges of ${name} do not admit ${packet.from.address}`,
+    "mode": verdict.detail ?? "",
+    "no-service": `no Service has ${socketOf(packet)}`,
+    "own-port": verdict.detail ?? "",
+    "refused": verdict.detail ?? "",
+    "quarantined": `${name} is IN QUARANTINE, so this address is not in effect`,
+    "unserved-by-mode": `${name} is not served at this address`,
+  };
+  return `${OUTCOMES[verdict.kind === "unclaimed" ? verdict.outcome : verdict.kind]}: ` +
+    reasons[verdict.why];
 }
 
 const OUTCOMES = {
@@ -49,58 +62,14 @@ const OUTCOMES = {
   drop: "DROPPED in silence",
 } as const;
 
-function refusalText(
-  verdict: ExplainedVerdict & { readonly kind: "drop" | "reject" },
-  { service, packet, endpoints }: PacketExplanation,
-): string {
-  const name = service && nameOf(service.key);
-  switch (verdict.why) {
-    case "no-endpoints":
-      return endpoints.length === 0
-        ? `${name} has no endpoints`
-        : `none of the ${endpoints.length} endpoints of ${name} is ready`;
-    case "no-local-endpoints":
-      return `${name} has no endpoint on this node, and its traffic policy is Local`;
-    case "source-ranges":
-      return `the source ranges of ${name} do not admit ${packet.from.address}`;
-    case "mode":
-      return verdict.detail ?? "";
-  }
-}
-
-function absenceText(
-  verdict: ExplainedVerdict & { readonly kind: "unclaimed" },
-  { packet, service }: PacketExplanation,
-): string {
-  const name = service && nameOf(service.key);
-  switch (verdict.why) {
-    case "no-service":
-      return `no Service has ${socketOf(packet)}`;
-    case "own-port":
-    case "refused":
-      return verdict.detail ?? "";
-    case "quarantined":
-      return `${name} is IN QUARANTINE, so this address is not in effect`;
-    case "unserved-by-mode":
-      return `${name} is not served at this address`;
-  }
-}
-
 /** The display name of a ServicePort. */
-function nameOf(key: ServicePortKey): string {
+function nameOf(key: ServicePortKey | string): string {
   return key.slice(0, key.lastIndexOf("/"));
 }
 
 /** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */
 export function socketOf({ to, port, protocol }: PacketExplanation["packet"]): string {
   return `${formatHostPort(to, port)}/${protocol}`;
-}
-
-/** The inputs of the text besides the explanation. */
-interface StepContext {
-  readonly mode: BackendMode;
-  readonly shared: SharedPlan;
-  readonly kernel: KernelState;
 }
 
 /** Maximum number of named endpoints of each kind. */
@@ -116,203 +85,218 @@ const ROLE_WORDS: Readonly<Record<FrontendRole, string>> = {
 /** The steps, in the order of the decisions. */
 export function explanationSteps(
   explanation: PacketExplanation,
-  context: StepContext,
+  { mode, shared, kernel, judged, otherPorts }: {
+    readonly mode: BackendMode;
+    readonly shared: SharedPlan;
+    readonly kernel: KernelState;
+    /** The judgements of NetworkPolicies. */
+    readonly judged: readonly JudgedReceiver[];
+    /** Why no endpoint belongs to this port. */
+    readonly otherPorts: readonly string[];
+  },
 ): readonly ExplanationStep[] {
-  return [
-    fromStep(explanation, context),
-    toStep(explanation, context),
-    ...nearestStep(explanation, context),
-    ...sourceRangesStep(explanation),
-    ...policyStep(explanation, context),
-    ...endpointsStep(explanation, context),
-    ...sourceStep(explanation),
-    ...affinityStep(explanation, context),
-    ...settingsStep(explanation, context),
-    ...carriersStep(explanation),
-    ...kernelStep(explanation, context),
-  ];
-}
+  const { packet, service, verdict, sourceRanges, policy, endpoints, source, carriers, edge } =
+    explanation;
+  const { forwardsItself } = MODE_TRAITS[mode];
+  const steps: ExplanationStep[] = [];
+  const add = (topic: ExplanationStep["topic"], text: string, items: readonly string[] = []) =>
+    steps.push({ topic, text, ...(items.length > 0 && { items }) });
 
-function fromStep(
-  { packet: { from }, origin }: PacketExplanation,
-  { shared: { localTraffic } }: StepContext,
-): ExplanationStep {
-  const say = (text: string): ExplanationStep => ({
-    topic: "from",
-    text: `${from.address}${text}`,
-  });
-  if (origin.isFromNode) return say(", this node itself");
-  switch (localTraffic.kind) {
-    case "none":
-      return say(
-        ": it is unknown whether it is a pod (neither --cluster-cidr nor another detector is set)",
-      );
-    case "byCidr":
-      return say(
-        origin.isFromPod
-          ? `, a pod: it is in ${localTraffic.cidr}, the range of pods`
-          : `, counts as outside: it is not in ${localTraffic.cidr}, the range of pods`,
-      );
-    case "byBridge":
-    case "byInterfacePrefix": {
-      const wanted = localTraffic.kind === "byBridge"
-        ? localTraffic.interfaceName
-        : `${localTraffic.prefix}…`;
-      if (origin.isFromPod) return say(`, a pod of this node: it arrives by ${wanted}`);
-      const what = from.kind === "pod" ? "a pod, but it counts as outside" : "counts as outside";
-      return say(`, ${what}: it does not arrive by ${wanted}, as pods of this node do`);
-    }
-  }
-}
-
-function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
-  const { packet, service, verdict, serviceCidr } = explanation;
-  const items: string[] = [];
-  for (const { key, why } of service?.otherClaimants ?? []) {
-    items.push(`${nameOf(key)} also claims this address and port: ${PRECEDENCE_TEXTS[why]}`);
-  }
-  if (verdict.kind === "unclaimed") {
-    const isInHeadline = verdict.why === "own-port" || verdict.why === "refused";
-    if (verdict.detail !== undefined && !isInHeadline) items.push(verdict.detail);
-    if (serviceCidr !== undefined && verdict.why === "no-service") {
-      items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
-    }
-    items.push(
-      verdict.outcomeReason ??
-        `mode ${mode} does not handle it: it is routed like any other packet`,
-    );
-  }
+  add("from", `${packet.from.address}${senderText(explanation, shared)}`);
   const owner = service
     ? `the ${ROLE_WORDS[service.role]} of ${nameOf(service.key)}`
     : verdict.kind === "unclaimed" && verdict.why === "own-port"
     ? "an address and port of kube-relay itself"
     : "an address and port that no Service has";
-  return { topic: "to", text: `${socketOf(packet)}, ${owner}`, ...(items.length > 0 && { items }) };
+  add("to", `${socketOf(packet)}, ${owner}`, destinationItems(explanation, mode));
+  if (explanation.nearMisses.length > 0) {
+    const items = explanation.nearMisses.map((miss) => missItem(miss, packet, shared));
+    add("nearest", "possible targets:", items);
+  }
+  if (sourceRanges !== undefined) {
+    const { ranges, admitted, isException } = sourceRanges;
+    const exception = isException ? ", by the exception for packets of the node" : "";
+    const admits = admitted ? "admit" : "do not admit";
+    add(
+      "sources",
+      ranges.length === 0
+        ? "loadBalancerSourceRanges has no valid range of this IP family: no client is admitted"
+        : `loadBalancerSourceRanges ${admits} ${packet.from.address}${exception}: ` +
+          ranges.join(", "),
+    );
+  }
+  if (policy !== undefined) {
+    const { ofService } = policy;
+    const name = policy.verdict === "internal" ? "internalTrafficPolicy" : "externalTrafficPolicy";
+    const node = shared.node.name === "" ? "" : ` (${shared.node.name})`;
+    const where = policy.policy === "Local"
+      ? `only endpoints on this node${node}`
+      : "endpoints on every node";
+    const text = policy.policy === ofService
+      ? `${name} ${ofService}: ${where}`
+      : `${name} ${ofService} applies to outside clients only, not to pods and the node: ${where}`;
+    add("policy", text, policyItems(policy, shared.node));
+  }
+  const isReported = verdict.kind !== "unclaimed" &&
+    (verdict.kind === "forward" || verdict.why !== "source-ranges");
+  if (isReported && endpoints.length > 0) {
+    const eligible = endpoints.filter((endpoint) => endpoint.eligible);
+    const others = endpoints.filter((endpoint) => !endpoint.eligible);
+    const items = [eligible, others].flatMap((list) => [
+      ...list.slice(0, MOST_ENDPOINTS).map((endpoint) => endpointItem(endpoint, shared.node)),
+      ...(list.length > MOST_ENDPOINTS
+        ? [`${list === eligible ? "+" : "-"} and ${list.length - MOST_ENDPOINTS} more`]
+        : []),
+    ]);
+    add("endpoints", `${eligible.length} of ${endpoints.length} may get it`, items);
+  }
+  if (source !== undefined) {
+    const hairpins = source.rewritten === "own-packets"
+      ? endpoints.filter(({ seesNode }) => seesNode)
+      : [];
+    const why = source.detail ?? REASONS[source.reason];
+    const { address } = packet.from;
+    const text = source.rewritten === "always"
+      ? `CHANGES from ${address} to an address of the node: ${why}`
+      : `stays ${address}: ${why}`;
+    const items = hairpins.map(({ key }) =>
+      `${key} would get its own packet (hairpin): there the node's address takes its place`
+    );
+    add("source", text, items);
+  }
+  if (verdict.kind === "forward") {
+    const isHashed = forwardsItself && edge?.balance === "source-hash";
+    const seconds = explanation.affinity?.timeoutSeconds;
+    const text = seconds !== undefined
+      ? `ClientIP: a client keeps its endpoint until it has been idle for ${seconds} s`
+      : isHashed
+      ? "by source-hash: a client keeps its endpoint while the endpoint exists"
+      : "none: every new connection may get another endpoint";
+    add("affinity", text, [...affinityItems(explanation)]);
+  }
+  if (edge !== undefined) {
+    const text = forwardsItself
+      ? "by annotations of the Service:"
+      : `mode ${mode} does not apply these annotations of the Service:`;
+    add("settings", text, describeEdgeSettings(edge));
+  }
+  if (otherPorts.length > 0) add("endpoints", "none of this port:", otherPorts);
+  for (const end of judged.length > 0 ? ["egress", "ingress"] as const : []) {
+    const { text, items } = judgementText(end, judged, explanation);
+    add(end, text, items);
+  }
+  if (carriers.length === 0) return steps;
+  add("carriers", "in this order:", carriers.map(carrierItem));
+  if (kernel.kind === "not asked") add("kernel", `not asked: ${kernel.why}`);
+  else if (kernel.differences.length === 0) {
+    const sockets = "looked just now: the sockets are as they should be";
+    add("kernel", forwardsItself ? sockets : "asked just now: it has all of it");
+  } else {
+    const { differences, differences: { length } } = kernel;
+    const count = length === 1 ? "1 difference" : `${length} differences`;
+    add(
+      "kernel",
+      `asked just now: ${count} from what this Service needs; 'kube-relay diff' shows more`,
+      differences.map(differenceText),
+    );
+  }
+  return steps;
 }
 
-function* nearestStep(
-  { nearMisses, packet }: PacketExplanation,
-  { shared }: StepContext,
-): Generator<ExplanationStep> {
-  if (nearMisses.length === 0) return;
-  const items = nearMisses.map((miss) => missItem(miss, { packet, shared }));
-  yield { topic: "nearest", text: "possible targets:", items };
+/** Whether the sender counts as a pod, and why. */
+function senderText(
+  { packet: { from }, origin }: PacketExplanation,
+  { localTraffic }: SharedPlan,
+): string {
+  if (origin.isFromNode) return ", this node itself";
+  switch (localTraffic.kind) {
+    case "none":
+      return ": it is unknown whether it is a pod (neither --cluster-cidr nor another detector is set)";
+    case "byCidr":
+      return origin.isFromPod
+        ? `, a pod: it is in ${localTraffic.cidr}, the range of pods`
+        : `, counts as outside: it is not in ${localTraffic.cidr}, the range of pods`;
+    case "byBridge":
+    case "byInterfacePrefix": {
+      const wanted = localTraffic.kind === "byBridge"
+        ? localTraffic.interfaceName
+        : `${localTraffic.prefix}…`;
+      if (origin.isFromPod) return `, a pod of this node: it arrives by ${wanted}`;
+      const what = from.kind === "pod" ? "a pod, but it counts as outside" : "counts as outside";
+      return `, ${what}: it does not arrive by ${wanted}, as pods of this node do`;
+    }
+  }
 }
 
-function* sourceRangesStep(
-  { sourceRanges, packet: { from } }: PacketExplanation,
-): Generator<ExplanationStep> {
-  if (sourceRanges === undefined) return;
-  const { ranges, admitted, isException } = sourceRanges;
-  const exception = isException ? ", by the exception for packets of the node" : "";
-  const text = ranges.length === 0
-    ? "loadBalancerSourceRanges has no valid range of this IP family: no client is admitted"
-    : `loadBalancerSourceRanges ${
-      admitted ? "admit" : "do not admit"
-    } ${from.address}${exception}: ` +
-      ranges.join(", ");
-  yield { topic: "sources", text };
+function destinationItems(
+  { service, verdict, serviceCidr }: PacketExplanation,
+  mode: BackendMode,
+): readonly string[] {
+  const claims =
+    service?.otherClaimants.map(({ key, why }) =>
+      `${nameOf(key)} also claims this address and port: ${PRECEDENCE_TEXTS[why]}`
+    ) ?? [];
+  if (verdict.kind !== "unclaimed") return claims;
+  const isInHeadline = verdict.why === "own-port" || verdict.why === "refused";
+  return [
+    ...claims,
+    ...(verdict.detail !== undefined && !isInHeadline ? [verdict.detail] : []),
+    ...(serviceCidr !== undefined && verdict.why === "no-service"
+      ? [`it is in ${serviceCidr}, from which cluster IPs are taken`]
+      : []),
+    verdict.outcomeReason ??
+      `mode ${mode} does not handle it: it is routed like any other packet`,
+  ];
 }
 
-function* policyStep(
-  { policy }: PacketExplanation,
-  { shared: { node } }: StepContext,
-): Generator<ExplanationStep> {
-  if (policy === undefined) return;
-  const { verdict, ofService, isFallback, hints, modeReason } = policy;
-  const name = verdict === "internal" ? "internalTrafficPolicy" : "externalTrafficPolicy";
-  const where = policy.policy === "Local"
-    ? `only endpoints on this node${node.name === "" ? "" : ` (${node.name})`}`
-    : "endpoints on every node";
-  const text = policy.policy === ofService
-    ? `${name} ${ofService}: ${where}`
-    : `${name} ${ofService} applies to outside clients only, not to pods and the node: ${where}`;
-  const items = [
+function policyItems(
+  { modeReason, hints, isFallback }: NonNullable<PacketExplanation["policy"]>,
+  node: NodeTopology,
+): readonly string[] {
+  const place = hints === "node" ? node.name : node.zone;
+  return [
     ...(modeReason === undefined ? [] : [modeReason]),
-    ...(hints === undefined ? [] : [
-      `all ready endpoints have hints, so only those for ${hints} ${
-        hints === "node" ? node.name : node.zone
-      } are used`,
-    ]),
+    ...(hints === undefined
+      ? []
+      : [`all ready endpoints have hints, so only those for ${hints} ${place} are used`]),
     ...(isFallback
       ? ["no endpoint is ready: those that are terminating and still serve are used instead"]
       : []),
   ];
-  yield { topic: "policy", text, ...(items.length > 0 && { items }) };
 }
 
-function* endpointsStep(
-  { endpoints, verdict }: PacketExplanation,
-  { shared: { node } }: StepContext,
-): Generator<ExplanationStep> {
-  const isReported = verdict.kind === "forward" ||
-    (verdict.kind !== "unclaimed" && verdict.why !== "source-ranges");
-  if (!isReported || endpoints.length === 0) return;
-  const eligible = endpoints.filter((endpoint) => endpoint.eligible);
-  const others = endpoints.filter((endpoint) => !endpoint.eligible);
-  const items = [eligible, others].flatMap((list) => [
-    ...list.slice(0, MOST_ENDPOINTS).map((endpoint) => endpointItem(endpoint, node)),
-    ...(list.length > MOST_ENDPOINTS
-      ? [`${list === eligible ? "+" : "-"} and ${list.length - MOST_ENDPOINTS} more`]
-      : []),
-  ]);
-  const text = `${eligible.length} of ${endpoints.length} may get it`;
-  yield { topic: "endpoints", text, items };
-}
-
-function* sourceStep({ source, endpoints, packet }: PacketExplanation): Generator<ExplanationStep> {
-  if (source === undefined) return;
-  const items = source.rewritten !== "own-packets"
-    ? []
-    : endpoints.filter(({ seesNode }) => seesNode).map(({ key }) =>
-      `${key} would get its own packet (hairpin): there the node's address takes its place`
-    );
-  const text = sourceText(source, packet.from.address);
-  yield { topic: "source", text, ...(items.length > 0 && { items }) };
-}
-
-function* affinityStep(
-  { affinity, edge, verdict }: PacketExplanation,
-  { mode }: StepContext,
-): Generator<ExplanationStep> {
-  if (verdict.kind !== "forward") return;
-  if (affinity === undefined) {
-    const isHashed = MODE_TRAITS[mode].forwardsItself && edge?.balance === "source-hash";
-    const text = isHashed
-      ? "by source-hash: a client keeps its endpoint while the endpoint exists"
-      : "none: every new connection may get another endpoint";
-    yield { topic: "affinity", text };
-    return;
-  }
-  const { timeoutSeconds, entry, unknown } = affinity;
-  const items: string[] = [];
-  if (entry === "none") items.push("no endpoint is remembered for this client: any may be chosen");
+function* affinityItems({ affinity }: PacketExplanation): Generator<string> {
+  const { entry, unknown } = affinity ?? {};
+  if (entry === "none") yield "no endpoint is remembered for this client: any may be chosen";
   else if (entry !== undefined) {
     const left = entry.expiresInSeconds;
     const until = left === undefined ? "" : `, for another ${left} s`;
-    items.push(`this client is bound to ${entry.endpoint}${until}`);
+    yield `this client is bound to ${entry.endpoint}${until}`;
   }
-  if (unknown !== undefined) items.push(`the endpoint of this client is unknown: ${unknown}`);
-  const text =
-    `ClientIP: a client keeps its endpoint until it has been idle for ${timeoutSeconds} s`;
-  yield { topic: "affinity", text, ...(items.length > 0 && { items }) };
+  if (unknown !== undefined) yield `the endpoint of this client is unknown: ${unknown}`;
 }
 
-function* settingsStep(
-  { edge }: PacketExplanation,
-  { mode }: StepContext,
-): Generator<ExplanationStep> {
-  if (edge === undefined) return;
-  const text = MODE_TRAITS[mode].forwardsItself
-    ? "by annotations of the Service:"
-    : `mode ${mode} does not apply these annotations of the Service:`;
-  yield { topic: "settings", text, items: describeEdgeSettings(edge) };
-}
-
-function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationStep> {
-  if (carriers.length === 0) return;
-  const items = carriers.map(carrierItem);
-  yield { topic: "carriers", text: "in this order:", items };
+/** What the policies of one end say, in one sentence if it is the same for all receivers. */
+function judgementText(
+  end: "egress" | "ingress",
+  judged: readonly JudgedReceiver[],
+  { packet: { from }, endpoints }: PacketExplanation,
+): { readonly text: string; readonly items: readonly string[] } {
+  const groups = [...Map.groupBy(judged, (receiver) =>
+    endSentence(end, receiver[end]) +
+    (end === "ingress" && receiver.seesNode
+      ? "; judged by the address of this node, which is all that the other node sees"
+      : ""))];
+  const mayEnterElsewhere = end === "ingress" && from.kind === "outside" &&
+    endpoints.some(({ eligible, seesNode }) => eligible && seesNode);
+  const items = mayEnterElsewhere
+    ? ["a client that enters by another node is judged by the address of that node"]
+    : [];
+  if (groups.length === 1) return { text: groups[0]![0], items };
+  const each = groups.map(([text, receivers]) =>
+    `${receivers.map(({ to }) => to).join(", ")}: ${text}`
+  );
+  return { text: "differs between the endpoints:", items: [...each, ...items] };
 }
 
 /** Includes the name only if the text does not contain it. */
@@ -322,31 +306,6 @@ function carrierItem({ object, name, text }: PacketCarrier): string {
   const last = words.pop() ?? "";
   if (!text.includes(last)) return `${object} ${name}: ${text}`;
   return words.length === 0 ? `${object}: ${text}` : `${object} (${words.join(" ")}): ${text}`;
-}
-
-function* kernelStep(
-  { carriers }: PacketExplanation,
-  { kernel, mode }: StepContext,
-): Generator<ExplanationStep> {
-  if (carriers.length === 0) return;
-  if (kernel.kind === "not asked") {
-    yield { topic: "kernel", text: `not asked: ${kernel.why}` };
-    return;
-  }
-  const { differences } = kernel;
-  if (differences.length === 0) {
-    const text = MODE_TRAITS[mode].forwardsItself
-      ? "looked just now: the sockets are as they should be"
-      : "asked just now: it has all of it";
-    yield { topic: "kernel", text };
-    return;
-  }
-  const count = differences.length === 1 ? "1 difference" : `${differences.length} differences`;
-  yield {
-    topic: "kernel",
-    text: `asked just now: ${count} from what this Service needs; 'kube-relay diff' shows more`,
-    items: differences.map(differenceText),
-  };
 }
 
 function differenceText({ kind, object, name, wanted, found }: DataPlaneDifference): string {
@@ -368,28 +327,12 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "pod": "pods keep their address",
 };
 
-/** Whether the endpoints see the sender's address, and why. */
-function sourceText(
-  { rewritten, reason, detail }: ExplainedSource,
-  sender: IpAddress,
-): string {
-  const why = detail ?? REASONS[reason];
-  return rewritten === "always"
-    ? `CHANGES from ${sender} to an address of the node: ${why}`
-    : `stays ${sender}: ${why}`;
-}
-
 /** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
 function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {
-  const { key, eligible } = endpoint;
-  const place = placeText(endpoint);
+  const { key, eligible, isLocal, nodeName, terminating } = endpoint;
+  const place = isLocal ? "this node" : nodeName === undefined ? "no node named" : `on ${nodeName}`;
   if (!eligible) return `- ${key} (${place}): ${exclusionText(endpoint, node)}`;
-  return `+ ${key} (${place}${endpoint.terminating ? ", terminating" : ""})`;
-}
-
-function placeText({ isLocal, nodeName }: ExplainedEndpoint): string {
-  if (isLocal) return "this node";
-  return nodeName === undefined ? "no node named" : `on ${nodeName}`;
+  return `+ ${key} (${place}${terminating ? ", terminating" : ""})`;
 }
 
 function exclusionText(endpoint: ExplainedEndpoint, { name, zone }: NodeTopology): string {
@@ -426,12 +369,10 @@ const UNSERVED: Readonly<Record<UnservedReason, string>> = {
 /** Describes one near miss. */
 function missItem(
   { kind, service, address, port, protocol, reason }: NearMiss,
-  { packet, shared }: {
-    readonly packet: PacketExplanation["packet"];
-    readonly shared: Pick<SharedPlan, "nodePortAddresses">;
-  },
+  packet: PacketExplanation["packet"],
+  { nodePortAddresses }: SharedPlan,
 ): string {
-  const name = kind === "unserved" ? service : service.slice(0, service.lastIndexOf("/"));
+  const name = kind === "unserved" ? service : nameOf(service);
   switch (kind) {
     case "endpoint":
       return `${
@@ -448,7 +389,7 @@ function missItem(
       return `${name} has this address, on port ${port}/${protocol}; ${packet.port} is the port of ` +
         "its endpoints";
     case "node-port": {
-      const served = shared.nodePortAddresses.slice(0, 4).join(", ") || "no address";
+      const served = nodePortAddresses.slice(0, 4).join(", ") || "no address";
       return `${packet.port}/${protocol} is the node port of ${name}; node ports are on ${served}`;
     }
     case "other-address":
@@ -458,4 +399,9 @@ function missItem(
     default:
       return assertNever(kind);
   }
+}
+
+/** A row that is a sentence; `text` has no full stop. */
+export function sentence(text: string, tone: Tone): Row {
+  return { cells: [`${text}.`], tone };
 }

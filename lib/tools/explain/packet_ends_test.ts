@@ -7,9 +7,7 @@ import type { PacketFlowSettings } from "../../../tests/packet_flow/packet_flow_
 import type { Service } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
-import { readPacketEnds } from "./packet_ends.ts";
-import type { PacketScope } from "./packet_destinations.ts";
-import { PacketEndsError } from "./packet_end_text.ts";
+import { PacketEndsError, type PacketScope, readPacketEnds } from "./packet_ends.ts";
 
 const { IPv4, IPv6 } = ADDRESSES;
 

@@ -14,7 +14,7 @@ import {
   type WatchedPacket,
 } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
-import { PacketEndsError, parseFrom } from "../explain/packet_end_text.ts";
+import { PacketEndsError, parseFrom } from "../explain/packet_ends.ts";
 import { preparePacket, type ReadyPacket } from "./send_packet.ts";
 import {
   compareWithExplanation,

@@ -3,7 +3,7 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { PacketSender } from "../../proxy/packet.ts";
 import type { ExplainedPacket } from "../explain/explain_report.ts";
-import { PacketEndsError } from "../explain/packet_end_text.ts";
+import { PacketEndsError } from "../explain/packet_ends.ts";
 import { choosePacket, seenFrom } from "./run_trace.ts";
 
 const NODE = parseIpAddress("192.168.0.2");

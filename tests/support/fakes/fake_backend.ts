@@ -97,7 +97,6 @@ export class FakeBackend implements Backend {
   compare: Backend["compare"] = () => Promise.resolve([]);
   repair: Backend["repair"] = () => Promise.resolve({});
   explain: Backend["explain"] = () => ({ carriers: [] });
-  findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
   findAffinity: Backend["findAffinity"] = () => Promise.resolve(undefined);
 
   recheck(): void {}

@@ -3,24 +3,26 @@ import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import { connectionTable } from "../../../policy/connection_table.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
-import { explainPlanned } from "../../explain/explain_report.ts";
-import type { ExplainReport } from "../../explain/explain_report.ts";
+import {
+  explainPlanned,
+  type ExplainReport,
+  explanationReport,
+} from "../../explain/explain_report.ts";
 import {
   explainPlannedRouting,
   explainRunningRouting,
   parseRoutingQuestion,
   type RoutingQuestion,
+  routingReport,
 } from "../../explain/explain_routing.ts";
-import { explanationAnswer, routingAnswer } from "../../explain/explanation_answer.ts";
 import {
   FROM_FORMS,
   parseFrom,
   parsePodName,
   parseTo,
   TO_FORMS,
-} from "../../explain/packet_end_text.ts";
+} from "../../explain/packet_ends.ts";
 import { policyStateOf } from "../../explain/policy_state_of.ts";
-import { explainWithPolicies } from "../../explain/policy_steps.ts";
 import { tablesReport } from "../../explain/policy_table_report.ts";
 import { planRunningNode } from "../../offline/planned_node.ts";
 import {
@@ -69,7 +71,7 @@ export const explainCommand: ActiveCommand = {
     if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
     const { report, isIncomplete } = await explain(dependencies, context, { from, to });
-    printAnswer(dependencies, context, () => report, () => explanationAnswer(report));
+    printAnswer(dependencies, context, () => report, () => explanationReport(report));
     return isIncomplete ? 1 : 0;
   },
 };
@@ -88,11 +90,7 @@ async function explain(
   const notAsked = flags.from !== undefined
     ? "this is a dump; run explain on the node to ask its kernel"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-  const report = await explainWithPolicies(
-    policyStateOf(planned.informers),
-    ends,
-    (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
-  );
+  const report = await explainPlanned(dependencies.clock, ends, planned, notAsked);
   return { report, isIncomplete: planned.isIncomplete };
 }
 
@@ -108,7 +106,7 @@ async function printRouting(
     ? await explainPlannedRouting(planned, { question })
     : await explainRunningRouting({ ...dependencies, logger }, { question, relay });
   const { report, notes } = explained;
-  printAnswer(dependencies, context, () => ({ ...report, notes }), () => routingAnswer(explained));
+  printAnswer(dependencies, context, () => ({ ...report, notes }), () => routingReport(explained));
   return planned?.isIncomplete ? 1 : 0;
 }
 

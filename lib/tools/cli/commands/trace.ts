@@ -1,6 +1,6 @@
 import { TraceError } from "../../../proxy/packet_trace.ts";
 import { askControl } from "../../control/control_client.ts";
-import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
+import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_ends.ts";
 import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
 import { traceView } from "../../trace/trace_view.ts";

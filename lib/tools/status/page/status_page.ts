@@ -5,8 +5,7 @@ import css from "./page.css" with { type: "text" };
 import icon from "./icon.svg" with { type: "text" };
 import js from "./page.js" with { type: "text" };
 import type { Query } from "../../control/routes.ts";
-import type { ExplainReport } from "../../explain/explain_report.ts";
-import { explanationAnswer } from "../../explain/explanation_answer.ts";
+import { type ExplainReport, explanationReport } from "../../explain/explain_report.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { pageDocument, reportDocument } from "./page_document.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
@@ -46,7 +45,7 @@ export function createStatusPage(
     try {
       const report = await parts.explain({ from, to, brief: "" });
       return answer(
-        reportDocument(report.nodeName, title, explanationAnswer(report)),
+        reportDocument(report.nodeName, title, explanationReport(report)),
         "text/html",
       );
     } catch (error) {

@@ -1,32 +1,11 @@
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import type { AffinityEntry, PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
+import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { classidText } from "../netfilter/nft/printed_form.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
-
-/** Throws an NftError. */
-export async function findMissingElements(
-  runner: Pick<NftRunner, "chains" | "hasElement">,
-  carriers: readonly PacketCarrier[],
-): Promise<readonly DataPlaneDifference[]> {
-  const front = carriers.find(({ object }) => object === "map element");
-  const [chains, isThere] = await Promise.all([
-    runner.chains(),
-    front ? runner.hasElement(front.name, front.text.split(" : ", 1)[0] ?? "") : true,
-  ]);
-  const names = new Set(carriers.filter(({ object }) => object === "rule").map(({ name }) => name));
-  const differences: DataPlaneDifference[] = [...names].filter((name) => !chains.has(name))
-    .map((name) => ({ object: "chain", name, kind: "missing" }));
-  if (front && !isThere) {
-    const { object, name, text } = front;
-    differences.push({ object, name, kind: "missing", wanted: text });
-  }
-  return differences;
-}
 
 const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
 /** `expires 2h59m58s996ms : 8bf1:2a` */

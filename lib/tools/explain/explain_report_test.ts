@@ -1,17 +1,18 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../../../tests/support/builders/builders.ts";
+import { setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
 import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_case.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import { PolicyState } from "../../policy/policy_state.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { explainEnds, type ExplainReport } from "./explain_report.ts";
+import { explainEnds, type ExplainReport, explanationReport } from "./explain_report.ts";
 import { paintText } from "../report.ts";
-import { explanationAnswer } from "./explanation_answer.ts";
 
 const { IPv4 } = ADDRESSES;
 const HOSTILE = "evil\x1b[2J\u202e\nname";
@@ -50,14 +51,22 @@ const SCENARIO: PacketFlowScenario = {
 function explain(
   from: string,
   to: string,
-  { mode = "iptables", isQuarantined = false, kernel = { kind: "asked", differences: [] } }: {
+  {
+    mode = "iptables",
+    isQuarantined = false,
+    kernel = { kind: "asked", differences: [] },
+    policies,
+    scenario = SCENARIO,
+  }: {
     readonly mode?: BackendMode;
+    readonly policies?: PolicyState;
+    readonly scenario?: PacketFlowScenario;
     /** Whether every ServicePort is in quarantine. */
     readonly isQuarantined?: boolean;
     readonly kernel?: KernelState;
   } = {},
 ): Promise<ExplainReport> {
-  const { plan, backend } = explainStage(mode, SCENARIO, "IPv4");
+  const { plan, backend } = explainStage(mode, scenario, "IPv4");
   const serving = ([key]: readonly ServicePortKey[] = []) =>
     [...plan.services.values()].filter((service) => service.key === key)
       .map(({ clusterIp, externalIps, port, protocol }) => ({
@@ -72,24 +81,25 @@ function explain(
     inspect: (keys) => Promise.resolve({ summary: "", services: serving(keys), quarantined: [] }),
   };
   const tracker = new EndpointTracker("IPv4", THIS_NODE, 0);
-  for (const slice of SCENARIO.slices ?? []) tracker.updateSlice(undefined, slice);
+  for (const slice of scenario.slices ?? []) tracker.updateSlice(undefined, slice);
   tracker.drain();
   const world = {
     mode,
     nodeName: THIS_NODE,
     plans: new Map([["IPv4" as const, plan]]),
     nodeAddresses: [IPv4.node],
-    services: () => SCENARIO.services,
+    services: () => scenario.services,
+    policies,
     otherPorts: (_: IpFamily, key: ServicePortKey) => tracker.otherPorts(key),
     backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () =>
       isQuarantined ? [...plan.services.keys()].map((key) => ({ key, reason: "no room" })) : [],
     notAsked: kernel.kind === "not asked" ? kernel.why : undefined,
   };
-  return explainEnds({ clock: new FakeClock() }, { from, to }, world);
+  return explainEnds(new FakeClock(), { from, to }, world);
 }
 
-const painted = (report: ExplainReport) => paintText(explanationAnswer(report));
+const painted = (report: ExplainReport) => paintText(explanationReport(report));
 
 /** The sentences that each explanation must contain, without line breaks. */
 const CASES: readonly (readonly [
@@ -160,7 +170,7 @@ const CASES: readonly (readonly [
 ];
 
 for (const [name, from, to, says] of CASES) {
-  Deno.test(`explanationAnswer() of a packet ${name}`, async () => {
+  Deno.test(`explanationReport() of a packet ${name}`, async () => {
     const text = painted(await explain(from, to));
     const flat = text.replaceAll(/\s+/g, " ");
     for (const words of says) assertStringIncludes(flat, words);
@@ -168,7 +178,7 @@ for (const [name, from, to, says] of CASES) {
   });
 }
 
-Deno.test("explanationAnswer() says at the top that the kernel holds something else", async () => {
+Deno.test("explanationReport() says at the top that the kernel holds something else", async () => {
   const kernel: KernelState = {
     kind: "asked",
     differences: [
@@ -190,14 +200,14 @@ Deno.test("explanationAnswer() says at the top that the kernel holds something e
   assertStringIncludes(flat, "ALTERED map element endpoints a: wanted a : b; found a : c");
 });
 
-Deno.test("explanationAnswer() says that a ServicePort is in quarantine, and why", async () => {
+Deno.test("explanationReport() says that a ServicePort is in quarantine, and why", async () => {
   const text = painted(await explain("node", "172.30.0.41:80", { isQuarantined: true }));
   const flat = text.replaceAll(/\s+/g, " ");
   assertStringIncludes(flat, "NOT HANDLED: ns1/web:http is IN QUARANTINE, so this address");
   assertStringIncludes(flat, "no room");
 });
 
-Deno.test("explanationAnswer() lets no text of a manifest through that moves the cursor", async () => {
+Deno.test("explanationReport() lets no text of a manifest through that moves the cursor", async () => {
   for (const to of ["172.30.0.66:80", "172.30.0.66:81"]) {
     for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
       const text = painted(await explain("node", to, { mode }));
@@ -209,7 +219,7 @@ Deno.test("explanationAnswer() lets no text of a manifest through that moves the
   }
 });
 
-Deno.test("explanationAnswer() describes sockets if the kernel has no rules", async () => {
+Deno.test("explanationReport() describes sockets if the kernel has no rules", async () => {
   const text = painted(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
   assertStringIncludes(text, "looked just now: the sockets are as they should be");
 });
@@ -219,4 +229,20 @@ Deno.test("explainEnds() gives a report that JSON can carry", async () => {
   assertEquals(JSON.parse(JSON.stringify(report)), report);
   const [packet] = report.packets;
   assertEquals([packet?.verdict, packet?.policy?.policy], [{ kind: "forward" }, "Local"]);
+});
+
+Deno.test("explainEnds() lets an isolated pod reach an endpoint of its own node's network", async () => {
+  const policies = new PolicyState();
+  setPod(policies, "default/client", { address: IPv4.localPodClient, nodeName: THIS_NODE });
+  setPolicy(policies, "default/none", { podSelector: {}, policyTypes: ["Egress"] });
+  const denied = async (endpoint: string) => {
+    const endpoints = [{ addresses: [endpoint], nodeName: THIS_NODE }];
+    const slices = [testEndpointSlice("api", { endpoints, ports: [{ port: 6443 }] })];
+    const scenario = { name: "api", services: [testService("api")], slices };
+    const options = { mode: "userspace", policies, scenario } as const;
+    const { packets } = await explain("default/client", "ns1/api", options);
+    return packets.map(({ policies }) => policies?.isDenied);
+  };
+  assertEquals(await denied(IPv4.node), [false]);
+  assertEquals(await denied(IPv4.localPods[0]), [true]);
 });
