@@ -98,7 +98,8 @@ async function unitFlags(
   const variables = new Map<string, string>();
   for (const word of listOf("Environment").flatMap((value) => quotedWords(value) ?? [])) {
     const [, name = "", value = ""] = /^(\w+)=(.*)$/s.exec(unquoted(word)) ?? [];
-    variables.set(name, value);
+    // The specifier of k3s.conf; those of ExecStart are refused below.
+    variables.set(name, value.replaceAll("%H", Deno.hostname()));
   }
   for (const value of listOf("EnvironmentFile")) {
     const lines = await readTextFile(value.replace(/^-/, "")).catch(() => "");

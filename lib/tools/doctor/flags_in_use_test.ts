@@ -122,6 +122,25 @@ Deno.test("flagsInUse() applies the drop-ins of a unit by name, those in /etc fi
   });
 });
 
+Deno.test("the drop-in for k3s has precedence over the settings for a start without a cluster", async () => {
+  const deploy = new URL("../../../deploy/", import.meta.url);
+  const installed: Readonly<Record<string, string>> = {
+    [UNIT]: "kube-relay.service",
+    [`${UNIT}.d/k3s.conf`]: "k3s.conf",
+    "/etc/default/kube-relay": "kube-relay.default",
+  };
+  const { flags } = await flagsInUse({}, "/does/not/exist.sock", {
+    readTextFile: (path) =>
+      installed[path] === undefined
+        ? read("/none")
+        : Deno.readTextFile(new URL(installed[path], deploy)),
+    readDir: (folder) => ReadableStream.from(folder === `${UNIT}.d` ? [{ name: "k3s.conf" }] : []),
+  });
+  assertEquals(flags.manifests, undefined);
+  assertEquals(flags.kubeconfig, "/var/lib/rancher/k3s/agent/kubeproxy.kubeconfig");
+  assertEquals(flags["hostname-override"], Deno.hostname());
+});
+
 Deno.test("flagsInUse() says that it does not understand the command line of a unit", async () => {
   for (
     const line of [
