@@ -86,6 +86,11 @@ export async function loadConfiguration(
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   // Manifests alone are a first try, on a host that needs no preparation.
   const isTry = mode.mode === "default" && relay.manifests.length > 0;
+  if (isTry) {
+    const message = "No mode is set, which with --manifests means userspace";
+    const cure = "name another one, or auto for the best one, with --proxy-mode";
+    notices.push({ level: "info", message, fields: { cure } });
+  }
   return deepFreeze({ proxy, relay, mode: isTry ? "userspace" : mode.mode, notices });
 }
 

@@ -77,6 +77,16 @@ Deno.test("loadConfiguration() is deeply frozen", async () => {
   assert(Object.isFrozen(loaded.proxy.iptables) && Object.isFrozen(loaded.relay.manifests));
 });
 
+Deno.test("loadConfiguration() says that manifests without a mode mean userspace", async () => {
+  const { mode, notices } = await load(["--manifests=a"]);
+  assertEquals(mode, "userspace");
+  assertEquals(notices.map(({ level, message }) => [level, message]), [
+    ["info", "No mode is set, which with --manifests means userspace"],
+  ]);
+  const named = await load(["--manifests=a", "--proxy-mode=auto"]);
+  assertEquals([named.mode, named.notices], ["auto", []]);
+});
+
 Deno.test("loadConfiguration() puts flags into their fields", async () => {
   const { proxy } = await load([
     "--kubeconfig=/k",
