@@ -4,7 +4,6 @@
  *
  * @module
  */
-import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
 import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -45,7 +44,7 @@ export async function removeOwnChains(
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun });
   await removeChains(edges, run, {
-    worlds: IPTABLES_RULE_SETS.filter((each) => each.family === family),
+    family,
     whose: "kube-relay's",
     isLeftover: mayBeOurs,
     keepJump: (table, { to }) => isOursAlone(table, to),

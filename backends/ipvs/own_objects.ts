@@ -5,12 +5,10 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
-import { destroySets } from "../netfilter/ipset/destroy_sets.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import type { IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
-import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
-import { isKubeProxyChain, isKubeProxySet } from "../netfilter/foreign/owners.ts";
+import { isKubeProxySet, OWNERS } from "../netfilter/foreign/owners.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
 import { readProcFile } from "../netfilter/probe/try_tool.ts";
@@ -70,7 +68,7 @@ export async function removeOwnObjects(
     });
   }
   await removeChains(edges, run, {
-    worlds: IPTABLES_RULE_SETS.filter(({ family }) => family === removal.family),
+    family: removal.family,
     whose: "kube-relay's",
     isLeftover: isOfMode,
     keepJump: isWay,
@@ -79,7 +77,7 @@ export async function removeOwnObjects(
   // Foreign rules may use a set. Until all others are removed, one set identifies them as this
   // mode's.
   const proof = setName("SERVED", removal.family);
-  await destroySets(run, [...sets.filter((name) => name !== proof), proof], { proof });
+  await run.destroySets([...sets.filter((name) => name !== proof), proof], proof);
   return run.report();
 }
 
@@ -90,9 +88,10 @@ export async function removeStaleChains(
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun: false });
   await removeChains(edges, run, {
-    worlds: IPTABLES_RULE_SETS.filter((each) => each.family === family),
+    family,
     whose: "kube-proxy's",
-    isLeftover: (table, chain) => isKubeProxyChain(table, chain) && !isOfMode(table, chain),
+    isLeftover: (table, chain) =>
+      OWNERS["kube-proxy"].chain(table, chain) !== undefined && !isOfMode(table, chain),
   });
   return run.report();
 }
@@ -128,10 +127,7 @@ async function ownSets(
   { commands }: RemovalEdges,
   { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
 ): Promise<readonly string[]> {
-  const seen = await listSets(commands, run.signal);
-  if (seen.state === "refused") run.unseen("ipsets", seen.reason);
-  if (seen.state !== "seen") return [];
-  const there = new Set(seen.value);
+  const there = new Set(run.take("ipsets", await listSets(commands, run.signal)));
   const names = SET_IDS.map((id) => setName(id, family));
   // A killed run may have left the set that was about to replace another one.
   return [...new Set([...names, ...names.map(scratchName)])].filter((name) => there.has(name));
@@ -145,9 +141,8 @@ async function serverDeletion(
     readonly removal: OwnObjectsRemoval;
   },
 ) {
-  const table = await readProcFile(commands, IP_VS_FILE, run.signal);
-  if (table.state === "refused") run.unseen("virtual servers", table.reason);
-  if (table.state !== "seen") return [];
+  const table = run.take("virtual servers", await readProcFile(commands, IP_VS_FILE, run.signal));
+  if (table === undefined) return [];
   const addressSet = setName("NODE-PORT-IPS", family);
   const isWanted = (name: string) => isKubeProxySet(name) || name === addressSet;
   const saved = await readSets({ clock, commands }, { isWanted, ...run.signal });
@@ -164,7 +159,7 @@ async function serverDeletion(
   const nodeAddresses = new Set<string>(all.map(({ address }) => address))
     .union(saved.value.get(addressSet)?.entries ?? new Set<string>());
   const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs };
-  const servers = await inSteps({ clock }, readVirtualServers(table.value));
+  const servers = await inSteps({ clock }, readVirtualServers(table));
   return servers.filter((server) =>
     ipFamilyOf(server.address) === family && isOwnServer(server, ownership)
   );
@@ -174,10 +169,9 @@ async function removeAddresses(
   { commands, network }: RemovalEdges,
   { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
 ): Promise<void> {
-  const devices = await findDummyDevices(commands, run.signal);
-  if (devices.state === "refused") run.unseen(`device ${IPVS_DEVICE}`, devices.reason);
   // A device of this name but another kind belongs to another program.
-  if (devices.state !== "seen" || !devices.value.includes(IPVS_DEVICE)) return;
+  const devices = await findDummyDevices(commands, run.signal);
+  if (!run.take(`device ${IPVS_DEVICE}`, devices)?.includes(IPVS_DEVICE)) return;
   const hasOtherFamily = network.interfaceAddresses().some(({ interfaceName, address }) =>
     interfaceName === IPVS_DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
   );

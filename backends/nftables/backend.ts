@@ -49,7 +49,6 @@ import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import type { Change } from "../../lib/engine/reconciler.ts";
 import { nftDifferences } from "../netfilter/nft/nft_table.ts";
-import { removeOwnTable } from "../netfilter/foreign/nft_tables.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { countingTable } from "./counting_table.ts";
 
@@ -165,8 +164,7 @@ export class NftablesBackend
   protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const run = new RemovalRun(this.#dependencies, options);
     const { family } = this;
-    const isUsable = await removeOwnTable(this.#dependencies, run, servicesTable(family));
-    if (isUsable) await removeOwnTable(this.#dependencies, run, countingTable(family));
+    if (await run.removeTable(servicesTable(family))) await run.removeTable(countingTable(family));
     return run.report();
   }
 

@@ -9,7 +9,6 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import { removeOwnTable } from "../netfilter/foreign/nft_tables.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { servicesTable } from "./containers.ts";
 
@@ -255,7 +254,7 @@ const OURS = "table ip kube-relay (nftables)";
 /** Removes the table of kube-relay by these commands. */
 async function cleanUp(commands: FakeCommandRunner): Promise<CleanupReport> {
   const run = new RemovalRun({ commands }, { dryRun: false });
-  await removeOwnTable({ commands }, run, servicesTable("IPv4"));
+  await run.removeTable(servicesTable("IPv4"));
   return run.report();
 }
 
@@ -270,7 +269,7 @@ async function served(): Promise<NftablesStage> {
   return stage;
 }
 
-Deno.test("removeOwnTable() removes the table of kube-relay and no other one, even without its process", async () => {
+Deno.test("removeTable() removes the table of kube-relay and no other one, even without its process", async () => {
   for (const isGone of [false, true]) {
     await using stage = await served();
     if (isGone) await stage.restart();
@@ -280,7 +279,7 @@ Deno.test("removeOwnTable() removes the table of kube-relay and no other one, ev
   }
 });
 
-Deno.test("removeOwnTable() changes nothing in a dry run, and reports the removal", async () => {
+Deno.test("removeTable() changes nothing in a dry run, and reports the removal", async () => {
   await using stage = await served();
   const { removed, commands } = await stage.backend.previewCleanup!();
   assertEquals(removed, [OURS]);
@@ -290,14 +289,14 @@ Deno.test("removeOwnTable() changes nothing in a dry run, and reports the remova
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
 });
 
-Deno.test("removeOwnTable() reports nothing without nft", async () => {
+Deno.test("removeTable() reports nothing without nft", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-found");
   assertEquals((await cleanUp(commands)).removed, []);
   const missing = new FakeCommandRunner().on("nft", { code: 127, stderr: "nft: not found" });
   assertEquals(await cleanUp(missing), { removed: [], failed: [] });
 });
 
-Deno.test("removeOwnTable() leaves to root a table that a plain user may not read", async () => {
+Deno.test("removeTable() leaves to root a table that a plain user may not read", async () => {
   const stderr = "Operation not permitted (you must be root)\n";
   const commands = new FakeCommandRunner().on("nft --handle list chains", { code: 1, stderr });
   const { failed, kept } = await cleanUp(commands);
@@ -305,7 +304,7 @@ Deno.test("removeOwnTable() leaves to root a table that a plain user may not rea
   assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not checked, which needs root");
 });
 
-Deno.test("removeOwnTable() reports a table that it cannot read or remove", async () => {
+Deno.test("removeTable() reports a table that it cannot read or remove", async () => {
   const hung = new FakeCommandRunner().failCall(1, "timeout");
   assertEquals((await cleanUp(hung)).failed.length, 1);
   await using stage = await served();
@@ -317,7 +316,7 @@ Deno.test("removeOwnTable() reports a table that it cannot read or remove", asyn
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
 });
 
-Deno.test("removeOwnTable() removes the counting table too, whether the other one exists or not", async () => {
+Deno.test("removeTable() removes the counting table too, whether the other one exists or not", async () => {
   const counts = "table ip kube-relay-counters (nftables)";
   for (const others of [[], ["ip kube-relay"]]) {
     await using stage = new NftablesStage();

@@ -38,6 +38,24 @@ export interface HostFinding {
   readonly cure?: string;
 }
 
+/** Returns the finding for what was seen; none without evidence. */
+export function findingOf(
+  evidence: readonly string[],
+  { cure, ...finding }: Omit<HostFinding, "cure" | "evidence"> & {
+    readonly cure?: string | undefined;
+  },
+): readonly HostFinding[] {
+  if (evidence.length === 0) return [];
+  return [{ ...finding, evidence, ...(cure !== undefined && { cure }) }];
+}
+
+/** Sorts findings, the most severe first. */
+export function bySeverity(findings: readonly HostFinding[]): readonly HostFinding[] {
+  return ["blocking", "warning", "info"].flatMap((severity) =>
+    findings.filter((finding) => finding.severity === severity)
+  );
+}
+
 /** Options of every check. */
 export interface HostCheckOptions {
   readonly signal?: AbortSignal;

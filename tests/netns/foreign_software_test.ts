@@ -6,9 +6,9 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
-import type { OwnState } from "../../backends/netfilter/foreign/own_state.ts";
 import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
 import {
   foreignIptablesRules,
   ipvsSetName,
@@ -27,7 +27,7 @@ const ignore = isMissing("leftovers of kube-proxy in a real kernel", [
 ]);
 
 /** Removes kube-proxy's leftovers from a node. */
-function remove(node: RulesNode, options: { dryRun?: boolean; own?: OwnState } = {}) {
+function remove(node: RulesNode, options: { dryRun?: boolean; mode?: BackendMode } = {}) {
   return removeKubeProxy(node.edges, { dryRun: false, ...options });
 }
 
@@ -152,16 +152,12 @@ Deno.test({
     await using node = await createUsedNode(["nft"]);
     const family = "IPv4";
     await node.loadIptables("nft", family, kubeProxyIptablesRules({ family }));
-    await node.load("nft -f -", kubeProxyNftRules({ family }));
     await node.load("ipset restore", kubeProxyIpvsSets({ family }));
+    // The kubelet chooses the rule set of the mode.
+    await node.loadIptables("nft", family, "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n");
     const before = await node.rules();
-    const own: OwnState = {
-      chain: ({ world }) => world.variant === "nft",
-      nftTable: () => true,
-      set: () => true,
-    };
     await node.loadIptables("legacy", family, kubeProxyIptablesRules({ family }));
-    const { removed, failed } = await remove(node, { own });
+    const { removed, failed } = await remove(node, { mode: "ipvs" });
     assertEquals(failed, []);
     assert(removed.length > 0 && removed.every((line) => line.includes("-legacy")), `${removed}`);
     const after = await node.rules();

@@ -1,9 +1,10 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork, type TcpListener } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { findForeignSoftware } from "./find_foreign_software.ts";
 import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
 
 const HEALTHZ =
@@ -115,6 +116,22 @@ Deno.test("findLiveKubeProxy() waits for a kube-proxy that lacks CPU, but not fo
   assertEquals(isOver, false);
   await clock.advance(500);
   assertEquals(await asked, { impostors: [] });
+});
+
+Deno.test("findForeignSoftware() reports a live kube-proxy with its cure, and one that only looks so", async () => {
+  using machine = new Machine();
+  machine.answer("127.0.0.1", 10249, http("iptables"));
+  const found = async (sockets: string) => {
+    const findings = await findForeignSoftware(edgesOf(machine, sockets), { scope: "ports" });
+    return findings.map(({ severity, id, cure }) => `${severity} ${id}: ${cure}`).join("\n");
+  };
+  const live = await found("");
+  assertEquals(live.startsWith("blocking kube-proxy-alive: "), true, live);
+  for (const words of ["--disable-kube-proxy", "DaemonSet", "systemctl", "--takeover"]) {
+    assertStringIncludes(live, words);
+  }
+  const impostor = await found(socketLine("0100007F:2809", 1000));
+  assertEquals(impostor.startsWith("warning kube-proxy-impostor: "), true, impostor);
 });
 
 const ANSWERS: readonly (readonly [what: string, path: string, text: string, is: boolean])[] = [

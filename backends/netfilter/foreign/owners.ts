@@ -1,19 +1,25 @@
 /**
- * The software whose objects may be in the kernel: one table of the chains, tables of nftables and
- * ipsets that each creates. The names are those of Kubernetes 1.36 and of earlier releases whose
- * leftovers still occur.
+ * The software whose objects may be in the kernel: one table of the chains, tables of nftables, ipsets and
+ * devices that each creates. `doctor` and a start report them by it, `cleanup` and `--takeover` remove
+ * them by it. The names are those of Kubernetes 1.36 and of earlier releases whose leftovers still occur.
  *
  * @module
  */
+import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
 import { MAX_SET_NAME_LENGTH } from "../ipset/ipset_text.ts";
 
 /** What only one program creates. An absent part means none. */
-interface Owned {
+export interface Owned {
   /** The name of a chain for messages, or its prefix with an ellipsis; `undefined` = it is another's. */
   chain?(table: string, chain: string): string | undefined;
   nftTable?(table: NftTable): boolean;
   set?(name: string): boolean;
+  readonly device?: string;
+  /** For messages. */
+  readonly name?: string;
+  /** Of an enforcer of NetworkPolicies whose rules kube-relay never changes: the finding and its remedy. */
+  readonly enforcer?: { readonly id: string; readonly cure: string };
 }
 
 /** 16 characters of base32, as kube-proxy ends the names of a Service's chains. */
@@ -132,66 +138,96 @@ export const KUBE_ROUTER_POLICIES = {
 /** The first owner of a chain counts. */
 export const OWNERS = {
   "kube-proxy": {
-    chain(table, chain) {
+    chain(table: string, chain: string): string | undefined {
       const prefix = table === "nat"
         ? PER_SERVICE.find((name) => chain.startsWith(name))
         : undefined;
       if (prefix !== undefined && HASH.test(chain.slice(prefix.length))) return `${prefix}…`;
-      return IPTABLES_MODE[table]?.includes(chain) || isOfOtherModes(table, chain)
-        ? chain
-        : undefined;
+      const isFixed = IPTABLES_MODE[table]?.includes(chain) || isOfOtherModes(table, chain);
+      return isFixed ? chain : undefined;
     },
     // It contains all rules of nftables mode.
     nftTable: tableNamed("kube-proxy", "ip", "ip6"),
-    set: (name) => KUBE_PROXY_SETS.has(name),
+    set: isKubeProxySet,
+    device: IPVS_DEVICE,
   },
   kubelet: {
     chain: (_, chain) => KUBELET.includes(chain) ? chain : undefined,
   },
   "kube-router": {
+    name: "kube-router",
     chain: prefixed("KUBE-ROUTER-", "KUBE-POD-FW-", "KUBE-NWPLCY-"),
     nftTable: KUBE_ROUTER_POLICIES.nftTable,
     set: (name) => /^(inet6:)?(kube-router-|KUBE-(SRC|DST)-[A-Z2-7]{16}$)/.test(name),
+    device: KUBE_ROUTER_DEVICE,
   },
   portmap: { chain: prefixed("CNI-HOSTPORT-") },
   calico: {
+    name: "Calico",
     chain: prefixed("cali-"),
     // Its nftables mode.
     nftTable: tableNamed("calico", "ip", "ip6"),
     set: (name) => /^cali[46]0/.test(name),
+    enforcer: {
+      id: "calico-policies",
+      cure: "leave --network-policy off where Calico runs; if it is gone, reboot the node, which " +
+        "removes its rules",
+    },
   },
-  cilium: { chain: prefixed("CILIUM_", "OLD_CILIUM_") },
-  "kube-network-policies": { nftTable: tableNamed("kube-network-policies", "inet") },
+  cilium: {
+    name: "Cilium",
+    chain: prefixed("CILIUM_", "OLD_CILIUM_"),
+    enforcer: {
+      id: "cilium-policies",
+      cure: "leave --network-policy off, or run Cilium with enable-policy=never; if it is gone, " +
+        "reboot the node, which removes its rules",
+    },
+  },
+  "kube-network-policies": {
+    name: "kube-network-policies",
+    nftTable: tableNamed("kube-network-policies", "inet"),
+    enforcer: {
+      id: "kube-network-policies",
+      cure:
+        "delete its DaemonSet, then run 'nft delete table inet kube-network-policies' on each node",
+    },
+  },
+  // Its tables and the first chain of its policies. Those of pods and traces belong to no mode.
+  "kube-relay": {
+    chain: (_, chain) => chain === "KUBE-RELAY-POLICY" ? chain : undefined,
+    nftTable: ({ name }) =>
+      ["kube-relay", "kube-relay-counters", "kube-relay-policy"].includes(name),
+  },
 } as const satisfies Readonly<Record<string, Owned>>;
 
 /** The name of an owner. */
 export type Owner = keyof typeof OWNERS;
 
-/** What an owner creates, or nothing where it creates none of a kind. */
-export function ownedBy(owner: Owner): Owned {
-  return OWNERS[owner];
-}
+/** All owners, with what each creates. */
+export const OWNER_ENTRIES = Object.entries(OWNERS) as [Owner, Owned][];
 
 /** Returns the owner of a chain, and its name for messages; undefined if unknown. */
 export function knownChain(
   table: string,
   chain: string,
 ): { readonly owner: Owner; readonly label: string } | undefined {
-  for (const owner of Object.keys(OWNERS) as Owner[]) {
-    const label = ownedBy(owner).chain?.(table, chain);
+  for (const [owner, owned] of OWNER_ENTRIES) {
+    const label = owned.chain?.(table, chain);
     if (label !== undefined) return { owner, label };
   }
   return undefined;
 }
 
+/** Formats chains of one kind for messages: `412 chains KUBE-SVC-…`, or `chain KUBE-SERVICES`. */
+export function countOf(label: string, count: number): string {
+  return label.endsWith("…")
+    ? `${count} chain${count === 1 ? "" : "s"} ${label}`
+    : `chain ${label}`;
+}
+
 /** Whether kube-proxy creates such a chain only in its ipvs or userspace mode. */
 export function isOfOtherModes(table: string, chain: string): boolean {
   return OTHER_MODES[table]?.includes(chain) === true;
-}
-
-/** Whether only kube-proxy creates such a chain. */
-export function isKubeProxyChain(table: string, chain: string): boolean {
-  return OWNERS["kube-proxy"].chain(table, chain) !== undefined;
 }
 
 /** Whether only kube-proxy creates a set of this name. */

@@ -3,11 +3,17 @@
  *
  * @module
  */
-import { messageOf } from "../../../lib/log/message_of.ts";
-import { removeFile } from "../../../lib/os/write_file.ts";
-import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
-import { reasonOfExit, saysNotPermitted } from "../probe/try_tool.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { removeFile } from "../../../lib/os/write_file.ts";
+import { listSets } from "../ipset/ipset_runner.ts";
+import { destroyLine } from "../ipset/ipset_text.ts";
+import { NftError } from "../nft/nft_error.ts";
+import { deletionText, describeNftTable, type NftTable } from "../nft/nft_objects.ts";
+import { listNftTables, NftRunner } from "../nft/nft_runner.ts";
+import { reasonOfExit, saysNotPermitted, type Seen } from "../probe/try_tool.ts";
+import { refusedLine } from "../tool_batch.ts";
 
 /** One command that removes something. */
 export interface RemovalStep {
@@ -18,18 +24,15 @@ export interface RemovalStep {
   readonly removes: readonly string[];
 }
 
-interface RemovalOptions {
-  readonly dryRun: boolean;
-  readonly signal?: AbortSignal;
-}
-
 /** Time limit. A table of 20,000 chains takes seconds, plus the wait for the lock. */
 const STEP_TIMEOUT_MS = 120_000;
 
 /** One removal, from its first step to the report. */
 export class RemovalRun {
+  readonly dryRun: boolean;
+  /** The signal of the caller, as an option of other functions. */
+  readonly signal: { readonly signal?: AbortSignal };
   readonly #commands: CommandRunner;
-  readonly #options: RemovalOptions;
   readonly #removed: string[] = [];
   readonly #failed: string[] = [];
   readonly #kept: string[] = [];
@@ -37,23 +40,21 @@ export class RemovalRun {
 
   constructor(
     { commands }: { readonly commands: CommandRunner },
-    options: RemovalOptions,
+    { dryRun, signal }: { readonly dryRun: boolean; readonly signal?: AbortSignal },
   ) {
     this.#commands = commands;
-    this.#options = options;
-  }
-
-  get dryRun(): boolean {
-    return this.#options.dryRun;
-  }
-
-  get signal(): { readonly signal?: AbortSignal } {
-    return this.#options.signal ? { signal: this.#options.signal } : {};
+    this.dryRun = dryRun;
+    this.signal = signal ? { signal } : {};
   }
 
   /** Something that stays, and why. */
   keep(what: string): void {
     if (!this.#kept.includes(what)) this.#kept.push(what);
+  }
+
+  /** Records an object that could not be removed, and the reason. */
+  fail(what: string): void {
+    this.#failed.push(what);
   }
 
   /** Records an object that could not be read. A plain user cannot read it, but cannot have made it either. */
@@ -62,34 +63,30 @@ export class RemovalRun {
     else this.fail(`${what}: ${reason}`);
   }
 
-  /** Records an object that could not be removed, and the reason. */
-  fail(what: string): void {
-    this.#failed.push(what);
-  }
-
-  /** Reports an object that a step removed. */
-  remove(what: string): void {
-    this.#removed.push(what);
+  /** Returns what was read; `undefined` if there is none. What could not be read is recorded. */
+  take<T>(what: string, seen: Seen<T>): T | undefined {
+    if (seen.state === "refused") this.unseen(what, seen.reason);
+    return seen.state === "seen" ? seen.value : undefined;
   }
 
   /** Carries a step out. Returns why it failed; `undefined` when it did not. */
   async try({ command, input, removes }: RemovalStep): Promise<string | undefined> {
     const [program, ...args] = command;
     if (this.dryRun) {
-      this.#script.push(toScript(command, input?.()));
-      for (const what of removes) this.#removed.push(what);
-      return undefined;
-    }
-    const options = { timeoutMs: STEP_TIMEOUT_MS, ...this.signal };
-    try {
-      const result = await this.#commands.run(program, args, {
-        ...options,
-        ...(input && { stdin: input() }),
-      });
-      if (result.code !== 0) return reasonOfExit(program, result);
-    } catch (error) {
-      if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
-      return error.message;
+      // Formatted for a shell. Quoted: it leaves `$` and backslashes of rules alone.
+      const text = input && ` <<'EOF'\n${[...input()].join("")}EOF`;
+      this.#script.push(`${command.join(" ")}${text ?? ""}\n`);
+    } else {
+      try {
+        const result = await this.#commands.run(program, args, {
+          ...{ timeoutMs: STEP_TIMEOUT_MS, ...this.signal },
+          ...(input && { stdin: input() }),
+        });
+        if (result.code !== 0) return reasonOfExit(program, result);
+      } catch (error) {
+        if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
+        return error.message;
+      }
     }
     for (const what of removes) this.#removed.push(what);
     return undefined;
@@ -98,7 +95,7 @@ export class RemovalRun {
   /** As {@linkcode try}; a failure is reported with `what`. */
   async do(what: string, step: RemovalStep): Promise<void> {
     const reason = await this.try(step);
-    if (reason !== undefined) this.#failed.push(`${what}: ${reason}`);
+    if (reason !== undefined) this.fail(`${what}: ${reason}`);
   }
 
   /** Removes a file. */
@@ -107,9 +104,71 @@ export class RemovalRun {
     if (this.dryRun) return void await this.try({ command: ["rm", path], removes: [what] });
     try {
       await removeFile(path);
-      this.remove(what);
+      this.#removed.push(what);
     } catch (error) {
       this.fail(`${what}: ${messageOf(error)}`);
+    }
+  }
+
+  /** Removes a table of kube-relay, if it exists. Returns whether nft can be used. */
+  async removeTable(table: NftTable): Promise<boolean> {
+    const name = `table ${table.family} ${table.name}`;
+    try {
+      const isThere = await new NftRunner({ commands: this.#commands }, table).isThere();
+      if (isThere) await this.#deleteTables(name, [table]);
+    } catch (error) {
+      if (!(error instanceof NftError)) throw error;
+      // Without the program, kube-relay cannot have written a table.
+      if (!/ENOENT|not found/i.test(error.message)) this.unseen(name, error.message);
+      return false;
+    }
+    return true;
+  }
+
+  /** Removes tables of nftables, all in one transaction. */
+  async removeTables(whose: string, isLeftover: (table: NftTable) => boolean): Promise<void> {
+    const seen = await listNftTables(this.#commands, this.signal);
+    const tables = this.take("tables of nftables", seen)?.filter(isLeftover) ?? [];
+    if (tables.length > 0) await this.#deleteTables(`${whose} of nftables`, tables);
+  }
+
+  async #deleteTables(what: string, tables: readonly NftTable[]): Promise<void> {
+    await this.do(what, {
+      command: ["nft", "-f", "-"],
+      input: () => tables.map(deletionText),
+      removes: tables.map(describeNftTable),
+    });
+  }
+
+  /** Removes sets. The rules that refer to them have to be gone. */
+  async removeSets(isLeftover: (name: string) => boolean): Promise<void> {
+    const seen = await listSets(this.#commands, this.signal);
+    await this.destroySets(this.take("ipsets", seen)?.filter(isLeftover) ?? []);
+  }
+
+  /**
+   * Destroys sets by one process. A set in use is a failure of the run, and the other sets are still
+   * destroyed. `proof` is a set by which a later run recognizes the owner of the remaining sets, and
+   * stays with them.
+   */
+  async destroySets(sets: readonly string[], proof?: string): Promise<void> {
+    let names = [...sets];
+    while (names.length > 0) {
+      const rest = names;
+      const reason = await this.try({
+        command: ["ipset", "restore"],
+        input: () => rest.map((name) => `${destroyLine(name)}\n`),
+        removes: rest.map((name) => `ipset ${name}`),
+      });
+      if (reason === undefined) return;
+      // ipset stops at the line that failed. The lines before it took effect; those after it are retried.
+      const line = refusedLine(reason) ?? 1;
+      for (const name of rest.slice(0, line - 1)) this.#removed.push(`ipset ${name}`);
+      names = rest.slice(line);
+      // Another program destroyed it in the meantime.
+      if (/does not exist/.test(reason)) continue;
+      this.fail(`ipset ${rest[line - 1]}: ${reason}`);
+      names = names.filter((name) => name !== proof);
     }
   }
 
@@ -121,12 +180,4 @@ export class RemovalRun {
       ...(this.dryRun && { commands: this.#script }),
     };
   }
-}
-
-/** Formats a command for a shell, so that the user can run the output of a dry run. */
-function toScript(command: readonly string[], input: Iterable<string> | undefined): string {
-  const line = command.join(" ");
-  if (input === undefined) return `${line}\n`;
-  // Quoted: the shell leaves `$` and backslashes of rules alone.
-  return `${line} <<'EOF'\n${[...input].join("")}EOF\n`;
 }

@@ -15,18 +15,9 @@ import type {
 import { findDummyDevices, IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import { IpRunner } from "../../iproute/ip_runner.ts";
 import { inSteps } from "../in_steps.ts";
-import { destroySets } from "../ipset/destroy_sets.ts";
-import { listSets, readSets } from "../ipset/ipset_runner.ts";
-import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
-import { deletionText, type NftTable } from "../nft/nft_objects.ts";
+import { readSets } from "../ipset/ipset_runner.ts";
 import { removeCounters } from "../packet_counters.ts";
 import { readProcFile } from "../probe/try_tool.ts";
-import type { HostEdges } from "./host_contents.ts";
-import { describeNftTable, listNftTables } from "./nft_tables.ts";
-import { type OwnState, ownStateOfMode } from "./own_state.ts";
-import { isKubeProxyChain, isKubeProxySet, KUBE_ROUTER_POLICIES, OWNERS } from "./owners.ts";
-import { removeChains } from "./remove_chains.ts";
-import { RemovalRun } from "./removal_run.ts";
 import {
   describeServer,
   IP_VS_FILE,
@@ -36,6 +27,10 @@ import {
   renderServerDeletion,
   type SeenServer,
 } from "../virtual_servers.ts";
+import { findOwnState, type HostEdges } from "./host_contents.ts";
+import { isKubeProxySet, KUBE_ROUTER_POLICIES, OWNERS } from "./owners.ts";
+import { removeChains } from "./remove_chains.ts";
+import { RemovalRun } from "./removal_run.ts";
 
 interface RemovalEdges extends HostEdges {
   readonly network: Network;
@@ -47,38 +42,30 @@ interface RemovalEdges extends HostEdges {
  * references. Continues after failures; missing objects and tools are no failure. The kubelet's
  * chains (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`) and foreign objects stay: so do
  * virtual servers of other programs, where upstream's `--cleanup` flushes them all. A running kube-proxy
- * writes its rules again. `own`: the objects of the running mode.
+ * writes its rules again. The objects of the running mode stay.
  */
 export async function removeKubeProxy(
   edges: RemovalEdges,
-  { mode, excludeCidrs = [], own: given, ...options }: KubeProxyRemovalOptions & {
-    readonly own?: OwnState;
-  },
+  { mode, excludeCidrs = [], ...options }: KubeProxyRemovalOptions,
 ): Promise<CleanupReport> {
-  const own = given ?? await ownStateOfMode(edges, { mode, ...options });
+  const own = await findOwnState(edges, mode, options.signal);
   const run = new RemovalRun(edges, options);
+  const { chain: label, nftTable } = OWNERS["kube-proxy"];
   await removeChains(edges, run, {
-    worlds: IPTABLES_RULE_SETS,
     whose: "kube-proxy's",
     isLeftover: (table, chain, world) =>
-      isKubeProxyChain(table, chain) && !own.chain?.({ world, table, chain }),
+      label(table, chain) !== undefined && !own.usesChain(world, table, chain),
   });
-  const counter = own.counter?.() ? undefined : await removeCounters(edges, run);
+  const counter = mode === "iptables" ? undefined : await removeCounters(edges, run);
   if (counter !== undefined) run.keep(`${counter}: a rule of another program refers to it`);
-  await removeNftTables(
-    edges,
-    run,
-    "kube-proxy's tables",
-    (table) => OWNERS["kube-proxy"].nftTable(table) && !own.nftTable?.(table),
-  );
+  await run.removeTables("kube-proxy's tables", nftTable);
+  if (mode === "ipvs") return run.report();
   // Read before the removal: sets and device identify the owner of virtual servers.
-  const keepsDevice = own.device?.(IPVS_DEVICE) === true;
-  const servers = keepsDevice ? [] : await findServers(edges, run, excludeCidrs);
-  await removeSets(edges, run, (name) => isKubeProxySet(name) && !own.set?.(name));
+  const servers = await findServers(edges, run, excludeCidrs);
+  await run.removeSets(isKubeProxySet);
   await removeServers(edges, run, servers);
-  const devices = keepsDevice ? undefined : await findDummyDevices(edges.commands, run.signal);
-  if (devices?.state === "refused") run.unseen(`device ${IPVS_DEVICE}`, devices.reason);
-  if (devices?.state === "seen" && devices.value.includes(IPVS_DEVICE)) {
+  const devices = await findDummyDevices(edges.commands, run.signal);
+  if (run.take(`device ${IPVS_DEVICE}`, devices)?.includes(IPVS_DEVICE)) {
     await run.do(`device ${IPVS_DEVICE}`, {
       command: ["ip", "link", "del", IPVS_DEVICE],
       removes: [`device ${IPVS_DEVICE} with its addresses`],
@@ -96,45 +83,15 @@ export async function removeKubeRouterPolicies(
   edges: HostEdges,
   options: PolicyRemovalOptions,
 ): Promise<CleanupReport> {
-  const { chain: chainLabel, nftTable, set } = KUBE_ROUTER_POLICIES;
+  const { chain: label, nftTable, set } = KUBE_ROUTER_POLICIES;
   const run = new RemovalRun(edges, options);
   await removeChains(edges, run, {
-    worlds: IPTABLES_RULE_SETS,
     whose: "kube-router's policy",
-    isLeftover: (table, chain) => chainLabel(table, chain) !== undefined,
+    isLeftover: (table, chain) => label(table, chain) !== undefined,
   });
-  await removeNftTables(edges, run, "kube-router's policy tables", nftTable);
-  await removeSets(edges, run, set);
+  await run.removeTables("kube-router's policy tables", nftTable);
+  await run.removeSets(set);
   return run.report();
-}
-
-async function removeNftTables(
-  { commands }: HostEdges,
-  run: RemovalRun,
-  whose: string,
-  isLeftover: (table: NftTable) => boolean,
-): Promise<void> {
-  const seen = await listNftTables(commands, run.signal);
-  if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
-  if (seen.state !== "seen") return;
-  const tables = seen.value.filter(isLeftover);
-  if (tables.length === 0) return;
-  await run.do(`${whose} of nftables`, {
-    command: ["nft", "-f", "-"],
-    input: () => tables.map(deletionText),
-    removes: tables.map(describeNftTable),
-  });
-}
-
-/** The rules that refer to them have to be gone. */
-async function removeSets(
-  { commands }: HostEdges,
-  run: RemovalRun,
-  isLeftover: (name: string) => boolean,
-): Promise<void> {
-  const seen = await listSets(commands, run.signal);
-  if (seen.state === "refused") run.unseen("ipsets", seen.reason);
-  if (seen.state === "seen") await destroySets(run, seen.value.filter(isLeftover));
 }
 
 /** Longest list of virtual servers that a report spells out. */
@@ -142,14 +99,12 @@ const MAX_NAMED_SERVERS = 20;
 
 /** The module ip_vs is not loaded for it: without it there are no virtual servers. */
 async function findServers(
-  { commands, clock, network }: RemovalEdges,
+  { commands, network, clock }: RemovalEdges,
   run: RemovalRun,
   excludeCidrs: readonly Cidr[],
 ): Promise<readonly SeenServer[]> {
-  const table = await readProcFile(commands, IP_VS_FILE, run.signal);
-  if (table.state === "refused") run.unseen("virtual servers", table.reason);
-  if (table.state !== "seen") return [];
-  const all = await inSteps({ clock }, readVirtualServers(table.value));
+  const table = run.take("virtual servers", await readProcFile(commands, IP_VS_FILE, run.signal));
+  const all = await inSteps({ clock }, readVirtualServers(table ?? ""));
   if (all.length === 0) return [];
   const sets = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
   const ownership = {

@@ -178,7 +178,7 @@ Deno.test("removeKubeProxy() continues with the sets after one that is in use", 
 
 Deno.test("removeKubeProxy() touches nothing of ipvs that the running mode keeps", async () => {
   const node = new IpvsNode();
-  const { removed } = await node.remove({ own: { device: () => true, set: () => true } });
+  const { removed } = await node.remove({ mode: "ipvs" });
   assertEquals(ipvsOnly(removed), []);
   assertEquals(node.servers.length, Object.keys(SERVER_LINES).length);
 });

@@ -12,7 +12,7 @@ import {
   type CommandResult,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { listNftTables } from "../foreign/nft_tables.ts";
+import { listNftTables } from "./nft_runner.ts";
 import { isAtLeast, parseVersion, versionText } from "../probe/tool_version.ts";
 import { tryTool } from "../probe/try_tool.ts";
 

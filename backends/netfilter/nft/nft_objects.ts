@@ -50,6 +50,11 @@ export function nftFamily(family: IpFamily): "ip" | "ip6" {
   return family === "IPv6" ? "ip6" : "ip";
 }
 
+/** Formats a table for messages: `table ip kube-proxy (nftables)`. */
+export function describeNftTable({ family, name }: NftTable): string {
+  return `table ${family} ${name} (nftables)`;
+}
+
 /**
  * Text that deletes a table. It adds the table first: adding an existing table changes nothing, but
  * deleting a missing one would fail (nft before 1.0.7 has no `destroy`).

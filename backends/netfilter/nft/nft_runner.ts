@@ -15,7 +15,14 @@ import { deletionText, type NftTable, type NftTableSpec } from "./nft_objects.ts
 import { MOST_HELD_CHARACTERS } from "./held_nft.ts";
 import type { ChainChange } from "./nft_transaction.ts";
 import { type RuleCode, RuleCodeListing, trialTransaction } from "./rule_code.ts";
-import { readObjectHead, readTableHead, TableListing, type TableReading } from "./table_listing.ts";
+import {
+  parseTableHeads,
+  readObjectHead,
+  readTableHead,
+  TableListing,
+  type TableReading,
+} from "./table_listing.ts";
+import { askTool, type Seen } from "../probe/try_tool.ts";
 
 /** Text for `nft -f -`, and the owners of its lines; such as a {@linkcode NftTransaction}. */
 interface NftText extends NftInput {
@@ -48,6 +55,18 @@ const JUDGE = ["--check", CODE_FLAG, "-f", "-"];
  * noticed here, so callers trust a difference only if a second listing shows it too.
  */
 const MAX_READINGS = 5;
+
+/**
+ * Lists the names of all tables, through their flowtables: for `list tables`, nft 1.0.6 reads every
+ * rule, including iptables-nft's, which takes seconds of CPU at 10,000 Services.
+ */
+export async function listNftTables(
+  commands: CommandRunner,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<Seen<readonly NftTable[]>> {
+  const seen = await askTool(commands, ["nft", "list", "flowtables"], options);
+  return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
+}
 
 /** The program. All methods throw an NftError. */
 export class NftRunner {

@@ -8,10 +8,8 @@ import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_chains.ts";
-import { destroySets } from "../../netfilter/ipset/destroy_sets.ts";
 import { listSets } from "../../netfilter/ipset/ipset_runner.ts";
 import { CanarySchedule } from "../../netfilter/iptables/canary_schedule.ts";
-import { IPTABLES_RULE_SETS } from "../../netfilter/iptables/iptables_rule_set.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
@@ -99,15 +97,11 @@ export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
   protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const run = new RemovalRun(this.edges, options);
     await removeChains(this.edges, run, {
-      worlds: IPTABLES_RULE_SETS.filter(({ family }) => family === this.family),
+      family: this.family,
       whose: "kube-relay's",
       isLeftover: (table, chain) => table === "filter" && isPolicyChain(chain),
     });
-    const sets = await listSets(this.edges.commands);
-    if (sets.state === "refused") run.unseen("sets of ipset", sets.reason);
-    if (sets.state === "seen") {
-      await destroySets(run, sets.value.filter((name) => isPolicySet(name, this.family)));
-    }
+    await run.removeSets((name) => isPolicySet(name, this.family));
     return run.report();
   }
 }

@@ -6,7 +6,6 @@
  */
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
-import { removeOwnTable } from "../../netfilter/foreign/nft_tables.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../../netfilter/rule_plane.ts";
@@ -62,7 +61,7 @@ export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
 
   protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const run = new RemovalRun(this.edges, options);
-    await removeOwnTable(this.edges, run, policyTable(this.family));
+    await run.removeTable(policyTable(this.family));
     return run.report();
   }
 }
