@@ -113,7 +113,10 @@ class SocketBackend implements UserspaceBackend {
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
     this.#forwarders = workers?.kind === "threads"
-      ? new WorkerForwarders({ forwarding: this.#forwarding, ...workers }, { family, ...options })
+      ? new WorkerForwarders(this.#forwarding, workers.pool, workers.openFiles, {
+        family,
+        ...options,
+      })
       : new LocalForwarders(this.#forwarding, workers?.reason);
     this.#health = new HealthMonitor(this.#forwarding, {
       skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
@@ -277,7 +280,6 @@ class SocketBackend implements UserspaceBackend {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#sockets.close();
     this.#health.close();
-    for (const { forwarder } of this.#entries.values()) forwarder?.close();
     await this.#forwarders.close();
   }
 

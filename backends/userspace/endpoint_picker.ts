@@ -5,14 +5,14 @@ import { usableEndpoints } from "./health/usable_endpoints.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import { AffinityTable, endpointNumber } from "./affinity_table.ts";
-import type { Balancer, BalanceRequest } from "./balancing/balancer.ts";
-import { EndpointLoad } from "./balancing/endpoint_load.ts";
-import { type EndpointAges, EndpointShares } from "./balancing/endpoint_shares.ts";
-import { LeastLoad } from "./balancing/least_load.ts";
-import { RandomChoice } from "./balancing/random_choice.ts";
-import { Rotation } from "./balancing/rotation.ts";
-import { SourceHash } from "./balancing/source_hash.ts";
-import { WeightedTurns } from "./balancing/weighted_turns.ts";
+import {
+  type Balancer,
+  type BalanceRequest,
+  createBalancer,
+  type EndpointAges,
+  EndpointLoad,
+  EndpointShares,
+} from "./balancers.ts";
 import { createCountMemory, SharedCounts } from "./shared_counts.ts";
 
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
@@ -197,25 +197,13 @@ export class EndpointPicker {
   }
 
   #balancer(verdict: VerdictName): Balancer {
-    const balancers = this.#balancers ??= new Map();
-    let balancer = balancers.get(verdict);
-    if (!balancer) {
-      balancer = this.#createBalancer(this.#endpointsOf(verdict));
-      balancers.set(verdict, balancer);
-    }
-    return balancer;
-  }
-
-  #createBalancer(endpoints: readonly Endpoint[]): Balancer {
-    const [shares, load, start] = [this.#shares, this.#load, this.#start];
-    const { balance } = this.#plan.edge ?? {};
-    if (balance === "source-hash") return new SourceHash(endpoints, shares);
-    if (balance === "random-two-choices" && load) {
-      return new RandomChoice(endpoints, { shares, load, random: this.#random });
-    }
-    if (load) return new LeastLoad(endpoints, load, shares, start);
-    if (shares) return new WeightedTurns(endpoints, shares, start);
-    return new Rotation(endpoints, start);
+    return (this.#balancers ??= new Map()).getOrInsertComputed(verdict, () => {
+      const [shares, load, start, random] = [this.#shares, this.#load, this.#start, this.#random];
+      const context = { shares, load, start, random };
+      const balancer = createBalancer(this.#plan.edge?.balance, context);
+      balancer.replace(this.#endpointsOf(verdict));
+      return balancer;
+    });
   }
 }
 

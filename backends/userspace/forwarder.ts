@@ -9,7 +9,7 @@ import {
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../lib/proxy/service_traffic.ts";
-import type { EndpointAges } from "./balancing/endpoint_shares.ts";
+import type { EndpointAges } from "./balancers.ts";
 import { ConnectionLimits, type Counted } from "./connection_limits.ts";
 import { EndpointPicker, type SharedServicePlan } from "./endpoint_picker.ts";
 import { ExpiryQueue, type RecencyItem } from "./expiry_queue.ts";

@@ -29,8 +29,6 @@ export interface ServiceForwarder {
   skip(unhealthy: ReadonlySet<EndpointKey>): void;
   /** The endpoint of a client with session affinity; `undefined` = none. */
   remembered(client: string): AffinityEntry | undefined;
-  /** Ends all connections or flows. */
-  close(): void;
 }
 
 /** A listening socket. */
@@ -117,7 +115,7 @@ export class LocalForwarders implements Forwarders {
 
   remove(forwarder: ServiceForwarder): void {
     if (forwarder instanceof TcpForwarder) forwarder.leaveService();
-    else forwarder.close();
+    else if (forwarder instanceof UdpForwarder) forwarder.close();
   }
 
   open(

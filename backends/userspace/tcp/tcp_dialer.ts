@@ -2,7 +2,7 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
-import type { EndpointLoad } from "../balancing/endpoint_load.ts";
+import type { EndpointLoad } from "../balancers.ts";
 import type { Engine } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";

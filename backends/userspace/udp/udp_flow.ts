@@ -1,7 +1,7 @@
 import type { SocketAddress } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import type { EndpointLoad } from "../balancing/endpoint_load.ts";
+import type { EndpointLoad } from "../balancers.ts";
 import type { DatagramReceiver, DatagramSocket } from "../engine.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Relayed } from "../forwarder.ts";

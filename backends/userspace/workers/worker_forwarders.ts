@@ -1,16 +1,33 @@
+/**
+ * The main thread's side of workers: it sends plans and sockets, and adds up what they count. Each
+ * worker has every forwarder and every socket for TCP; a socket for UDP is in one of them.
+ *
+ * @module
+ */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
+import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import { createAffinityMemory } from "../affinity_table.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
-import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
+import { EndpointPicker, type SharedServicePlan } from "../endpoint_picker.ts";
+import type {
+  FailedSocket,
+  Forwarders,
+  ServiceForwarder,
+  ServiceSocket,
+  SocketUse,
+} from "../forwarders.ts";
 import type { Forwarding, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
-import type { SocketKey } from "../listeners.ts";
+import { type SocketKey, socketKey } from "../listeners.ts";
 import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
 import { createCountMemory, SharedCounts } from "../shared_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
@@ -18,9 +35,9 @@ import type {
   Answers,
   ClientFacts,
   Command,
+  ForwarderFigures,
   MainNotice,
   Place,
-  PublishedFrontends,
   Question,
   RefusedSocket,
   WorkerMessage,
@@ -28,18 +45,6 @@ import type {
   WorkerReport,
   WorkerSettings,
 } from "./worker_protocol.ts";
-import { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
-
-interface WorkerForwardersDependencies {
-  /** Of the main thread, which forwards nothing itself. */
-  readonly forwarding: Forwarding;
-  readonly pool: WorkerPool;
-  readonly openFiles: SharedOpenFiles;
-}
-
-interface WorkerForwardersOptions extends ForwardingOptions {
-  readonly family: IpFamily;
-}
 
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
@@ -48,55 +53,62 @@ const REFRESH_MS = 2000;
 /** Time in which another worker may find the socket of one that has ended still open. */
 const MOVE_MS = 10_000;
 const RETRY_MS = 20;
-/** A worker that drains for so much longer has hung. */
-const DRAIN_GRACE_MS = 2000;
+
+/** A socket of workers. */
+interface WorkerSocket extends ServiceSocket {
+  /** The key of the place. */
+  readonly key: SocketKey;
+  readonly place: Place;
+  readonly isTcp: boolean;
+  use: SocketUse;
+  /** The worker that has it, for UDP; `undefined` = none runs. */
+  home: number | undefined;
+}
 
 /** Forwards in the workers of a pool. */
 export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
-  readonly #forwarding: Forwarding;
+  readonly forwarding: Forwarding;
   readonly #pool: WorkerPool;
   readonly #settings: Omit<WorkerSettings, "index" | "now">;
   readonly #judge: ConnectionJudge | undefined;
   /** The workers that run. */
   readonly #links = new Map<number, WorkerLink>();
   readonly #forwarders = new Map<ServicePortKey, WorkerForwarder>();
-  readonly #context: ConstructorParameters<typeof WorkerForwarder>[0];
   readonly #sockets = new Map<SocketKey, WorkerSocket>();
   /** Frontends for UDP, by which a datagram of this process is recognized. */
-  readonly #frontends = new Map<string, PublishedFrontends>();
+  readonly #frontends = new Map<ServicePortKey, Command>();
   #facts: ClientFacts | undefined;
-  /** ServicePorts for UDP of each worker. */
-  readonly #uses = new Map<number, number>();
-  /** The counters of each worker, as of its last report. */
-  readonly #counters = new Map<number, WorkerReport["counters"]>();
+  #homes = 0;
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
-  /** Sockets to open once another worker has closed them. */
-  readonly #moving = new Set<WorkerSocket>();
   readonly #failed: FailedSocket[] = [];
+  /** When a worker has ended for the last time. */
+  #endedAt = -Infinity;
   readonly #stop = new AbortController();
 
+  /** `forwarding` is that of the main thread, which forwards nothing itself. */
   constructor(
-    { forwarding, pool, openFiles }: WorkerForwardersDependencies,
-    { family, judge, ...options }: WorkerForwardersOptions,
+    forwarding: Forwarding,
+    pool: WorkerPool,
+    openFiles: SharedOpenFiles,
+    { family, judge, ...options }: ForwardingOptions & { readonly family: IpFamily },
   ) {
     this.threads = pool.count;
-    this.#forwarding = forwarding;
+    this.forwarding = forwarding;
     this.#pool = pool;
     this.#judge = judge;
-    this.#context = {
-      ...{ clock: forwarding.clock, traffic: forwarding.traffic },
-      end: (forwarder) => this.#send(forwarder, { op: "remove", key: forwarder.key, ends: true }),
-      skip: (forwarder) => this.#skip(forwarder),
-      touch: (forwarder) => void this.#touched.add(forwarder),
-    };
+    const { options: { maxConnectionsPerService: most } } = forwarding;
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
       counts: createCountMemory(openFiles.limit, pool.count),
       countsTraffic: forwarding.traffic !== undefined,
       isJudged: judge !== undefined,
-      options: { ...options, ...dividedBounds(forwarding, pool.count) },
+      // Each worker has its part of the bound of connections.
+      options: {
+        ...options,
+        maxConnectionsPerService: Math.max(1, Math.floor(most / pool.count)),
+      },
     };
   }
 
@@ -107,15 +119,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async start(): Promise<void> {
-    this.#forwarding.watches.onAsk = (id, query) => this.#tell({ kind: "watch", id, query });
+    this.forwarding.watches.onAsk = (id, query) => this.#tell({ kind: "watch", id, query });
     this.#pool.subscribe(this.#settings.family, this);
     await this.#pool.start();
     void this.#reportAgain();
   }
 
   create(plan: ServicePlan): WorkerForwarder {
-    const forwarder = new WorkerForwarder(this.#context, plan);
-    if (!forwarder.isTcp) this.#place(forwarder, this.#links.keys());
+    const forwarder = new WorkerForwarder(this, plan);
     this.#forwarders.set(plan.key, forwarder);
     this.#touched.add(forwarder);
     return forwarder;
@@ -123,43 +134,39 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   remove(removed: ServiceForwarder): void {
     const forwarder = removed as WorkerForwarder;
+    const { key } = forwarder.plan;
     this.#touched.delete(forwarder);
-    const { key, isTcp } = forwarder;
     this.#forwarders.delete(key);
-    this.#queueFor(forwarder, { op: "remove", key, ends: !isTcp });
-    this.#place(forwarder, []);
+    this.#queueForAll({ op: "remove", key });
     // No worker reports on its connections any more.
-    for (const index of this.#counters.keys()) forwarder.count(index, undefined);
+    for (const index of this.#links.keys()) forwarder.count(index, undefined);
   }
 
   /**
    * Finds out first whether the place is free: a shared socket would also open where a program of
    * the same user shares its own. Another socket of the workers may not be open yet.
    */
-  open(place: Place, { at, forwarder }: SocketUse): WorkerSocket {
-    const use = { at, forwarder: forwarder as WorkerForwarder };
-    const { engine } = this.#forwarding;
+  open(place: Place, use: SocketUse): ServiceSocket {
+    const { plan: { protocol } } = use.forwarder as WorkerForwarder;
+    const { engine } = this.forwarding;
     const address = { hostname: place.address, port: place.port };
-    const socket = new WorkerSocket(place, use, (socket) => this.#close(socket));
-    if (this.#sockets.has(socket.key)) {
+    const key = socketKey(place.address, place.port, protocol);
+    const isTcp = protocol === "TCP";
+    if (this.#sockets.has(key)) {
       throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
     }
-    (use.forwarder.isTcp ? engine.listenTcp(address) : engine.listenUdp(address)).close();
-    this.#sockets.set(socket.key, socket);
-    this.#send(use.forwarder, socket.command);
+    (isTcp ? engine.listenTcp(address) : engine.listenUdp(address)).close();
+    const home = isTcp ? undefined : this.#nextHome();
+    const socket = { key, place, isTcp, use, home, close: () => this.#close(socket) };
+    this.#sockets.set(key, socket);
+    this.#open(socket);
     return socket;
   }
 
-  assign(assigned: WorkerSocket, { at, forwarder }: SocketUse): void {
-    const use = { at, forwarder: forwarder as WorkerForwarder };
-    const { worker } = assigned;
-    assigned.use = use;
-    assigned.worker = use.forwarder.worker;
-    if (worker === assigned.worker) return this.#send(use.forwarder, assigned.command);
-    if (worker !== undefined) {
-      this.#links.get(worker)?.queue([{ op: "close", socket: assigned.key }]);
-    }
-    this.#moving.add(assigned);
+  assign(assigned: ServiceSocket, use: SocketUse): void {
+    const socket = assigned as WorkerSocket;
+    socket.use = use;
+    this.#open(socket);
   }
 
   share({ interfaceAddresses, localTraffic }: SharedPlan): void {
@@ -172,19 +179,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     { frontends }: LoopPart,
   ): void {
     if (protocol !== "UDP") return;
-    const published = { key, protocol, frontends };
-    if (frontends.length > 0) this.#frontends.set(key, published);
+    const command: Command = { op: "frontends", key, frontends };
+    if (frontends.length > 0) this.#frontends.set(key, command);
     else this.#frontends.delete(key);
-    this.#queueForAll({ op: "frontends", ...published });
+    this.#queueForAll(command);
   }
 
   async settle(): Promise<readonly FailedSocket[]> {
     for (const forwarder of this.#touched) this.#sendPlan(forwarder);
-    await this.#flush();
-    for (const socket of this.#moving) this.#send(socket.use.forwarder, socket.command);
-    this.#moving.clear();
-    // A worker may have started or ended meanwhile.
-    while (this.#links.values().some(({ isBusy }) => isBusy)) await this.#flush();
+    // A worker may start or end meanwhile.
+    do await this.#flush(); while (this.#links.values().some(({ isBusy }) => isBusy));
     if (this.#links.size === 0) throw new Error("Cannot forward: no worker runs");
     return this.#failed.splice(0);
   }
@@ -192,9 +196,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   async refresh(): Promise<void> {
     const done = new AbortController();
     const reported = [...this.#links].map(async ([index, link]) =>
-      this.#add(index, await link.ask({ kind: "report" }))
+      this.#add(index, link, await link.ask({ kind: "report" }))
     );
-    const late = this.#forwarding.clock.sleep(REFRESH_MS, done.signal).catch(() => {});
+    const late = this.forwarding.clock.sleep(REFRESH_MS, done.signal).catch(() => {});
     await Promise.race([Promise.allSettled(reported), late]);
     done.abort();
   }
@@ -211,7 +215,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   async drain(timeoutMs: number): Promise<void> {
     await this.#flush();
-    await this.#ask({ kind: "drain", timeoutMs }, 2 * timeoutMs + DRAIN_GRACE_MS);
+    await this.#ask({ kind: "drain", timeoutMs });
     await this.refresh();
   }
 
@@ -223,33 +227,45 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#links.clear();
   }
 
+  /** A worker that knows nothing gets everything; sockets for UDP without a worker become its own. */
   onStarted(index: number): void {
+    const { clock } = this.forwarding;
+    const { family } = this.#settings;
     const link = new WorkerLink({
-      clock: this.#forwarding.clock,
-      post: (message) => this.#pool.post(index, this.#settings.family, message),
+      clock,
+      post: (message) => this.#pool.post(index, family, message),
       hear: (notice) => this.#hear(index, notice),
       onRefused: (refused) => this.#onRefused(refused),
-      onHang: () => this.#pool.giveUp(index),
     });
     this.#links.set(index, link);
-    const fail = (error: unknown) => this.#fail(index, error);
-    const { now } = this.#forwarding.clock;
-    link.ask({ kind: "start", settings: { ...this.#settings, index, now: now() } }).catch(fail);
+    link.post(["start", { ...this.#settings, index, now: clock.now() }]);
     const judge = this.#judge;
-    judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
-    link.queue(this.#commandsFor(index));
+    judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done)
+      .catch((error) => this.#fail(index, error));
+    if (this.#facts) link.queue([{ op: "share", shared: this.#facts }]);
+    link.queue(this.#frontends.values());
+    for (const forwarder of this.#forwarders.values()) link.queue(forwarder.commands());
+    for (const socket of this.#sockets.values()) {
+      if (!socket.isTcp && (socket.home ??= index) !== index) continue;
+      link.queue([openCommand(socket)]);
+    }
     void this.#flush();
   }
 
   onEnded(index: number, reason: Error): void {
+    const { clock, openFiles } = this.forwarding;
     this.#links.get(index)?.close(reason);
     this.#links.delete(index);
+    this.#endedAt = clock.now();
     for (const forwarder of this.#forwarders.values()) forwarder.count(index, undefined);
-    this.#counters.delete(index);
-    this.#forwarding.openFiles.forgetThread(index);
+    openFiles.forgetThread(index);
     new OwnSockets(this.#settings.sockets, index).forgetOwn();
     new SharedCounts(this.#settings.counts, index).forgetOwn();
-    this.#moveFrom(index);
+    for (const socket of this.#sockets.values()) {
+      if (socket.isTcp || socket.home !== index) continue;
+      socket.home = this.#nextHome();
+      this.#open(socket);
+    }
     void this.#flush();
   }
 
@@ -257,8 +273,22 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#links.get(index)?.receive(message as WorkerMessage);
   }
 
+  /** Has the plan of a forwarder sent with the next {@linkcode settle}. */
+  touch(forwarder: WorkerForwarder): void {
+    this.#touched.add(forwarder);
+  }
+
+  /** Health changes at any time, not only in a sync. */
+  skip(forwarder: WorkerForwarder): void {
+    const { plan: { key }, unhealthy } = forwarder;
+    if (this.#forwarders.get(key) !== forwarder) return;
+    if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
+    this.#queueForAll({ op: "skip", key, unhealthy });
+    void this.#flush();
+  }
+
   #hear(index: number, notice: WorkerNotice): void {
-    const { clock, log, outcomes, watches } = this.#forwarding;
+    const { clock, log, outcomes, watches } = this.forwarding;
     switch (notice.kind) {
       case "log":
         return log.warn(notice.message, notice.fields);
@@ -272,41 +302,35 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
   }
 
-  #close(socket: WorkerSocket): void {
-    const { key, use: { forwarder }, worker } = socket;
-    this.#sockets.delete(key);
-    this.#moving.delete(socket);
-    const command: Command = { op: "close", socket: key };
-    if (forwarder.isTcp) this.#queueForAll(command);
-    else if (worker !== undefined) this.#links.get(worker)?.queue([command]);
+  /** A worker for a socket for UDP: each in its turn. */
+  #nextHome(): number | undefined {
+    return [...this.#links.keys()][this.#homes++ % this.#links.size];
   }
 
-  /** Health changes at any time, not only in a sync. */
-  #skip(forwarder: WorkerForwarder): void {
-    const { key, unhealthy } = forwarder;
-    if (this.#forwarders.get(key) !== forwarder) return;
-    this.#send(forwarder, { op: "skip", key, unhealthy });
-    void this.#flush();
+  #open(socket: WorkerSocket): void {
+    const forwarder = socket.use.forwarder as WorkerForwarder;
+    if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
+    this.#queueFor(socket, openCommand(socket));
+  }
+
+  #close(socket: WorkerSocket): void {
+    this.#sockets.delete(socket.key);
+    this.#queueFor(socket, { op: "close", socket: socket.key });
   }
 
   #sendPlan(forwarder: WorkerForwarder): void {
     this.#touched.delete(forwarder);
-    this.#queueFor(forwarder, ...forwarder.commands());
+    for (const command of forwarder.commands()) this.#queueForAll(command);
   }
 
-  #send(forwarder: WorkerForwarder, command: Command): void {
-    if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
-    this.#queueFor(forwarder, command);
+  /** Queues a command for the workers that have a socket. */
+  #queueFor({ isTcp, home }: WorkerSocket, command: Command): void {
+    if (isTcp) this.#queueForAll(command);
+    else if (home !== undefined) this.#links.get(home)?.queue([command]);
   }
 
-  /** Queues commands for the workers that have a forwarder. */
-  #queueFor({ isTcp, worker }: WorkerForwarder, ...commands: readonly Command[]): void {
-    if (isTcp) this.#queueForAll(...commands);
-    else if (worker !== undefined) this.#links.get(worker)?.queue(commands);
-  }
-
-  #queueForAll(...commands: readonly Command[]): void {
-    for (const link of this.#links.values()) link.queue(commands);
+  #queueForAll(command: Command): void {
+    for (const link of this.#links.values()) link.queue([command]);
   }
 
   /** Resolves when the workers have carried out what is queued. Never rejects. */
@@ -327,116 +351,147 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   /** Tells every worker, or every other one. */
   #tell(notice: MainNotice, except?: number): void {
-    for (const [index, link] of this.#links) if (index !== except) link.tell(notice);
+    for (const [index, link] of this.#links) if (index !== except) link.post(["tell", notice]);
   }
 
   /** Resolves to the answers of the workers that answer. */
   async #ask<Kind extends Question["kind"]>(
     question: Extract<Question, { readonly kind: Kind }>,
-    withinMs?: number,
   ): Promise<readonly Answers[Kind][]> {
-    const asked = this.#links.values().map((link) => link.ask<Kind>(question, withinMs));
+    const asked = this.#links.values().map((link) => link.ask<Kind>(question));
     const settled = await Promise.allSettled(asked);
     return settled.flatMap((each) => each.status === "fulfilled" ? [each.value] : []);
-  }
-
-  /** Gives a ServicePort for UDP to the worker that has the fewest, or to none if there is none. */
-  #place(forwarder: WorkerForwarder, workers: Iterable<number>): void {
-    const usesOf = (worker: number) => this.#uses.get(worker) ?? 0;
-    const { worker: before } = forwarder;
-    if (before !== undefined) this.#uses.set(before, usesOf(before) - 1);
-    const [least] = [...workers].toSorted((left, right) => usesOf(left) - usesOf(right));
-    if (least !== undefined) this.#uses.set(least, usesOf(least) + 1);
-    forwarder.worker = least;
-  }
-
-  /** What a worker has to know that knows nothing. ServicePorts without a worker become its own. */
-  *#commandsFor(worker: number): Generator<Command> {
-    if (this.#facts) yield { op: "share", shared: this.#facts };
-    for (const published of this.#frontends.values()) yield { op: "frontends", ...published };
-    for (const forwarder of this.#forwarders.values()) {
-      if (!forwarder.isTcp && forwarder.worker === undefined) this.#place(forwarder, [worker]);
-      if (forwarder.isTcp || forwarder.worker === worker) yield* forwarder.commands();
-    }
-    for (const socket of this.#sockets.values()) {
-      const { forwarder } = socket.use;
-      if (!forwarder.isTcp && forwarder.worker !== worker) continue;
-      this.#move(socket);
-      yield socket.command;
-    }
-  }
-
-  /** Gives the ServicePorts of a worker that has ended to the others. */
-  #moveFrom(ended: number): void {
-    for (const forwarder of this.#forwarders.values()) {
-      if (forwarder.worker !== ended) continue;
-      this.#place(forwarder, this.#links.keys());
-      this.#queueFor(forwarder, ...forwarder.commands());
-    }
-    for (const socket of this.#sockets.values()) {
-      if (socket.worker !== ended) continue;
-      this.#move(socket);
-      this.#queueFor(socket.use.forwarder, socket.command);
-    }
-  }
-
-  /**
-   * Notes where a socket is about to be opened. The one of a worker that has ended is closed a moment
-   * later.
-   */
-  #move(socket: WorkerSocket): void {
-    // A second time, it would find its own address in use.
-    this.#moving.delete(socket);
-    socket.worker = socket.use.forwarder.worker;
-    socket.movedAt = this.#forwarding.clock.now();
   }
 
   async #reportAgain(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       await this.refresh();
-      await this.#forwarding.clock.sleep(REPORT_MS, signal).catch(() => {});
+      for (const [index, link] of this.#links) if (link.hasHung()) this.#pool.giveUp(index);
+      await this.forwarding.clock.sleep(REPORT_MS, signal).catch(() => {});
     }
   }
 
   /** Takes what a worker has counted. */
-  #add(worker: number, { counters, services, refused }: WorkerReport): void {
-    if (!this.#links.has(worker)) return;
-    const total = this.#forwarding.counters;
-    const before = this.#counters.get(worker);
-    this.#counters.set(worker, counters);
+  #add(worker: number, link: WorkerLink, { counters, services, refused }: WorkerReport): void {
+    if (this.#links.get(worker) !== link) return;
+    const { counters: total, openFiles } = this.forwarding;
     for (const name of Object.keys(counters) as (keyof ForwardingCounters)[]) {
-      total[name] += counters[name] - (before?.[name] ?? 0);
+      total[name] += counters[name] - (link.counters?.[name] ?? 0);
     }
+    link.counters = counters;
     for (const [key, figures] of services) this.#forwarders.get(key)?.count(worker, figures);
-    for (const [use, count] of refused) this.#forwarding.openFiles.countRefused(use, count);
+    for (const [use, count] of refused) openFiles.countRefused(use, count);
   }
 
   #onRefused(refused: readonly RefusedSocket[]): void {
-    const { clock, log } = this.#forwarding;
+    const { clock, log } = this.forwarding;
     for (const { socket: key, message, code } of refused) {
       const socket = this.#sockets.get(key);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
-      const isEarly = clock.now() - (socket.movedAt ?? -Infinity) < MOVE_MS;
-      if (isEarly && code === "EADDRINUSE") clock.setTimer(RETRY_MS, () => this.#reopen(socket));
-      else {
-        log.warn("A worker cannot open a socket", { socket: socket.use.at.socket, error: message });
-        this.#failed.push({ socket, error: Object.assign(new Error(message), { code }) });
+      if (code === "EADDRINUSE" && clock.now() - this.#endedAt < MOVE_MS) {
+        clock.setTimer(RETRY_MS, () => this.#reopen(socket));
+        continue;
       }
+      log.warn("A worker cannot open a socket", { socket: socket.use.at.socket, error: message });
+      this.#failed.push({ socket, error: Object.assign(new Error(message), { code }) });
     }
   }
 
   #reopen(socket: WorkerSocket): void {
     if (this.#sockets.get(socket.key) !== socket || this.#stop.signal.aborted) return;
-    this.#send(socket.use.forwarder, socket.command);
+    this.#open(socket);
     void this.#flush();
   }
 }
 
-/** Each worker has its part of the bound of connections; a ServicePort for UDP is in one worker. */
-function dividedBounds(
-  { options: { maxConnectionsPerService } }: Forwarding,
-  count: number,
-): Pick<ForwardingOptions, "maxConnectionsPerService"> {
-  return { maxConnectionsPerService: Math.max(1, Math.floor(maxConnectionsPerService / count)) };
+/** The command by which a worker opens a socket, or gives it to its forwarder. */
+function openCommand({ key: socket, place, use: { at, forwarder } }: WorkerSocket): Command {
+  return { op: "open", socket, place, key: forwarder.key, at };
+}
+
+const COUNTED = [
+  ...["bytesFromClients", "bytesToClients", "packetsFromClients", "packetsToClients"] as const,
+  ...["opened", "open"] as const,
+];
+
+/** The forwarder of one ServicePort, as the main thread knows it: a worker that starts gets it again. */
+export class WorkerForwarder implements ServiceForwarder {
+  unhealthy: ReadonlySet<EndpointKey> = new Set();
+  plan: SharedServicePlan;
+  /** What each worker has counted, as of its last report. */
+  readonly #figures = new Map<number, ForwarderFigures>();
+  readonly #forwarders: WorkerForwarders;
+  /** Kept, so that it never changes between a row of its own and that of others. */
+  #row: ServiceTraffic | undefined;
+  #affinityMemory: SharedArrayBuffer | undefined;
+  /** Picks nothing: it knows the slow starts and the clients with affinity, if there are any. */
+  #picker: EndpointPicker | undefined;
+
+  constructor(forwarders: WorkerForwarders, plan: ServicePlan) {
+    this.#forwarders = forwarders;
+    this.plan = this.#adopt(plan);
+  }
+
+  get key(): ServicePortKey {
+    return this.plan.key;
+  }
+
+  get connections(): number {
+    return this.#figures.values().reduce((sum, { connections }) => sum + connections, 0);
+  }
+
+  /** Takes what a worker has counted; `undefined` = it has ended, or the ServicePort was removed. */
+  count(worker: number, figures: ForwarderFigures | undefined): void {
+    const before = this.#figures.get(worker)?.traffic;
+    if (figures) this.#figures.set(worker, figures);
+    else this.#figures.delete(worker);
+    const now = figures ? figures.traffic : before && { ...before, open: 0 };
+    const { traffic } = this.#forwarders.forwarding;
+    const row = now && (this.#row ??= traffic?.enter(this.plan.name));
+    for (const name of row ? COUNTED : []) row![name] += now![name] - (before?.[name] ?? 0);
+  }
+
+  update(plan: ServicePlan): void {
+    this.plan = this.#adopt(plan);
+    this.#forwarders.touch(this);
+  }
+
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.unhealthy = unhealthy;
+    this.#picker?.skip(unhealthy, this.#now);
+    this.#forwarders.skip(this);
+  }
+
+  remembered(client: string): AffinityEntry | undefined {
+    return this.#picker?.remembered(client, this.#now);
+  }
+
+  /** The commands by which a worker that knows nothing gets the forwarder. */
+  *commands(): Generator<Command> {
+    const { key, plan, unhealthy } = this;
+    // Forwarders read only the lists of the verdicts.
+    const relayed = { ...plan, reachable: [], endpoints: [] };
+    yield { op: "forward", plan: relayed, ages: this.#picker?.agesAt(this.#now) };
+    if (unhealthy.size > 0) yield { op: "skip", key, unhealthy };
+  }
+
+  get #now(): number {
+    return this.#forwarders.forwarding.clock.now();
+  }
+
+  #adopt(planned: ServicePlan): SharedServicePlan {
+    const hasAffinity = planned.affinityTimeoutSeconds !== undefined;
+    if (hasAffinity) this.#affinityMemory ??= createAffinityMemory();
+    else this.#affinityMemory = undefined;
+    const affinityMemory = this.#affinityMemory;
+    const plan = { ...planned, ...(affinityMemory && { affinityMemory }) };
+    if (!hasAffinity && planned.edge?.slowStartMs === undefined) this.#picker = undefined;
+    else if (this.#picker) this.#picker.update(plan, this.#now);
+    else {
+      this.#picker = new EndpointPicker(plan);
+      this.#picker.skip(this.unhealthy, this.#now);
+    }
+    return plan;
+  }
 }

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from "../../../lib/os/clock.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
@@ -6,11 +6,11 @@ import type {
   Answers,
   Command,
   MainMessage,
-  MainNotice,
   Question,
   RefusedSocket,
   WorkerMessage,
   WorkerNotice,
+  WorkerReport,
 } from "./worker_protocol.ts";
 
 interface WorkerLinkContext {
@@ -18,38 +18,33 @@ interface WorkerLinkContext {
   readonly post: (message: MainMessage) => void;
   hear(notice: WorkerNotice): void;
   onRefused(refused: readonly RefusedSocket[]): void;
-  /** The worker does not answer. */
-  onHang(): void;
-}
-
-interface Waiting {
-  readonly resolve: (answer: unknown) => void;
-  readonly reject: (error: Error) => void;
 }
 
 /** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
 const MOST_COMMANDS = 512;
 /** A worker that leaves a question open and is silent for so long has hung. It reports every second. */
 const SILENT_MS = 30_000;
-/** After a stall of this thread, overdue timers fire before answers that have come are delivered. */
-const STALL_MS = 2000;
 
 /** The connection of the main thread to a worker that runs. */
 export class WorkerLink {
+  /** The counters of the worker, as of its last report. */
+  counters: WorkerReport["counters"] | undefined;
   readonly #context: WorkerLinkContext;
   /** Questions without an answer. */
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #lastId = 0;
   #closed: Error | undefined;
   readonly #commands: Command[] = [];
   /** When the worker posted something for the last time. */
-  #heardAt = 0;
+  #heardAt: number;
+  #wasSilent = false;
   /** Commands that are being carried out. */
   readonly #applying = new Set<Promise<void>>();
   readonly #following = new OneAtATime();
 
   constructor(context: WorkerLinkContext) {
     this.#context = context;
+    this.#heardAt = context.clock.now();
   }
 
   /** Whether commands are queued or being carried out. */
@@ -92,43 +87,20 @@ export class WorkerLink {
     });
   }
 
-  /**
-   * Resolves to the answer. Rejects if the worker has none, or ends. A worker that is silent for too
-   * long is given up.
-   */
+  /** Resolves to the answer. Rejects if the worker has none, or ends. */
   async ask<Kind extends Question["kind"]>(
     question: Extract<Question, { readonly kind: Kind }>,
-    withinMs = SILENT_MS,
   ): Promise<Answers[Kind]> {
     if (this.#closed) throw this.#closed;
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const id = ++this.#lastId;
-    this.#waiting.set(id, { resolve, reject });
-    const timer = this.#watch(withinMs);
-    try {
-      this.#context.post(["ask", id, question]);
-      return await promise as Answers[Kind];
-    } finally {
-      timer.cancel();
-    }
+    const waiting = Promise.withResolvers<unknown>();
+    this.#waiting.set(id, waiting);
+    this.post(["ask", id, question]);
+    return await waiting.promise as Answers[Kind];
   }
 
-  tell(notice: MainNotice): void {
-    if (!this.#closed) this.#context.post(["tell", notice]);
-  }
-
-  /** Reports a hang when nothing is heard for so long from now on. */
-  #watch(silentMs: number): Timer {
-    const { clock, onHang } = this.#context;
-    const askedAt = clock.now();
-    const check = () => {
-      const left = Math.max(askedAt, this.#heardAt) + silentMs - clock.now();
-      if (left <= 0) onHang();
-      else timer = clock.setTimer(left, look);
-    };
-    const look = () => void (timer = clock.setTimer(STALL_MS, check));
-    let timer = clock.setTimer(silentMs, look);
-    return { cancel: () => timer.cancel() };
+  post(message: MainMessage): void {
+    if (!this.#closed) this.#context.post(message);
   }
 
   receive(message: WorkerMessage): void {
@@ -140,6 +112,17 @@ export class WorkerLink {
     this.#waiting.delete(id);
     if (type === "answer") waiting?.resolve(content);
     else waiting?.reject(new Error(content));
+  }
+
+  /**
+   * Whether the worker was silent for too long; asked every few seconds. After a stall of this thread it
+   * is asked before the answers are delivered that have come, so the second time counts.
+   */
+  hasHung(): boolean {
+    const isSilent = this.#context.clock.now() - this.#heardAt >= SILENT_MS;
+    const hasHung = isSilent && this.#wasSilent && this.#waiting.size > 0;
+    this.#wasSilent = isSilent;
+    return hasHung;
   }
 
   /** The worker has ended: what it was asked fails, and nothing is posted any more. */

@@ -5,7 +5,7 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Port, Protocol } from "../../../lib/net/port.ts";
+import type { Port } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
@@ -13,7 +13,7 @@ import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts"
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import type { EndpointAges } from "../balancing/endpoint_shares.ts";
+import type { EndpointAges } from "../balancers.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
 import type { ServiceAddress, SocketKey } from "../listeners.ts";
@@ -35,15 +35,28 @@ export interface WorkerSettings {
   readonly isJudged: boolean;
 }
 
+/** The facts by which clients are told apart. */
+export type ClientFacts = Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
+
+/** Where a socket is bound. */
+export interface Place {
+  readonly address: IpAddress;
+  readonly port: Port;
+}
+
 /** One step of a sync. */
 export type Command =
   | { readonly op: "share"; readonly shared: ClientFacts }
-  | { readonly op: "frontends" } & PublishedFrontends
-  /** Creates the forwarder, or gives it another plan. */
+  /** Where this process listens for a ServicePort for UDP. */
+  | {
+    readonly op: "frontends";
+    readonly key: ServicePortKey;
+    readonly frontends: readonly ServiceAddress[];
+  }
+  /** Creates the forwarder, or gives it another plan. `ages`: slow starts that go on. */
   | {
     readonly op: "forward";
     readonly plan: SharedServicePlan;
-    /** Slow starts that go on. */
     readonly ages: EndpointAges | undefined;
   }
   | {
@@ -51,7 +64,7 @@ export type Command =
     readonly key: ServicePortKey;
     readonly unhealthy: ReadonlySet<EndpointKey>;
   }
-  | { readonly op: "remove"; readonly key: ServicePortKey; readonly ends: boolean }
+  | { readonly op: "remove"; readonly key: ServicePortKey }
   /** Opens a socket, or gives it to another forwarder. */
   | {
     readonly op: "open";
@@ -62,27 +75,10 @@ export type Command =
   }
   | { readonly op: "close"; readonly socket: SocketKey };
 
-/** The facts by which clients are told apart. */
-export type ClientFacts = Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
-
-/** The frontends of a ServicePort at which this process listens. */
-export interface PublishedFrontends {
-  readonly key: ServicePortKey;
-  readonly protocol: Protocol;
-  readonly frontends: readonly ServiceAddress[];
-}
-
-/** Where a socket is bound. */
-export interface Place {
-  readonly address: IpAddress;
-  readonly port: Port;
-}
-
-/** A socket that a worker could not open. */
+/** A socket that a worker could not open, with the system error if it is one. */
 export interface RefusedSocket {
   readonly socket: SocketKey;
   readonly message: string;
-  /** The system error, if it is one. */
   readonly code: string | undefined;
 }
 
@@ -105,7 +101,6 @@ export interface WorkerReport {
 
 /** What the main thread asks, and the answers of a worker. */
 export type Question =
-  | { readonly kind: "start"; readonly settings: WorkerSettings }
   | { readonly kind: "apply"; readonly commands: readonly Command[] }
   | { readonly kind: "report" }
   | { readonly kind: "follow"; readonly update: JudgeUpdate }
@@ -113,7 +108,6 @@ export type Question =
   | { readonly kind: "drain"; readonly timeoutMs: number }
   | { readonly kind: "close" };
 export interface Answers {
-  readonly start: void;
   readonly apply: readonly RefusedSocket[];
   readonly report: WorkerReport;
   readonly follow: void;
@@ -134,8 +128,9 @@ export type WorkerNotice =
   | { readonly kind: "flow"; readonly flow: WatchedFlow }
   | { readonly kind: "outcome"; readonly outcome: ConnectionOutcome };
 
-/** What the main thread posts. Answers come in any order. */
+/** What the main thread posts, the start first. Answers come in any order. */
 export type MainMessage =
+  | readonly ["start", settings: WorkerSettings]
   | readonly ["ask", id: number, question: Question]
   | readonly ["tell", notice: MainNotice];
 

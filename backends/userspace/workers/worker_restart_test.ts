@@ -1,10 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
+import { READY, type WorkerThread } from "../../../lib/os/worker_pool.ts";
 import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { ask, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { TestUserspaceBackend } from "../../../tests/support/stages/userspace_backend.ts";
 import { WatchedWorkers } from "../../../tests/support/stages/watched_workers.ts";
 
@@ -133,28 +135,33 @@ Deno.test("the ServicePorts for UDP of a worker that ends are served by another 
   assertEquals((await test.sync(plans)).quarantined, []);
 });
 
-Deno.test("a UDP socket is opened once if its next worker ends before the last one has closed it", async () => {
-  await using endpoint = UdpPeer.open({ answer: () => "yes" });
-  await using client = UdpPeer.open();
-  const workers = new WatchedWorkers();
-  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
-  const at = { hostname: VIP, port: unusedPort() };
-  const planOf = (name: string, port = at.port) =>
-    testServicePlan({
-      ...{ name, clusterIp: VIP, port, protocol: "UDP", to: [endpoint.endpoint] },
-    });
-  await test.sync([planOf("before")]);
-  assertEquals([0, 1].map((index) => workers.commanded(index, "open")), [1, 0]);
-  let ends = 0;
-  workers.onCommanded = (index, op) => {
-    if (index === 0 && op === "close" && ends++ === 0) workers.end(1);
+Deno.test("a worker that is silent for half a minute ends the run, and one that is heard does not", async () => {
+  const clock = new FakeClock();
+  let isSilent = false;
+  const spawn = (): WorkerThread => {
+    const thread: WorkerThread = {
+      onmessage: null,
+      onerror: null,
+      postMessage([topic]: [string]) {
+        const data = [topic, ["tell", { kind: "log", message: "working", fields: {} }]];
+        if (!isSilent) thread.onmessage?.(new MessageEvent("message", { data }));
+      },
+      terminate() {},
+    };
+    queueMicrotask(() => thread.onmessage?.(new MessageEvent("message", { data: READY })));
+    return thread;
   };
-  // The first one takes the place in the first worker, so the socket moves to the second.
-  const plans = [planOf("another", unusedPort()), planOf("later")];
-  assertEquals((await test.sync(plans)).quarantined, []);
-  assertEquals([ends, workers.commanded(0, "open")], [1, 3]);
-  await client.send("a", at);
-  assertEquals((await client.next()).text, "yes");
+  const test = new TestUserspaceBackend({ workers: 1, spawn, clock });
+  await test.backend.start();
+  let failure = "";
+  void test.pool!.run(new AbortController().signal).catch(({ message }) => failure = message);
+  // It answers nothing, as one that has much to do.
+  for (let second = 0; second < 120; second++) await clock.advance(1000);
+  assertEquals(failure, "");
+  isSilent = true;
+  for (let second = 0; second < 40; second++) await clock.advance(1000);
+  assertEquals(failure, "Cannot continue: worker 1 hangs, and only a restart closes its sockets");
+  test.pool![Symbol.dispose]();
 });
 
 Deno.test("a sync fails while no worker runs, and passes once one does", async () => {

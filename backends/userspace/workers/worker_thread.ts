@@ -1,9 +1,47 @@
-import { systemClock } from "../../../lib/os/clock.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
+import type { Logger } from "../../../lib/log/logger.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
+import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { takeUncaughtErrors } from "../../../lib/os/uncaught_errors.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
-import { type WorkerEdges, WorkerFamily } from "./worker_family.ts";
-import type { MainMessage, WorkerMessage } from "./worker_protocol.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
+import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
+import { type ServiceTraffic, ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
+import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { SharedServicePlan } from "../endpoint_picker.ts";
+import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
+import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
+import type { SocketKey } from "../listeners.ts";
+import { Forwarding } from "../forwarding.ts";
+import { OwnSockets } from "../own_sockets.ts";
+import { SharedCounts } from "../shared_counts.ts";
+import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
+import type { UdpForwarder } from "../udp/udp_forwarder.ts";
+import type {
+  Command,
+  ForwarderFigures,
+  MainMessage,
+  MainNotice,
+  Question,
+  RefusedSocket,
+  WorkerMessage,
+  WorkerNotice,
+  WorkerReport,
+  WorkerSettings,
+} from "./worker_protocol.ts";
+
+/** The edges of a worker. */
+export interface WorkerEdges {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly random: () => number;
+}
 
 /** The part of a worker's global scope that is used. */
 interface WorkerScope {
@@ -27,10 +65,236 @@ export function serveAsWorker(): void {
 /** Serves the main thread over a scope, with a {@linkcode WorkerFamily} for each topic. */
 export function serveScope(scope: WorkerScope, edges: WorkerEdges): void {
   const families = new Map<string, WorkerFamily>();
-  scope.onmessage = ({ data: [topic, message] }) => {
-    const post = (posted: WorkerMessage) => scope.postMessage([topic, posted]);
-    void families.getOrInsertComputed(topic, () => new WorkerFamily(edges, post))
-      .receive(message as MainMessage);
+  scope.onmessage = ({ data: [topic, posted] }) => {
+    const message = posted as MainMessage;
+    if (message[0] !== "start") return void families.get(topic)?.receive(message);
+    const post = (answer: WorkerMessage) => scope.postMessage([topic, answer]);
+    families.set(topic, new WorkerFamily(edges, message[1], post));
   };
   scope.postMessage(READY);
+}
+
+interface PlannedForwarder {
+  plan: ServicePlan;
+  readonly forwarder: TcpForwarder | UdpForwarder;
+  /** By these numbers it is seen whether something has changed since the last report. */
+  reported: { readonly connections: number; readonly counted: number };
+  /** Its row, once it has one. */
+  traffic: Readonly<ServiceTraffic> | undefined;
+}
+
+/** Forwards for one IP family in a worker, as the main thread commands. */
+export class WorkerFamily {
+  readonly #local: LocalForwarders;
+  readonly #post: (message: WorkerMessage) => void;
+  readonly #clock: Clock;
+  readonly #judge: ConnectionJudge | undefined;
+  readonly #judged = Promise.withResolvers<void>();
+  readonly #forwarding: Forwarding;
+  readonly #openFiles: OpenFiles;
+  readonly #forwarders = new Map<ServicePortKey, PlannedForwarder>();
+  readonly #sockets = new Map<SocketKey, ServiceSocket>();
+  readonly #turns = new OneAtATime();
+  /** Updates of the policies in progress. */
+  readonly #judging = new OneAtATime();
+  readonly #frontends = new Map<ServicePortKey, LoopPart>();
+
+  constructor(
+    edges: WorkerEdges,
+    settings: WorkerSettings,
+    post: (message: WorkerMessage) => void,
+  ) {
+    this.#post = post;
+    const tell = (notice: WorkerNotice) => post(["tell", notice]);
+    const { index, options, sockets, countsTraffic } = settings;
+    const openFiles = this.#openFiles = OpenFiles.inThread(settings.openFiles, index);
+    const { clock } = edges;
+    const offset = settings.now - clock.now();
+    this.#clock = { ...clock, now: () => clock.now() + offset };
+    if (settings.isJudged) {
+      this.#judge = new ConnectionJudge();
+      // No command is carried out before the policies are known: connections would evade them.
+      void this.#turns.run(() => this.#judged.promise);
+    }
+    // The main thread bounds the rows that others see.
+    const traffic = countsTraffic &&
+      new ServiceTrafficTable({ maxServices: Infinity, maxServicePorts: Infinity })
+        .of(settings.family);
+    const counts = new SharedCounts(settings.counts, index);
+    // The thread before may have counted while it was being forgotten.
+    counts.forgetOwn();
+    this.#forwarding = new Forwarding({
+      ...{ ...edges, clock: this.#clock },
+      ...{ logger: toldLogger(tell), openFiles, isShared: true, ...(traffic && { traffic }) },
+      own: new OwnSockets(sockets, index),
+      counts,
+    }, { ...options, ...(this.#judge && { judge: this.#judge }) });
+    this.#forwarding.outcomes = {
+      observe: (outcome) => tell({ kind: "outcome", outcome }),
+    };
+    this.#forwarding.watches.onReport = (flow) => tell({ kind: "flow", flow });
+    this.#local = new LocalForwarders(this.#forwarding);
+  }
+
+  async receive(message: Exclude<MainMessage, readonly ["start", ...unknown[]]>): Promise<void> {
+    if (message[0] === "tell") return this.#hear(message[1]);
+    const [, id, question] = message;
+    try {
+      this.#post(["answer", id, await this.#answer(question)]);
+    } catch (error) {
+      this.#post(["failure", id, messageOf(error)]);
+    }
+  }
+
+  #answer(question: Question): unknown {
+    switch (question.kind) {
+      case "apply":
+        // In the order in which they come.
+        return this.#turns.run(() => this.#applyAll(question.commands));
+      case "report":
+        return this.#report();
+      case "follow":
+        return this.#follow(question.update);
+      case "recheck":
+        return this.#local.recheck(question.addresses);
+      case "drain":
+        return this.#local.drain(question.timeoutMs);
+      case "close":
+        for (const socket of this.#sockets.values()) socket.close();
+        return this.#local.close();
+    }
+  }
+
+  #forwarder(key: ServicePortKey): PlannedForwarder["forwarder"] | undefined {
+    return this.#forwarders.get(key)?.forwarder;
+  }
+
+  /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
+  #follow(update: JudgeUpdate): Promise<void> {
+    return this.#judging.run(async () => {
+      const steps = this.#judge?.followInSteps(update);
+      if (steps) await runInSlices(urgent(this.#clock), steps);
+      if (isComplete(update)) this.#judged.resolve();
+    });
+  }
+
+  #report(): WorkerReport {
+    const { counters, traffic: table } = this.#forwarding;
+    const services = new Map<ServicePortKey, ForwarderFigures>();
+    for (const [key, each] of this.#forwarders) {
+      const { connections } = each.forwarder;
+      // To look for it each second takes 9 ms with 10,000 ServicePorts.
+      const traffic = each.traffic ??= table?.get(each.plan.name);
+      const counted = traffic === undefined ? 0 : eventsOf(traffic);
+      const { reported } = each;
+      if (connections === reported.connections && counted === reported.counted) continue;
+      each.reported = { connections, counted };
+      services.set(key, { connections, traffic });
+    }
+    return { counters, services, refused: this.#openFiles.takeRefused() };
+  }
+
+  #hear(notice: MainNotice): void {
+    if (notice.kind === "watch") {
+      const { query, id } = notice;
+      return void this.#forwarding.watches.ask(id, { query, now: this.#clock.now() });
+    }
+    const forwarder = this.#forwarder(notice.key);
+    if (forwarder instanceof TcpForwarder) forwarder.expectFailing(notice.endpoint);
+  }
+
+  /** Returns the sockets that could not be opened. */
+  async #applyAll(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
+    const refused: RefusedSocket[] = [];
+    await forEachInSlices(this.#clock, commands, (command) => {
+      if (command.op !== "open") return this.#apply(command);
+      const { at, place, socket } = command;
+      const forwarder = this.#forwarder(command.key);
+      if (!forwarder) return;
+      const open = this.#sockets.get(socket);
+      if (open) return this.#local.assign(open, { at, forwarder });
+      try {
+        this.#sockets.set(socket, this.#local.open(place, { at, forwarder }));
+      } catch (error) {
+        refused.push({ socket, message: messageOf(error), code: systemErrorOf(error) });
+      }
+    });
+    // A socket is closed only when the accept that waits on it has been taken back, as in the backend.
+    if (commands.some(({ op }) => op === "close")) await this.#clock.sleep(0);
+    return refused;
+  }
+
+  #apply(command: Exclude<Command, { readonly op: "open" }>): void {
+    switch (command.op) {
+      case "share":
+        return this.#forwarding.clients.update(command.shared);
+      case "frontends":
+        return this.#replaceFrontends(command.key, command.frontends);
+      case "forward":
+        this.#forward(command.plan);
+        if (command.ages) this.#forwarder(command.plan.key)?.restoreAges(command.ages);
+        return;
+      case "skip":
+        return this.#forwarder(command.key)?.skip(command.unhealthy);
+      case "remove":
+        return this.#remove(command.key);
+      case "close":
+        this.#sockets.get(command.socket)?.close();
+        this.#sockets.delete(command.socket);
+    }
+  }
+
+  /** What is equal keeps its identity: other settings begin time-outs again. */
+  #forward(planned: SharedServicePlan): void {
+    const known = this.#forwarders.get(planned.key);
+    const { edge, ...rest } = planned;
+    const before = known?.plan.edge;
+    const kept = deepEqual(before, edge) ? before : edge;
+    const plan: SharedServicePlan = { ...rest, ...(kept && { edge: kept }) };
+    if (known) {
+      known.plan = plan;
+      known.forwarder.update(plan);
+    } else {
+      const forwarder = this.#local.create(plan);
+      const reported = { connections: 0, counted: 0 };
+      this.#forwarders.set(plan.key, { plan, forwarder, reported, traffic: undefined });
+    }
+  }
+
+  #remove(key: ServicePortKey): void {
+    const known = this.#forwarders.get(key);
+    if (!known) return;
+    const { plan: { name }, forwarder } = known;
+    this.#forwarders.delete(key);
+    this.#forwarding.traffic?.leave(name);
+    this.#local.remove(forwarder);
+  }
+
+  #replaceFrontends(key: ServicePortKey, frontends: LoopPart["frontends"]): void {
+    const from = this.#frontends.get(key) ?? NO_PART;
+    const to: LoopPart = { frontends, endpoints: [] };
+    this.#forwarding.endpointLoops.replace({ key, protocol: "UDP" }, { from, to });
+    if (frontends.length > 0) this.#frontends.set(key, to);
+    else this.#frontends.delete(key);
+  }
+}
+
+/** A number that grows with each event. */
+function eventsOf({ opened, open, ...counts }: Readonly<ServiceTraffic>): number {
+  const { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients } = counts;
+  return 2 * opened - open + bytesFromClients + bytesToClients + packetsFromClients +
+    packetsToClients;
+}
+
+/** Forwarders only warn. */
+function toldLogger(tell: (notice: WorkerNotice) => void): Logger {
+  const logger: Logger = {
+    error: (message, fields = {}) => logger.warn(message, fields),
+    warn: (message, fields = {}) => tell({ kind: "log", message, fields: { ...fields } }),
+    info() {},
+    verbose() {},
+    enabled: () => false,
+    with: () => logger,
+  };
+  return logger;
 }

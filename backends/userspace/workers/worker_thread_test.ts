@@ -9,8 +9,9 @@ import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { createSharedSockets } from "../own_sockets.ts";
-import { WorkerFamily } from "./worker_family.ts";
+import { WorkerFamily } from "./worker_thread.ts";
 import { WorkerLink } from "./worker_link.ts";
+import type { WorkerSettings } from "./worker_protocol.ts";
 import { createCountMemory } from "../shared_counts.ts";
 
 const FULL: PolicyPlanChanges = {
@@ -52,22 +53,19 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
       return systemNetwork.listenTcp({ ...address, port: 0 });
     },
   };
+  const settings: WorkerSettings = {
+    ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
+    ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
+    ...{ counts: createCountMemory(1024, 1), now: 0, isJudged: true },
+  };
   const worker = new WorkerFamily(
     { clock, network, random: () => 0 },
+    settings,
     (message) => channel.receive(message),
   );
   const channel = new WorkerLink({
-    clock: systemClock,
-    post: (message) => void worker.receive(message),
-    ...{ hear() {}, onRefused() {}, onHang() {} },
-  });
-  const started = channel.ask({
-    kind: "start",
-    settings: {
-      ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
-      ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
-      ...{ counts: createCountMemory(1024, 1), now: 0, isJudged: true },
-    },
+    ...{ clock: systemClock, hear() {}, onRefused() {} },
+    post: (message) => void (message[0] !== "start" && worker.receive(message)),
   });
   const followed = channel.ask({ kind: "follow", update: judgeOfManySets().snapshot() });
   const address = parseIpAddress("127.0.0.1");
@@ -89,7 +87,7 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
   await systemClock.sleep(20);
   assertEquals(listeners, 0, "while the policies are copied");
   turn.resolve();
-  await Promise.all([started, followed, applied]);
+  await Promise.all([followed, applied]);
   assertEquals(listeners, 1);
   await channel.ask({ kind: "close" });
 });
