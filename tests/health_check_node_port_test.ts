@@ -6,7 +6,7 @@
  */
 import { assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
-import type { RunConfiguration } from "../lib/app/run/run_configuration.ts";
+import type { RunConfiguration } from "../lib/app/dependencies.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";

@@ -11,13 +11,11 @@ import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { KnownHost } from "../proxy/known_hosts.ts";
 import type { ChangeListener } from "./change_listener.ts";
-import type { Dependencies } from "./dependencies.ts";
+import type { CurrentConfiguration, Dependencies, RunConfiguration } from "./dependencies.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
-import type { CurrentConfiguration } from "./run/configuration_reload.ts";
-import type { RunSource } from "./run/object_source.ts";
-import type { RunConfiguration } from "./run/run_configuration.ts";
+import type { ObjectSource } from "./run/object_source.ts";
 import type { StartUp } from "./run/start_up.ts";
-import type { ServiceSyncListener } from "./service/service_sync_event.ts";
+import type { ServiceSyncListener } from "./service/services.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
@@ -30,7 +28,9 @@ export interface ControllerParts extends Dependencies {
   readonly informers: InformerSet;
   /** Each controller gives them to its loops. */
   readonly listeners: readonly SyncListener[];
-  readonly source: RunSource;
+  readonly source: Pick<ObjectSource, "client">;
+  /** What `status` reports of sources. A controller adds its own when it is made. */
+  readonly sources: Pick<ObjectSource, "status">[];
   readonly startUp: StartUp;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;

@@ -22,9 +22,12 @@ import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {
   IptablesConfiguration,
   IpvsConfiguration,
+  KubeProxyConfiguration,
   NftablesConfiguration,
 } from "../config/configuration.ts";
-import type { RelayOptions } from "../config/load.ts";
+import type { FlagValues } from "../config/flags.ts";
+import type { LoadedConfiguration, RelayOptions } from "../config/load.ts";
+import type { ModeRequest } from "../config/mode_request.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
@@ -44,8 +47,8 @@ export interface Dependencies {
   /** The data planes of addresses and routes. @default {none: none is announced} */
   readonly routingBackends?: RoutingBackends;
   readonly hostChecks: HostChecks;
-  /** Watches packets in the modes that use rules of the kernel. @default {not at all} */
-  readonly packetTraces?: PacketTraces;
+  /** Start a watch for one packet, in the modes that use rules of the kernel. @default {not at all} */
+  readonly packetTraces?: Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
   /** Turns the output of libraries into log lines of a serving process. @default {it is printed} */
   readonly takeStrayOutput?: (logger: Logger) => void;
   /**
@@ -63,8 +66,20 @@ export interface Dependencies {
   readonly complain: (text: string) => void;
 }
 
-/** Functions that start a watch for one packet, by mode. */
-type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
+/** The configuration of a run, and the choices made from it on this host. */
+export type RunConfiguration = LoadedConfiguration & {
+  readonly mode: BackendMode;
+  /** The requested mode. @default the mode itself */
+  readonly requestedMode?: ModeRequest;
+  readonly families: readonly IpFamily[];
+  /** Flags as they were given. */
+  readonly flags: FlagValues;
+};
+
+/** The effective configuration: the file may have changed since the start. */
+export interface CurrentConfiguration {
+  readonly proxy: KubeProxyConfiguration;
+}
 
 /** Facts about the process. */
 export interface ProcessInfo {

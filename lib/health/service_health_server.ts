@@ -69,7 +69,7 @@ interface OpenService {
 
 /**
  * Opens and closes the ports as plans change; an observer of syncs
- * (`lib/app/service/service_sync_event.ts`). The work runs outside of syncs. A port that cannot be
+ * (`lib/app/service/services.ts`). The work runs outside of syncs. A port that cannot be
  * opened does not delay others.
  */
 export class ServiceHealthServer {

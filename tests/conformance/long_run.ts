@@ -8,7 +8,7 @@
  */
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
-import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
+import { ControllerOpener } from "../../lib/app/run/run_proxy.ts";
 import { followedKinds } from "../../lib/app/service/service_subscriptions.ts";
 import { HostRegistry } from "../../lib/app/service/host_registry.ts";
 import { followServices, ServiceFamily, Services } from "../../lib/app/service/services.ts";
@@ -73,10 +73,9 @@ export class LongRunProxy implements AsyncDisposable {
       onNode: (node) => services.onNode(settings.nodeState(node)),
     });
     const controller = { kinds: followedKinds("userspace"), open: () => this.#family.open() };
-    this.#opener = new ControllerOpener(
-      { clock, eventLoop: { expectWork() {} }, manager: { enter() {} } },
-      { informers, controllers: [controller] },
-    );
+    this.#opener = new ControllerOpener(clock, informers, [controller], {
+      ...{ onObject() {}, onAllOpen() {} },
+    });
     this.#opener.allow();
     this.#source = new ApiSource({ clock, logger, auth, random: Math.random }, {
       informers,

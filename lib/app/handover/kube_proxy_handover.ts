@@ -7,9 +7,8 @@ import type { AddressHandover } from "../../os/http_server.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { Dependencies } from "../dependencies.ts";
+import type { Dependencies, RunConfiguration } from "../dependencies.ts";
 import type { OtherModes } from "./other_modes.ts";
-import type { RunConfiguration } from "../run/run_configuration.ts";
 import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
 
 interface HandoverDependencies {

@@ -4,7 +4,7 @@ import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { writeFile } from "../../os/write_file.ts";
 import { BACKEND_MODES, type BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { idleBackendOptions } from "../run/mode_settings.ts";
+import { idleBackendOptions } from "../run/plan_settings.ts";
 
 interface OtherModesOptions {
   readonly mode: BackendMode;

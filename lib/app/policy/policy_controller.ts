@@ -73,13 +73,10 @@ export class NetworkPolicyController implements Controller {
       { spec: NODE, waitMs: NODE_WAIT_MS },
     ];
     if (!isShared) {
-      this.#source = new ControllerSource(parts, {
-        configuration,
-        informers,
-        kubeconfig: policyKubeconfigOf(configuration.proxy),
-        needed: POLICY_ACCESS,
-      });
-      parts.source.reportWith(this.#source);
+      const needed = POLICY_ACCESS;
+      const kubeconfig = policyKubeconfigOf(configuration.proxy);
+      this.#source = new ControllerSource(parts, configuration, kubeconfig, informers, needed);
+      parts.sources.push(this.#source);
     }
     const { endpointsFallback } = configuration.relay;
     const ownNode = serviceSubscriptions({ nodeName, endpointsFallback }).get(NODE);

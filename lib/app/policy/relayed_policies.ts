@@ -16,7 +16,7 @@ import {
 } from "../../policy/policy_planner.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
-import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { RunConfiguration } from "../dependencies.ts";
 import { suspectAddresses } from "./connection_cutter.ts";
 
 /** The judges of a run, by IP family. Empty = nothing that is relayed is judged. */

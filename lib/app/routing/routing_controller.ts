@@ -43,7 +43,7 @@ import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
-import { whenSynced } from "../service/service_sync_event.ts";
+import { whenSynced } from "../service/services.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -109,12 +109,10 @@ export class RoutingController implements Controller {
     services.follow(() => {}, () => this.#setTaken());
     parts.serviceListeners.push(services, whenSynced(() => this.#openIfReady()));
     if (isAlone) return;
-    this.#source = new ControllerSource(parts, {
-      ...{ configuration: parts.configuration, informers },
-      kubeconfig: routingKubeconfigOf(proxy),
-      needed: routingAccess(settings),
-    });
-    parts.source.reportWith(this.#source);
+    const kubeconfig = routingKubeconfigOf(proxy);
+    const needed = routingAccess(settings);
+    this.#source = new ControllerSource(parts, parts.configuration, kubeconfig, informers, needed);
+    parts.sources.push(this.#source);
   }
 
   /** The addresses that this node holds, by interface. */

@@ -11,13 +11,7 @@ import type { TaskGroup } from "../../engine/task_group.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener } from "../change_listener.ts";
-import type { Dependencies } from "../dependencies.ts";
-import type { RunConfiguration } from "./run_configuration.ts";
-
-/** The effective configuration. */
-export interface CurrentConfiguration {
-  readonly proxy: KubeProxyConfiguration;
-}
+import type { Dependencies, RunConfiguration } from "../dependencies.ts";
 
 /**
  * Watches the file of `--config`, if there is one, as a task of the program. The task fails, and the

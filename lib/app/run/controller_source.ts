@@ -59,17 +59,8 @@ export async function findMissingAccess(
   return { missing: missing.map(describeAccess), clusterRole: role, cure };
 }
 
-/** A kubeconfig may be written later, a role be bound at any time, and six small requests are cheap. */
-const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
-
-interface ControllerSourceOptions {
-  readonly configuration: LoadedConfiguration;
-  /** The informers of the controller only. */
-  readonly informers: InformerSet;
-  /** Empty = the pod's service account. */
-  readonly kubeconfig: string;
-  readonly needed: NeededAccess;
-}
+/** The pauses between attempts to get access. */
+const RETRY = { initialMs: 5_000, maxMs: 300_000 };
 
 /**
  * Fills informers once there is a usable kubeconfig and the API server permits everything. Until then it
@@ -77,17 +68,27 @@ interface ControllerSourceOptions {
  */
 export class ControllerSource {
   readonly #dependencies: Dependencies & { readonly logger: Logger };
-  readonly #options: ControllerSourceOptions;
+  readonly #configuration: LoadedConfiguration;
+  readonly #kubeconfig: string;
+  readonly #informers: InformerSet;
+  readonly #needed: NeededAccess;
   #source: ObjectSource | undefined;
   #state: StatusSource["state"] = "not asked yet";
   #problems: readonly string[] = [];
 
+  /** `kubeconfig`: empty = the pod's service account. */
   constructor(
     dependencies: Dependencies & { readonly logger: Logger },
-    options: ControllerSourceOptions,
+    configuration: LoadedConfiguration,
+    kubeconfig: string,
+    informers: InformerSet,
+    needed: NeededAccess,
   ) {
     this.#dependencies = dependencies;
-    this.#options = options;
+    this.#configuration = configuration;
+    this.#kubeconfig = kubeconfig;
+    this.#informers = informers;
+    this.#needed = needed;
   }
 
   /**
@@ -115,27 +116,25 @@ export class ControllerSource {
 
   /** Returns the lines of `status`: the permissions first, then the watches. */
   status(): readonly StatusSource[] {
-    const { needed: { name } } = this.#options;
-    const own = { name, state: this.#state, problems: this.#problems };
+    const own = { name: this.#needed.name, state: this.#state, problems: this.#problems };
     return [own, ...this.#source?.status() ?? []];
   }
 
   /** Returns whether there is a usable kubeconfig. */
   async #open(): Promise<boolean> {
-    const { configuration, kubeconfig, needed, informers } = this.#options;
+    const [configuration, informers] = [this.#configuration, this.#informers];
     try {
-      const auth = await loadConfiguredAuth(this.#dependencies, configuration, kubeconfig);
+      const auth = await loadConfiguredAuth(this.#dependencies, configuration, this.#kubeconfig);
       const options = { configuration, informers };
       this.#source = createApiObjectSource(this.#dependencies, auth, options);
-      [this.#state, this.#problems] = ["not asked yet", []];
+      this.#set("not asked yet");
       return true;
     } catch (error) {
       if (!(error instanceof KubeAuthError)) throw error;
-      this.#refuse(
-        `unusable kubeconfig; ${needed.effect}`,
-        [error.message],
-        () => this.#dependencies.logger.error(needed.texts.unusableKubeconfig, { error }),
-      );
+      const { effect, texts } = this.#needed;
+      if (this.#set(`unusable kubeconfig; ${effect}`, [error.message])) {
+        this.#dependencies.logger.error(texts.unusableKubeconfig, { error });
+      }
       return false;
     }
   }
@@ -146,29 +145,26 @@ export class ControllerSource {
    */
   async #mayRead(signal: AbortSignal): Promise<boolean> {
     const { logger } = this.#dependencies;
-    const { needed } = this.#options;
-    const { texts } = needed;
+    const { effect, texts } = this.#needed;
     try {
-      const found = await findMissingAccess(this.#source!.client!, needed, signal);
+      const found = await findMissingAccess(this.#source!.client!, this.#needed, signal);
       if (found === undefined) {
         if (this.#problems.length > 0) logger.info(texts.granted);
         else logger.verbose(2, texts.granted);
-        [this.#state, this.#problems] = ["granted", []];
+        this.#set("granted");
         return true;
       }
       const { clusterRole, cure } = found;
       const missing = found.missing.join(", ");
       const problems = [`no right to ${missing}`, `missing rule: ${clusterRole}`, cure];
-      this.#refuse(
-        `missing; ${needed.effect}`,
-        problems,
-        () => logger.error(texts.refused, { missing, clusterRole, cure }),
-      );
+      if (this.#set(`missing; ${effect}`, problems)) {
+        logger.error(texts.refused, { missing, clusterRole, cure });
+      }
     } catch (error) {
       if (signal.aborted) return false;
-      if (error instanceof ApiError && isFinal(error)) {
+      if (error instanceof ApiError && hasNoReviews(error)) {
         logger.info(texts.unanswerable, { error });
-        [this.#state, this.#problems] = ["unknown", []];
+        this.#set("unknown");
         return true;
       }
       // The source of Services logs an unreachable API server.
@@ -178,15 +174,16 @@ export class ControllerSource {
     return false;
   }
 
-  /** Logs a problem once while it lasts. */
-  #refuse(state: string, problems: readonly string[], log: () => void): void {
+  /** Returns whether the problem is news. */
+  #set(state: string, problems: readonly string[] = []): boolean {
+    const isNews = this.#problems[0] !== problems[0];
     this.#state = state;
-    if (this.#problems[0] !== problems[0]) log();
     this.#problems = problems;
+    return isNews;
   }
 }
 
 /** Whether the server does not support access reviews. */
-function isFinal(error: ApiError): boolean {
+function hasNoReviews(error: ApiError): boolean {
   return !error.isServerError() && !error.isTooManyRequests() && !error.isUnauthorized();
 }

@@ -46,12 +46,18 @@ async function start(file: string) {
     { uid: 0, env: () => undefined, readTextFile: () => Promise.reject(new Error("unexpected")) },
     { flags: { "network-policy": true, kubeconfig: "/nonexistent", "policy-kubeconfig": file } },
   );
-  const source = new ControllerSource({
-    ...{ clock, logger, process, random: () => 0, backends: {} },
-    policyBackends: NO_POLICY_BACKENDS,
-    ...{ network: new FakeNetwork(), commands: new FakeCommandRunner() },
-    ...{ hostChecks: fakeHostChecks(), print: () => {}, complain: () => {} },
-  }, { configuration, informers, kubeconfig: file, needed: POLICY_ACCESS });
+  const source = new ControllerSource(
+    {
+      ...{ clock, logger, process, random: () => 0, backends: {} },
+      policyBackends: NO_POLICY_BACKENDS,
+      ...{ network: new FakeNetwork(), commands: new FakeCommandRunner() },
+      ...{ hostChecks: fakeHostChecks(), print: () => {}, complain: () => {} },
+    },
+    configuration,
+    file,
+    informers,
+    POLICY_ACCESS,
+  );
   const controller = new AbortController();
   const running = source.run(controller.signal);
   const stop = async () => {

@@ -34,35 +34,23 @@ export interface ObjectSource {
    */
   run(signal: AbortSignal, options?: { readonly keepOpen?: Promise<void> }): Promise<void>;
   /** The client of the API server, for events; absent if there is none. */
-  readonly client?: KubeClient | undefined;
+  readonly client?: KubeClient;
   /** The state of the source. */
   status(): readonly StatusSource[];
-  /** Figures of each resource, and of the connection. @default {none, as of manifests} */
-  figures?(): readonly SourceFigures[];
-}
-
-/** One resource of an API server, or the connection to it. */
-interface SourceFigures {
-  readonly resource: string;
-  /** Seconds since a sign of life; `undefined` = there was none. */
-  readonly age: number | undefined;
-  /** Since the start: watches that failed, and lists that were repeated. Absent for the connection. */
-  readonly repetitions?: { readonly watchFailures: number; readonly relists: number };
+  /**
+   * Of each resource of an API server, and of the connection: seconds since a sign of life, if there was
+   * one, and watches that failed and lists that were repeated since the start.
+   */
+  figures(): readonly {
+    readonly resource: string;
+    readonly age: number | undefined;
+    readonly repetitions?: { readonly watchFailures: number; readonly relists: number };
+  }[];
 }
 
 type SourceDependencies = Pick<Dependencies, "clock" | "process" | "random"> & {
   readonly logger: Logger;
 };
-
-/** Options of a source. */
-export interface ObjectSourceOptions {
-  readonly configuration: LoadedConfiguration;
-  readonly informers: InformerSet;
-  /** Counts each answer of an API server, and each that did not come. */
-  readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
-  /** Called with all known addresses of the API server. @default {they are not looked up} */
-  readonly onServer?: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void;
-}
 
 /**
  * Reads the kubeconfig, or what stands for it; an empty one is the service account. Throws a
@@ -84,7 +72,14 @@ export async function loadConfiguredAuth(
 export function createApiObjectSource(
   { clock, logger, random }: SourceDependencies,
   auth: KubeAuth,
-  { configuration: { proxy }, informers, metrics, onServer }: ObjectSourceOptions,
+  { configuration: { proxy }, informers, metrics, onServer }: {
+    readonly configuration: LoadedConfiguration;
+    readonly informers: InformerSet;
+    /** Counts each answer of an API server, and each that did not come. */
+    readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
+    /** Called with all known addresses of the API server. @default {they are not looked up} */
+    readonly onServer?: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void;
+  },
 ): ObjectSource {
   const addresses = onServer && new ServerAddresses(clock, auth.server, onServer);
   const source = new ApiSource({ clock, logger, random, auth }, {
@@ -101,13 +96,9 @@ export function createApiObjectSource(
     },
     status() {
       const { auth, connected, hint, resources } = source.status();
-      const connection: StatusSource = {
-        name: auth.server,
-        state: `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`,
-        problems: hint === undefined ? [] : [hint],
-      };
+      const state = `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`;
       return [
-        connection,
+        { name: auth.server, state, problems: hint === undefined ? [] : [hint] },
         ...resources.map(({ kind, phase, relists, watchFailures, lastError }) => ({
           name: kind,
           state: `${phase}, ${relists} relists, ${watchFailures} failed watches`,
@@ -130,47 +121,12 @@ export function createApiObjectSource(
   };
 }
 
-/** The source of a run, and the states of sources that single controllers have besides. */
-export class RunSource implements ObjectSource {
-  readonly client: KubeClient | undefined;
-  readonly #source: ObjectSource;
-  readonly #others: Pick<ObjectSource, "status">[] = [];
-
-  /** `auth`: that of the API server; `undefined` = objects are manifests. */
-  constructor(
-    dependencies: SourceDependencies,
-    auth: KubeAuth | undefined,
-    options: ObjectSourceOptions,
-  ) {
-    this.#source = auth === undefined
-      ? createManifestObjectSource(dependencies, options)
-      : createApiObjectSource(dependencies, auth, options);
-    this.client = this.#source.client;
-  }
-
-  async run(...given: Parameters<ObjectSource["run"]>): Promise<void> {
-    await this.#source.run(...given);
-  }
-
-  status(): readonly StatusSource[] {
-    return [...this.#source.status(), ...this.#others.flatMap((other) => other.status())];
-  }
-
-  /** Reports a source of a single controller along with this one. */
-  reportWith(other: Pick<ObjectSource, "status">): void {
-    this.#others.push(other);
-  }
-
-  figures(): readonly SourceFigures[] {
-    return this.#source.figures?.() ?? [];
-  }
-}
-
-function createManifestObjectSource(
+/** Creates the source that reads manifests. */
+export function createManifestObjectSource(
   { clock, logger }: SourceDependencies,
-  { configuration, informers }: ObjectSourceOptions,
+  paths: readonly string[],
+  informers: InformerSet,
 ): ObjectSource {
-  const paths = configuration.relay.manifests;
   const source = new FileManifestSource({ clock, logger }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
@@ -186,6 +142,7 @@ function createManifestObjectSource(
       const state = "not shown here; files with problems come first";
       return [...shown, { name: `${more} more files`, state, problems: [] }];
     },
+    figures: () => [],
   };
 }
 
@@ -197,10 +154,9 @@ const RETRY_MS = 5_000;
 /** The addresses of the API server: those of its name, and those of connections to it. */
 export class ServerAddresses {
   readonly #clock: Clock;
-  readonly #onServer: NonNullable<ObjectSourceOptions["onServer"]>;
+  readonly #onServer: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void;
   readonly #lookUp: typeof addressesOfHost;
-  readonly #host: KnownHost;
-  readonly #name: string;
+  readonly #server: URL;
   #ofName: readonly string[] = [];
   readonly #ofConnections = new Set<string>();
   #wake = Promise.withResolvers<void>();
@@ -209,16 +165,13 @@ export class ServerAddresses {
   constructor(
     clock: Clock,
     server: string,
-    onServer: NonNullable<ObjectSourceOptions["onServer"]>,
+    onServer: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void,
     lookUp = addressesOfHost,
   ) {
-    const { hostname, port, protocol } = new URL(server);
-    const number = tryParsePort(Number(port || (protocol === "http:" ? 80 : 443)));
     this.#clock = clock;
+    this.#server = new URL(server);
     this.#onServer = onServer;
     this.#lookUp = lookUp;
-    this.#host = { owner: API_SERVER, ...(number !== undefined && { ports: [number] }) };
-    this.#name = hostname.replace(/^\[|\]$/g, "");
   }
 
   /** Takes the other end of a new connection. The server may have got other addresses. */
@@ -233,25 +186,25 @@ export class ServerAddresses {
 
   /** Looks the name up until the signal is aborted; does not wait for a resolver then. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.race([this.#follow(signal), whenAborted(signal)]);
-    this.#wake.resolve();
-  }
-
-  async #follow(signal: AbortSignal): Promise<void> {
+    const aborted = whenAborted(signal);
+    const name = this.#server.hostname.replace(/^\[|\]$/g, "");
     while (!signal.aborted) {
       this.#wake = Promise.withResolvers();
-      const found = await this.#lookUp(this.#name).catch(() => undefined);
+      const found = await Promise.race([this.#lookUp(name).catch(() => undefined), aborted]);
       if (signal.aborted) return;
-      if (found !== undefined) {
+      if (found) {
         this.#ofName = found;
         this.#report();
       }
-      const retry = found === undefined && this.#clock.sleep(RETRY_MS, signal).catch(() => {});
-      await Promise.race([this.#wake.promise, ...retry ? [retry] : []]);
+      const retry = found ? [] : [this.#clock.sleep(RETRY_MS, signal).catch(() => {})];
+      await Promise.race([this.#wake.promise, aborted, ...retry]);
     }
   }
 
   #report(): void {
-    this.#onServer(hostsAt([...this.#ofName, ...this.#ofConnections], this.#host));
+    const { port, protocol } = this.#server;
+    const number = tryParsePort(Number(port || (protocol === "http:" ? 80 : 443)));
+    const host = { owner: API_SERVER, ...(number !== undefined && { ports: [number] }) };
+    this.#onServer(hostsAt([...this.#ofName, ...this.#ofConnections], host));
   }
 }

@@ -1,11 +1,12 @@
 /**
- * Derives the settings of the plan from the configuration.
+ * Derives the settings of the plan and of modes from the configuration.
  *
  * @module
  */
 import type { Node } from "../../api/kinds/node.ts";
 import { type KubeProxyConfiguration, rulesBlockOf } from "../../config/configuration.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import { type Cidr, parseCidr } from "../../net/cidr.ts";
 import {
@@ -25,6 +26,8 @@ import { BGP_PORT, bgpHostOf } from "../../routing/bgp_plan.ts";
 import { type NodePortAddresses, nodePortAddressesFor } from "../../proxy/node_port_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";
+import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
+import type { BackendOptions } from "../dependencies.ts";
 
 /** The settings of the plan, as they depend on configuration and own node. */
 export interface PlanSettings {
@@ -37,7 +40,8 @@ export interface PlanSettings {
 /** Returns the node port addresses by the configuration alone; `primary` matches none. */
 export function configuredNodePorts(
   { nodePortAddresses }: Pick<KubeProxyConfiguration, "nodePortAddresses">,
-  { mode, family }: { readonly mode: BackendMode; readonly family: IpFamily },
+  mode: BackendMode,
+  family: IpFamily,
 ): NodePortAddresses {
   return nodePortAddressesFor(family, nodePortEntries(nodePortAddresses, mode), { addresses: [] });
 }
@@ -123,4 +127,26 @@ export function agentPortsOf(
     return isReachable ? [{ port, address, server }] : [];
   });
   return [...http, ...bgp];
+}
+
+/** Returns the settings that backends of all modes and IP families are created with. */
+export function modeSettingsOf(
+  { proxy, relay }: Pick<LoadedConfiguration, "proxy" | "relay">,
+): Pick<BackendOptions, "iptables" | "ipvs" | "nftables" | "relay" | "localListeners"> {
+  const { iptables, ipvs, nftables, metricsBindAddress } = proxy;
+  const metrics = tryParseListenAddress(metricsBindAddress, METRICS_PORT);
+  return { iptables, ipvs, nftables, relay, localListeners: metrics ? [metrics] : [] };
+}
+
+/** Returns the options of a backend that serves nothing, without knowledge of the node. */
+export function idleBackendOptions(
+  configuration: Pick<LoadedConfiguration, "proxy" | "relay">,
+  family: IpFamily,
+): BackendOptions {
+  return {
+    family,
+    ...modeSettingsOf(configuration),
+    // Nothing is counted.
+    ...(configuration.relay.serviceCounters && { traffic: new ServiceTrafficTable().of(family) }),
+  };
 }

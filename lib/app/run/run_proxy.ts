@@ -4,33 +4,62 @@
  * @module
  */
 import { syncPeriodsOf } from "../../config/configuration.ts";
-import type { Controller } from "../../engine/controller.ts";
+import { FEATURE_GATES, featureEnabled } from "../../config/feature_gates.ts";
+import { VERSION } from "../../config/version.ts";
+import type { Controller, FollowedKinds } from "../../engine/controller.ts";
+import { loopText } from "../../engine/loop_id.ts";
+import type { SyncListener } from "../../engine/sync_event.ts";
 import { TaskGroup } from "../../engine/task_group.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
-import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
-import type { AdjustableLogger } from "../../log/logger.ts";
+import type { KubeAuth } from "../../kube/kube_auth.ts";
+import type { AdjustableLogger, Logger } from "../../log/logger.ts";
+import { hasMetric, SERVICE_METRICS } from "../../metrics/metric_table.ts";
+import { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
+import type { InterfaceAddress, Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
+import { shareRefusal } from "../../os/shared_listener.ts";
+import { type RelayWorkers, WorkerPool } from "../../os/worker_pool.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerDefinition } from "../controllers.ts";
-import { MORE_CONTROLLERS } from "../more_controllers.ts";
+import type { Dependencies, RunConfiguration } from "../dependencies.ts";
+import { NETWORK_POLICY_CONTROLLER } from "../policy/policy_controller.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
-import type { ServiceSyncListener } from "../service/service_sync_event.ts";
+import { ROUTING_CONTROLLER } from "../routing/routing_controller.ts";
 import { ServiceController } from "../service/service_controller.ts";
+import type { ServiceSyncListener } from "../service/services.ts";
 import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
-import { createConfiguredMetrics, createServiceTraffic } from "./configured_metrics.ts";
-import { ControllerOpener } from "./controller_opener.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
-import { InterfaceWatcher } from "./interface_watcher.ts";
-import { nodeNameOf } from "./start_up.ts";
-import { loadConfiguredAuth, RunSource } from "./object_source.ts";
-import { createRelayWorkers } from "./relay_workers.ts";
-import type { RunConfiguration } from "./run_configuration.ts";
+import {
+  createApiObjectSource,
+  createManifestObjectSource,
+  loadConfiguredAuth,
+} from "./object_source.ts";
 import type { ProgramDependencies } from "./run_tools.ts";
-import { ServiceManager } from "./service_manager.ts";
-import { StartCollection } from "./start_collection.ts";
-import { StartUp } from "./start_up.ts";
+import { ServiceManager, SERVING } from "./service_manager.ts";
+import { nodeNameOf, StartUp } from "./start_up.ts";
+
+/**
+ * The controllers of this build besides that of Services, which every run has, in the order in which
+ * they start after it.
+ */
+export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [
+  NETWORK_POLICY_CONTROLLER,
+  ROUTING_CONTROLLER,
+];
+
+/** kube-proxy's names of the stages; GA is the empty string. */
+const STAGES = { alpha: "ALPHA", beta: "BETA", GA: "" } as const;
+/** With `auto`, more workers than this would mostly cost memory. */
+const MAX_WORKERS = 4;
+/** Time between two reads of the addresses; node ports follow a change within it. */
+const INTERFACE_PERIOD_MS = 10_000;
+/** Enough for the loops of other families and controllers to finish the start, too. */
+const COLLECTION_DELAY_MS = 1000;
 
 type RunDependencies = ProgramDependencies & {
   readonly logger: AdjustableLogger;
@@ -75,7 +104,7 @@ function createParts(
   configuration: RunConfiguration,
   auth: KubeAuth | undefined,
 ) {
-  const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
+  const { proxy, relay: { controlSocket, manifests }, mode, families } = configuration;
   const workers = createRelayWorkers({ ...edges, openFiles }, configuration);
   const dependencies = { ...edges, openFiles, workers };
   /** The effective configuration; a change of its file replaces it. */
@@ -86,20 +115,28 @@ function createParts(
   const informers = new InformerSet();
   const startUp = new StartUp(edges, configuration, nodeName);
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
-  const traffic = createServiceTraffic(edges, { mode, serviceCounters });
-  const metrics = createConfiguredMetrics({ clock: edges.clock, traffic }, configuration);
-  const source = new RunSource(edges, auth, {
-    ...{ configuration, informers, metrics },
-    onServer: (addresses) => services.setHosts("API server", addresses),
+  const traffic = createServiceTraffic(edges, configuration);
+  const metrics = new ProxyMetrics({
+    ...{ clock: edges.clock, version: VERSION, mode, families },
+    featureGates: FEATURE_GATES.map(({ name, stage }) => ({
+      ...{ name, stage: STAGES[stage], enabled: featureEnabled(proxy, name) },
+    })),
+    ...(traffic && { traffic }),
   });
+  const source = auth === undefined
+    ? createManifestObjectSource(edges, manifests, informers)
+    : createApiObjectSource(edges, auth, {
+      ...{ configuration, informers, metrics },
+      onServer: (addresses) => services.setHosts("API server", addresses),
+    });
   const folder = controlSocket.replace(/\/[^/]*$/, "");
   const manager = new ServiceManager(edges, { folder });
-  const collection = new StartCollection(edges, collectGarbage);
+  const collection = new StartCollection(edges.clock, collectGarbage);
   // A pause delays what is forwarded.
   const collecting = mode === "userspace" ? [] : [collection];
   const listeners = [health, metrics.loops, manager, ...collecting];
   const shared = {
-    ...{ configuration, current, nodeName, informers, source, startUp },
+    ...{ configuration, current, nodeName, informers, source, sources: [source], startUp },
     ...{ health, metrics, changes: tools.changes, judges: createConnectionJudges(configuration) },
     serviceListeners: [] as ServiceSyncListener[],
   };
@@ -109,20 +146,52 @@ function createParts(
     .map((each) => each.create({ ...parts, controllerOfServices: services }));
   /** In the order in which they start; they stop in the reverse order. */
   const controllers: readonly Controller[] = [services, ...others];
-  const opener = new ControllerOpener({ ...edges, eventLoop, manager }, { informers, controllers });
-  const interfaces = new InterfaceWatcher(edges, [...controllers, startUp], controllers);
-  const running = {
-    ...shared,
-    tools,
-    traffic,
-    collection,
-    eventLoop,
-    manager,
-    services,
-    others,
-    controllers,
-  };
-  return { dependencies, ...running, opener, interfaces };
+  const opener = new ControllerOpener(edges.clock, informers, controllers, {
+    onObject: () => eventLoop.expectWork(),
+    onAllOpen: () => manager.enter(SERVING),
+  });
+  const interfaces = new InterfaceWatcher(edges, controllers);
+  const running = { tools, traffic, collection, eventLoop, manager, services, others, controllers };
+  return { dependencies, ...shared, ...running, opener, interfaces };
+}
+
+/**
+ * Creates the table of counters; `undefined` if the flag is off, or if the mode cannot count. The
+ * latter is logged: a flag without effect would look like Services without traffic.
+ */
+function createServiceTraffic(
+  { logger }: { readonly logger: Logger },
+  { mode, relay: { serviceCounters } }: RunConfiguration,
+): ServiceTrafficTable | undefined {
+  if (!serviceCounters) return undefined;
+  const counter = SERVICE_METRICS["kube_relay_service_received_bytes_total"]!;
+  if (hasMetric(mode, counter)) return new ServiceTrafficTable();
+  const modes = counter.modes!.join(", ");
+  logger.warn("--service-counters counts nothing in this mode", { mode, modes });
+  return undefined;
+}
+
+/**
+ * Makes the workers of a run, without starting them; `undefined` if the main thread is to forward, as
+ * in every mode but userspace.
+ */
+function createRelayWorkers(
+  { clock, logger, network, openFiles, spawnWorker, process: { cores = 1 } }: Dependencies & {
+    readonly logger: Logger;
+    readonly openFiles: OpenFiles;
+  },
+  { mode, relay: { userspaceWorkers: wanted } }: RunConfiguration,
+): RelayWorkers | undefined {
+  const count = wanted === "auto" ? Math.max(1, Math.min(cores, MAX_WORKERS)) : wanted;
+  if (!MODE_TRAITS[mode].forwardsItself || count === 1 || !spawnWorker) return undefined;
+  const reason = shareRefusal(network, "IPv4");
+  if (reason !== undefined) {
+    const message = "Cannot share listening sockets between workers; one thread forwards";
+    logger.warn(message, { workers: count, reason });
+    return { kind: "refused", reason };
+  }
+  const pool = new WorkerPool({ clock, logger, spawn: spawnWorker }, { count });
+  return { kind: "threads", pool, openFiles: openFiles.share(count) };
 }
 
 class Run implements AsyncDisposable {
@@ -137,13 +206,12 @@ class Run implements AsyncDisposable {
 
   async start(tasks: TaskGroup): Promise<void> {
     const { dependencies, controllers, eventLoop, interfaces, manager, metrics } = this.#parts;
-    const { opener, services, source, startUp } = this.#parts;
+    const { opener, services, source, startUp, tools } = this.#parts;
+    const { workers } = dependencies;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
     eventLoop.expectWork();
-    const { workers } = dependencies;
     if (workers?.kind === "threads") tasks.run("workers", (signal) => workers.pool.run(signal));
     startConfigurationReload({ ...dependencies, metrics }, tasks, this.#parts);
-    const { tools } = this.#parts;
     startProxyServers({ ...dependencies, events: startUp.events }, tasks, {
       ...this.#parts,
       handover: services.handover,
@@ -151,7 +219,15 @@ class Run implements AsyncDisposable {
       gather: () => this.#collectMetrics(),
     });
     this.#control = await tools.openControl(this.#parts);
-    await this.#startControllers(tasks);
+    try {
+      const keepOpen = this.#eventsWritten.promise;
+      // Objects arrive while the controllers wait for the tools that tell what the machine holds.
+      tasks.run("source", (signal) => source.run(signal, { keepOpen }));
+      await Promise.all(controllers.map((each) => each.start(tasks)));
+    } catch (error) {
+      this.#eventsWritten.resolve();
+      throw error;
+    }
     interfaces.start();
     this.#eventsWritten.resolve(startUp.start(tasks, source.client));
     opener.allow();
@@ -159,29 +235,16 @@ class Run implements AsyncDisposable {
     await manager.notifyPhase();
   }
 
-  /** Objects arrive while the controllers wait for the tools that tell what the machine holds. */
-  async #startControllers(tasks: TaskGroup): Promise<void> {
-    const { controllers, source } = this.#parts;
-    const keepOpen = this.#eventsWritten.promise;
-    try {
-      tasks.run("source", (signal) => source.run(signal, { keepOpen }));
-      await Promise.all(controllers.map((each) => each.start(tasks)));
-    } catch (error) {
-      this.#eventsWritten.resolve();
-      throw error;
-    }
-  }
-
   /** Sets the metrics that are only collected for a scrape. */
   async #collectMetrics(): Promise<void> {
-    const { controllers, dependencies, eventLoop, metrics, source, startUp } = this.#parts;
+    const { controllers, dependencies, eventLoop, metrics, services, source } = this.#parts;
     const { openFiles, uncaught, workers } = dependencies;
     metrics.setProcess(openFiles, {
       uncaughtErrors: uncaught?.count ?? 0,
       ...(workers?.kind === "threads" && { workerRestarts: workers.pool.restarts }),
     });
     metrics.its["kube_relay_event_loop_delay_max_seconds"].set(eventLoop.largestMs / 1000);
-    const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
+    const refused = services.hostSettings.outcomes.filter(({ state }) => state === "refused");
     metrics.its["kube_relay_host_settings_refused"].set(refused.length);
     for (const { resource, age, repetitions } of source.figures()) {
       if (age !== undefined) metrics.setSourceAge(resource, age);
@@ -209,5 +272,163 @@ class Run implements AsyncDisposable {
     if (workers?.kind === "threads") workers.pool[Symbol.dispose]();
     await this.#control?.stop();
     manager[Symbol.dispose]();
+  }
+}
+
+/**
+ * Opens each controller once it has started and the objects of its kinds are known, because rules for
+ * a part of a cluster would be wrong. A controller does not wait for the kinds of another one.
+ */
+export class ControllerOpener {
+  readonly #clock: Clock;
+  readonly #closed: Set<Pick<Controller, "kinds" | "open">>;
+  readonly #informers: FollowedKinds;
+  readonly #onAllOpen: () => void;
+  /** Controllers that wait for a limited time, and since when. */
+  readonly #waits = new Map<
+    Pick<Controller, "kinds" | "open">,
+    { readonly since: number; readonly timer: Timer }
+  >();
+  #isAllowed = false;
+
+  /**
+   * `informers`: those of a controller that has none of its own. `onObject` is called for each object
+   * that is added, changed or deleted.
+   */
+  constructor(
+    clock: Clock,
+    informers: FollowedKinds,
+    controllers: readonly Pick<Controller, "kinds" | "open">[],
+    { onObject, onAllOpen }: { readonly onObject: () => void; readonly onAllOpen: () => void },
+  ) {
+    this.#clock = clock;
+    this.#informers = informers;
+    this.#closed = new Set(controllers);
+    this.#onAllOpen = onAllOpen;
+    const kinds = controllers.flatMap(({ kinds }) => kinds);
+    const handler = {
+      ...{ onAdd: onObject, onUpdate: onObject, onDelete: onObject },
+      onSynced: () => this.#look(),
+    };
+    for (const each of new Set([informers, ...kinds.map((kind) => kind.informers ?? informers)])) {
+      for (const { informer } of each) informer.addHandler(handler);
+    }
+  }
+
+  /** Called once all controllers have started. */
+  allow(): void {
+    this.#isAllowed = true;
+    this.#look();
+  }
+
+  /** Opens no further controller. */
+  stop(): void {
+    this.#closed.clear();
+    for (const { timer } of this.#waits.values()) timer.cancel();
+  }
+
+  #look(): void {
+    if (!this.#isAllowed) return;
+    const now = this.#clock.now();
+    for (const controller of this.#closed) {
+      const missing = controller.kinds.filter(({ spec, informers = this.#informers }) =>
+        !informers.synced([spec])
+      );
+      const waitMs = Math.max(0, ...missing.map(({ waitMs = Infinity }) => waitMs));
+      if (waitMs === 0) this.#open(controller);
+      if (waitMs === 0 || waitMs === Infinity) continue;
+      const { since = now, timer: before } = this.#waits.get(controller) ?? {};
+      before?.cancel();
+      const leftMs = Math.max(0, since + waitMs - now);
+      const timer = this.#clock.setTimer(leftMs, () => this.#open(controller));
+      this.#waits.set(controller, { since, timer });
+    }
+  }
+
+  #open(controller: Pick<Controller, "kinds" | "open">): void {
+    this.#closed.delete(controller);
+    this.#waits.get(controller)?.timer.cancel();
+    controller.open();
+    if (this.#closed.size === 0) this.#onAllOpen();
+  }
+}
+
+/**
+ * Reads the addresses of the machine at an interval, once for all controllers, because each wake-up of
+ * an idle node costs. The kernel reports changes on netlink sockets only, which Deno does not have.
+ */
+export class InterfaceWatcher {
+  readonly #dependencies: {
+    readonly clock: Clock;
+    readonly logger: Logger;
+    readonly network: Pick<Network, "interfaceAddresses">;
+  };
+  readonly #controllers: readonly Pick<Controller, "onInterfaceAddresses" | "ownsAddress">[];
+  #timer: Timer | undefined;
+
+  constructor(
+    dependencies: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly network: Pick<Network, "interfaceAddresses">;
+    },
+    controllers: readonly Pick<Controller, "onInterfaceAddresses" | "ownsAddress">[],
+  ) {
+    this.#dependencies = dependencies;
+    this.#controllers = controllers;
+  }
+
+  /** Reads now, and at each interval. */
+  start(): void {
+    const { clock, logger, network } = this.#dependencies;
+    // First, so that an exception cannot end the watch.
+    this.#timer = clock.setTimer(INTERFACE_PERIOD_MS, () => this.start());
+    let addresses: readonly InterfaceAddress[];
+    try {
+      addresses = network.interfaceAddresses();
+    } catch (error) {
+      // Reading takes a file descriptor, and none may be left.
+      const message = "Cannot read the addresses of this machine; the last known ones stay in use";
+      return logger.warn(message, { error });
+    }
+    // What a controller added to an interface is no address of the node.
+    const sorted = addresses
+      .filter((each) => !this.#controllers.some((owner) => owner.ownsAddress?.(each)))
+      .toSorted((one, other) => one.address < other.address ? -1 : 1);
+    for (const controller of this.#controllers) controller.onInterfaceAddresses(sorted);
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+  }
+}
+
+/**
+ * Collects garbage once, after the first complete sync of the loops. V8 lets the heap grow to a multiple
+ * of what it needs, and would keep what only the start needed until the next collection, perhaps for
+ * hours.
+ */
+export class StartCollection implements SyncListener, Disposable {
+  readonly #clock: Clock;
+  readonly #collect: () => void;
+  readonly #complete = new Set<string>();
+  #timer: Timer | undefined;
+
+  constructor(clock: Clock, collect: () => void) {
+    this.#clock = clock;
+    this.#collect = collect;
+  }
+
+  on(event: Parameters<SyncListener["on"]>[0]): void {
+    if (event.kind !== "synced" || !event.isComplete) return;
+    const name = loopText(event.loop);
+    if (this.#complete.has(name)) return;
+    this.#complete.add(name);
+    this.#timer?.cancel();
+    this.#timer = this.#clock.setTimer(COLLECTION_DELAY_MS, this.#collect);
+  }
+
+  [Symbol.dispose](): void {
+    this.#timer?.cancel();
   }
 }

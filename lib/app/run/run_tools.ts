@@ -9,25 +9,26 @@ import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import type { ChangeListener } from "../change_listener.ts";
-import type { Dependencies } from "../dependencies.ts";
+import type { CurrentConfiguration, Dependencies, RunConfiguration } from "../dependencies.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ServiceController } from "../service/service_controller.ts";
-import type { CurrentConfiguration } from "./configuration_reload.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import type { ObjectSource } from "./object_source.ts";
-import type { RunConfiguration } from "./run_configuration.ts";
 import type { ServiceManager } from "./service_manager.ts";
 import type { StartUp } from "./start_up.ts";
 
 /** The parts of a run that the tools read. */
 export interface ObservedRun {
-  readonly services: Pick<ServiceController, "families" | "node" | "status" | "primaryAddress">;
+  readonly services: Pick<
+    ServiceController,
+    "families" | "hostSettings" | "node" | "primaryAddress" | "status"
+  >;
   /** The other controllers. */
   readonly others: readonly Controller[];
-  readonly startUp: Pick<StartUp, "node" | "hostSettings">;
+  readonly startUp: Pick<StartUp, "node">;
   readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
   readonly manager: Pick<ServiceManager, "phase">;
-  readonly source: Pick<ObjectSource, "status">;
+  readonly sources: readonly Pick<ObjectSource, "status">[];
   /** The configuration of the start. */
   readonly configuration: RunConfiguration;
   /** The effective configuration: the file may have changed since the start. */

@@ -6,7 +6,8 @@ import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts"
 import type { Node } from "../../api/kinds/node.ts";
 import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
 import { type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
-import { isNodeName, nodeAddressesOf, NodeMismatchError, nodeNameOf, StartUp } from "./start_up.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { NodeMismatchError, nodeNameOf, StartUp } from "./start_up.ts";
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 
 interface Stage {
@@ -22,6 +23,7 @@ async function withIdentity(
     readonly proxy?: Partial<KubeProxyConfiguration>;
     readonly expected?: boolean;
     readonly families?: readonly IpFamily[];
+    readonly mode?: BackendMode;
     readonly name?: string;
   },
   run: (stage: Stage, ended: Promise<void>) => Promise<void>,
@@ -29,12 +31,13 @@ async function withIdentity(
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const { proxy = {}, expected = true, families = ["IPv4", "IPv6"], name = "node-a" } = options;
+  const { mode = "userspace" } = options;
   const manifests = expected ? [] : ["examples"];
   const loaded = await configurationOf(["--control-socket=/run/test/control.sock"]);
   const identity = new StartUp(
     { clock, logger, commands: new FakeCommandRunner(), random: () => 0, process: TEST_PROCESS },
     {
-      ...{ ...loaded, mode: "userspace", families, relay: { ...loaded.relay, manifests } },
+      ...{ ...loaded, mode, families, relay: { ...loaded.relay, manifests } },
       proxy: { ...defaultConfiguration(), bindAddress: "0.0.0.0", ...proxy },
     },
     name,
@@ -221,56 +224,137 @@ Deno.test("nodeNameOf() throws if no name is configured", () => {
   }
 });
 
-Deno.test("isNodeName() accepts the names that Kubernetes accepts", async (t) => {
+Deno.test("StartUp knows the names that Kubernetes accepts", async (t) => {
   const rows: readonly [name: string, expected: boolean][] = [
     ["node-a.example.org", true],
     ["7", true],
     ["a".repeat(253), true],
     ["a".repeat(254), false],
-    ["", false],
-    ["(none)", false],
     ["node_a", false],
     ["Node-a", false],
     ["-a", false],
     ["a..b", false],
     ["a.", false],
-    ["a b", false],
-    ["a,b=c", false],
     ["a\nb", false],
   ];
   for (const [name, expected] of rows) {
-    await t.step(JSON.stringify(name).slice(0, 30), () => assertEquals(isNodeName(name), expected));
+    await t.step(
+      JSON.stringify(name).slice(0, 30),
+      () =>
+        withIdentity({ name }, async ({ lines }) => {
+          await settle();
+          assertEquals(lines().length === 0, expected);
+        }),
+    );
   }
 });
 
 const DUAL = ["90.90.90.90", "2001:db8::2"];
 
 /** control-plane 2.3: Node, bindAddress, primary family, IPv4 address, IPv6 address. */
-const ROWS: readonly (readonly [readonly string[], string, string, string, string])[] = [
-  [[], "0.0.0.0", "IPv4", "127.0.0.1", "::1"],
-  [[], "::", "IPv4", "127.0.0.1", "::1"],
-  [[], "10.0.0.1", "IPv4", "10.0.0.1", "::1"],
-  [[], "fd00:4321::2", "IPv6", "127.0.0.1", "fd00:4321::2"],
-  [["192.168.1.1"], "::", "IPv4", "192.168.1.1", "::1"],
-  [["fd00:1234::1"], "0.0.0.0", "IPv6", "127.0.0.1", "fd00:1234::1"],
-  [DUAL, "::", "IPv4", "90.90.90.90", "2001:db8::2"],
-  [DUAL.toReversed(), "0.0.0.0", "IPv6", "90.90.90.90", "2001:db8::2"],
-  [DUAL.toReversed(), "80.80.80.80", "IPv4", "80.80.80.80", "2001:db8::2"],
-  [DUAL.toReversed(), "127.0.0.1", "IPv4", "127.0.0.1", "2001:db8::2"],
-  [DUAL, "::1", "IPv6", "90.90.90.90", "::1"],
-  [["90.90.90.90", "91.91.91.91"], "0.0.0.0", "IPv4", "90.90.90.90", "::1"],
+const ROWS: readonly (readonly [readonly string[], string, IpFamily, string, string])[] = [
+  [[], "::", "IPv4", "127.0.0.1 (none)", "::1 (none)"],
+  [[], "fd00:4321::2", "IPv6", "127.0.0.1 (none)", "fd00:4321::2 (bindAddress)"],
+  [["192.168.1.1"], "::", "IPv4", "192.168.1.1 (Node)", "::1 (none)"],
+  [["fd00:1234::1"], "0.0.0.0", "IPv6", "127.0.0.1 (none)", "fd00:1234::1 (Node)"],
+  [DUAL.toReversed(), "0.0.0.0", "IPv6", "90.90.90.90 (Node)", "2001:db8::2 (Node)"],
+  [DUAL.toReversed(), "80.80.80.80", "IPv4", "80.80.80.80 (bindAddress)", "2001:db8::2 (Node)"],
+  [["90.90.90.90", "91.91.91.91"], "0.0.0.0", "IPv4", "90.90.90.90 (Node)", "::1 (none)"],
 ];
 
-for (const [node, bindAddress, primary, ipv4, ipv6] of ROWS) {
-  const name = node.length === 0 ? "no address" : node.join(" and ");
-  Deno.test(`nodeAddressesOf() for a Node with ${name} and bindAddress ${bindAddress}`, () => {
-    const found = nodeAddressesOf(node.map(parseIpAddress), parseIpAddress(bindAddress));
-    assertEquals([found.primary, found.IPv4.address, found.IPv6.address], [primary, ipv4, ipv6]);
-  });
+for (const [addresses, bindAddress, primaryFamily, ...ofFamilies] of ROWS) {
+  Deno.test(`StartUp chooses of ${addresses.join(" and ")} with bindAddress ${bindAddress}`, () =>
+    withIdentity({ proxy: { bindAddress } }, async ({ clock, identity, logger }) => {
+      identity.onNode(node(addresses));
+      await clock.advance(30_000);
+      const { fields } = logger.lines.find(({ message }) => message === "Chose node addresses")!;
+      const [IPv4, IPv6] = ofFamilies;
+      assertEquals(fields, { primaryFamily, IPv4, IPv6 });
+    }));
 }
 
-Deno.test("nodeAddressesOf() names the source of each address", () => {
-  const found = nodeAddressesOf([parseIpAddress("2001:db8::2")], parseIpAddress("10.0.0.1"));
-  assertEquals([found.IPv4.origin, found.IPv6.origin], ["bindAddress", "Node"]);
-  assertEquals(nodeAddressesOf([], parseIpAddress("::")).IPv6.origin, "none");
+Deno.test("StartUp goes by the default routes on a host without a cluster", () =>
+  withIdentity({ expected: false }, async ({ identity, logger }) => {
+    await settle();
+    identity.onRouteSources([parseIpAddress("2001:db8::7")]);
+    const IPv6 = "2001:db8::7 (default route)";
+    assertEquals(logger.lines.at(-1)!.fields, {
+      ...{ primaryFamily: "IPv6", IPv4: "127.0.0.1 (none)", IPv6 },
+    });
+  }));
+
+const BOTH = "10.0.0.0/8,fd00::/48";
+const OTHERS = "nodePortAddresses: other fields name both IP families";
+const { ipvs } = defaultConfiguration();
+
+/** What contradicts itself or a Node of IPv4, and the warnings. */
+const SANITY: readonly {
+  readonly proxy: Partial<KubeProxyConfiguration>;
+  readonly mode?: BackendMode;
+  readonly families?: readonly IpFamily[];
+  readonly podCIDRs?: readonly string[];
+  readonly found: readonly string[];
+}[] = [
+  { proxy: {}, found: [] },
+  { proxy: { nodePortAddresses: [] }, found: ["nodePortAddresses: it is not set"] },
+  { proxy: { nodePortAddresses: [] }, mode: "nftables", found: [] },
+  { proxy: { nodePortAddresses: [] }, mode: "userspace", found: [] },
+  { proxy: { nodePortAddresses: ["192.0.2.0/24"], clusterCIDR: BOTH }, found: [OTHERS] },
+  {
+    proxy: { nodePortAddresses: ["192.0.2.0/24"], detectLocalMode: "NodeCIDR" },
+    podCIDRs: BOTH.split(","),
+    found: [OTHERS],
+  },
+  {
+    proxy: {
+      nodePortAddresses: ["192.0.2.0/24"],
+      ipvs: { ...ipvs, excludeCIDRs: ["fd00::/64"] },
+    },
+    found: [OTHERS],
+  },
+  { proxy: { nodePortAddresses: ["192.0.2.0/24"], clusterCIDR: "10.0.0.0/8" }, found: [] },
+  { proxy: { nodePortAddresses: ["localhost", "10.0.0.0/8"], clusterCIDR: BOTH }, found: [] },
+  {
+    proxy: { nodePortAddresses: ["2001:db8::/64"] },
+    found: ["nodePortAddresses: it has no IPv4 range"],
+  },
+  { proxy: { clusterCIDR: "fd00::/48" }, found: [] },
+  {
+    proxy: { clusterCIDR: "fd00::/48", detectLocalMode: "BridgeInterface" },
+    families: ["IPv4"],
+    found: [],
+  },
+  { proxy: {}, podCIDRs: ["fd00::/64"], found: [] },
+  {
+    proxy: {
+      ipvs: { ...ipvs, excludeCIDRs: ["fd00::/64"] },
+      healthzBindAddress: "[2001:db8::1]:10256",
+      metricsBindAddress: "[::]:10249",
+    },
+    families: ["IPv4"],
+    found: [
+      "ipvs.excludeCIDRs: it has no IPv4 range",
+      "healthzBindAddress: [2001:db8::1]:10256 is not IPv4",
+    ],
+  },
+];
+
+Deno.test("StartUp warns of settings that contradict each other or the node", async (t) => {
+  for (const [index, { proxy, podCIDRs, found, ...options }] of SANITY.entries()) {
+    const all = { mode: "iptables" as const, ...options };
+    const row = { ...all, proxy: { nodePortAddresses: ["primary"], ...proxy } };
+    await t.step(
+      `${index} ${found[0] ?? "nothing"}`,
+      () =>
+        withIdentity(row, async ({ identity, logger }) => {
+          identity.onNode(node(["192.0.2.1"], podCIDRs));
+          await settle();
+          const warnings = logger.lines.filter(({ level }) => level === "warn");
+          const texts = warnings.map(({ fields: { field, problem } }, at) =>
+            `${field}: ${problem}`.slice(0, found[at]?.length)
+          );
+          assertEquals(texts, found);
+        }),
+    );
+  }
 });

@@ -11,12 +11,10 @@ import { KubeClient } from "../../kube/client.ts";
 import { openTransport } from "../../kube/api_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import { setOomScore, StartUp } from "./start_up.ts";
+import { StartUp } from "./start_up.ts";
 import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
-const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
-const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
 const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
 
 interface Stage {
@@ -56,18 +54,8 @@ async function withStartUp(
 const MANIFESTS = ["--manifests=examples"];
 const KUBECONFIG = ["--kubeconfig=/etc/kube-relay/kubeconfig"];
 
-Deno.test("StartUp.prepare() applies the settings of the mode, and keeps the results", () =>
-  withStartUp({ mode: "iptables", argv: MANIFESTS }, async ({ startUp, commands }) => {
-    commands.on("sysctl net", { stdout: "net.ipv4.ip_forward = 0\n" })
-      .on("sysctl -w", { code: 1, stderr: "sysctl: permission denied on key\n" });
-    assertEquals(startUp.hostSettings, []);
-    await startUp.prepare([BACKEND, BACKEND]);
-    assertEquals(startUp.hostSettings.map(({ state }) => state), ["refused"]);
-  }));
-
 Deno.test("StartUp is quiet for a plain user without a cluster, if the OOM score is refused", () =>
   withStartUp({ mode: "userspace", argv: MANIFESTS }, async ({ startUp, logger, tasks }) => {
-    await startUp.prepare([{ family: "IPv4", usesConntrack: false, hostSettings: () => [] }]);
     startUp.start(tasks, undefined);
     startUp.events.record({} as never);
     await eventually(
@@ -127,24 +115,25 @@ for (
     ));
 }
 
-const SCORE = { pid: 42, adjust: -999 };
-
-for (const [found, state] of [[-999, "kept"], [0, "changed"]] as const) {
-  Deno.test(`setOomScore() reports what it found: ${state}`, async () => {
-    const stdout = `pid 42's OOM score adjust value changed from ${found} to -999\n`;
-    const commands = new FakeCommandRunner().on("choom -n -999 -p 42", { stdout });
-    assertEquals(await setOomScore(commands, SCORE), { state });
-    assertEquals(commands.calls.length, 1);
-  });
+for (
+  const [name, choom, fields] of [
+    ["had it", { stdout: "value changed from -999 to -999\n" }, { state: "kept" }],
+    ["had another", { stdout: "value changed from 0 to -999\n" }, { state: "changed" }],
+    ["may not set it", { code: 1, stderr: "choom: denied\n" }, { reason: "choom: denied" }],
+    ["has no tool", undefined, { reason: "choom failed" }],
+  ] as const
+) {
+  Deno.test(`StartUp sets the OOM score of a process that ${name}`, () =>
+    withStartUp({ mode: "iptables", argv: MANIFESTS }, async ({ startUp, ...stage }) => {
+      const { commands, logger, tasks } = stage;
+      if (choom) commands.on("choom -n -999 -p 42", choom);
+      else commands.failNext("not-found");
+      startUp.start(tasks, undefined);
+      const line = await eventually(
+        "the OOM score was tried",
+        () => logger.lines.find(({ message }) => message.includes("OOM score")),
+      );
+      if (choom) assertEquals(line.fields, { adjust: -999, ...fields });
+      else assert(line.message.startsWith("Cannot set OOM score"));
+    }));
 }
-
-Deno.test("setOomScore() reports why it was refused", async () => {
-  const reason = "choom: failed to set score adjust value: Permission denied";
-  const commands = new FakeCommandRunner().on("choom -n", { code: 1, stderr: `${reason}\n` });
-  assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
-});
-
-Deno.test("setOomScore() treats a missing tool as a refusal", async () => {
-  const commands = new FakeCommandRunner().failNext("not-found");
-  assertEquals((await setOomScore(commands, SCORE)).state, "refused");
-});

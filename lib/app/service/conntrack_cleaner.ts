@@ -20,7 +20,7 @@ import {
 } from "../../proxy/stale_flows.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener } from "../change_listener.ts";
-import type { ServiceSyncEvent, ServiceSyncListener } from "./service_sync_event.ts";
+import type { ServiceSyncEvent, ServiceSyncListener } from "./services.ts";
 
 interface ConntrackCleanerDependencies {
   readonly clock: Clock;

@@ -3,45 +3,47 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { Controller, LoopActivity } from "../../engine/controller.ts";
+import type { Controller, ControllerStatus, LoopActivity } from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
-import type { ServiceHealthServer } from "../../health/service_health_server.ts";
+import { type ListenForService, ServiceHealthServer } from "../../health/service_health_server.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
+import { HttpConnections } from "../../os/http_listener.ts";
+import { probeWildcard } from "../../os/wildcard.ts";
 import { MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
 import { OtherModes } from "../handover/other_modes.ts";
+import { HostSettings } from "../run/host_settings.ts";
 import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
 import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
-import { whenSynced } from "./service_sync_event.ts";
-import { createServiceFamily, followServices, type ServiceFamily } from "./services.ts";
-import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
+import { collectFamilyStatus, type StatusFamily } from "./service_status.ts";
 import { followedKinds } from "./service_subscriptions.ts";
-import { createServiceHealth } from "./service_health.ts";
+import { createServiceFamily, followServices, type ServiceFamily, whenSynced } from "./services.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
 const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
-/** The parts that the controller shares with the rest of the run. */
-interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServices"> {
+/** What the controller of Services shares with the rest of the run. */
+type Parts = Omit<ControllerParts, "controllerOfServices"> & {
   /** `undefined` = Services are not counted one by one. */
   readonly traffic: ServiceTrafficTable | undefined;
-}
+};
 
 /** Keeps Services reachable on this node. */
 export class ServiceController implements Controller {
   readonly name = "service";
   readonly families: readonly ServiceFamily[];
   readonly handover: KubeProxyHandover;
+  readonly hostSettings: HostSettings;
   readonly kinds: Controller["kinds"];
-  readonly #parts: ServiceControllerParts;
+  readonly #parts: Parts;
   readonly #serviceHealth: ServiceHealthServer;
   /** Absent in modes that make no addresses local. */
   readonly #guard: HostGuard | undefined;
@@ -57,9 +59,10 @@ export class ServiceController implements Controller {
   /** Absent with a cluster, whose Node has the addresses. */
   readonly #primary: PrimaryAddresses | undefined;
 
-  constructor(parts: ServiceControllerParts) {
-    const { configuration, nodeName, informers, startUp, health } = parts;
+  constructor(parts: Parts) {
+    const { configuration, current, nodeName, informers, startUp, health } = parts;
     const { proxy, relay, mode } = configuration;
+    const { bindsAddresses, forwardsItself } = MODE_TRAITS[mode];
     this.#parts = parts;
     this.kinds = followedKinds(mode);
     this.#settings = this.#settingsOf(proxy);
@@ -69,26 +72,18 @@ export class ServiceController implements Controller {
       recheck: () => this.families.forEach(({ backend }) => backend.recheck()),
       otherModes: new OtherModes(parts, { mode, configuration }),
     }, configuration);
-    this.#serviceHealth = createServiceHealth(
-      { ...parts, events: startUp.events },
-      {
-        configuration: proxy,
-        servesEverywhere: (family) =>
-          configuredNodePorts(parts.current.proxy, { mode, family }).kind === "all",
-        health,
-        handover: this.handover,
-        uidOf: (service) => informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
-      },
-    );
+    this.#serviceHealth = createServiceHealth(parts, this.handover);
+    // The first listeners of a sync; the guard and the report come after the loops' own.
     parts.serviceListeners.push(whenSynced((...synced) => {
-      startUp.synced();
+      this.hostSettings.synced();
       this.#serviceHealth.synced(...synced);
       this.handover.synced(...synced);
     }));
     this.families = configuration.families.map((family) =>
       createServiceFamily(parts, family, this.#settings, parts.traffic)
     );
-    const { bindsAddresses, forwardsItself } = MODE_TRAITS[mode];
+    const backends = this.families.map(({ backend }) => backend);
+    this.hostSettings = new HostSettings(parts, mode, backends, () => current.proxy);
     if (bindsAddresses) {
       this.#guard = new HostGuard(parts, {
         registry: this.#hosts,
@@ -100,13 +95,12 @@ export class ServiceController implements Controller {
     }
     const nodePorts = new NodePortReport(parts);
     parts.serviceListeners.push(whenSynced((...synced) => nodePorts.synced(...synced)));
-    parts.source.reportWith(nodePorts);
+    parts.sources.push(nodePorts);
     if (relay.manifests.length > 0) {
       // A host without a cluster has no Node that could be unfit.
       health.nodeSeen({});
       this.#primary = new PrimaryAddresses(parts.commands, {
-        isNeeded: () =>
-          nodePortEntries(parts.current.proxy.nodePortAddresses, mode).includes("primary"),
+        isNeeded: () => nodePortEntries(current.proxy.nodePortAddresses, mode).includes("primary"),
         onChange: (found) => {
           startUp.onRouteSources(found);
           this.#passNode();
@@ -137,9 +131,8 @@ export class ServiceController implements Controller {
   }
 
   async start(tasks: TaskGroup): Promise<void> {
-    const backends = this.families.map(({ backend }) => backend);
-    const { commands, serviceListeners, startUp } = this.#parts;
-    if (backends.some(({ usesConntrack }) => usesConntrack)) {
+    const { commands, serviceListeners } = this.#parts;
+    if (this.families.some(({ backend }) => backend.usesConntrack)) {
       const cleaner = new ConntrackCleaner({
         ...this.#parts,
         conntrack: createConntrack(commands),
@@ -147,10 +140,12 @@ export class ServiceController implements Controller {
       serviceListeners.push(cleaner);
       tasks.run("conntrack", (signal) => cleaner.run(signal));
     }
-    await startUp.prepare(backends);
-    await this.#readResolvers();
+    await this.hostSettings.apply();
+    const resolvers = (await Promise.all(RESOLVER_FILES.map(readResolvers))).flat();
+    this.setHosts("resolvers", hostsAt(resolvers, { owner: "a resolver" }));
     await this.#primary?.read();
     await Promise.all(this.families.map((family) => family.start()));
+    tasks.run("kernel settings", (signal) => this.hostSettings.run(signal));
     if (this.#primary) tasks.run("primary addresses", (signal) => this.#primary!.run(signal));
     if (this.#guard) tasks.run("addresses of other machines", (signal) => this.#guard!.run(signal));
     tasks.run("handover", (signal) => this.handover.run(signal));
@@ -173,6 +168,7 @@ export class ServiceController implements Controller {
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const family of this.families) family.onInterfaceAddresses(addresses);
     this.#primary?.onInterfaceAddresses(addresses);
+    this.hostSettings.onInterfaceAddresses();
   }
 
   onConfiguration(): void {
@@ -191,11 +187,6 @@ export class ServiceController implements Controller {
     return planSettingsOf(proxy, { nodeName, mode, externalIpRanges });
   }
 
-  async #readResolvers(): Promise<void> {
-    const found = await Promise.all(RESOLVER_FILES.map(readResolvers));
-    this.#hosts.set("resolvers", hostsAt(found.flat(), { owner: "a resolver" }));
-  }
-
   async stop(): Promise<void> {
     await Promise.all(this.families.map(({ loop }) => loop.stop()));
     // Load balancers leave this node out while open connections still have their time.
@@ -210,10 +201,12 @@ export class ServiceController implements Controller {
     for (const { backend } of this.families) await backend[Symbol.asyncDispose]();
   }
 
-  async status(options: { readonly brief: boolean }): Promise<ServiceStatus> {
+  async status(
+    options: { readonly brief: boolean },
+  ): Promise<ControllerStatus & { readonly families: readonly StatusFamily[] }> {
     const families = [];
     for (const family of this.families) {
-      families.push(await collectFamilyStatus(this.#parts, family, options));
+      families.push(await collectFamilyStatus(this.#parts.clock, family, options));
     }
     return { controller: this.name, families, facts: [] };
   }
@@ -258,4 +251,59 @@ export class ServiceController implements Controller {
     this.#passNode();
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
+}
+
+/** Creates the servers for load balancers; they listen once a sync has a Service that needs it. */
+export function createServiceHealth(
+  { configuration, current, startUp, health, informers, metrics, openFiles, ...edges }:
+    & Pick<ControllerParts, "clock" | "logger" | "network" | "openFiles" | "random">
+    & Pick<ControllerParts, "configuration" | "current" | "health" | "informers">
+    & {
+      readonly startUp: Pick<ControllerParts["startUp"], "events">;
+      readonly metrics: Pick<ControllerParts["metrics"], "healthBindFailed">;
+    },
+  handover?: KubeProxyHandover,
+): ServiceHealthServer {
+  const { proxy, mode } = configuration;
+  const name = "service_health";
+  // All sockets share one bound of connections.
+  const connections = new HttpConnections(edges, {
+    name,
+    bounds: openFiles.httpBounds,
+    onRefused: () => openFiles.countRefused(name),
+  });
+  const listen: ListenForService = (service, address, handler) => {
+    const refusal = openFiles.takeListener(service);
+    if (refusal !== undefined) throw new Error(refusal);
+    try {
+      const listener = connections.serve(edges.network.listenTcp(address), handler);
+      void listener.finished.then(() => openFiles.giveListener(service));
+      return listener;
+    } catch (error) {
+      openFiles.giveListener(service);
+      throw error;
+    }
+  };
+  return new ServiceHealthServer({ ...edges, listen }, {
+    ...(handover && { handover }),
+    everywhere: (family) => configuredNodePorts(current.proxy, mode, family).kind === "all",
+    wildcard: () => probeWildcard(edges.network),
+    // A user who disabled the proxy's health check does not want it reported to load balancers.
+    proxyHealthy: () => proxy.healthzBindAddress === "" || health.healthy(),
+    onListenFailure: ({ service, port, error }) => {
+      metrics.healthBindFailed();
+      // Upstream's event, with the UID, by which `kubectl describe service` selects events.
+      const uid = informers.of(SERVICE).get(serviceKey(service))?.metadata.uid;
+      startUp.events.record({
+        type: "Warning",
+        reason: "FailedToStartServiceHealthcheck",
+        action: "Listen",
+        note: `Cannot listen on health check node port ${port}: ${error.message}`,
+        regarding: {
+          ...{ apiVersion: "v1", kind: "Service", ...service },
+          ...(uid !== undefined && { uid }),
+        },
+      });
+    },
+  });
 }

@@ -8,27 +8,37 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { KubeEvent } from "../../kube/event.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { systemNetwork } from "../../os/network.ts";
-import type { NamespacedName } from "../../proxy/service_port_name.ts";
-import { createServiceHealth } from "./service_health.ts";
+import { createServiceHealth } from "./service_controller.ts";
 
 const LOOPBACK = parseIpAddress("127.0.0.1");
 
 /** The servers, after a sync of one Service with this health check node port and one endpoint. */
 async function serve(
   port: number,
-  { healthzBindAddress = "0.0.0.0:10256", servesEverywhere = (): boolean => false } = {},
+  { healthzBindAddress = "0.0.0.0:10256", nodePortAddresses = ["127.0.0.0/8"] } = {},
 ) {
   const events: KubeEvent[] = [];
   const counted: "failure"[] = [];
   const clock = new FakeClock();
-  const uidOf = ({ namespace, name }: NamespacedName) => `uid of ${namespace}/${name}`;
+  const informers = new InformerSet();
+  informers.subscribe(SERVICE).upsert({
+    metadata: { namespace: "ns", name: "web", uid: "uid of ns/web" },
+    spec: {},
+  });
+  const loaded = await configurationOf(["--manifests=/m", "--control-socket=/run/t/c.sock"]);
+  const proxy = { ...loaded.proxy, healthzBindAddress };
+  const configuration = { ...loaded, proxy, mode: "userspace", families: ["IPv4"] } as const;
+  const current = { proxy: { ...proxy, nodePortAddresses } };
   const health = new ProxyHealth({ clock }, { timeoutMs: 0 });
   const server = createServiceHealth({
     clock,
@@ -36,9 +46,10 @@ async function serve(
     network: systemNetwork,
     openFiles: new OpenFiles(),
     random: () => 0,
-    events: { record: (event) => events.push(event) },
+    startUp: { events: { record: (event) => events.push(event) } },
     metrics: { healthBindFailed: () => void counted.push("failure") },
-  }, { configuration: { healthzBindAddress }, servesEverywhere, health, uidOf });
+    ...{ configuration, current, health, informers },
+  });
   const plan = testProxyPlan([testServicePlan({
     healthCheckNodePort: parsePort(port),
     endpoints: [testEndpoint("10.0.0.1:80", { isLocal: true })],
@@ -50,7 +61,7 @@ async function serve(
     await answer.body?.cancel();
     return answer.status;
   };
-  return { server, plan, health, events, counted, ask };
+  return { server, plan, health, events, counted, current, ask };
 }
 
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
@@ -70,8 +81,7 @@ Deno.test("createServiceHealth() treats the proxy as healthy if its health check
 
 Deno.test("createServiceHealth() moves to other addresses when the configuration changes", async () => {
   const port = unusedPort();
-  let isEverywhere = false;
-  const { server, plan } = await serve(port, { servesEverywhere: () => isEverywhere });
+  const { server, plan, current } = await serve(port);
   const all = parseIpAddress("127.0.0.2");
   const status = async () => {
     const answer = await fetch(`http://${all}:${port}/`).catch(() => undefined);
@@ -79,12 +89,13 @@ Deno.test("createServiceHealth() moves to other addresses when the configuration
     return answer?.status;
   };
   assertEquals(await status(), undefined);
-  isEverywhere = true;
+  const { proxy } = current;
+  current.proxy = { ...proxy, nodePortAddresses: [] };
   // As in a sync after new settings: everything is planned again, with the same result.
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), 200);
-  isEverywhere = false;
+  current.proxy = proxy;
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), undefined);

@@ -1,4 +1,4 @@
-import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
+import type { LoopStatus } from "../../engine/controller.ts";
 import type { Clock } from "../../os/clock.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
@@ -68,14 +68,9 @@ export interface StatusFamily extends LoopStatus {
   readonly quarantined: readonly Quarantined[];
 }
 
-/** The status of the controller of Services. */
-export interface ServiceStatus extends ControllerStatus {
-  readonly families: readonly StatusFamily[];
-}
-
 /** Collects the status of one family; `brief` only counts most Services. Yields to the event loop. */
 export async function collectFamilyStatus(
-  { clock }: { readonly clock: Clock },
+  clock: Clock,
   { backend, loop, services: planned }: ServiceFamily,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {

@@ -25,7 +25,7 @@ function statusOf(quarantined: readonly Quarantined[], { brief = false, plans = 
       endpoints: new EndpointTracker("IPv4", "", 0),
     },
   };
-  return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as ServiceFamily, {
+  return collectFamilyStatus(new FakeClock(), family as unknown as ServiceFamily, {
     brief,
   });
 }

@@ -15,7 +15,7 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
-import type { ServiceSyncListener } from "./service_sync_event.ts";
+import type { ServiceSyncListener } from "./services.ts";
 import type { BackendDependencies } from "../dependencies.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
@@ -320,7 +320,7 @@ Deno.test("ServiceFamily names the slices with other ports where a ServicePort h
   proxy.open();
   const message = "Service port has no endpoints; its Service has some for other ports";
   const statusOf = async () => {
-    const { services } = await collectFamilyStatus({ clock }, proxy, { brief: false });
+    const { services } = await collectFamilyStatus(clock, proxy, { brief: false });
     return services.map(({ name, otherPorts }) => [name, otherPorts]);
   };
   const sync = async () => {

@@ -25,8 +25,7 @@ import type { HttpHandler } from "../../os/http_connection.ts";
 import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
-import type { CurrentConfiguration } from "../run/configuration_reload.ts";
-import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { CurrentConfiguration, RunConfiguration } from "../dependencies.ts";
 import type { LocalPages } from "../run/run_tools.ts";
 import { type ServiceManager, SERVING } from "../run/service_manager.ts";
 

@@ -71,7 +71,7 @@ export class ToolsOfRun implements RunTools {
     run: ObservedRun,
     options: { readonly brief: boolean },
   ): Promise<StatusReport> {
-    const { services, others, startUp, eventLoop, manager, source } = run;
+    const { services, others, startUp, eventLoop, manager, sources } = run;
     const { families } = await services.status(options);
     const controllers = [];
     for (const controller of others) controllers.push(await controller.status(options));
@@ -82,8 +82,8 @@ export class ToolsOfRun implements RunTools {
       phase: manager.phase,
       largestEventLoopDelayMs: Math.round(eventLoop.largestMs),
       node: startUp.node,
-      sources: source.status(),
-      hostSettings: startUp.hostSettings,
+      sources: sources.flatMap((each) => each.status()),
+      hostSettings: services.hostSettings.outcomes,
       ...(run.traffic && { traffic: trafficTotals(run.traffic) }),
       families,
       ...(controllers.length > 0 && { controllers }),

@@ -13,7 +13,7 @@ import {
   ModeError,
   type ModeVerdict,
 } from "../../app/run/choose_mode.ts";
-import { idleBackendOptions } from "../../app/run/mode_settings.ts";
+import { idleBackendOptions } from "../../app/run/plan_settings.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 

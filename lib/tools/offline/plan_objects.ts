@@ -21,7 +21,7 @@ import {
 } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../../app/dependencies.ts";
 import type { RoutingInputs } from "../../routing/planned_routing.ts";
-import { idleBackendOptions } from "../../app/run/mode_settings.ts";
+import { idleBackendOptions } from "../../app/run/plan_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../../app/run/plan_settings.ts";
 import { HostRegistry } from "../../app/service/host_registry.ts";
 import { withPrimaryAddresses } from "../../app/service/primary_addresses.ts";

@@ -4,11 +4,11 @@ import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import { askControl, ControlError } from "../../control/control_client.ts";
-import { MORE_CONTROLLERS } from "../../../app/more_controllers.ts";
+import { MORE_CONTROLLERS } from "../../../app/run/run_proxy.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { forgetModes } from "../../../app/handover/other_modes.ts";
 import { excludedServers, findKubeProxyAlive } from "../../../app/handover/takeover.ts";
-import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
+import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
 import type { ActiveCommand } from "./command.ts";
 

@@ -4,14 +4,13 @@ import type { Logger } from "../../../log/logger.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
 import { toolsPathProblem } from "../../../os/tools_path.ts";
-import type { BackendTable, Dependencies } from "../../../app/dependencies.ts";
+import type { BackendTable, Dependencies, RunConfiguration } from "../../../app/dependencies.ts";
 import { admitStart, excludedServers } from "../../../app/handover/takeover.ts";
 import { showTakeover } from "../show_takeover.ts";
 import { chooseFamilies, chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
 import { loadConfiguredAuth } from "../../../app/run/object_source.ts";
-import { hostSettingRequests, HostSettings } from "../../../app/run/host_settings.ts";
-import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
-import type { RunConfiguration } from "../../../app/run/run_configuration.ts";
+import { HostSettings } from "../../../app/run/host_settings.ts";
+import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/proxy_servers.ts";
@@ -136,10 +135,9 @@ export async function runInitOnly(
   const backends = families.map((family) =>
     createBackend(dependencies, idleBackendOptions({ proxy, relay }, family))
   );
-  const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
-  const settings = new HostSettings(dependencies, requests);
+  const settings = new HostSettings(dependencies, mode, backends, () => proxy);
   // No later step loads a module.
-  await settings.apply({ final: true });
+  await settings.apply({ isFinal: true });
   const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
   logger.info("Set up the machine", { mode, settings: settings.outcomes.length, refused });
 }

@@ -1,4 +1,4 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { testNode } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { KindSpec } from "../../api/kind.ts";
@@ -10,7 +10,12 @@ import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { ControllerKind } from "../../engine/controller.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { followedKinds } from "../service/service_subscriptions.ts";
-import { ControllerOpener } from "./controller_opener.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
+import { ControllerOpener, InterfaceWatcher, StartCollection } from "./run_proxy.ts";
+import { syncedEvent } from "../../../tests/support/builders/sync_events.ts";
 
 const KINDS = followedKinds("iptables");
 
@@ -26,16 +31,12 @@ function createStartingStage(...kinds: readonly (readonly ControllerKind[])[]) {
   const informers = new InformerSet();
   const calls: string[] = [];
   for (const { spec, informers: own } of kinds.flat()) if (!own) informers.subscribe(spec);
-  const opener = new ControllerOpener({
-    clock,
-    eventLoop: { expectWork: () => void calls.push("work") },
-    manager: { enter: (phase) => void calls.push(phase) },
-  }, {
-    informers,
-    controllers: kinds.map((kinds, index) => ({
-      kinds,
-      open: () => void calls.push(`open ${index}`),
-    })),
+  const controllers = kinds.map((kinds, index) => (
+    { kinds, open: () => void calls.push(`open ${index}`) }
+  ));
+  const opener = new ControllerOpener(clock, informers, controllers, {
+    onObject: () => void calls.push("work"),
+    onAllOpen: () => void calls.push("serving"),
   });
   const sync = (...specs: readonly KindSpec[]) => {
     for (const spec of specs) informers.of(spec).markSynced();
@@ -128,18 +129,6 @@ Deno.test("ControllerOpener expects work with each object that comes, changes or
   assertEquals(calls, ["work", "work", "work"]);
 });
 
-Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
-  const informers = new InformerSet();
-  informers.subscribe(NODE);
-  const parts = {
-    clock: new FakeClock(),
-    eventLoop: { expectWork() {} },
-    manager: { enter() {} },
-  };
-  const create = () => new ControllerOpener(parts, { informers, controllers: [] });
-  assertThrows(create, TypeError, "No controller needs kind 'Node'");
-});
-
 Deno.test("ControllerOpener waits for kinds in the informers of their controller", () => {
   const own = new InformerSet();
   own.subscribe(SERVICE);
@@ -148,4 +137,91 @@ Deno.test("ControllerOpener waits for kinds in the informers of their controller
   assertEquals(calls, ["open 0"]);
   own.of(SERVICE).markSynced();
   assertEquals(calls, ["open 0", "open 1", "serving"]);
+});
+
+Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", async () => {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const calls: (readonly InterfaceAddress[])[] = [];
+  const watcher = new InterfaceWatcher(
+    { clock, logger, network: new FakeNetwork() },
+    [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }],
+  );
+  assertEquals(calls.length, 0);
+  watcher.start();
+  assertEquals(calls.length, 1);
+  const addresses = calls[0]?.map(({ address }) => address) ?? [];
+  assertEquals(addresses, addresses.toSorted());
+  await clock.advance(20_000);
+  assertEquals(calls.length, 3);
+  watcher.stop();
+  await clock.advance(20_000);
+  assertEquals([calls.length, clock.pendingTimers], [3, 0]);
+});
+
+Deno.test("InterfaceWatcher continues looking, and reports it, when the addresses cannot be read", async () => {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const fake = new FakeNetwork();
+  let isExhausted = true;
+  const network = {
+    interfaceAddresses() {
+      if (isExhausted) throw new Error("Too many open files (os error 24)");
+      return fake.interfaceAddresses();
+    },
+  };
+  let calls = 0;
+  const watcher = new InterfaceWatcher({ clock, logger, network }, [
+    { onInterfaceAddresses: () => void calls++ },
+  ]);
+  watcher.start();
+  await clock.advance(10_000);
+  assertEquals([calls, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
+  isExhausted = false;
+  await clock.advance(10_000);
+  assertEquals([calls, logger.lines.length], [1, 2]);
+  watcher.stop();
+});
+
+Deno.test("InterfaceWatcher leaves out addresses that a controller added", () => {
+  const network = {
+    interfaceAddresses: (): InterfaceAddress[] => [
+      { interfaceName: "eth0", address: parseIpAddress("192.0.2.7") },
+      { interfaceName: "eth0", address: parseIpAddress("198.51.100.2") },
+    ],
+  };
+  let seen: readonly InterfaceAddress[] = [];
+  const watcher = new InterfaceWatcher(
+    { clock: new FakeClock(), logger: new MemoryLogger(), network },
+    [{
+      onInterfaceAddresses: (addresses) => void (seen = addresses),
+      ownsAddress: ({ address }) => address === "192.0.2.7",
+    }],
+  );
+  watcher.start();
+  watcher.stop();
+  assertEquals(seen.map(({ address }) => `${address}`), ["198.51.100.2"]);
+});
+
+Deno.test("StartCollection collects once, after the first complete syncs, and leaves no timer", async () => {
+  const clock = new FakeClock();
+  let collections = 0;
+  using collection = new StartCollection(clock, () => void collections++);
+  const ipv4 = { controller: "service", family: "IPv4" } as const;
+  const ipv6 = { controller: "service", family: "IPv6" } as const;
+  collection.on(syncedEvent(ipv4, false));
+  await clock.advance(10_000);
+  assertEquals(collections, 0);
+  collection.on(syncedEvent(ipv4, true));
+  await clock.advance(500);
+  collection.on(syncedEvent(ipv6, true));
+  await clock.advance(10_000);
+  assertEquals(collections, 1);
+  collection.on(syncedEvent(ipv4, true));
+  await clock.advance(10_000);
+  assertEquals([collections, clock.pendingTimers], [1, 0]);
+  const unused = new StartCollection(clock, () => {});
+  unused.on(syncedEvent(ipv4, true));
+  unused[Symbol.dispose]();
+  assertEquals(clock.pendingTimers, 0);
 });
