@@ -1,14 +1,16 @@
 /**
- * What the controllers of a run say about changes, for the change log. It costs constant time: a
- * first list has tens of thousands of objects.
+ * What the controllers of a run say about changes, for each other and for the change log. It costs
+ * constant time: a first list has tens of thousands of objects.
  *
  * @module
  */
 import type { KubeObject } from "../api/kind.ts";
 import type { LoopId } from "../engine/loop_id.ts";
-import type { SyncListener } from "../engine/sync_event.ts";
+import type { SyncEvent, SyncListener } from "../engine/sync_event.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import type { SyncReport } from "../proxy/data_plane.ts";
+import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { EndpointHealthChange } from "../proxy/service_mode.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
@@ -65,4 +67,24 @@ export interface ChangeListener {
   healthChanged(family: IpFamily, changes: readonly EndpointHealthChange[]): void;
   /** Fields of the configuration changed; their values may be secret. */
   configurationChanged(fields: readonly string[]): void;
+}
+
+/** What happens in a loop of Services. */
+export type ServiceSyncEvent = SyncEvent<ProxyPlan, PlanChanges, SyncReport>;
+
+/**
+ * Follows the loops of Services: health check node ports, connection tracking, announced addresses.
+ * Longer work belongs in a task of its own.
+ */
+export type ServiceSyncListener = SyncListener<ServiceSyncEvent>;
+
+/** A listener for successful syncs. */
+export function whenSynced(
+  synced: (family: IpFamily, plan: ProxyPlan, changes: PlanChanges) => void,
+): ServiceSyncListener {
+  return {
+    on(event) {
+      if (event.kind === "synced") synced(event.loop.family, event.plan, event.changes);
+    },
+  };
 }

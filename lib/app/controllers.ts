@@ -10,12 +10,11 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { KnownHost } from "../proxy/known_hosts.ts";
-import type { ChangeListener } from "./change_listener.ts";
+import type { ChangeListener, ServiceSyncListener } from "./change_listener.ts";
 import type { CurrentConfiguration, Dependencies, RunConfiguration } from "./dependencies.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { ObjectSource } from "./run/object_source.ts";
 import type { StartUp } from "./run/start_up.ts";
-import type { ServiceSyncListener } from "./service/services.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {

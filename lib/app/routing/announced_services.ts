@@ -11,7 +11,7 @@ import {
 } from "../../proxy/service_port_name.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type AnnouncedService, announcedServiceOf } from "../../routing/announced_service.ts";
-import type { ServiceSyncEvent, ServiceSyncListener } from "../service/services.ts";
+import type { ServiceSyncEvent, ServiceSyncListener } from "../change_listener.ts";
 
 /** Receives the Services whose addresses may have changed. */
 export type ServiceListener = (

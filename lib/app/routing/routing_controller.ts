@@ -43,7 +43,7 @@ import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
-import { whenSynced } from "../service/services.ts";
+import { whenSynced } from "../change_listener.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;

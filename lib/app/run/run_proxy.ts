@@ -30,7 +30,7 @@ import { NETWORK_POLICY_CONTROLLER } from "../policy/policy_controller.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { ROUTING_CONTROLLER } from "../routing/routing_controller.ts";
 import { ServiceController } from "../service/service_controller.ts";
-import type { ServiceSyncListener } from "../service/services.ts";
+import type { ServiceSyncListener } from "../change_listener.ts";
 import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";

@@ -19,8 +19,7 @@ import {
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import type { ChangeListener } from "../change_listener.ts";
-import type { ServiceSyncEvent, ServiceSyncListener } from "./services.ts";
+import type { ChangeListener, ServiceSyncEvent, ServiceSyncListener } from "../change_listener.ts";
 
 interface ConntrackCleanerDependencies {
   readonly clock: Clock;

@@ -25,7 +25,8 @@ import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
 import { collectFamilyStatus, type StatusFamily } from "./service_status.ts";
 import { followedKinds } from "./service_subscriptions.ts";
-import { createServiceFamily, followServices, type ServiceFamily, whenSynced } from "./services.ts";
+import { createServiceFamily, followServices, type ServiceFamily } from "./services.ts";
+import { whenSynced } from "../change_listener.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
 const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];

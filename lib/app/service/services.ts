@@ -7,7 +7,7 @@ import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { ObjectProblem } from "../../api/problem.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import type { Source, SyncEvent, SyncListener } from "../../engine/sync_event.ts";
+import type { Source } from "../../engine/sync_event.ts";
 import {
   retryBackoff,
   SyncLoop,
@@ -48,7 +48,12 @@ import {
   type ServicePortKey,
 } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { LoopListener, ObjectChange } from "../change_listener.ts";
+import type {
+  LoopListener,
+  ObjectChange,
+  ServiceSyncEvent,
+  ServiceSyncListener,
+} from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { BackendTable } from "../dependencies.ts";
 import { modeSettingsOf } from "../run/plan_settings.ts";
@@ -60,26 +65,6 @@ import {
   serviceCidrsOf,
   serviceSubscriptions,
 } from "./service_subscriptions.ts";
-
-/** What happens in a loop of Services. */
-export type ServiceSyncEvent = SyncEvent<ProxyPlan, PlanChanges, SyncReport>;
-
-/**
- * Follows the loops of Services: health check node ports, connection tracking, announced addresses.
- * Longer work belongs in a task of its own.
- */
-export type ServiceSyncListener = SyncListener<ServiceSyncEvent>;
-
-/** A listener for successful syncs. */
-export function whenSynced(
-  synced: (family: IpFamily, plan: ProxyPlan, changes: PlanChanges) => void,
-): ServiceSyncListener {
-  return {
-    on(event) {
-      if (event.kind === "synced") synced(event.loop.family, event.plan, event.changes);
-    },
-  };
-}
 
 /** Samples of the programming latency in one sync. */
 const MOST_TRIGGER_TIMES = 100_000;

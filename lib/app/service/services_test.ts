@@ -15,7 +15,7 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
-import type { ServiceSyncListener } from "./services.ts";
+import type { ServiceSyncListener } from "../change_listener.ts";
 import type { BackendDependencies } from "../dependencies.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";

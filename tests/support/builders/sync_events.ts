@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ServiceSyncEvent } from "../../../lib/app/service/services.ts";
+import type { ServiceSyncEvent } from "../../../lib/app/change_listener.ts";
 import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { AppliedSync, SyncEvent } from "../../../lib/engine/sync_event.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
