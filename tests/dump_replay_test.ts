@@ -159,7 +159,7 @@ async function inputsOf({ controlSocket }: DumpedRelay): Promise<unknown> {
 
 /** The same of a dump that has everything. */
 function inputPartOf(dump: unknown): unknown {
-  const { writtenAt: _, ...inputs } = checkDump(dump, { source: "it", part: INPUT_PART });
+  const { writtenAt: _, ...inputs } = checkDump(dump, "it", INPUT_PART);
   return inputs;
 }
 

@@ -5,6 +5,11 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { DEFAULT_PEER } from "../lib/config/routing.ts";
+import { defaultConfiguration } from "../lib/config/configuration.ts";
+import { dumpedRoutingSettings } from "../lib/tools/dump/collect_dump.ts";
+import { imported, peerImports } from "./support/builders/bgp_plans.ts";
+import { routedNode } from "./support/builders/routed_objects.ts";
 import { testNode, testService } from "./support/builders/builders.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
@@ -136,4 +141,52 @@ Deno.test("a dump has of the configuration no file, no server and no credential"
   const text = testDump({ configuration });
   assertStringIncludes(text, '"clusterCIDR":"10.0.0.0/8"');
   assertEquals(text.includes(SECRET), false);
+});
+
+Deno.test("a dump has no password of BGP, no path of one, and no annotation that may hold one", () => {
+  const { routing } = defaultConfiguration();
+  const own = routedNode({
+    name: "a",
+    addresses: ["192.0.2.1"],
+    annotations: { "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}" },
+  });
+  const settings = dumpedRoutingSettings({
+    ...routing,
+    kubeconfig: `/${SECRET}/kubeconfig`,
+    pools: ["office=203.0.113.0/28", "office=203.0.113.32"],
+    bgp: {
+      ...routing.bgp,
+      enabled: true,
+      peers: [
+        "64600@192.0.2.254",
+        {
+          ...DEFAULT_PEER,
+          ...{ address: "192.0.2.253", as: 64_600, passwordFile: `/${SECRET}/password` },
+          import: { prefixes: ["10.0.0.0/8"], clusterPrefixes: [], defaultRoute: true },
+        },
+      ],
+    },
+  }, own);
+  const section = { objects: { services: [], nodes: [own] }, isDraining: false, networks: [] };
+  const parts = testDumpParts();
+  const proxy = { ...parts.configuration.proxy, routing: settings };
+  const text = testDump({
+    configuration: { ...parts.configuration, proxy },
+    controllers: { routing: section },
+  });
+  assertEquals([text.includes(SECRET), text.includes("remoteip")], [false, false]);
+  const { configuration: { proxy: { routing: { pools, bgp: { peers } } } } } = JSON.parse(text);
+  assertEquals(pools[0].addresses, ["203.0.113.0-203.0.113.15", "203.0.113.32-203.0.113.32"]);
+  assertEquals(
+    peers.map(({ address, passwordFile }: Record<string, unknown>) => [
+      address,
+      passwordFile !== "",
+    ]),
+    // The last one is of the annotation.
+    [["192.0.2.254", false], ["192.0.2.253", true], ["192.0.2.9", false]],
+  );
+  assertEquals(
+    peers[1].import,
+    peerImports({ prefixes: [imported("10.0.0.0/8", 8, 32)], defaultRoute: true }),
+  );
 });

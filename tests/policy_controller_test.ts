@@ -118,10 +118,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   });
   await t.step("the dump, which its reader keeps", async () => {
     const text = await askControlText(relay.socket, "/dump");
-    const { objects, controllers, configuration } = parseDump(text, {
-      source: "it",
-      part: INPUT_PART,
-    });
+    const { objects, controllers, configuration } = parseDump(text, "it", INPUT_PART);
     assertEquals(objects.pods?.length, 3);
     assertEquals(objects.networkpolicies?.length, 1);
     assertEquals(controllers?.["network-policy"]?.families, ["IPv4"]);

@@ -14,8 +14,6 @@ export interface ControllerKind {
   readonly waitMs?: number;
   /** The subscriptions to use. @default {the subscriptions that the controllers of a run share} */
   readonly informers?: FollowedKinds;
-  /** Its objects are in the controller's section of a dump, if at all. @default {among the objects} */
-  readonly isInSection?: boolean;
 }
 
 /** The subscriptions to kinds, and their known objects. */

@@ -79,7 +79,7 @@ export class RoutingController implements Controller {
     const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
     this.#parts = parts;
     this.#isAlone = isAlone;
-    this.kinds = kinds.map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
+    this.kinds = kinds.map((spec) => ({ spec, informers }));
     const services = this.services = new AnnouncedServices({
       informers,
       // In a network of the node, userspace mode takes only addresses that are local already.

@@ -1,33 +1,43 @@
-import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
+/** Writes dumps: of the running process, or of a plan. */
+import type * as v from "valibot";
+import type { KindSpec } from "../../api/kind.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
-import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { Dependencies } from "../../app/dependencies.ts";
+import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
+import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
+import { RoutingController } from "../../app/routing/routing_controller.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
+import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
+import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
-import type { KindSpec } from "../../api/kind.ts";
-import type { Controller, FollowedKinds } from "../../engine/controller.ts";
+import type {
+  PeerConfiguration,
+  PoolConfiguration,
+  RoutingConfiguration,
+  SelectorConfiguration,
+} from "../../config/routing.ts";
+import { VERSION } from "../../config/version.ts";
+import type { FollowedKinds } from "../../engine/controller.ts";
 import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
-import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { printableText } from "../../log/printable_text.ts";
+import { redactText } from "../../log/redact.ts";
+import { addressAt, type IpAddress, type IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
+import { nodeBgpOf } from "../../routing/node_bgp.ts";
+import { routingNodeOf } from "../../routing/routing_node.ts";
+import type { ConfiguredPeer } from "../../routing/routing_settings.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import { VERSION } from "../../config/version.ts";
-import type { Dependencies } from "../../app/dependencies.ts";
-import { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
-import { RoutingController } from "../../app/routing/routing_controller.ts";
-import type { ObservedRun } from "../../app/run/run_tools.ts";
-import type { ServiceFamily } from "../../app/service/services.ts";
-import type { ServiceController } from "../../app/service/service_controller.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { dumpedRouting } from "./dump_routing.ts";
-import { DUMP_SCHEMA, DUMPED_POLICIES, FORMAT_VERSION, withControllers } from "./dump_schema.ts";
-import type { DumpSection } from "./dump_value.ts";
-import { pickAllowed } from "./pick_allowed.ts";
+import { DUMP_SCHEMA, foreignText, FORMAT_VERSION, plainText } from "./dump_schema.ts";
 
 /** The parts of a dump. */
 export interface DumpParts {
@@ -35,29 +45,30 @@ export interface DumpParts {
   readonly nodeName: string;
   readonly configuration: { readonly proxy: KubeProxyConfiguration; readonly relay: RelayOptions };
   readonly informers: InformerSet;
+  /** The kinds of policies that are followed. @default {none} */
+  readonly policyKinds?: ReadonlyMap<KindSpec, FollowedKinds>;
   /** The own Node as last seen, even if it was deleted since. */
   readonly node: Node | undefined;
-  readonly families: readonly DumpedFamily[];
-  /** All but the controller of Services. @default {none} */
-  readonly controllers?: readonly (Pick<Controller, "name" | "kinds"> & {
-    readonly section: DumpSection;
-  })[];
+  readonly families: readonly {
+    readonly family: IpFamily;
+    readonly quarantined: readonly Quarantined[];
+    /** Absent if the machine was not read. */
+    readonly interfaceAddresses?: readonly IpAddress[] | undefined;
+    /** The address by which the default route sends, on a host without a cluster. */
+    readonly primaryAddress?: IpAddress | undefined;
+    /** Machines whose addresses some ServicePort asks for. */
+    readonly hosts?: readonly AskedHost[] | undefined;
+    /** Absent if the machine was not read or does not matter. */
+    readonly facts?: MachineFacts | undefined;
+  }[];
+  /** The sections of all controllers but that of Services, by name. */
+  readonly controllers?: {
+    readonly "network-policy"?: object | undefined;
+    readonly routing?: object | undefined;
+  };
   /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
-}
-
-export interface DumpedFamily {
-  readonly family: IpFamily;
-  readonly quarantined: readonly Quarantined[];
-  /** Absent if the machine was not read. */
-  readonly interfaceAddresses?: readonly IpAddress[];
-  /** The address by which the default route sends, on a host without a cluster. */
-  readonly primaryAddress?: IpAddress;
-  /** Machines whose addresses some ServicePort asks for. */
-  readonly hosts?: readonly AskedHost[];
-  /** Absent if the machine was not read or does not matter. */
-  readonly facts?: MachineFacts;
 }
 
 /**
@@ -72,63 +83,40 @@ export function collectDump(
   parts: DumpParts,
 ): unknown {
   const { mode, nodeName, configuration, informers, node, status, changes } = parts;
-  const { controllers = [] } = parts;
+  const { controllers = {}, policyKinds = [] } = parts;
   // Without its controller, a block has no meaning in the dump.
-  const { networkPolicy, routing } = defaultConfiguration();
-  const sections = new Map(controllers.map(({ name, section }) => [name, section]));
-  const followed = new Map<KindSpec, FollowedKinds>([
-    ...controllers.flatMap(({ kinds }) => kinds).filter(({ isInSection }) => !isInSection).map((
-      kind,
-    ) => [kind.spec, kind.informers ?? informers] as const),
-    ...SERVICE_KINDS.map((spec) => [spec, informers] as const),
-  ]);
-  const kinds = [...followed.keys()];
-  const dump = {
+  const unused = defaultConfiguration();
+  const { networkPolicy, routing } = configuration.proxy;
+  const proxy = {
+    ...configuration.proxy,
+    networkPolicy: controllers["network-policy"] ? networkPolicy : unused.networkPolicy,
+    routing: controllers.routing ? routing : unused.routing,
+  };
+  const followed = [...policyKinds, ...SERVICE_KINDS.map((spec) => [spec, informers] as const)];
+  return pickAllowed({
     kind: DUMP_KIND,
     formatVersion: FORMAT_VERSION,
     writtenAt: new Date(clock.wallNow()).toISOString(),
-    versions: {
-      kubeRelay: VERSION,
-      deno: Deno.version.deno,
-      ...(kernelRelease !== undefined && { kernel: kernelRelease }),
-    },
+    versions: { kubeRelay: VERSION, deno: Deno.version.deno, kernel: kernelRelease },
     mode,
     nodeName,
-    configuration: {
-      proxy: encodeConfiguration({
-        ...configuration.proxy,
-        ...Object.assign(
-          { networkPolicy, routing },
-          ...[...sections.values()].map(({ settings }) => settings),
-        ),
-      }, mode),
-      relay: configuration.relay,
-    },
+    configuration: { proxy: encodeConfiguration(proxy, mode), relay: configuration.relay },
     objects: {
       ...Object.fromEntries(
-        [...followed].map(([spec, each]) => [spec.plural, [...each.of(spec).values()]]),
+        followed.map(([spec, each]) => [spec.plural, [...each.of(spec).values()]]),
       ),
       // As it was last seen: rules depend on it after it was deleted, too.
       [NODE.plural]: node === undefined ? [] : [node],
     },
-    families: parts.families.map(dumpFamily),
-    ...(status && { status }),
-    ...(changes && { changes }),
-  };
-  if (controllers.length === 0) return pickAllowed(dump, DUMP_SCHEMA);
-  const values = Object.fromEntries([...sections].map(([name, { value }]) => [name, value]));
-  return pickAllowed(
-    { ...dump, controllers: values },
-    withControllers(DUMP_SCHEMA, { kinds, sections }),
-  );
-}
-
-function dumpFamily({ quarantined, ...family }: DumpedFamily) {
-  return {
-    ...family,
-    // Retries change the order in which a mode reports it.
-    ...(quarantined.length > 0 && { quarantined: quarantined.toSorted(byKeyAndAddress) }),
-  };
+    families: parts.families.map(({ quarantined, ...family }) => ({
+      ...family,
+      // Retries change the order in which a mode reports it.
+      quarantined: quarantined.length > 0 ? quarantined.toSorted(byKeyAndAddress) : undefined,
+    })),
+    controllers: parts.controllers,
+    status,
+    changes,
+  }, DUMP_SCHEMA);
 }
 
 function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
@@ -138,69 +126,196 @@ function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
 
 /** Dumps the running process; `collected` is left out where only planning needs the dump. */
 export function dumpRunning(
-  edges: Pick<Dependencies, "clock" | "network" | "process">,
+  edges: Pick<Dependencies, "clock" | "process">,
   run: ObservedRun,
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
   const { services, others, startUp, configuration, current, informers } = run;
-  const { relay, mode } = configuration;
+  const nodeName = startUp.node.name;
+  const policies = others.find((each) => each instanceof NetworkPolicyController);
+  const routing = others.find((each) => each instanceof RoutingController);
   return collectDump({ clock: edges.clock, kernelRelease: edges.process.kernelRelease }, {
-    mode,
-    nodeName: startUp.node.name,
-    configuration: { proxy: current.proxy, relay },
+    mode: configuration.mode,
+    nodeName,
+    configuration: {
+      relay: configuration.relay,
+      proxy: !routing ? current.proxy : {
+        ...current.proxy,
+        routing: dumpedRoutingSettings(
+          current.proxy.routing,
+          routing.informers.of(ROUTED_NODE).get(nodeName),
+        ),
+      },
+    },
     informers,
+    policyKinds: new Map(
+      others.flatMap(({ kinds }) => kinds).filter(({ spec }) => POLICY_KINDS.includes(spec))
+        .map((kind) => [kind.spec, kind.informers ?? informers]),
+    ),
     node: services.node,
-    families: services.families.map((each) => familyOf(each, services)),
-    controllers: others.map((each) => {
-      const { name, kinds } = each;
-      return { name, kinds, section: sectionOf(each, run) };
+    families: services.families.map(({ family, backend, services: planned, loop }) => ({
+      family,
+      quarantined: loop.quarantined,
+      interfaceAddresses: planned.interfaceAddresses,
+      primaryAddress: services.primaryAddress(family),
+      hosts: planned.hosts.length > 0 ? planned.hosts : undefined,
+      facts: backend.facts(),
+    })),
+    ...(others.length > 0 && {
+      controllers: {
+        "network-policy": policies && {
+          tool: policies.tool,
+          families: policies.families.map(({ family }) => family),
+        },
+        routing: routing && dumpedRouting(routing),
+      },
     }),
     ...collected,
   });
 }
 
-/** The inputs of a controller's plan other than objects. */
-function sectionOf(
-  controller: Controller,
-  { current, startUp }: Pick<ObservedRun, "current" | "startUp">,
-): DumpSection {
-  if (controller instanceof NetworkPolicyController) {
-    const { tool, families } = controller;
-    const value = {
-      ...(tool !== undefined && { tool }),
-      families: families.map(({ family }) => family),
-    };
-    const { networkPolicy } = current.proxy;
-    return { schema: DUMPED_POLICIES, value, settings: { networkPolicy } };
-  }
-  if (!(controller instanceof RoutingController)) {
-    throw new TypeError(`Cannot dump the controller '${controller.name}'`);
-  }
-  const { bgp, informers, layer2 } = controller;
-  return dumpedRouting({
-    routing: current.proxy.routing,
-    nodeName: startUp.node.name,
-    nodes: informers.of(ROUTED_NODE),
-    services: informers.of(ROUTED_SERVICE),
-    ...{ live: layer2?.live, reports: layer2?.reports },
+/** The section of routing: what its plan is made from besides settings. */
+export function dumpedRouting(
+  { bgp, informers, layer2, networks }: Pick<RoutingController, "informers" | "networks"> & {
+    readonly bgp?: Pick<NonNullable<RoutingController["bgp"]>, "isDraining"> | undefined;
+    readonly layer2?:
+      | Pick<NonNullable<RoutingController["layer2"]>, "live" | "reports">
+      | undefined;
+  },
+): object {
+  const { live, reports } = layer2 ?? {};
+  return {
+    objects: {
+      [ROUTED_SERVICE.plural]: [...informers.of(ROUTED_SERVICE).values()],
+      [ROUTED_NODE.plural]: [...informers.of(ROUTED_NODE).values()],
+    },
+    live: live && [...live].sort(),
+    reports: reports && [...reports].map(([node, { json }]) => ({ node, ...json })),
     isDraining: bgp?.isDraining ?? false,
-    networks: controller.networks,
-  });
+    networks,
+  };
 }
 
-function familyOf(
-  { family, backend, services: planned, loop }: ServiceFamily,
-  services: Pick<ServiceController, "primaryAddress">,
-): DumpedFamily {
-  const facts = backend.facts();
-  const primaryAddress = services.primaryAddress(family);
-  const { interfaceAddresses, hosts } = planned;
+/** Names no file: the configuration needs one, and whether there is a password matters. */
+const PASSWORD_FILE = "/password-is-not-in-the-dump";
+
+/**
+ * The settings as they are dumped: pools and peers that were given as text become fields. The peers of
+ * the own Node's annotation are among them, because the annotation may hold passwords.
+ */
+export function dumpedRoutingSettings(
+  routing: RoutingConfiguration,
+  own: RoutedNode | undefined,
+): RoutingConfiguration {
+  const { pools, bgp } = routingSettingsOf({ ...routing, bgp: { ...routing.bgp, enabled: true } });
+  const { peers, nodeAnnotations } = bgp!;
+  const annotated = own && nodeAnnotations ? nodeBgpOf(routingNodeOf(own)).bgp.peers : [];
+  const names = new Set(peers.flatMap(({ name, address, port }) => [name, `${address} ${port}`]));
+  const others = annotated.filter(({ name, address, port }) =>
+    !names.has(name) && !names.has(`${address} ${port}`)
+  );
   return {
-    family,
-    quarantined: loop.quarantined,
-    ...(interfaceAddresses && { interfaceAddresses }),
-    ...(primaryAddress !== undefined && { primaryAddress }),
-    ...(hosts.length > 0 && { hosts }),
-    ...(facts && { facts }),
+    ...routing,
+    pools: pools.map(({ name, ranges, autoAssign, announce }) => ({
+      ...{ name, autoAssign, announce },
+      addresses: ranges.map(({ family, first, last }) =>
+        `${addressAt(first, family)}-${addressAt(last, family)}`
+      ),
+      ...selectorsOf(routing.pools.find((pool) => typeof pool !== "string" && pool.name === name)),
+    })),
+    bgp: {
+      ...routing.bgp,
+      peers: [
+        ...peers.map((peer, index) => dumpedPeer(peer, routing.bgp.peers[index])),
+        ...others.map((peer) => dumpedPeer(peer, undefined)),
+      ],
+    },
   };
+}
+
+function dumpedPeer(
+  { passwordFile, nodeSelector: _, ...peer }: ConfiguredPeer,
+  given: string | PeerConfiguration | undefined,
+) {
+  return {
+    localAddress: "",
+    multihopTtl: 0,
+    gracefulRestartSeconds: 0,
+    ...{ bothFamilies: false, otherNextHop: "" },
+    ...peer,
+    passwordFile: passwordFile === undefined ? "" : PASSWORD_FILE,
+    ...selectorsOf(given),
+  };
+}
+
+/** A selector that is `null` selects everything, as an absent one does. */
+function selectorsOf(
+  given: string | PoolConfiguration | PeerConfiguration | undefined,
+): Readonly<Record<string, SelectorConfiguration>> {
+  if (typeof given !== "object") return {};
+  const { namespaceSelector, serviceSelector, nodeSelector } = given as Partial<PoolConfiguration>;
+  return {
+    ...(namespaceSelector && { namespaceSelector }),
+    ...(serviceSelector && { serviceSelector }),
+    ...(nodeSelector && { nodeSelector }),
+  };
+}
+
+interface SchemaShape {
+  readonly type: string;
+  readonly entries?: Readonly<Record<string, v.GenericSchema>>;
+  readonly item?: v.GenericSchema;
+  readonly wrapped?: v.GenericSchema;
+  readonly value?: v.GenericSchema;
+}
+
+/** Longer lists are copied while they are iterated. */
+const SHORT = 64;
+
+/**
+ * Copies the fields that the schema names. Unlike parsing it refuses nothing: a damaged node must be able
+ * to write a dump. Omits values of another type.
+ */
+export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
+  const { type, entries, item, wrapped, value: inner } = schema as unknown as SchemaShape;
+  if (value === null || value === undefined) return value;
+  if (type === "union") return pickScalar(value);
+  if (wrapped) return pickAllowed(value, wrapped);
+  if (item) return pickList(value, item);
+  if (inner) {
+    const rows = Object.entries(value as object);
+    return Object.fromEntries(rows.map(([name, each]) => [name, pickAllowed(each, inner)]));
+  }
+  if (entries) {
+    const picked: Record<string, unknown> = {};
+    for (const name of Object.keys(entries)) {
+      const given = (value as Readonly<Record<string, unknown>>)[name];
+      if (given !== undefined) picked[name] = pickAllowed(given, entries[name]!);
+    }
+    return picked;
+  }
+  if (typeof value === "object") return undefined;
+  if (typeof value !== "string") return value;
+  // Text that reading would refuse is made printable: one odd field must not make the dump useless.
+  if (schema === foreignText) return redactText(value);
+  return schema === plainText ? printableText(value) : value;
+}
+
+/** Copies a number, a flag or text, or a list of these. */
+function pickScalar(value: unknown): unknown {
+  if (Array.isArray(value)) return value.filter((each) => typeof each !== "object").map(pickScalar);
+  if (typeof value === "string") return printableText(value);
+  return typeof value === "object" ? undefined : value;
+}
+
+function pickList(value: unknown, item: v.GenericSchema): unknown {
+  if (typeof value !== "object" || value === null || !(Symbol.iterator in value)) return undefined;
+  const source = value as Iterable<unknown>;
+  if (Array.isArray(source) && source.length <= SHORT) {
+    return source.map((entry) => pickAllowed(entry, item));
+  }
+  function* entries(): Generator<unknown> {
+    for (const entry of source) yield pickAllowed(entry, item);
+  }
+  return { [Symbol.iterator]: entries, toJSON: () => [...entries()] };
 }

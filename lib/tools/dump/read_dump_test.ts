@@ -3,7 +3,7 @@ import { testDump } from "../../../tests/support/builders/test_dump.ts";
 import { DUMP_SCHEMA, INPUT_PART, OUTCOME_PART } from "./dump_schema.ts";
 import { DumpError, parseDump, readDumpFile } from "./read_dump.ts";
 
-const SOURCE = { source: "dump 'node7.json'", part: DUMP_SCHEMA };
+const SOURCE = "dump 'node7.json'";
 
 /** The text of a dump of which one field is something else; `undefined` takes it away. */
 function changed(path: string, value: unknown): string {
@@ -17,13 +17,13 @@ function changed(path: string, value: unknown): string {
 }
 
 function refusal(text: string): string {
-  return assertThrows(() => parseDump(text, SOURCE), DumpError).message;
+  return assertThrows(() => parseDump(text, SOURCE, DUMP_SCHEMA), DumpError).message;
 }
 
 Deno.test("parseDump() gives back everything that was written", () => {
   const text = testDump();
   const given = JSON.parse(text);
-  assertEquals(JSON.parse(JSON.stringify(parseDump(text, SOURCE))), given);
+  assertEquals(JSON.parse(JSON.stringify(parseDump(text, SOURCE, DUMP_SCHEMA))), given);
   assertEquals(Object.keys(given), [
     ...["kind", "formatVersion", "writtenAt", "versions", "mode", "nodeName", "configuration"],
     ...["objects", "families", "status", "changes"],
@@ -97,16 +97,15 @@ Deno.test("parseDump() refuses text that is not JSON, is truncated, or has anoth
 });
 
 Deno.test("parseDump() looks at the part that is wanted only", () => {
-  const { source } = SOURCE;
   const strange = changed("status", 7);
-  assertEquals("status" in parseDump(strange, { source, part: INPUT_PART }), false);
-  assertThrows(() => parseDump(strange, { source, part: OUTCOME_PART }), DumpError, "status is 7");
+  assertEquals("status" in parseDump(strange, SOURCE, INPUT_PART), false);
+  assertThrows(() => parseDump(strange, SOURCE, OUTCOME_PART), DumpError, "status is 7");
 });
 
 Deno.test("parseDump() checks the depth of unknown fields, and does not follow them", () => {
   const deep = `${"[".repeat(200_000)}${"]".repeat(200_000)}`;
   const text = testDump();
-  parseDump(text.replace("{", `{"other":${deep},`), SOURCE);
+  parseDump(text.replace("{", `{"other":${deep},`), SOURCE, DUMP_SCHEMA);
   assertEquals(
     refusal(text.replace(/"mode":"\w+"/, `"mode":${deep}`)),
     "Cannot read dump 'node7.json': mode is a list: it has to be iptables, ipvs, nftables or userspace",
@@ -115,7 +114,7 @@ Deno.test("parseDump() checks the depth of unknown fields, and does not follow t
 
 Deno.test("parseDump() takes no field from a prototype, and sets none", () => {
   const text = testDump().replace("{", '{"__proto__":{"polluted":true},');
-  const dump = parseDump(text, SOURCE);
+  const dump = parseDump(text, SOURCE, DUMP_SCHEMA);
   assertEquals("polluted" in dump || "polluted" in {}, false);
   assertEquals(
     refusal(`{"__proto__":${testDump()}}`).includes("it is not a dump"),
@@ -125,7 +124,7 @@ Deno.test("parseDump() takes no field from a prototype, and sets none", () => {
 
 Deno.test("readDumpFile() names a missing file", async () => {
   const { message } = await assertRejects(
-    () => readDumpFile("/nowhere/node7.json", SOURCE),
+    () => readDumpFile("/nowhere/node7.json", DUMP_SCHEMA),
     DumpError,
   );
   assertEquals(message.startsWith("Cannot read dump '/nowhere/node7.json': No such file"), true);

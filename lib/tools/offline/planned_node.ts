@@ -7,8 +7,7 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import { askControl } from "../control/control_client.ts";
 import type { BackendTable } from "../../app/dependencies.ts";
 import { INPUT_PART } from "../dump/dump_schema.ts";
-import { planDump } from "../dump/plan_dump.ts";
-import { checkDump, readDumpFile } from "../dump/read_dump.ts";
+import { checkDump, planDump, readDumpFile } from "../dump/read_dump.ts";
 import { namedMode } from "../../app/run/choose_mode.ts";
 import { nodeNameOf } from "../../app/run/start_up.ts";
 import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
@@ -28,9 +27,9 @@ export async function planNode(
 ): Promise<PlannedNode> {
   const families = wantedFamilies(flags.family);
   if (flags.from !== undefined) {
-    const dump = await readDumpFile(flags.from, { part: INPUT_PART });
-    const source = `dump '${flags.from}'`;
-    return await planDump(dependencies, { dump, source, families, relay: configuration.relay });
+    const dump = await readDumpFile(flags.from, INPUT_PART);
+    const { relay } = configuration;
+    return await planDump(dependencies, dump, { source: `dump '${flags.from}'`, families, relay });
   }
   const mode = plannedMode(dependencies.backends, configuration.mode);
   const { relay } = configuration;
@@ -94,6 +93,6 @@ export async function planRunningNode(
   const { controlSocket } = relay;
   const source = `the dump of kube-relay at '${controlSocket}'`;
   const answer = await askControl(controlSocket, "/dump", { inputs: "" });
-  const dump = checkDump(answer, { source, part: INPUT_PART });
-  return await planDump(dependencies, { dump, source, families, relay });
+  const dump = checkDump(answer, source, INPUT_PART);
+  return await planDump(dependencies, dump, { source, families, relay });
 }

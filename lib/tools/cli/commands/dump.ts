@@ -4,7 +4,6 @@ import { askControlText, ControlError } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { POLICY_KINDS } from "../../../app/policy/policy_access.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
-import { DUMPED_POLICIES } from "../../dump/dump_schema.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import { jsonPieces } from "../json_stream.ts";
 import {
@@ -94,22 +93,14 @@ async function dumpPlan(
   const planned = await planNamedObjects(dependencies, context);
   const { clock, process: { kernelRelease } } = dependencies;
   const families = [...planned.plans.keys()];
-  const { networkPolicy } = planned.configuration.proxy;
+  const { informers, configuration: { proxy: { networkPolicy } } } = planned;
   const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
-  const section = {
-    schema: DUMPED_POLICIES,
-    value: { tool, families },
-    settings: { networkPolicy },
-  };
   const dump = collectDump({ clock, kernelRelease }, {
     ...planned,
     families: families.map((family) => ({ family, quarantined: [] })),
     ...(networkPolicy.enabled && {
-      controllers: [{
-        name: "network-policy",
-        kinds: POLICY_KINDS.map((spec) => ({ spec })),
-        section,
-      }],
+      policyKinds: new Map(POLICY_KINDS.map((spec) => [spec, informers])),
+      controllers: { "network-policy": { tool, families } },
     }),
   });
   return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };
