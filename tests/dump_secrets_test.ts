@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { DEFAULT_PEER } from "../lib/config/routing.ts";
 import { defaultConfiguration } from "../lib/config/configuration.ts";
-import { dumpedRoutingSettings } from "../lib/tools/dump/collect_dump.ts";
+import { collectDump, dumpedRoutingSettings } from "../lib/tools/dump/collect_dump.ts";
 import { imported, peerImports } from "./support/builders/bgp_plans.ts";
 import { routedNode } from "./support/builders/routed_objects.ts";
 import { testNode, testService } from "./support/builders/builders.ts";
@@ -16,7 +16,8 @@ import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
-import { testDump, testDumpParts } from "./support/builders/test_dump.ts";
+import { FakeClock } from "./support/fakes/fake_clock.ts";
+import { testDump, testDumpParts, testInformers } from "./support/builders/test_dump.ts";
 
 const SECRET = "s3cr3t-planted-value";
 
@@ -189,4 +190,33 @@ Deno.test("a dump has no password of BGP, no path of one, and no annotation that
     peers[1].import,
     peerImports({ prefixes: [imported("10.0.0.0/8", 8, 32)], defaultRoute: true }),
   );
+});
+
+Deno.test("a dump has nothing in place of a value of another type, and no text that reading refuses", () => {
+  const { status, configuration: { proxy, relay } } = testDumpParts();
+  const odd = "a\u001b[2Jb\u202ec\u200bd\ne";
+  const text = testDump({
+    status: { ...status!, phase: { token: SECRET } as never, node: { name: "a", zone: odd } },
+    configuration: {
+      relay,
+      proxy: {
+        ...proxy,
+        hostnameOverride: { token: SECRET } as never,
+        nodePortAddresses: [{ token: SECRET }] as never,
+      },
+    },
+  });
+  assertEquals(text.includes(SECRET), false);
+  const { status: { node } } = JSON.parse(text);
+  assertEquals(node.zone, "a\\u001b[2Jb\\u202ec\\u200bd\\u000ae");
+});
+
+Deno.test("a dump copies a long list while it is written", () => {
+  const services = Array.from({ length: 100 }, (_, index) => testService(`web-${index}`));
+  const { objects } = collectDump(
+    { clock: new FakeClock(), kernelRelease: undefined },
+    testDumpParts({ informers: testInformers({ services }) }),
+  ) as { readonly objects: { readonly services: Iterable<unknown> } };
+  assertEquals(Array.isArray(objects.services), false);
+  assertEquals([...objects.services].length, 100);
 });
