@@ -27,8 +27,8 @@ import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 
-/** The dependencies of {@linkcode AddressAssigner}. */
-interface AddressAssignerDependencies {
+/** What assigning needs of its run. */
+interface AssignerEdges {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
@@ -51,12 +51,6 @@ interface AddressAssignerOptions {
   readonly onWritten?: (outcome: WriteOutcome) => void;
 }
 
-/** A Service that lacks what it asks for. */
-interface RefusedService {
-  readonly key: ServiceKey;
-  readonly reasons: readonly string[];
-}
-
 /** The last writes of a former leader arrive within this time. */
 const SETTLE_MS = 1_000;
 /** The addresses of ten thousand Services are assigned in seconds. */
@@ -68,7 +62,7 @@ const GATHER_MS = 100;
 export class AddressAssigner {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #dependencies: AddressAssignerDependencies;
+  readonly #edges: AssignerEdges;
   readonly #options: AddressAssignerOptions;
   /** Changes that wait: assignments must not change while they are made. */
   readonly #changed = new Set<ServiceKey>();
@@ -92,10 +86,10 @@ export class AddressAssigner {
   #allocator: AddressAllocator | undefined;
   #writer: StatusWriter | undefined;
 
-  constructor(dependencies: AddressAssignerDependencies, options: AddressAssignerOptions) {
-    this.#dependencies = dependencies;
-    this.#clock = dependencies.clock;
-    this.#logger = dependencies.logger.with({ component: "address_assigner" });
+  constructor(edges: AssignerEdges, options: AddressAssignerOptions) {
+    this.#edges = edges;
+    this.#clock = edges.clock;
+    this.#logger = edges.logger.with({ component: "address_assigner" });
     this.#options = options;
     this.#settings = options.settings;
     this.#pools = options.settings.pools;
@@ -107,15 +101,14 @@ export class AddressAssigner {
   }
 
   /** The Services that lack what they ask for; `undefined` if another process assigns. */
-  get refused(): readonly RefusedService[] | undefined {
+  get refused():
+    | readonly { readonly key: ServiceKey; readonly reasons: readonly string[] }[]
+    | undefined {
     const allocator = this.#allocator;
-    if (!allocator) return undefined;
-    return [...this.#options.services.values()].flatMap((service) => {
+    return allocator && [...this.#options.services.values()].flatMap((service) => {
       const key = serviceKey(namespacedNameOf(service));
-      const refusals = allocator.assignment(key)?.refusals ?? [];
-      return refusals.length === 0
-        ? []
-        : [{ key, reasons: refusals.map(({ message }) => message) }];
+      const reasons = allocator.assignment(key)?.refusals.map(({ message }) => message) ?? [];
+      return reasons.length === 0 ? [] : [{ key, reasons }];
     });
   }
 
@@ -210,27 +203,42 @@ export class AddressAssigner {
    * has to lead.
    */
   async lead(client: StatusClient, signal: AbortSignal): Promise<void> {
-    const events = new AssignmentEvents(this.#dependencies.events);
+    const events = new AssignmentEvents(this.#edges.events);
     while (!signal.aborted) {
       if (this.#isOutdated) this.#setPools();
       using term = this.#term = new LinkedAbort(signal);
-      await this.#lead(client, { signal: term.signal, events });
+      await this.#lead(client, events, term.signal);
     }
   }
 
-  async #lead(
-    client: StatusClient,
-    { signal, events }: { readonly signal: AbortSignal; readonly events: AssignmentEvents },
-  ): Promise<void> {
+  async #lead(client: StatusClient, events: AssignmentEvents, signal: AbortSignal): Promise<void> {
     const { services, namespaces, onWritten } = this.#options;
     const wake = () => this.#wake.resolve();
     signal.addEventListener("abort", wake, { once: true });
     const allocator = this.#allocator = new AddressAllocator(this.#pools);
     using work = new LinkedAbort(signal);
-    const writer = this.#writer = new StatusWriter(this.#dependencies, {
+    const writer = this.#writer = new StatusWriter(this.#edges, {
       ...{ client, signal: work.signal, services, onWritten },
       assignment: (key) => allocator.assignment(key),
     });
+    const assign = async () => {
+      // The events that wait for an update that does not end may be of any Service.
+      using limit = new LinkedAbort(signal);
+      const timer = this.#clock.setTimer(LONGEST_UPDATE_MS, () => {
+        limit.abort(new Error(`An update has not ended within ${LONGEST_UPDATE_MS / 1000} s`));
+      });
+      try {
+        const changed = await this.#assign(allocator, limit.signal);
+        await forEachInSlices(this.#clock, changed, (key) => {
+          events.report(key, services.get(key), allocator.assignment(key));
+          writer.add(key);
+        }, limit.signal);
+      } catch (error) {
+        if (!signal.aborted) throw error;
+      } finally {
+        timer.cancel();
+      }
+    };
     try {
       await this.#clock.sleep(SETTLE_MS, signal).catch(() => {});
       for (const service of services.values()) this.onService(service);
@@ -238,10 +246,7 @@ export class AddressAssigner {
       for (const name of this.#nodes.keys()) this.#changedNodes.add(name);
       while (!signal.aborted) {
         this.#wake = Promise.withResolvers();
-        await this.#assignInTime(
-          signal,
-          (limit) => this.#assign(allocator, { writer, events, signal: limit }),
-        );
+        await assign();
         await this.#wake.promise;
       }
     } finally {
@@ -257,32 +262,11 @@ export class AddressAssigner {
     }
   }
 
-  /** Rejects if an update does not end: the events that wait for it may be of any Service. */
-  async #assignInTime(
-    signal: AbortSignal,
-    assign: (limit: AbortSignal) => Promise<void>,
-  ): Promise<void> {
-    using limit = new LinkedAbort(signal);
-    const timer = this.#clock.setTimer(LONGEST_UPDATE_MS, () => {
-      limit.abort(new Error(`An update has not ended within ${LONGEST_UPDATE_MS / 1000} s`));
-    });
-    try {
-      await assign(limit.signal);
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    } finally {
-      timer.cancel();
-    }
-  }
-
+  /** Returns the Services whose assignment or status may have changed. */
   async #assign(
     allocator: AddressAllocator,
-    { writer, events, signal }: {
-      readonly writer: StatusWriter;
-      readonly events: AssignmentEvents;
-      readonly signal: AbortSignal;
-    },
-  ): Promise<void> {
+    signal: AbortSignal,
+  ): Promise<ReadonlySet<ServiceKey>> {
     if (this.#isOutdated) this.#update();
     signal.throwIfAborted();
     const { services, namespaces } = this.#options;
@@ -301,18 +285,8 @@ export class AddressAssigner {
       const service = services.get(key);
       allocator.setService(key, service && addressRequestOf(service, settings));
     }, signal);
-    const changed = await runInSlices(this.#clock, allocator.updateInSteps(), signal);
-    await forEachInSlices(this.#clock, changed, (key) => {
-      events.report(key, { service: services.get(key), assignment: allocator.assignment(key) });
-      writer.add(key);
-    }, signal);
+    return await runInSlices(this.#clock, allocator.updateInSteps(), signal);
   }
-}
-
-/** A Service and its assignment; either may be absent. */
-interface ReportedAssignment {
-  readonly service: RoutedService | undefined;
-  readonly assignment: AddressAssignment | undefined;
 }
 
 /** Reports on Services which addresses they got, or why they got none. Repeats nothing. */
@@ -328,46 +302,45 @@ class AssignmentEvents {
   }
 
   /** Takes an assignment that may have changed. */
-  report(key: ServiceKey, { service, assignment }: ReportedAssignment): void {
-    const messages = assignment?.refusals.map(({ message }) => message) ?? [];
-    const text = messages.join("\n");
+  report(
+    key: ServiceKey,
+    service: RoutedService | undefined,
+    assignment: AddressAssignment | undefined,
+  ): void {
+    const { addresses, refusals = [] } = assignment ?? {};
+    const text = refusals.map(({ message }) => message).join("\n");
     const isNews = (this.#refused.get(key) ?? "") !== text;
     if (text === "") this.#refused.delete(key);
     else this.#refused.set(key, text);
-    if (!service || !assignment?.addresses) this.#assigned.delete(key);
+    if (!service || !addresses) this.#assigned.delete(key);
     if (!service) return;
-    if (isNews) {
-      for (const { kind, message: note } of assignment?.refusals ?? []) {
-        const isExhausted = kind === "exhausted";
-        this.#record(service, {
-          type: "Warning",
-          reason: isExhausted ? "LoadBalancerPoolExhausted" : "LoadBalancerAddressRefused",
-          note,
-        });
-      }
+    for (const { kind, message } of isNews ? refusals : []) {
+      const reason = kind === "exhausted"
+        ? "LoadBalancerPoolExhausted"
+        : "LoadBalancerAddressRefused";
+      this.#record(service, "Warning", reason, message);
     }
-    const ingress = service.status?.loadBalancer?.ingress ?? [];
-    const addresses = assignment?.addresses;
     if (!addresses) return;
     // A status that cannot be written, or that another program clears, is no new assignment.
+    const ingress = service.status?.loadBalancer?.ingress ?? [];
     const known = this.#assigned.get(key) ?? new Set(ingress.flatMap(({ ip }) => ip ?? []));
     this.#assigned.set(key, new Set(addresses));
     const added = addresses.filter((address) => !known.has(address));
     if (added.length === 0) return;
-    const note = `Assigned ${added.join(", ")}`;
-    this.#record(service, { type: "Normal", reason: "LoadBalancerAddressAssigned", note });
+    this.#record(service, "Normal", "LoadBalancerAddressAssigned", `Assigned ${added.join(", ")}`);
   }
 
   #record(
     { metadata: { name, namespace = "default", uid } }: RoutedService,
-    event: Pick<KubeEvent, "type" | "reason" | "note">,
+    type: KubeEvent["type"],
+    reason: string,
+    note: string,
   ): void {
-    const regarding = { apiVersion: "v1", kind: "Service", name, namespace };
-    this.#events.record({
-      ...event,
-      action: "AssignLoadBalancerAddress",
-      regarding: { ...regarding, ...(uid !== undefined && { uid }) },
-    });
+    const regarding = {
+      ...{ apiVersion: "v1", kind: "Service", name, namespace },
+      ...(uid !== undefined && { uid }),
+    };
+    this.#events.record({ type, reason, note, action: "AssignLoadBalancerAddress", regarding });
   }
 }
 
@@ -376,23 +349,6 @@ type StatusClient = Pick<KubeClient, "patch">;
 
 /** The result of a write. `conflict`: the Service had changed, or is gone. */
 type WriteOutcome = "written" | "conflict" | "failed";
-
-/** The dependencies of {@linkcode StatusWriter}. */
-interface StatusWriterDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly random: () => number;
-}
-
-interface StatusWriterOptions {
-  readonly client: StatusClient;
-  /** Ends all writes. */
-  readonly signal: AbortSignal;
-  readonly services: Pick<Informer<RoutedService>, "get">;
-  /** What the status has to have; `undefined` = it is left alone. */
-  readonly assignment: (key: ServiceKey) => AddressAssignment | undefined;
-  readonly onWritten?: ((outcome: WriteOutcome) => void) | undefined;
-}
 
 /** Writes in flight at the same time. */
 const PARALLEL = 4;
@@ -419,7 +375,7 @@ interface Pace {
 class StatusWriter {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #options: StatusWriterOptions;
+  readonly #options: ConstructorParameters<typeof StatusWriter>[1];
   readonly #backoff: Backoff;
   readonly #waiting = new Set<ServiceKey>();
   readonly #writing = new Map<ServiceKey, Promise<void>>();
@@ -434,7 +390,18 @@ class StatusWriter {
   /** Why the last write of each Service failed. */
   readonly #failed = new Map<ServiceKey, string>();
 
-  constructor({ clock, logger, random }: StatusWriterDependencies, options: StatusWriterOptions) {
+  constructor(
+    { clock, logger, random }: Pick<AssignerEdges, "clock" | "logger" | "random">,
+    options: {
+      readonly client: StatusClient;
+      /** Ends all writes. */
+      readonly signal: AbortSignal;
+      readonly services: Pick<Informer<RoutedService>, "get">;
+      /** What the status has to have; `undefined` = it is left alone. */
+      readonly assignment: (key: ServiceKey) => AddressAssignment | undefined;
+      readonly onWritten: ((outcome: WriteOutcome) => void) | undefined;
+    },
+  ) {
     this.#clock = clock;
     this.#logger = logger.with({ component: "status_writer" });
     this.#options = options;

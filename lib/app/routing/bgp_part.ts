@@ -34,9 +34,8 @@ export type BgpPartSettings = Omit<BgpPlannerOptions, "nodeName">;
  * Announces prefixes by BGP. It has a loop of its own, because one daemon serves both families, and
  * because a daemon that does not answer must not delay addresses of layer 2.
  */
-export class BgpPart {
+export class BgpPart extends PartLoop<string> {
   readonly backend: BgpBackend;
-  readonly #part: PartLoop<string>;
   readonly #clock: Clock;
   readonly #services: AnnouncedServices;
   readonly #planner: BgpPlanner;
@@ -50,32 +49,28 @@ export class BgpPart {
   constructor(dependencies: RoutingPartDependencies, settings: BgpPartSettings) {
     const { clock, nodeName, routing, services } = dependencies;
     const { configFile, controlSocket } = settings.settings;
-    this.#clock = clock;
-    this.#services = services;
-    this.#controllerOfServices = dependencies.controllerOfServices;
-    this.#planner = new BgpPlanner({ ...settings, nodeName });
-    this.backend = routing.bgp(dependencies, { configFile, controlSocket });
-    this.#part = new PartLoop(dependencies, {
+    super(dependencies, {
       id: { controller: "bgp", family: dependencies.configuration.families[0] ?? "IPv4" },
       texts: TEXTS,
       periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
       collect: () => this.#collect(),
       sync: () => syncPart(this.backend, this.plan, "BGP", nodeName),
     });
+    this.#clock = clock;
+    this.#services = services;
+    this.#controllerOfServices = dependencies.controllerOfServices;
+    this.#planner = new BgpPlanner({ ...settings, nodeName });
+    this.backend = routing.bgp(dependencies, { configFile, controlSocket });
     services.follow((keys) => {
       for (const name of keys) {
         this.#dirty.add(name);
-        this.#part.seen({ kind: "Service", name });
+        this.seen({ kind: "Service", name });
       }
-      this.#part.request();
+      this.request();
     }, () => {
       this.#planner.setServiceRanges(services.serviceRanges);
-      this.#part.request({ kind: "addresses", words: ["ranges of cluster IPs"] });
+      this.request({ kind: "addresses", words: ["ranges of cluster IPs"] });
     });
-  }
-
-  get loop(): PartLoop<string>["loop"] {
-    return this.#part.loop;
   }
 
   /** The plan of the last sync; absent until the own Node is known. */
@@ -87,25 +82,25 @@ export class BgpPart {
   onNode(name: string, node: RoutingNode | undefined): void {
     this.#planner.setNode(name, node);
     const words = [node ? node.exclusion ?? "is known" : "is gone"];
-    this.#part.request({ kind: "Node", name, words });
+    this.request({ kind: "Node", name, words });
   }
 
   /** Takes other settings. */
   setSettings(settings: BgpPartSettings): void {
     this.#planner.setSettings(settings);
     for (const key of this.#services.keys) this.#dirty.add(key);
-    this.#part.request({ kind: "configuration" });
+    this.request({ kind: "configuration" });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#planner.setNetworks(networks);
-    this.#part.request({ kind: "addresses", words: ["networks of interfaces"] });
+    this.request({ kind: "addresses", words: ["networks of interfaces"] });
   }
 
   /** Follows the daemon: another program may restart or change it. */
   watch(signal: AbortSignal): Promise<void> {
-    return this.backend.watch(() => this.#part.request(), signal);
+    return this.backend.watch(() => this.request(), signal);
   }
 
   /**
@@ -127,7 +122,7 @@ export class BgpPart {
     for (const prefix of await this.#plan()) {
       const isAnnounced = this.#planner.announces(prefix);
       const item = { key: prefix, words: [isAnnounced ? "announced" : "withdrawn"] };
-      this.#part.planned(isAnnounced ? undefined : item, isAnnounced ? item : undefined);
+      this.planned(isAnnounced ? undefined : item, isAnnounced ? item : undefined);
     }
     return this.#planner.problems;
   }

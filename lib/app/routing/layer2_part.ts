@@ -337,7 +337,7 @@ export class Layer2Part {
    * Gives addresses up for which another machine answers, unless this node was found to own them since a
    * time: their former owner is about to give them up.
    */
-  async yieldConflicts({ since }: { readonly since: number }): Promise<void> {
+  async yieldConflicts(since: number): Promise<void> {
     await Promise.all(this.families.map((family) => this.#yieldConflicts(family, since)));
   }
 

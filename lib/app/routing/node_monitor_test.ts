@@ -84,10 +84,8 @@ class Cluster implements AsyncDisposable {
       durationSeconds: heartbeatSeconds(LEASE_SECONDS, isOwner),
     });
     this.#running.push(heartbeat.run(client, end.signal));
-    const options = {
-      ...{ nodeName: node, namespace: "kube-system", leaseDurationSeconds: LEASE_SECONDS },
-    };
-    const edges = { clock, logger, client, follow: this.#follow };
+    const options = { leaseNamespace: "kube-system", leaseDurationSeconds: LEASE_SECONDS };
+    const edges = { clock, logger, nodeName: node, client, follow: this.#follow };
     this.monitors.set(node, new NodeMonitor(edges, options, end.signal));
   }
 

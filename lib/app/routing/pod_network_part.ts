@@ -33,9 +33,8 @@ const TEXTS = {
  * Routes between pods of nodes, on clusters whose network plugin does not. Routes come from Nodes
  * alone, so they need no BGP daemon. The part waits for no Service.
  */
-export class PodNetworkPart {
+export class PodNetworkPart extends PartLoop<string> {
   readonly backend: PodNetworkBackend;
-  readonly #part: PartLoop<string>;
   readonly #nodeName: string;
   readonly #settings: PodNetworkSettings;
   /** The ranges of all pods; may be empty. */
@@ -50,14 +49,7 @@ export class PodNetworkPart {
     clusterCidrs: readonly Cidr[],
   ) {
     const { nodeName, routing } = dependencies;
-    this.#nodeName = nodeName;
-    this.#settings = settings;
-    this.#clusterCidrs = clusterCidrs;
-    const { cniConfig } = settings;
-    this.backend = routing.podNetwork(dependencies, {
-      cniFiles: cniConfig === undefined ? [] : [cniConfig],
-    });
-    this.#part = new PartLoop(dependencies, {
+    super(dependencies, {
       id: { controller: "pod-network", family: dependencies.configuration.families[0] ?? "IPv4" },
       texts: TEXTS,
       periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
@@ -68,10 +60,13 @@ export class PodNetworkPart {
         return syncPart(this.backend, this.#plan, "pod network", missing);
       },
     });
-  }
-
-  get loop(): PartLoop<string>["loop"] {
-    return this.#part.loop;
+    this.#nodeName = nodeName;
+    this.#settings = settings;
+    this.#clusterCidrs = clusterCidrs;
+    const { cniConfig } = settings;
+    this.backend = routing.podNetwork(dependencies, {
+      cniFiles: cniConfig === undefined ? [] : [cniConfig],
+    });
   }
 
   /** The plan of the last sync. */
@@ -83,18 +78,18 @@ export class PodNetworkPart {
   onNode(name: string, node: RoutingNode | undefined): void {
     if (node) this.#nodes.set(name, node);
     else if (name !== this.#nodeName) this.#nodes.delete(name);
-    this.#part.request({ kind: "Node", name, words: [node ? "is known" : "is gone"] });
+    this.request({ kind: "Node", name, words: [node ? "is known" : "is gone"] });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
-    this.#part.request({ kind: "addresses", words: ["networks of interfaces"] });
+    this.request({ kind: "addresses", words: ["networks of interfaces"] });
   }
 
   /** Follows the links: the kernel drops the routes of an interface that goes down. */
   watch(signal: AbortSignal): Promise<void> {
-    return this.backend.watch(() => this.#part.request(), signal);
+    return this.backend.watch(() => this.request(), signal);
   }
 
   #collect() {
@@ -110,7 +105,7 @@ export class PodNetworkPart {
     for (const destination of new Set([...before.keys(), ...after.keys()])) {
       const [previous, next] = [before.get(destination), after.get(destination)];
       if (JSON.stringify(previous) === JSON.stringify(next)) continue;
-      this.#part.planned(effectOf(previous), effectOf(next));
+      this.planned(effectOf(previous), effectOf(next));
     }
     return Promise.resolve([]);
   }

@@ -1,6 +1,7 @@
 import { collectionPath } from "../../api/kind.ts";
 import { LAYER2_ANNOTATION, LEASE, type Lease } from "../../api/kinds/lease.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
+import type { ControllerParts } from "../controllers.ts";
 import type { Layer2Part } from "./layer2_part.ts";
 import { type LeaseClient, LeaseHolder, leaseOf } from "./lease_holder.ts";
 import { ApiError } from "../../kube/api_error.ts";
@@ -10,12 +11,11 @@ import { changeHandler, Informer } from "../../kube/informer.ts";
 import { named } from "../../kube/informer_set.ts";
 import { answeredInTime, LinkedAbort } from "../../kube/linked_abort.ts";
 import { Reflector } from "../../kube/reflector.ts";
-import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { hashText } from "../../net/text_hash.ts";
 import { Backoff } from "../../os/backoff.ts";
-import type { Clock, Timer } from "../../os/clock.ts";
+import type { Timer } from "../../os/clock.ts";
 import { type MemberReport, parseMemberReport } from "../../routing/layer2_member.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { SortedList } from "../../routing/sorted_list.ts";
@@ -29,17 +29,13 @@ const RELEASE_MS = 1_000;
 /** Waits of a process that could not assign, in which the other nodes may. */
 const REST = { initialMs: 60_000, maxMs: 600_000, resetAfterMs: 3_600_000 };
 
-interface RoutingLeasesDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly random: () => number;
-  readonly nodeName: string;
-}
+/** What the Leases of a process need of its run. */
+type LeaseEdges = Pick<ControllerParts, "clock" | "logger" | "random" | "nodeName">;
 
 /** The Leases of this process: those of the node, and that of the only process that assigns addresses. */
 export class RoutingLeases {
   readonly allocator: LeaseHolder;
-  readonly #dependencies: RoutingLeasesDependencies;
+  readonly #edges: LeaseEdges;
   readonly #assigner: AddressAssigner;
   readonly #layer2: Layer2Part | undefined;
   readonly #membership: NodeMembership | undefined;
@@ -55,23 +51,18 @@ export class RoutingLeases {
 
   /** `layer2` is absent if no address is announced by layer 2: nodes then need no Lease. */
   constructor(
-    dependencies: RoutingLeasesDependencies,
-    { leaseNamespace: namespace, leaseDurationSeconds }: Pick<
-      RoutingSettings,
-      "leaseNamespace" | "leaseDurationSeconds"
-    >,
+    edges: LeaseEdges,
+    settings: LeaseSettings,
     assigner: AddressAssigner,
     layer2: Layer2Part | undefined,
   ) {
-    const { nodeName, random } = dependencies;
-    this.#dependencies = dependencies;
+    this.#edges = edges;
     this.#assigner = assigner;
     this.#layer2 = layer2;
-    this.#backoff = new Backoff(random, REST);
-    this.#membership = layer2 &&
-      new NodeMembership(dependencies, { namespace, nodeName, leaseDurationSeconds }, layer2);
-    this.allocator = new LeaseHolder(dependencies, {
-      ...{ namespace, name: ALLOCATOR_LEASE, holder: nodeName },
+    this.#backoff = new Backoff(edges.random, REST);
+    this.#membership = layer2 && new NodeMembership(edges, settings, layer2);
+    this.allocator = new LeaseHolder(edges, {
+      ...{ namespace: settings.leaseNamespace, name: ALLOCATOR_LEASE, holder: edges.nodeName },
       durationSeconds: ALLOCATOR_SECONDS,
       onHeld: (isHeld) => this.#onLeader(isHeld),
     });
@@ -79,7 +70,8 @@ export class RoutingLeases {
 
   /** The Lease that shows that this node is alive. Absent if it announces nothing by layer 2. */
   get node(): LeaseHolder | undefined {
-    return this.#membership?.heartbeat;
+    const heartbeat = this.#membership?.heartbeat;
+    return heartbeat?.isWanted ? heartbeat : undefined;
   }
 
   /** Why this process does not assign addresses now; `undefined` if it may. */
@@ -94,8 +86,11 @@ export class RoutingLeases {
 
   /** Takes a Lease as the watch has it. */
   onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    if (lease.metadata.name !== ALLOCATOR_LEASE) this.#membership?.onLease(lease, { isDeleted });
-    else this.allocator.observe(isDeleted ? undefined : lease);
+    const { name } = lease.metadata;
+    if (name === ALLOCATOR_LEASE) this.allocator.observe(isDeleted ? undefined : lease);
+    else if (name.startsWith(MEMBER_PREFIX)) {
+      this.#membership?.onMember(name.slice(MEMBER_PREFIX.length), isDeleted ? undefined : lease);
+    }
   }
 
   /** Claims and renews until the signal is aborted. */
@@ -105,22 +100,18 @@ export class RoutingLeases {
       this.#membership?.run(client, signal),
       this.allocator.run(client, signal),
     ]);
-    this.#term?.abort();
-    await this.#leading;
-    this.#rest?.cancel();
+    await this.#resign();
   }
 
   /** Gives both up, so that other nodes need not wait. Never rejects. */
   async release(): Promise<void> {
     const client = this.#client;
-    this.#term?.abort();
-    await this.#leading;
-    this.#rest?.cancel();
+    await this.#resign();
     if (client) {
       const limit = new AbortController();
-      const timer = this.#dependencies.clock.setTimer(RELEASE_MS, () => limit.abort());
+      const timer = this.#edges.clock.setTimer(RELEASE_MS, () => limit.abort());
       await Promise.all([
-        this.#membership?.release(client, limit.signal),
+        this.#membership?.member.release(client, limit.signal),
         this.allocator.release(client, limit.signal),
       ]);
       timer.cancel();
@@ -128,13 +119,18 @@ export class RoutingLeases {
     this.#released.resolve();
   }
 
+  async #resign(): Promise<void> {
+    this.#term?.abort();
+    await this.#leading;
+    this.#rest?.cancel();
+  }
+
   #onLeader(isLeader: boolean): void {
-    const { logger } = this.#dependencies;
     this.#term?.abort();
     this.#layer2?.setLeader(isLeader);
-    if (!isLeader || !this.#client) return;
-    logger.info("This process assigns load balancer addresses now");
     const client = this.#client;
+    if (!isLeader || !client) return;
+    this.#edges.logger.info("This process assigns load balancer addresses now");
     const { signal } = this.#term = new AbortController();
     this.#leading = this.#leading.then(() => this.#assigner.lead(client, signal)).catch((error) =>
       this.#giveUp(error)
@@ -143,7 +139,7 @@ export class RoutingLeases {
 
   /** A leader that cannot assign keeps no other from it; if there is no other, it tries again. */
   #giveUp(error: unknown): void {
-    const { clock, logger } = this.#dependencies;
+    const { clock, logger } = this.#edges;
     const waitMs = this.#backoff.next(clock.now());
     logger.error("Cannot assign addresses; giving up the Lease, so that another node can", {
       ...{ error, waitMs },
@@ -172,45 +168,36 @@ const CUT_OFF_PART = 1 / 6;
 /** Waits of a watch that fails: shorter than usual, because a node may fail meanwhile. */
 const BACKOFF = { initialMs: 200, maxMs: 2_000 };
 
-interface NodeMembershipDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly random: () => number;
-}
-
 /**
  * The part of this node in layer 2: a Lease that shows every node that it takes part, a heartbeat that
  * two other nodes watch, and the watches of two other nodes.
  */
 class NodeMembership {
-  readonly #dependencies: NodeMembershipDependencies;
-  readonly #options: NodeMonitorOptions;
+  /** Renewed all the time, if it is wanted. */
+  readonly heartbeat: LeaseHolder;
+  readonly member: LeaseHolder;
+  readonly #edges: LeaseEdges;
+  readonly #settings: LeaseSettings;
   readonly #layer2: Layer2Part;
-  readonly #heartbeat: LeaseHolder;
-  readonly #member: LeaseHolder;
   readonly #members = new Map<string, Lease>();
   #monitor: NodeMonitor | undefined;
   /** The last time without the API server; `undefined` = none, or it was long ago. */
   #cutOff: { readonly since: number; until: number } | undefined;
 
-  constructor(
-    dependencies: NodeMembershipDependencies,
-    options: NodeMonitorOptions,
-    layer2: Layer2Part,
-  ) {
-    const { nodeName: holder, namespace, leaseDurationSeconds } = options;
-    this.#dependencies = dependencies;
-    this.#options = options;
+  constructor(edges: LeaseEdges, settings: LeaseSettings, layer2: Layer2Part) {
+    const { leaseNamespace: namespace, leaseDurationSeconds } = settings;
+    const { nodeName: holder } = edges;
+    this.#edges = edges;
+    this.#settings = settings;
     this.#layer2 = layer2;
-    const heartbeat = this.#heartbeat = new LeaseHolder(dependencies, {
-      ...{ namespace, holder, name: HEARTBEAT_PREFIX + holder, label: HEARTBEAT_LABEL },
-      isOwn: true,
+    const own = { namespace, holder, isOwn: true };
+    const heartbeat = this.heartbeat = new LeaseHolder(edges, {
+      ...{ ...own, name: HEARTBEAT_PREFIX + holder, label: HEARTBEAT_LABEL },
       durationSeconds: heartbeatSeconds(leaseDurationSeconds, false),
-      onHeld: () => this.#member.reconsider(),
+      onHeld: () => this.member.reconsider(),
     });
-    this.#member = new LeaseHolder(dependencies, {
-      ...{ namespace, holder, name: MEMBER_PREFIX + holder, durationSeconds: MEMBER_SECONDS },
-      isOwn: true,
+    this.member = new LeaseHolder(edges, {
+      ...{ ...own, name: MEMBER_PREFIX + holder, durationSeconds: MEMBER_SECONDS },
       mayClaim: () => heartbeat.isHeld && layer2.report !== undefined,
       annotations: (renewTime) => ({
         [LAYER2_ANNOTATION]: `${renewTime} ${layer2.report ?? ""}`,
@@ -220,72 +207,53 @@ class NodeMembership {
     layer2.follow(() => this.#update());
   }
 
-  /** The Lease that is renewed all the time; `undefined` if this node announces nothing. */
-  get heartbeat(): LeaseHolder | undefined {
-    return this.#heartbeat.isWanted ? this.#heartbeat : undefined;
-  }
-
-  /** Takes a Lease as the watch has it. */
-  onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    const { name } = lease.metadata;
-    if (!name.startsWith(MEMBER_PREFIX)) return;
-    const node = name.slice(MEMBER_PREFIX.length);
-    if (node === this.#options.nodeName) this.#member.observe(isDeleted ? undefined : lease);
-    const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
-    if (isMember) this.#members.set(node, lease);
-    else this.#members.delete(node);
-    this.#layer2.setMember(
-      node,
-      isMember ? { report: reportOf(lease) } : undefined,
-    );
+  /** Takes the member Lease of a node as the watch has it; `undefined` = it was deleted. */
+  onMember(node: string, lease: Lease | undefined): void {
+    if (node === this.#edges.nodeName) this.member.observe(lease);
+    if (lease?.spec.holderIdentity) {
+      this.#members.set(node, lease);
+      this.#layer2.setMember(node, { report: reportOf(lease) });
+    } else {
+      this.#members.delete(node);
+      this.#layer2.setMember(node, undefined);
+    }
     this.#monitor?.setMember(node, this.#members.get(node));
     this.#update();
   }
 
   /** Takes part until the signal is aborted. Never rejects. */
   async run(client: KubeClient, signal: AbortSignal): Promise<void> {
-    const { clock, logger } = this.#dependencies;
-    const follow = this.#follower(client);
-    this.#monitor = new NodeMonitor({ clock, logger, client, follow }, this.#options, signal);
+    // The failures of its watches are those of the connection, which the other watches report.
+    const edges = { ...this.#edges, client, logger: SILENT_LOGGER };
+    const { leaseNamespace: namespace } = this.#settings;
+    const follow: LeaseFollower = (name, take, signal) =>
+      new Reflector<Lease>(edges, {
+        subscription: {
+          spec: LEASE,
+          options: { namespace, ...named(name) },
+          informer: new Informer<Lease>(changeHandler((_, lease) => lease && take(lease))),
+        },
+        slim: leaseOf,
+        timing: { backoff: BACKOFF },
+      }).run(signal);
+    this.#monitor = new NodeMonitor({ ...this.#edges, client, follow }, this.#settings, signal);
     for (const [node, lease] of this.#members) this.#monitor.setMember(node, lease);
     this.#update();
     await Promise.all([
-      this.#heartbeat.run(client, signal),
-      this.#member.run(client, signal),
+      this.heartbeat.run(client, signal),
+      this.member.run(client, signal),
       this.#watchConflicts(signal),
     ]);
     await this.#monitor.stop();
   }
 
-  /** Shows other nodes that this one takes part no longer. Never rejects. */
-  release(client: LeaseClient, signal: AbortSignal): Promise<void> {
-    return this.#member.release(client, signal);
-  }
-
-  /** Has a watch for each Lease. */
-  #follower(client: KubeClient): LeaseFollower {
-    // Its failures are those of the connection, which the other watches report.
-    const edges = { ...this.#dependencies, client, logger: SILENT_LOGGER };
-    const { namespace } = this.#options;
-    return (name, take, signal) => {
-      const informer = new Informer<Lease>(changeHandler((_, lease) => lease && take(lease)));
-      const reflector = new Reflector<Lease>(edges, {
-        subscription: { spec: LEASE, options: { namespace, ...named(name) }, informer },
-        slim: leaseOf,
-        timing: { backoff: BACKOFF },
-      });
-      return reflector.run(signal);
-    };
-  }
-
   #update(): void {
     const layer2 = this.#layer2;
-    const { nodeName, leaseDurationSeconds } = this.#options;
-    this.#heartbeat.isWanted = this.#member.isWanted = layer2.mayAnnounce;
+    this.heartbeat.isWanted = this.member.isWanted = layer2.mayAnnounce;
     // A release without reports expects the renewals of an owner from any node that it takes for one.
-    const isOwner = layer2.isOwner(nodeName) || layer2.hasSilentMembers;
-    this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, isOwner));
-    this.#member.reconsider();
+    const isOwner = layer2.isOwner(this.#edges.nodeName) || layer2.hasSilentMembers;
+    this.heartbeat.setDuration(heartbeatSeconds(this.#settings.leaseDurationSeconds, isOwner));
+    this.member.reconsider();
     this.#monitor?.update();
   }
 
@@ -294,20 +262,18 @@ class NodeMembership {
    * it may be later than the first renewal that succeeds.
    */
   async #watchConflicts(signal: AbortSignal): Promise<void> {
-    const { clock, logger } = this.#dependencies;
-    const leaseMs = this.#options.leaseDurationSeconds * 1000;
+    const { clock, logger } = this.#edges;
+    const leaseMs = this.#settings.leaseDurationSeconds * 1000;
     while (!signal.aborted) {
       const now = clock.now();
-      if (this.#heartbeat.failingMs > leaseMs * CUT_OFF_PART) {
-        this.#cutOff ??= { since: now, until: now };
-        this.#cutOff.until = now;
-      }
-      if (this.#cutOff && now - this.#cutOff.until > leaseMs) {
+      if (this.heartbeat.failingMs > leaseMs * CUT_OFF_PART) {
+        this.#cutOff = { since: this.#cutOff?.since ?? now, until: now };
+      } else if (this.#cutOff && now - this.#cutOff.until > leaseMs) {
         this.#cutOff = undefined;
         this.#layer2.takeBack();
       }
       if (this.#cutOff) {
-        await this.#layer2.yieldConflicts(this.#cutOff).catch((error) => {
+        await this.#layer2.yieldConflicts(this.#cutOff.since).catch((error) => {
           logger.verbose(1, "Cannot ask who answers for addresses", { error });
         });
       }
@@ -368,19 +334,14 @@ export function heartbeatSeconds(leaseDurationSeconds: number, isOwner: boolean)
   return leaseDurationSeconds * (isOwner ? 1 : IDLE_FACTOR);
 }
 
-interface NodeMonitorDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
+/** What a monitor needs of its run. */
+type MonitorEdges = Pick<ControllerParts, "clock" | "logger" | "nodeName"> & {
   readonly client: LeaseClient;
   readonly follow: LeaseFollower;
-}
+};
 
-/** The own node, and the Leases of the cluster. */
-interface NodeMonitorOptions {
-  readonly nodeName: string;
-  readonly namespace: string;
-  readonly leaseDurationSeconds: number;
-}
+/** The settings of the Leases of a cluster. */
+type LeaseSettings = Pick<RoutingSettings, "leaseNamespace" | "leaseDurationSeconds">;
 
 /**
  * Watches the heartbeats of two other nodes, whatever the size of the cluster, and clears the
@@ -388,8 +349,7 @@ interface NodeMonitorOptions {
  * while it is away, no node is gone.
  */
 export class NodeMonitor {
-  readonly #dependencies: NodeMonitorDependencies;
-  readonly #nodeName: string;
+  readonly #edges: MonitorEdges;
   readonly #path: string;
   readonly #leaseMs: number;
   readonly #signal: AbortSignal;
@@ -406,13 +366,12 @@ export class NodeMonitor {
   #lastGoneAt = -Infinity;
 
   constructor(
-    dependencies: NodeMonitorDependencies,
-    { nodeName, namespace, leaseDurationSeconds }: NodeMonitorOptions,
+    edges: MonitorEdges,
+    { leaseNamespace, leaseDurationSeconds }: LeaseSettings,
     signal: AbortSignal,
   ) {
-    this.#dependencies = dependencies;
-    this.#nodeName = nodeName;
-    this.#path = collectionPath(LEASE, namespace);
+    this.#edges = edges;
+    this.#path = collectionPath(LEASE, leaseNamespace);
     this.#leaseMs = leaseDurationSeconds * 1000;
     this.#signal = signal;
   }
@@ -424,17 +383,27 @@ export class NodeMonitor {
 
   /** Takes the Lease of a member, or that a node is none any more. */
   setMember(node: string, lease: Lease | undefined): void {
-    if (lease) this.#members.set(node, lease);
-    else this.#members.delete(node);
-    if (lease) this.#ring.add(node);
-    else this.#ring.delete(node);
+    if (lease) {
+      this.#members.set(node, lease);
+      this.#ring.add(node);
+    } else {
+      this.#members.delete(node);
+      this.#ring.delete(node);
+    }
   }
 
   /** Watches the members that this node is to watch now, and no others. */
   update(): void {
-    const now = this.#dependencies.clock.now();
+    const now = this.#edges.clock.now();
     if (now - this.#lastGoneAt > CALM_PART * this.#leaseMs) this.#width = 0;
-    const wanted = this.#choose();
+    // The members before this node on the ring.
+    const { items } = this.#ring;
+    const own = this.#ring.indexOf(this.#edges.nodeName);
+    const isMember = this.#members.has(this.#edges.nodeName);
+    const length = Math.min(Math.max(this.#width, WATCHERS), items.length - 1);
+    const wanted = new Set(
+      Array.from({ length: isMember ? length : 0 }, (_, index) => items.at(own - 1 - index)!),
+    );
     for (const [node, end] of this.#watched) {
       if (wanted.has(node)) continue;
       end.abort(ENDED);
@@ -451,15 +420,6 @@ export class NodeMonitor {
     await Promise.all(this.#running);
   }
 
-  /** The members before this node on the ring. */
-  #choose(): ReadonlySet<string> {
-    const { items } = this.#ring;
-    if (!this.#members.has(this.#nodeName)) return new Set();
-    const own = this.#ring.indexOf(this.#nodeName);
-    const length = Math.min(Math.max(this.#width, WATCHERS), items.length - 1);
-    return new Set(Array.from({ length }, (_, index) => items.at(own - 1 - index)!));
-  }
-
   #start(node: string): void {
     const end = new LinkedAbort(this.#signal);
     this.#watched.set(node, end);
@@ -471,7 +431,7 @@ export class NodeMonitor {
   }
 
   async #watch(node: string, signal: AbortSignal): Promise<void> {
-    const { clock, follow } = this.#dependencies;
+    const { clock, follow } = this.#edges;
     const name = HEARTBEAT_PREFIX + node;
     const heartbeat = new Heartbeat(this.#leaseMs, clock.now());
     const following = follow(name, (lease) => void heartbeat.observe(lease, clock.now()), signal);
@@ -489,7 +449,7 @@ export class NodeMonitor {
 
   /** The watch may be late or broken; only the API server itself knows that there is no renewal. */
   async #ask(name: string, heartbeat: Heartbeat, signal: AbortSignal): Promise<void> {
-    const { clock, client } = this.#dependencies;
+    const { clock, client } = this.#edges;
     const sentAt = clock.now();
     try {
       const lease = await this.#inTime(
@@ -506,7 +466,7 @@ export class NodeMonitor {
 
   /** Clears the membership of a node, unless the node or another watcher wrote it meanwhile. */
   async #expel(node: string): Promise<void> {
-    const { clock, client, logger } = this.#dependencies;
+    const { clock, client, logger } = this.#edges;
     const member = this.#members.get(node);
     if (!member) return;
     const { metadata: { name, resourceVersion = "" }, spec } = member;
@@ -530,7 +490,7 @@ export class NodeMonitor {
   }
 
   #inTime<T>(send: (limit: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
-    const { clock } = this.#dependencies;
+    const { clock } = this.#edges;
     return answeredInTime({ clock, ms: this.#leaseMs / TIMEOUT_PART, signal }, send);
   }
 }
