@@ -1,6 +1,8 @@
 /**
- * The network of pods on this node. Each sync reads the machine and writes the difference, so an
- * earlier run needs no record, and nothing is lost by a restart.
+ * The network of pods on this node: tunnels and routes to the pods of other nodes, the rule that
+ * masquerades traffic out of the cluster, and the CNI configuration. Each sync reads the machine and
+ * writes the difference, so an earlier run needs no record, and nothing is lost by a restart. What
+ * cannot be written is reported, and everything else is written.
  *
  * @module
  */
@@ -27,20 +29,16 @@ import type {
   SyncReport,
 } from "../../../lib/engine/data_plane.ts";
 import {
-  type Batch,
   type Change,
   type KernelObject,
-  type ObjectName,
   type Objects,
   Reconciler,
-  type Target,
 } from "../../../lib/engine/reconciler.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { rangeOf } from "../../../lib/net/address_range.ts";
 import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
 import {
   POD_ROUTE_METRIC,
@@ -61,37 +59,89 @@ export interface PodNetworkOptions {
   readonly isThorough?: boolean;
 }
 
+/** Marks the routes of kube-relay in the kernel. iproute2 gives the number no name. */
+const POD_ROUTE_PROTOCOL = 75;
+
+/** What the header of a tunnel takes from the MTU. */
+const OVERHEAD: Readonly<Record<IpFamily, number>> = { IPv4: 20, IPv6: 40 };
+/** Of Ethernet, in case no interface has the address of the node. */
+const USUAL_MTU = 1_500;
+const LONGEST_ALIAS = 255;
+
+const MASQUERADE = { kind: "table", name: "masquerade" } as const;
+/** The kinds of objects in differences, where users know them by another name. */
+const DIFFERENCES: Readonly<Record<string, string>> = {
+  ...{ route: "pod route", tunnel: "pod tunnel", file: "CNI configuration" },
+};
+
+/** An object of the plan. */
+interface PodObject extends KernelObject {
+  /** The key under which it is in quarantine. */
+  readonly owner: string;
+  /** For `ip -batch`. `found`: the device as it is, of a tunnel; whether the route is there. */
+  readonly lines?: (found: Link | Route | undefined) => readonly string[];
+}
+
 /** Carries plans out. Its keys are nodes (`Node NAME`) and the other parts. */
 export class PodNetworkDataPlane implements AsyncDisposable {
   readonly #edges: Omit<DataPlaneEdges, "random">;
   readonly #options: PodNetworkOptions;
   readonly #turns = new OneAtATime();
-  readonly #target: PodTarget;
-  readonly #engine: Reconciler<string, unknown, string>;
+  readonly #engine: Reconciler<string, PodObject, string>;
+  #plan: PodNetworkPlan | undefined;
+  #objects: ReadonlyMap<string, PodObject> = new Map();
+  #links: readonly Link[] = [];
+  /** The links and routes that any run made, by name. */
+  #own = new Map<string, Link | Route>();
+  #tool: MasqueradeTool | undefined;
+  /** Whether rules of an earlier run were looked for. */
+  #hasNoRules = false;
+  /** Objects that exist and cannot be read, or are foreign, by kind. */
+  readonly #unread = new Map<string, Error>();
+  /** What the last sync could not write, by the name of the object. */
+  readonly #failed = new Map<string, Quarantined<string>>();
+  /** What the last sync wrote. */
+  #operations: Record<string, number> = {};
 
   constructor(edges: Omit<DataPlaneEdges, "random">, options: PodNetworkOptions) {
     this.#edges = edges;
     this.#options = options;
-    this.#target = new PodTarget(edges.commands);
-    this.#engine = new Reconciler(edges, this.#target);
+    this.#engine = new Reconciler(edges, {
+      keys: () => {
+        const plan = this.#plan;
+        const objects = plan ? podObjects(plan, this.#links, this.#tool) : [];
+        this.#objects = new Map(objects.map((object) => [object.name, object]));
+        return this.#objects.keys();
+      },
+      arrange: (key) => this.#objects.get(key),
+      objectsOf: (object) => [object],
+      ownerOf: ({ owner }) => owner,
+      read: () => this.#read(),
+      begin: () => {
+        const changes: Change<string>[] = [];
+        return {
+          add: ({ kind, name }, before, after, owner) =>
+            changes.push({ kind, name, before, after, owner }),
+          commit: () => this.#write(changes),
+        };
+      },
+    });
   }
 
   /** One bad Node, a folder that cannot be written, or a missing `nft` stops nothing else. */
   sync(plan: PodNetworkPlan): Promise<SyncReport<string>> {
     return this.#turns.run(async () => {
-      const target = this.#target;
-      target.plan = plan;
+      this.#plan = plan;
       await this.#engine.sync();
-      const shadowed = await target.shadowed(new Set(target.failed.keys()));
       const quarantined = [
         ...plan.problems.map(({ node, reason }) => ({ key: `Node ${node}`, reason })),
-        ...target.failed.values(),
-        ...shadowed.map(({ node, name, found }) => ({
+        ...this.#failed.values(),
+        ...(await this.#shadowed(this.#failed)).map(({ node, name, found }) => ({
           key: `Node ${node}`,
           reason: `packets to ${name} do not take the route to the node: ${found}. Remove it`,
         })),
       ];
-      return { full: true, operations: target.operations, quarantined };
+      return { full: true, operations: this.#operations, quarantined };
     });
   }
 
@@ -110,24 +160,31 @@ export class PodNetworkDataPlane implements AsyncDisposable {
   /** How the machine differs. Changes nothing. */
   compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
     return this.#turns.run(async () => {
-      const target = this.#target;
-      target.plan = plan;
+      this.#plan = plan;
       const changes = await this.#engine.compare();
-      const unread = target.unread.get("table");
+      const unread = this.#unread.get(MASQUERADE.kind);
       if (unread) throw unread;
       const missing = changes.filter(({ before }) => before === undefined);
-      const shadowed = await target.shadowed(new Set(missing.map(({ name }) => name)));
+      const shadowed = await this.#shadowed(new Set(missing.map(({ name }) => name)));
       return [
-        ...changes.map((change) => target.difference(change)),
+        ...changes.map(({ kind: object, name, before, after }): RoutingDifference => {
+          const isShown = object === "route" || object === "tunnel";
+          return {
+            ...{ object: DIFFERENCES[object] ?? object, name },
+            kind: after === undefined ? "extra" : before === undefined ? "missing" : "altered",
+            ...(isShown && after !== undefined && { wanted: after }),
+            ...((isShown || this.#unread.has(object)) && before !== undefined && { found: before }),
+          };
+        }),
         ...shadowed.map(({ node: _, ...difference }) => difference),
       ];
     });
   }
 
   /** Calls back when a link or an address of the machine changed, until the signal is aborted. */
-  async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
+  watch(onChange: () => void, signal: AbortSignal): Promise<void> {
     const { logger } = this.#edges;
-    await watchLinks(this.#edges, {
+    return watchLinks(this.#edges, {
       ...{ onChange, signal },
       onEnd: (error) =>
         logger.verbose(1, "Cannot watch the links of this machine; they are read at an interval", {
@@ -136,8 +193,45 @@ export class PodNetworkDataPlane implements AsyncDisposable {
     });
   }
 
+  /** Removes everything that any run added, or only reports it. */
   cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
-    return this.#turns.run(() => this.#cleanUp(dryRun));
+    return this.#turns.run(async () => {
+      const { commands } = this.#edges;
+      const { cniFiles, isThorough = false } = this.#options;
+      const run = new RemovalRun({ commands }, { dryRun });
+      const devices = [...await this.#readDevices()].flatMap(([kind, texts]) =>
+        [...texts.keys()].map((name) => ({ kind, name, after: undefined }))
+      );
+      if (devices.length > 0) {
+        const lines = devices.flatMap((each) => this.#linesOf(each));
+        await run.do("routes to pods and tunnels", {
+          command: ["ip", "-force", "-batch", "-"],
+          input: () => lines.map((line) => `${line}\n`),
+          removes: devices.map(({ kind, name }) =>
+            `${kind} ${name}${kind === "route" ? " to pods" : ""}`
+          ),
+        });
+      }
+      // A tool that fails today may have written the table: the look at the table then has the reason.
+      const isNft = await hasNft(commands).catch(() => true);
+      const tools: MasqueradeTool[] = isNft ? [new NftMasquerade(commands)] : [];
+      if (!isNft || isThorough) tools.push(new IptablesMasquerade(commands));
+      for (const tool of tools) {
+        try {
+          for await (const step of tool.removals()) await run.do(tool.place, step);
+        } catch (error) {
+          run.unseen(tool.place, messageOf(error));
+        }
+      }
+      for (const path of new Set(cniFiles)) {
+        try {
+          if (await readOwnFile(path, CNI_FILE) !== undefined) await run.removeFile(path);
+        } catch (error) {
+          run.keep(messageOf(error));
+        }
+      }
+      return run.report();
+    });
   }
 
   /** Routes stay: pods run without kube-relay. */
@@ -145,133 +239,47 @@ export class PodNetworkDataPlane implements AsyncDisposable {
     await this.#turns.run(() => Promise.resolve());
   }
 
-  /** Removes everything that any run added, or only reports it. */
-  async #cleanUp(dryRun: boolean): Promise<CleanupReport> {
-    const { commands } = this.#edges;
-    const { cniFiles, isThorough = false } = this.#options;
-    const run = new RemovalRun({ commands }, { dryRun });
-    const devices = [...await this.#target.readDevices()].flatMap(([kind, texts]) =>
-      [...texts.keys()].map((name) => ({ kind, name, after: undefined }))
-    );
-    if (devices.length > 0) {
-      const lines = devices.flatMap((each) => this.#target.linesOf(each));
-      await run.do("routes to pods and tunnels", {
-        command: ["ip", "-force", "-batch", "-"],
-        input: () => lines.map((line) => `${line}\n`),
-        removes: devices.map(({ kind, name }) =>
-          `${kind} ${name}${kind === "route" ? " to pods" : ""}`
-        ),
-      });
-    }
-    // A tool that fails today may have written the table: the look at the table then has the reason.
-    const isNft = await hasNft(commands).catch(() => true);
-    const tools: MasqueradeTool[] = isNft ? [new NftMasquerade(commands)] : [];
-    if (!isNft || isThorough) tools.push(new IptablesMasquerade(commands));
-    for (const tool of tools) {
-      try {
-        for await (const step of tool.removals()) await run.do(tool.place, step);
-      } catch (error) {
-        run.unseen(tool.place, messageOf(error));
-      }
-    }
-    for (const path of new Set(cniFiles)) await removeCniFile(path, run);
-    return run.report();
-  }
-}
-
-async function removeCniFile(path: string, run: RemovalRun): Promise<void> {
-  try {
-    if (await readOwnFile(path, CNI_FILE) !== undefined) await run.removeFile(path);
-  } catch (error) {
-    run.keep(messageOf(error));
-  }
-}
-
-/** Marks the routes of kube-relay in the kernel. iproute2 gives the number no name. */
-const POD_ROUTE_PROTOCOL = 75;
-
-/** What the header of a tunnel takes from the MTU. */
-const OVERHEAD: Readonly<Record<IpFamily, number>> = { IPv4: 20, IPv6: 40 };
-/** Of Ethernet, in case no interface has the address of the node. */
-const USUAL_MTU = 1_500;
-const LONGEST_ALIAS = 255;
-
-/** An object of the plan. */
-interface PodObject extends KernelObject {
-  /** The key under which it is in quarantine. */
-  readonly owner: string;
-  /** For `ip -batch`. `found`: the device as it is, of a tunnel; whether the route is there. */
-  readonly lines?: (found: Link | Route | undefined) => readonly string[];
-}
-
-const MASQUERADE: ObjectName = { kind: "table", name: "masquerade" };
-
-/** Reads and writes the machine for the plan that it is given. */
-class PodTarget implements Target<string, PodObject, string> {
-  plan: PodNetworkPlan | undefined;
-  /** What the last sync could not write, by the name of the object. */
-  readonly failed = new Map<string, Quarantined<string>>();
-  /** What the last sync wrote. */
-  operations: Record<string, number> = {};
-  /** Objects that exist and cannot be read, or are foreign, by kind. */
-  readonly unread = new Map<string, Error>();
-  readonly #commands: CommandRunner;
-  #tool: MasqueradeTool | undefined;
-  /** Whether rules of an earlier run were looked for. */
-  #hasNoRules = false;
-  #objects: ReadonlyMap<string, PodObject> = new Map();
-  #links: readonly Link[] = [];
-  /** The links and routes that any run made, by name. */
-  #own = new Map<string, Link | Route>();
-
-  constructor(commands: CommandRunner) {
-    this.#commands = commands;
-  }
-
-  keys(): Iterable<string> {
-    const { plan } = this;
-    const objects = plan ? podObjects(plan, this.#links, this.#tool) : [];
-    this.#objects = new Map(objects.map((object) => [object.name, object]));
-    return this.#objects.keys();
-  }
-
-  arrange(key: string): PodObject | undefined {
-    return this.#objects.get(key);
-  }
-
-  objectsOf(object: PodObject): readonly PodObject[] {
-    return [object];
-  }
-
-  ownerOf({ owner }: PodObject): string {
-    return owner;
-  }
-
-  async read(): Promise<Objects> {
-    this.unread.clear();
+  async #read(): Promise<Objects> {
+    this.#unread.clear();
     const found = new Map<string, ReadonlyMap<string, string>>();
-    const attempt = async ({ kind, name }: ObjectName, read: () => Promise<string | undefined>) => {
+    const attempt = async (
+      kind: string,
+      name: string,
+      read: () => Promise<string | undefined>,
+    ) => {
       const text = await read().catch((error) => {
-        this.unread.set(kind, error);
+        this.#unread.set(kind, error);
         return messageOf(error);
       });
       if (text !== undefined) found.set(kind, new Map([[name, text]]));
     };
-    await attempt(MASQUERADE, () => this.#readRules());
-    for (const each of await this.readDevices()) found.set(...each);
-    const path = cniPath(this.plan);
-    if (path !== undefined) {
-      await attempt({ kind: "file", name: path }, () => readOwnFile(path, CNI_FILE));
-    }
+    await attempt(MASQUERADE.kind, MASQUERADE.name, () => this.#readRules());
+    for (const each of await this.#readDevices()) found.set(...each);
+    const path = cniPath(this.#plan);
+    if (path !== undefined) await attempt("file", path, () => readOwnFile(path, CNI_FILE));
     return found;
   }
 
+  async #readRules(): Promise<string | undefined> {
+    const { commands } = this.#edges;
+    const isWanted = this.#plan?.masquerade !== undefined;
+    // An earlier run may have written them. A machine that cannot have them has none.
+    if (!isWanted && this.#hasNoRules) return undefined;
+    this.#tool ??= await hasNft(commands)
+      ? new NftMasquerade(commands)
+      : new IptablesMasquerade(commands);
+    const text = await this.#tool.read();
+    this.#hasNoRules = !isWanted && text === undefined;
+    return text;
+  }
+
   /** The tunnels and routes of any run. A link of another kind with the name of a tunnel is foreign. */
-  async readDevices(): Promise<Objects> {
-    this.#links = await new IpRunner(this.#commands).links();
+  async #readDevices(): Promise<Objects> {
+    const { commands } = this.#edges;
+    this.#links = await new IpRunner(commands).links();
     const routes = (await Promise.all(
       IP_FAMILIES.map((family) =>
-        new IpRunner(this.#commands, { family }).routes("main", { protocol: POD_ROUTE_PROTOCOL })
+        new IpRunner(commands, { family }).routes("main", { protocol: POD_ROUTE_PROTOCOL })
       ),
     )).flat();
     const tunnels = this.#links.filter(({ device, kind }) =>
@@ -288,26 +296,21 @@ class PodTarget implements Target<string, PodObject, string> {
     ]);
   }
 
-  begin(): Batch<string> {
-    const changes: Change<string>[] = [];
-    return {
-      add: ({ kind, name }, before, after, owner) =>
-        changes.push({ kind, name, before, after, owner }),
-      commit: () => this.#write(changes),
-    };
-  }
-
   /** The routes whose packets take another one, except those that are `missing`, by name. */
-  async shadowed(
-    missing: ReadonlySet<string>,
+  async #shadowed(
+    missing: { has(name: string): boolean },
   ): Promise<readonly (RoutingDifference & { readonly node: string })[]> {
     const found = [];
     for (const family of IP_FAMILIES) {
-      const routes = (this.plan?.routes ?? []).filter(({ destination }) =>
+      const routes = (this.#plan?.routes ?? []).filter(({ destination }) =>
         cidrFamilyOf(destination) === family
       );
-      const samples = routes.map(({ destination }) => sampleOf(destination));
-      const chosen = await new IpRunner(this.#commands, { family }).chosenRoutes(samples);
+      // An address of a range stands for all of it.
+      const samples = routes.map(({ destination }) => {
+        const { first, last } = rangeOf(destination);
+        return addressAt(first === last ? first : first + 1n, family);
+      });
+      const chosen = await new IpRunner(this.#edges.commands, { family }).chosenRoutes(samples);
       for (const [index, { destination: name, node }] of routes.entries()) {
         const route = chosen.get(samples[index]!);
         if (route === undefined || missing.has(name)) continue;
@@ -320,19 +323,8 @@ class PodTarget implements Target<string, PodObject, string> {
     return found;
   }
 
-  /** A difference in words. */
-  difference({ kind: object, name, before, after }: Change<string>): RoutingDifference {
-    const kind = after === undefined ? "extra" : before === undefined ? "missing" : "altered";
-    const isShown = object === "route" || object === "tunnel";
-    return {
-      ...{ object: DIFFERENCES[object] ?? object, name, kind },
-      ...(isShown && after !== undefined && { wanted: after }),
-      ...((isShown || this.unread.has(object)) && before !== undefined && { found: before }),
-    };
-  }
-
   /** The lines that bring an object to its state. */
-  linesOf({ kind, name, after }: Omit<Change<string>, "before" | "owner">): readonly string[] {
+  #linesOf({ kind, name, after }: Pick<Change<string>, "kind" | "name" | "after">) {
     const found = this.#own.get(name);
     if (after !== undefined) return this.#objects.get(name)?.lines?.(found) ?? [];
     if (kind === "tunnel") return [deleteLinkLine(name)];
@@ -340,30 +332,29 @@ class PodTarget implements Target<string, PodObject, string> {
     return [routeLine("del", { ...route, protocol: POD_ROUTE_PROTOCOL })];
   }
 
-  async #readRules(): Promise<string | undefined> {
-    const isWanted = this.plan?.masquerade !== undefined;
-    // An earlier run may have written them. A machine that cannot have them has none.
-    if (!isWanted && this.#hasNoRules) return undefined;
-    this.#tool ??= await hasNft(this.#commands)
-      ? new NftMasquerade(this.#commands)
-      : new IptablesMasquerade(this.#commands);
-    const text = await this.#tool.read();
-    this.#hasNoRules = !isWanted && text === undefined;
-    return text;
-  }
-
   async #write(changes: readonly Change<string>[]): Promise<void> {
-    this.failed.clear();
-    this.operations = {};
-    const of = (...kinds: readonly string[]) => changes.filter(({ kind }) => kinds.includes(kind));
+    this.#failed.clear();
+    this.#operations = {};
+    const attempt = async (kind: string, write: (change: Change<string>) => Promise<void>) => {
+      for (const change of changes.filter((each) => each.kind === kind)) {
+        try {
+          const error = this.#unread.get(kind);
+          if (error) throw error;
+          await write(change);
+          this.#done(change, undefined);
+        } catch (error) {
+          this.#done(change, messageOf(error));
+        }
+      }
+    };
     // First, or the first connections over a new route would keep another source until they end.
-    for (const change of of("table")) {
-      await this.#attempt(change, async () => await this.#tool?.write(this.plan?.masquerade));
-    }
-    const moves = of("route", "tunnel");
-    const items = moves.flatMap((change) => this.linesOf(change).map((line) => ({ change, line })));
-    const failures = await new IpRunner(this.#commands).batch(items, ({ line }) => line);
+    await attempt(MASQUERADE.kind, async () => await this.#tool?.write(this.#plan?.masquerade));
+    const moves = changes.filter(({ kind }) => kind === "route" || kind === "tunnel");
+    const items = moves.flatMap((change) =>
+      this.#linesOf(change).map((line) => ({ change, line }))
+    );
     const reasons = new Map<Change<string>, string>();
+    const failures = await new IpRunner(this.#edges.commands).batch(items, ({ line }) => line);
     for (const [{ change, line }, { kind, message }] of failures) {
       const isGone = change.after === undefined && kind === "absent";
       // The lines after the first one fail because of it.
@@ -371,36 +362,19 @@ class PodTarget implements Target<string, PodObject, string> {
       reasons.set(change, `cannot ${line}: ${message}${remedyOf(line, message)}`);
     }
     for (const change of moves) this.#done(change, reasons.get(change));
-    for (const change of of("file")) {
-      await this.#attempt(change, async () => {
-        // Another program may have written it meanwhile.
-        await readOwnFile(change.name, CNI_FILE);
-        await writeOwnFile(change.name, CNI_FILE, change.after);
-      });
-    }
-  }
-
-  async #attempt(change: Change<string>, write: () => Promise<void>): Promise<void> {
-    try {
-      const error = this.unread.get(change.kind);
-      if (error) throw error;
-      await write();
-      this.#done(change, undefined);
-    } catch (error) {
-      this.#done(change, messageOf(error));
-    }
+    await attempt("file", async ({ name, after }) => {
+      // Another program may have written it meanwhile.
+      await readOwnFile(name, CNI_FILE);
+      await writeOwnFile(name, CNI_FILE, after);
+    });
   }
 
   #done({ kind, name, owner }: Change<string>, reason: string | undefined): void {
     const key = owner ?? (kind === MASQUERADE.kind ? name : `${kind} ${name}`);
-    if (reason !== undefined) this.failed.set(name, { key, reason });
-    else this.operations[`${kind}s`] = (this.operations[`${kind}s`] ?? 0) + 1;
+    if (reason !== undefined) this.#failed.set(name, { key, reason });
+    else this.#operations[`${kind}s`] = (this.#operations[`${kind}s`] ?? 0) + 1;
   }
 }
-
-const DIFFERENCES: Readonly<Record<string, string>> = {
-  ...{ route: "pod route", tunnel: "pod tunnel", file: "CNI configuration" },
-};
 
 /** Returns what a plan wants, in the order in which it is made. */
 function podObjects(
@@ -413,7 +387,10 @@ function podObjects(
     ...plan.masquerade && masquerade
       ? [{ ...MASQUERADE, text: masquerade.textOf(plan.masquerade), owner: MASQUERADE.name }]
       : [],
-    ...plan.tunnels.map((tunnel) => tunnelObject(tunnel, mtuOfTunnel(plan, links, tunnel.family))),
+    ...plan.tunnels.map((tunnel) => {
+      const { family } = tunnel;
+      return tunnelObject(tunnel, plan.mtu ?? mtuOfNode(plan, links, family) - OVERHEAD[family]);
+    }),
     ...plan.routes.map(routeObject),
     ...path === undefined
       ? []
@@ -427,17 +404,13 @@ function cniPath(plan: PodNetworkPlan | undefined): string | undefined {
 }
 
 function cniTextOf(plan: PodNetworkPlan, links: readonly Link[]): string {
-  const families = new Set(plan.podCidrs.map(cidrFamilyOf));
+  const { podCidrs, cni, isOverlay } = plan;
   // The MTU of the node's pods.
-  const mtus = [...families].map((family) =>
-    mtuOfNode(plan, links, family) - (plan.isOverlay ? OVERHEAD[family] : 0)
+  const mtus = [...new Set(podCidrs.map(cidrFamilyOf))].map((family) =>
+    mtuOfNode(plan, links, family) - (isOverlay ? OVERHEAD[family] : 0)
   );
-  const portMappings = plan.cni?.portMappings ?? false;
-  return cniText({ podCidrs: plan.podCidrs, portMappings, mtu: plan.mtu ?? Math.min(...mtus) });
-}
-
-function mtuOfTunnel(plan: PodNetworkPlan, links: readonly Link[], family: IpFamily): number {
-  return plan.mtu ?? mtuOfNode(plan, links, family) - OVERHEAD[family];
+  const portMappings = cni?.portMappings ?? false;
+  return cniText({ podCidrs, portMappings, mtu: plan.mtu ?? Math.min(...mtus) });
 }
 
 function mtuOfNode({ addresses }: PodNetworkPlan, links: readonly Link[], family: IpFamily) {
@@ -504,12 +477,6 @@ function pathText({ type, gateways, device, source }: Route): string {
   ].join(" ");
 }
 
-/** An address of a range that stands for all in a look at the routing of the kernel. */
-function sampleOf(destination: Cidr) {
-  const { first, last } = rangeOf(destination);
-  return addressAt(first === last ? first : first + 1n, cidrFamilyOf(destination));
-}
-
 function chosenText({ type, destination, protocol, table, metric = 0, ...path }: ChosenRoute) {
   const properties = [
     ...protocol === undefined ? [] : [`protocol ${protocol}`],
@@ -537,15 +504,14 @@ const OWNER_TEXT = "Written by kube-relay. Changes are overwritten.";
 /** The bridge of pods, which the plugin makes. */
 const BRIDGE = "kube-relay-pods";
 
-/** The contents of a configuration. */
-interface CniOptions {
-  readonly podCidrs: readonly Cidr[];
-  readonly mtu: number;
-  readonly portMappings: boolean;
-}
-
 /** Returns the text of the file. Version 0.4.0 is known to every container runtime in use. */
-export function cniText({ podCidrs, mtu, portMappings }: CniOptions): string {
+export function cniText(
+  { podCidrs, mtu, portMappings }: {
+    readonly podCidrs: readonly Cidr[];
+    readonly mtu: number;
+    readonly portMappings: boolean;
+  },
+): string {
   const bridge = {
     type: "bridge",
     bridge: BRIDGE,
