@@ -13,9 +13,9 @@ import { dumpedRoutingSettings, pickAllowed } from "../lib/tools/dump/collect_du
 import { CONFIGURATION, DUMPED_ROUTING } from "../lib/tools/dump/dump_schema.ts";
 import { compareRouting } from "../lib/tools/diff/compare_routing.ts";
 import { seeRouting } from "../lib/tools/explain/see_routing.ts";
-import type { RoutingDifference } from "../lib/routing/compare_layer2.ts";
+import type { ComparedLayer2, RoutingDifference } from "../lib/routing/compare_layer2.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
-import { parseIpAddress } from "../lib/net/ip_address.ts";
+import { type IpAddress, parseIpAddress } from "../lib/net/ip_address.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
@@ -136,9 +136,10 @@ Deno.test("a dump gives the same configuration and explanations, and has no pass
 
 /** A process with one session, which may lack the prefix. */
 async function withRunning(
-  { sent, differences }: {
-    readonly sent: readonly string[];
-    readonly differences: readonly RoutingDifference[];
+  { sent = [], differences = [], layer2 = {} }: {
+    readonly sent?: readonly string[];
+    readonly differences?: readonly RoutingDifference[];
+    readonly layer2?: Partial<ComparedLayer2>;
   },
   use: (socket: string) => Promise<void>,
 ): Promise<void> {
@@ -154,7 +155,6 @@ async function withRunning(
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const dump = JSON.parse(await routingDump("node-b", ["node-a", "node-b"]));
-  const layer2 = { owned: new Set<never>(), others: [], found: new Map() };
   const server = await startControlServer({
     path,
     routes: {
@@ -164,7 +164,10 @@ async function withRunning(
         mode: "nftables",
         nodeName: "node-b",
         families: [{ family: "IPv4", differences: [], quarantined: [] }],
-        routing: await compareRouting({ bgp, layer2 }),
+        routing: await compareRouting({
+          bgp,
+          layer2: { owned: new Set(), others: [], found: new Map(), ...layer2 },
+        }),
       }),
     },
   });
@@ -177,7 +180,7 @@ async function withRunning(
 }
 
 Deno.test("explain compares the plan with what the running process sees", () =>
-  withRunning({ sent: [], differences: [] }, async (socket) => {
+  withRunning({}, async (socket) => {
     const { out, err } = await run("explain", "bgp", "198.51.100.7", socket);
     assertEquals(err, "");
     assertStringIncludes(out, "PLANNED by node-b for 1 peer, but sent to none now");
@@ -192,7 +195,7 @@ Deno.test("diff lists the differences of BGP after those of Services", () => {
     name: "198.51.100.7/32 to tor",
     kind: "missing",
   } as const;
-  return withRunning({ sent: [], differences: [object] }, async (socket) => {
+  return withRunning({ differences: [object] }, async (socket) => {
     const { out, err, code } = await run("diff", socket);
     assertEquals(err, "");
     assertEquals(code, 3);
@@ -202,6 +205,30 @@ Deno.test("diff lists the differences of BGP after those of Services", () => {
     );
     const json = JSON.parse((await run("diff", "--json", socket)).out);
     assertEquals([json.differences, json.routing.differences], [1, [object]]);
+  });
+});
+
+Deno.test("diff compares the addresses of layer 2 with the interfaces that answer", () => {
+  const [held, hidden, moved, kept, foreign] = [1, 2, 3, 4, 5].map((last) =>
+    parseIpAddress(`203.0.113.${last}`)
+  ) as [IpAddress, IpAddress, IpAddress, IpAddress, IpAddress];
+  const found = new Map([
+    ...[[held, ["lo", "eth0"]], [hidden, ["kube-ipvs0"]]] as const,
+    ...[[moved, ["eth0"]], [kept, ["lo"]], [foreign, ["eth0"]]] as const,
+  ]);
+  const layer2 = { owned: new Set([held, hidden]), others: [moved, kept], found };
+  return withRunning({ layer2 }, async (socket) => {
+    const { routing } = JSON.parse((await run("diff", "--json", socket)).out);
+    assertEquals(routing.differences, [
+      {
+        ...{ object: "address", name: hidden, kind: "missing" },
+        wanted: "on an interface of this node, which answers for it",
+      },
+      {
+        ...{ object: "address", name: moved, kind: "extra" },
+        found: "on eth0, but this node does not answer for it",
+      },
+    ]);
   });
 });
 

@@ -24,10 +24,12 @@ Deno.test({
   fn: async () => {
     await using stage = await BgpStage.create(3);
     const [node, frr, gobgp] = [stage.node(1), stage.frr(2), stage.gobgp(3)];
-    await frr.start(frrConfiguration());
+    const passwordFile = `${stage.folder}/password`;
+    await Deno.writeTextFile(passwordFile, "correct;horse#battery\n");
+    await frr.start(frrConfiguration({ neighbor: ["password correct;horse#battery"] }));
     await gobgp.start(GOBGP);
     const peers = [
-      bgpPeer("frr", "192.0.2.2", { prepend: 2 }),
+      bgpPeer("frr", "192.0.2.2", { prepend: 2, passwordFile }),
       bgpPeer("gobgp", "192.0.2.3", { role: "external" }),
     ];
     const vip = announced("203.0.113.10/32", {

@@ -18,30 +18,11 @@ import type { SceneNode } from "./bgp_scene_node.ts";
 
 /** The address of `web`. */
 export const WEB = "203.0.113.10";
-/** The password of sessions with FRR, where there is one. */
-export const PASSWORD = "correct;horse#battery";
 
 interface RoutedSceneOptions {
   readonly nodes: number;
-  /** Machines after the routers, which are the first ones after the nodes. */
-  readonly others?: number;
-  /** Whether sessions with FRR have a password, in {@linkcode passwordFileOf}. */
-  readonly hasPassword?: boolean;
-  /** Whether sessions with FRR have BFD. */
+  /** Whether sessions with FRR have BFD. @default {false} */
   readonly bfd?: boolean;
-  /** Further peers. */
-  readonly peers?: readonly object[];
-  /** @default {that of the product} */
-  readonly gracefulRestartSeconds?: number;
-  /** Further fields of `routing.bgp`. */
-  readonly bgp?: object;
-  /** Done before kube-relay starts on a node. */
-  readonly prepare?: (node: SceneNode) => Promise<void>;
-}
-
-/** The file of the password for sessions of a node with FRR. */
-export function passwordFileOf({ folder }: SceneNode): string {
-  return `${folder}/password`;
 }
 
 /** The cluster. `web` has policy Local, a TCP and a UDP port, and an endpoint on every node. */
@@ -71,8 +52,8 @@ export class RoutedScene implements AsyncDisposable {
 
   /** Starts everything. Routes come a moment later: see {@linkcode routed}. */
   static async create(options: RoutedSceneOptions): Promise<RoutedScene> {
-    const { nodes, others = 0, prepare } = options;
-    const scene = await BgpScene.create({ nodes, others: 2 + others });
+    const { nodes } = options;
+    const scene = await BgpScene.create({ nodes, others: 2 });
     try {
       const clients = [await scene.attachClient(nodes + 1), await scene.attachClient(nodes + 2)];
       const routed = new RoutedScene(scene, { ...options, load: BgpLoad.start(clients, WEB) });
@@ -83,10 +64,7 @@ export class RoutedScene implements AsyncDisposable {
         ...scene.nodes.map((node) => sceneNode(node)),
         ...[routed.web, sceneSlice("web", scene.nodes)],
       ]);
-      for (const node of scene.nodes) {
-        await prepare?.(node);
-        await routed.startRelay(node);
-      }
+      for (const node of scene.nodes) await routed.startRelay(node);
       await Promise.all(scene.nodes.map((node) => node.startBird()));
       return routed;
     } catch (error) {
@@ -96,27 +74,21 @@ export class RoutedScene implements AsyncDisposable {
   }
 
   async #startRouters(): Promise<void> {
-    const { nodes, bfd = false, hasPassword = false } = this.#options;
-    await this.frr.start(frrOfScene({ nodes, bfd, ...(hasPassword && { password: PASSWORD }) }));
+    const { nodes, bfd = false } = this.#options;
+    await this.frr.start(frrOfScene({ nodes, bfd }));
     await this.gobgp.start(gobgpOfScene({ nodes }));
     this.#fib = new GobgpFib(this.gobgp);
   }
 
   /** Starts kube-relay on a node; a former one has to have ended. */
   async startRelay(node: SceneNode, { mode = "nftables" } = {}): Promise<void> {
-    const { nodes, bfd = false, bgp = {}, hasPassword = false, peers = [] } = this.#options;
-    const { gracefulRestartSeconds } = this.#options;
-    const common = gracefulRestartSeconds === undefined ? {} : { gracefulRestartSeconds };
-    const [frr, gobgp] = [`192.0.2.${nodes + 1}`, `192.0.2.${nodes + 2}`];
-    const password = hasPassword && { passwordFile: passwordFileOf(node) };
+    const { nodes, bfd = false } = this.#options;
     const settings = {
       localAs: 64_512,
       peers: [
-        { name: "frr", address: frr, as: 64_513, bfd, ...password },
-        { name: "gobgp", address: gobgp, as: 64_514 },
-        ...peers,
-      ].map((peer) => ({ ...common, ...peer })),
-      ...bgp,
+        { name: "frr", address: `192.0.2.${nodes + 1}`, as: 64_513, bfd },
+        { name: "gobgp", address: `192.0.2.${nodes + 2}`, as: 64_514 },
+      ],
     };
     await node.startRelay({ bgp: settings, mode });
   }
@@ -124,7 +96,7 @@ export class RoutedScene implements AsyncDisposable {
   /** Waits until both routers send packets for an address to these nodes only. */
   async routed(
     nodes: readonly SceneNode[],
-    { address = WEB, ...limit }: { readonly address?: string; readonly deadlineMs?: number } = {},
+    { address = WEB }: { readonly address?: string } = {},
   ): Promise<void> {
     const wanted = `${nodes.map(({ name }) => name)}`;
     const { scene, frr, gobgp } = this;
@@ -134,20 +106,16 @@ export class RoutedScene implements AsyncDisposable {
         [frr, gobgp].map(async ({ namespace }) => `${await scene.nodesAt(namespace, address)}`),
       );
       return found.every((each) => each === wanted);
-    }, limit).catch((cause) => {
+    }).catch((cause) => {
       throw new Error(`${found.join("; ")}\n${scene.logs}`, { cause });
     });
   }
 
   /** As {@linkcode routed}, after an event. Resolves to the milliseconds since it. */
-  async routedAfter(
-    event: () => Promise<unknown>,
-    nodes: readonly SceneNode[],
-    limit: { readonly deadlineMs?: number } = {},
-  ): Promise<number> {
+  async routedAfter(event: () => Promise<unknown>, nodes: readonly SceneNode[]): Promise<number> {
     const at = performance.now();
     await event();
-    await this.routed(nodes, limit);
+    await this.routed(nodes);
     return Math.round(performance.now() - at);
   }
 

@@ -223,12 +223,11 @@ export function gobgpConfiguration(
 interface SceneRouter {
   /** The nodes are 192.0.2.1 and so on, in AS 64512. */
   readonly nodes: number;
-  readonly password?: string;
   readonly bfd?: boolean;
 }
 
 /** The configuration of FRR, AS 64513, with equal-cost paths to nodes. */
-export function frrOfScene({ nodes, password, bfd = false }: SceneRouter): readonly string[] {
+export function frrOfScene({ nodes, bfd = false }: SceneRouter): readonly string[] {
   const addresses = Array.from({ length: nodes }, (_, index) => `192.0.2.${index + 1}`);
   return [
     "log stdout",
@@ -240,7 +239,6 @@ export function frrOfScene({ nodes, password, bfd = false }: SceneRouter): reado
         "remote-as 64512",
         "timers 3 9",
         "timers connect 1",
-        ...(password === undefined ? [] : [`password ${password}`]),
         ...(bfd ? ["bfd", "bfd 3 200 200"] : []),
       ].map((line) => ` neighbor ${address} ${line}`)
     ),
@@ -252,13 +250,12 @@ export function frrOfScene({ nodes, password, bfd = false }: SceneRouter): reado
 }
 
 /** The configuration of gobgpd, AS 64514. */
-export function gobgpOfScene({ nodes, password }: SceneRouter): string {
+export function gobgpOfScene({ nodes }: SceneRouter): string {
   const neighbors = Array.from({ length: nodes }, (_, index) => `
 [[neighbors]]
   [neighbors.config]
     neighbor-address = "192.0.2.${index + 1}"
     peer-as = 64512
-    auth-password = "${password ?? ""}"
   [neighbors.timers.config]
     connect-retry = 1
     idle-hold-time-after-reset = 1
