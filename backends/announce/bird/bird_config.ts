@@ -85,7 +85,7 @@ export function* birdConfigSteps(
     })
   );
   const rendered = sections.map(({ peer }) => peer);
-  const pieces = [textOf(globalLines(plan, rendered, options))];
+  const pieces = [textOf(globalLines(plan, rendered, options.secretsFile))];
   for (const family of IP_FAMILIES) {
     const digit = FAMILY_DIGIT[family];
     // The table of a family is BIRD's default one: `master4` or `master6`.
@@ -120,11 +120,7 @@ function textOf(lines: readonly string[]): string {
   return lines.map((line) => `${line}\n`).join("");
 }
 
-function globalLines(
-  plan: BgpPlan,
-  peers: readonly BgpPeer[],
-  { secretsFile }: BirdConfigOptions,
-): string[] {
+function globalLines(plan: BgpPlan, peers: readonly BgpPeer[], secretsFile: string): string[] {
   const restarts = peers.flatMap(({ gracefulRestartSeconds: seconds }) => seconds ?? []);
   return [
     ...(peers.some(({ passwordFile }) => passwordFile !== undefined)
@@ -139,7 +135,10 @@ function globalLines(
     // has to be much shorter. BIRD calls a peer twice in it; a peer that is down must not delay the
     // first announcements of a node for longer.
     ...(restarts.length > 0
-      ? [`graceful restart wait ${Math.min(LONGEST_WAIT_SECONDS, restartWait(restarts))};`]
+      ? [
+        "graceful restart wait " +
+        `${Math.min(LONGEST_WAIT_SECONDS, Math.max(2, Math.floor(Math.min(...restarts) / 4)))};`,
+      ]
       : []),
     ...ROLES.map((role) => `attribute int ${announcesTo(role)};`),
     `attribute int ${LEARNED_FROM_MESH};`,
@@ -150,20 +149,14 @@ function globalLines(
 
 const LONGEST_WAIT_SECONDS = 15;
 
-function restartWait(restartSeconds: readonly number[]): number {
-  return Math.max(2, Math.floor(Math.min(...restartSeconds) / 4));
-}
-
 function routeLines(announced: AnnouncedPrefix): string[] {
   const { prefix, to, communities, largeCommunities, localPreference } = announced;
   return [
     `route ${prefix} blackhole {`,
     ...ROLES.filter((role) => to.includes(role)).map((role) => `  ${announcesTo(role)} = 1;`),
-    ...communities.map((text) =>
-      `  bgp_community.add((${numbersOf(text, { count: 2, most: 65_535 })}));`
-    ),
+    ...communities.map((text) => `  bgp_community.add((${numbersOf(text, 2, 65_535)}));`),
     ...largeCommunities.map((text) =>
-      `  bgp_large_community.add((${numbersOf(text, { count: 3, most: 4_294_967_295 })}));`
+      `  bgp_large_community.add((${numbersOf(text, 3, 4_294_967_295)}));`
     ),
     ...(localPreference === undefined ? [] : [`  bgp_local_pref = ${localPreference};`]),
     "};",
@@ -171,10 +164,7 @@ function routeLines(announced: AnnouncedPrefix): string[] {
 }
 
 /** Reads a community; throws a RangeError that says what would be right. */
-function numbersOf(
-  text: string,
-  { count, most }: { readonly count: number; readonly most: number },
-): string {
+function numbersOf(text: string, count: number, most: number): string {
   const numbers = /^\d{1,10}(:\d{1,10})*$/.test(text) ? text.split(":").map(Number) : [];
   if (numbers.length === count && numbers.every((number) => number <= most)) {
     return numbers.join(",");
@@ -238,117 +228,95 @@ export function peerLines(
   peer: BgpPeer,
   { isShutDown }: { readonly isShutDown: boolean },
 ): string[] {
+  const { localAs, peers, imports } = plan;
+  const { name, address, port, as, role, localAddress, multihopTtl, otherNextHop } = peer;
+  const { gracefulRestartSeconds, reflectorClusterId } = peer;
   checkPeer(plan, peer);
+  const family = ipFamilyOf(address);
+  // One socket for all addresses would take the port of each, and the session would never start. So
+  // BIRD listens at the local address alone, and the port stays free at others.
+  const isStrict = peers.every((other) =>
+    other.localAddress !== undefined ||
+    listeningPort(other) !== listeningPort(peer) ||
+    ipFamilyOf(other.address) !== family
+  );
+  const importFilter = importFilterOf(plan, peer);
+  const exported = `  export filter ${exportFilterOf(plan, peer)};`;
+  const digit = FAMILY_DIGIT[family];
   const settings = [
     ...(isShutDown ? ["disabled;"] : []),
-    localLine(plan, peer),
-    `neighbor ${peer.address} port ${peer.port} as ${peer.as};`,
-    peer.multihopTtl === undefined ? "direct;" : `multihop ${peer.multihopTtl};`,
-    ...(isStrict(plan, peer) ? ["strict bind on;"] : []),
-    ...(peer.passwordFile === undefined ? [] : [`password ${passwordOf(peer.name)};`]),
+    [
+      "local",
+      ...localAddress ? [localAddress] : [],
+      `port ${listeningPort(peer)}`,
+      `as ${localAs};`,
+    ]
+      .join(" "),
+    `neighbor ${address} port ${port} as ${as};`,
+    multihopTtl === undefined ? "direct;" : `multihop ${multihopTtl};`,
+    ...(isStrict ? ["strict bind on;"] : []),
+    ...(peer.passwordFile === undefined ? [] : [`password ${passwordOf(name)};`]),
     `hold time ${peer.holdTimeSeconds};`,
     // BIRD's own values, up to 5 minutes, are those of a router with a thousand peers.
     "connect delay time 1;",
     "connect retry time 10;",
     "error wait time 2, 30;",
     `bfd ${peer.bfd ? "on" : "off"};`,
-    ...restartLines(peer),
-    ...(peer.role === "reflector-client" ? ["rr client;"] : []),
-    ...(peer.role === "reflector-client" && peer.reflectorClusterId !== undefined
-      ? [`rr cluster id ${peer.reflectorClusterId};`]
+    ...(gracefulRestartSeconds === undefined
+      ? ["graceful restart off;"]
+      : ["graceful restart on;", `graceful restart time ${gracefulRestartSeconds};`]),
+    ...(role === "reflector-client" ? ["rr client;"] : []),
+    ...(role === "reflector-client" && reflectorClusterId !== undefined
+      ? [`rr cluster id ${reflectorClusterId};`]
       : []),
-    ...channelLines(plan, peer),
-  ];
-  return [`protocol bgp ${protocolOf(peer.name)} {`, ...settings.map((line) => `  ${line}`), "}"];
-}
-
-/** The configuration is one text, so a value that BIRD refuses would stop all other peers. */
-function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
-  const { address, as, holdTimeSeconds, localAddress, name, role } = peer;
-  if (role === "reflector-client" && as !== localAs) {
-    throw new RangeError(
-      `Cannot reflect routes to peer ${name} with AS ${as}: expected the node's AS ${localAs}`,
-    );
-  }
-  if (holdTimeSeconds !== 0 && !(holdTimeSeconds >= 3 && holdTimeSeconds <= 65_535)) {
-    throw new RangeError(
-      `Cannot use hold time ${holdTimeSeconds} of peer ${name}: expected 0 or 3 to 65535 seconds`,
-    );
-  }
-  if (localAddress !== undefined && ipFamilyOf(localAddress) !== ipFamilyOf(address)) {
-    throw new RangeError(
-      `Cannot reach peer ${name} at ${address} from ${localAddress}: ` +
-        "expected two addresses of one family",
-    );
-  }
-  const why = "link-local addresses belong to one interface; use another address of";
-  if (isLinkLocal(address)) {
-    throw new RangeError(`Cannot reach peer ${name} at ${address}: ${why} the peer`);
-  }
-  if (localAddress !== undefined && isLinkLocal(localAddress)) {
-    throw new RangeError(`Cannot reach peer ${name} from ${localAddress}: ${why} this node`);
-  }
-}
-
-/** BIRD refuses those of IPv6 without an interface. A Node may have such an address. */
-function isLinkLocal(address: IpAddress): boolean {
-  return /^fe[89ab]/.test(address);
-}
-
-/**
- * Whether BIRD listens at the local address alone, so that the port stays free at others. One socket
- * for all addresses would take the port of each, and the session would never start.
- */
-function isStrict({ peers }: BgpPlan, peer: BgpPeer): boolean {
-  return peers.every((other) =>
-    other.localAddress !== undefined ||
-    listeningPort(other) !== listeningPort(peer) ||
-    ipFamilyOf(other.address) !== ipFamilyOf(peer.address)
-  );
-}
-
-/** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
-function listeningPort({ port, role }: BgpPeer): number {
-  return role === "external" ? BGP_PORT : port;
-}
-
-function localLine({ localAs }: BgpPlan, peer: BgpPeer): string {
-  const address = peer.localAddress === undefined ? [] : [peer.localAddress];
-  return ["local", ...address, `port ${listeningPort(peer)}`, `as ${localAs};`].join(" ");
-}
-
-function restartLines({ gracefulRestartSeconds }: BgpPeer): string[] {
-  return gracefulRestartSeconds === undefined
-    ? ["graceful restart off;"]
-    : ["graceful restart on;", `graceful restart time ${gracefulRestartSeconds};`];
-}
-
-function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
-  const family = ipFamilyOf(peer.address);
-  const digit = FAMILY_DIGIT[family];
-  const importFilter = importFilterOf(plan, peer);
-  return [
     `ipv${digit} {`,
     ...(importFilter === undefined ? ["  import none;"] : [
       `  import filter ${importFilter};`,
       // A changed filter then applies to what the peer has sent already. Without the table BIRD
       // asks the peer to send it again, and FRR 8.4 does not answer.
       "  import table on;",
-      `  receive limit ${plan.imports.limitPerPeer} action disable;`,
+      `  receive limit ${imports.limitPerPeer} action disable;`,
     ]),
-    `  export filter ${exportFilterOf(plan, peer)};`,
+    exported,
     ...(peer.nextHopSelf ? ["  next hop self;"] : []),
-    ...(peer.multihopTtl === undefined ? [] : [`  igp table connected${digit};`]),
+    ...(multihopTtl === undefined ? [] : [`  igp table connected${digit};`]),
     "};",
-    ...(peer.otherNextHop === undefined ? [] : [
+    ...(otherNextHop === undefined ? [] : [
       `ipv${FAMILY_DIGIT[family === "IPv4" ? "IPv6" : "IPv4"]} {`,
       // What is accepted is configured for the family of the session.
       "  import none;",
-      `  export filter ${exportFilterOf(plan, peer)};`,
-      `  next hop address ${peer.otherNextHop};`,
+      exported,
+      `  next hop address ${otherNextHop};`,
       "};",
     ]),
   ];
+  return [`protocol bgp ${protocolOf(name)} {`, ...settings.map((line) => `  ${line}`), "}"];
+}
+
+/** The configuration is one text, so a value that BIRD refuses would stop all other peers. */
+function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
+  const { address, as, holdTimeSeconds, localAddress, name, role } = peer;
+  // A Node may have a link-local address, which BIRD refuses without an interface.
+  const isLinkLocal = (address: IpAddress | undefined) => /^fe[89ab]/.test(address ?? "");
+  const why = "link-local addresses belong to one interface; use another address of";
+  const isKnownTime = holdTimeSeconds === 0 || holdTimeSeconds >= 3 && holdTimeSeconds <= 65_535;
+  const problem = role === "reflector-client" && as !== localAs
+    ? `reflect routes to peer ${name} with AS ${as}: expected the node's AS ${localAs}`
+    : !isKnownTime
+    ? `use hold time ${holdTimeSeconds} of peer ${name}: expected 0 or 3 to 65535 seconds`
+    : localAddress !== undefined && ipFamilyOf(localAddress) !== ipFamilyOf(address)
+    ? `reach peer ${name} at ${address} from ${localAddress}: expected two addresses of one family`
+    : isLinkLocal(address)
+    ? `reach peer ${name} at ${address}: ${why} the peer`
+    : isLinkLocal(localAddress)
+    ? `reach peer ${name} from ${localAddress}: ${why} this node`
+    : undefined;
+  if (problem !== undefined) throw new RangeError(`Cannot ${problem}`);
+}
+
+/** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
+function listeningPort({ port, role }: BgpPeer): number {
+  return role === "external" ? BGP_PORT : port;
 }
 
 /** The filters that some peers need, each once. */
@@ -380,25 +348,27 @@ function importFilterOf({ imports }: BgpPlan, peer: BgpPeer): string | undefined
 
 function importLines({ imports }: BgpPlan, peer: BgpPeer): string[] {
   const [source, family] = [sourceOf(peer), ipFamilyOf(peer.address)];
-  const refused = prefixSet(ofFamily(imports.refused, family).map(anyLength));
-  const { import: own } = peer;
+  // With everything in them.
+  const ranges = (prefixes: readonly Cidr[]) =>
+    ofFamily(prefixes, family).map((each) => `${each}+`);
+  const refused = whereIn(ranges(imports.refused), "reject;");
   // A wide prefix in the configuration does not admit the default route.
   const defaultRoute = (isAccepted: boolean) =>
     `if net.len = 0 then ${isAccepted ? "accept" : "reject"};`;
+  const { import: own } = peer;
   if (own) {
     return [
       defaultRoute(own.defaultRoute),
-      ...whereIn(prefixSet(own.clusterPrefixes.map(ofLengths)), "accept;"),
-      ...whereIn(refused, "reject;"),
-      ...whereIn(prefixSet(own.prefixes.map(ofLengths)), "accept;"),
+      ...whereIn(own.clusterPrefixes.map(ofLengths), "accept;"),
+      ...refused,
+      ...whereIn(own.prefixes.map(ofLengths), "accept;"),
     ];
   }
   const mark = source === "mesh" ? `${LEARNED_FROM_MESH} = 1; ` : "";
-  const accepted = prefixSet(ofFamily(imports[source], family).map(anyLength));
   return [
-    ...whereIn(refused, "reject;"),
+    ...refused,
     defaultRoute(source === "external" && imports.defaultRoute),
-    ...whereIn(accepted, `{ ${mark}accept; }`),
+    ...whereIn(ranges(imports[source]), `{ ${mark}accept; }`),
   ];
 }
 
@@ -407,18 +377,9 @@ function sourceOf({ role }: BgpPeer): "external" | "mesh" {
   return role === "external" ? "external" : "mesh";
 }
 
-function whereIn(set: string | undefined, action: string): string[] {
-  return set === undefined ? [] : [`if net ~ ${set} then ${action}`];
-}
-
-/** A set of prefix patterns, e.g. `[ 10.0.0.0/8+ ]`; `undefined` = BIRD has no empty set. */
-function prefixSet(patterns: readonly string[]): string | undefined {
-  return patterns.length === 0 ? undefined : `[ ${patterns.join(", ")} ]`;
-}
-
-/** A prefix with everything in it. */
-function anyLength(prefix: Cidr): string {
-  return `${prefix}+`;
+/** An action for prefixes of a set such as `[ 10.0.0.0/8+ ]`. BIRD has no empty set. */
+function whereIn(patterns: readonly string[], action: string): string[] {
+  return patterns.length === 0 ? [] : [`if net ~ [ ${patterns.join(", ")} ] then ${action}`];
 }
 
 function ofLengths({ prefix, minLength, maxLength }: ImportedPrefix): string {

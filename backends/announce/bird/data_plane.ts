@@ -152,7 +152,16 @@ export class BirdDataPlane implements AsyncDisposable {
       // After a failure, the next sync compares everything.
       if (signal.aborted || !this.#applied) continue;
       try {
-        const changed = await this.#turns.run(() => this.#lookForChange());
+        // Much cheaper than a comparison; password files are not read.
+        const changed = await this.#turns.run(async (): Promise<LogFields | undefined> => {
+          const applied = this.#applied;
+          if (!applied) return undefined;
+          const found = (await this.#inForce())?.id;
+          if (found !== undefined && found !== applied.id) return { wanted: applied.id, found };
+          const { file } = this.#paths;
+          const version = (await fileState(file))?.version;
+          return version === applied.fileVersion ? undefined : { file };
+        });
         if (changed) {
           this.#logger.warn("BIRD runs with another configuration; repairing", changed);
         }
@@ -190,11 +199,6 @@ export class BirdDataPlane implements AsyncDisposable {
     });
   }
 
-  /** The prefixes that peers are sent now. Rejects if BIRD does not run. */
-  async sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
-    return await this.#sentPrefixes(await this.#sessions());
-  }
-
   /** Removes everything that any run added, or only reports it. */
   cleanup({ dryRun } = { dryRun: false }): Promise<CleanupReport> {
     return this.#turns.run(async () => {
@@ -222,11 +226,14 @@ export class BirdDataPlane implements AsyncDisposable {
       const routerId = parseIpAddress(value(/^router id (\S+);$/m));
       const imports = { ...none, table, metric };
       // BIRD would write its routes again, and would go on announcing.
-      await this.#empty({ routerId, localAs: 1, peers: [], announced: [], imports })
-        .catch((error) => {
-          if (!(error instanceof ForeignBirdError)) throw error;
-          run.keep(`the BIRD on ${socket}: kube-relay did not write its configuration`);
-        });
+      try {
+        const plan = { routerId, localAs: 1, peers: [], announced: [], imports };
+        const state = await this.#look(plan);
+        if (state.inForce !== undefined) await this.#configure(state);
+      } catch (error) {
+        if (!(error instanceof ForeignBirdError)) throw error;
+        run.keep(`the BIRD on ${socket}: kube-relay did not write its configuration`);
+      }
     }
     // BIRD marks its routes, and ours have a metric of their own. A running BIRD has removed them.
     const ours = ["table", `${table}`, "proto", "bird", "metric", `${metric}`];
@@ -237,7 +244,7 @@ export class BirdDataPlane implements AsyncDisposable {
       const removes = routes.map((line) => `route ${line.trim().split(/\s+/)[0]} of BIRD`);
       await run.do("routes of BIRD", { command: ["ip", flag, "route", "flush", ...ours], removes });
     }
-    if (!run.dryRun) await removeFile(candidateOf(this.#paths));
+    if (!run.dryRun) await removeFile(`${file}.candidate`);
     for (const path of [file, secretsFile]) await run.removeFile(path);
   }
 
@@ -252,12 +259,12 @@ export class BirdDataPlane implements AsyncDisposable {
     return parseSessions(protocols, bfd);
   }
 
-  /** The prefixes that BIRD sends to each peer whose session is up. Throws a BirdError. */
-  async #sentPrefixes(
-    sessions: readonly BgpSession[],
+  /** The prefixes that each peer whose session is up is sent now. Rejects if BIRD does not run. */
+  async sentPrefixes(
+    sessions?: readonly BgpSession[],
   ): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
     const sent = new Map<string, ReadonlySet<string>>();
-    for (const { peer, state } of sessions) {
+    for (const { peer, state } of sessions ?? await this.#sessions()) {
       if (state !== "Established") continue;
       const lines = await this.#control.run(`show route export ${protocolOf(peer)}`)
         .catch((error) => {
@@ -285,7 +292,8 @@ export class BirdDataPlane implements AsyncDisposable {
     const operations = isInForce(state)
       ? await this.#listenAgain(sessions)
       : { files: await this.#configure(state), reconfigurations: 1 };
-    this.#applied = { id: config.id, fileVersion: await this.#fileVersion() };
+    const fileVersion = (await fileState(this.#paths.file))?.version;
+    this.#applied = { id: config.id, fileVersion };
     // The configuration is one text, which is always compared as a whole.
     return { full: true, operations, quarantined: [...config.quarantined, ...excessive] };
   }
@@ -293,7 +301,7 @@ export class BirdDataPlane implements AsyncDisposable {
   /** How BIRD differs from a plan: its configuration, its sessions and what it sends to peers. */
   async #compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
     const state = await this.#look(plan);
-    const sent = await this.#sentPrefixes(state.sessions);
+    const sent = await this.sentPrefixes(state.sessions);
     const leftOut = new Set(state.config.quarantined.map(({ key }) => key));
     const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
     const wanted = peers.map(({ name }) => name);
@@ -314,27 +322,6 @@ export class BirdDataPlane implements AsyncDisposable {
           .filter(({ kind }) => kind === "missing" || peer.role === "external");
       }),
     ];
-  }
-
-  /**
-   * Whether BIRD or the files changed since the last sync, as log fields. Much cheaper than a
-   * comparison; password files are not read.
-   */
-  async #lookForChange(): Promise<LogFields | undefined> {
-    const applied = this.#applied;
-    if (applied === undefined) return undefined;
-    const inForce = await this.#inForce();
-    if (inForce !== undefined && inForce.id !== applied.id) {
-      return { wanted: applied.id, found: inForce.id };
-    }
-    const version = await this.#fileVersion();
-    return version === applied.fileVersion ? undefined : { file: this.#paths.file };
-  }
-
-  /** Has BIRD drop all sessions and routes, if it runs. */
-  async #empty(plan: BgpPlan): Promise<void> {
-    const state = await this.#look(plan);
-    if (state.inForce !== undefined) await this.#configure(state);
   }
 
   async #look(plan: BgpPlan): Promise<BirdState> {
@@ -383,7 +370,8 @@ export class BirdDataPlane implements AsyncDisposable {
   async #configure(state: BirdState): Promise<number> {
     const { former, config, secrets } = state;
     const { file, secretsFile, socket } = this.#paths;
-    const candidate = candidateOf(this.#paths);
+    // What is checked in BIRD; a sync that was interrupted may leave it.
+    const candidate = `${file}.candidate`;
     try {
       if (secrets.text !== former.secrets) await writeOwnFile(secretsFile, BIRD_FILE, secrets.text);
       await writeFile(candidate, "private", config.text);
@@ -417,15 +405,6 @@ export class BirdDataPlane implements AsyncDisposable {
     if (differ[1]) await writeOwnFile(this.#paths.file, BIRD_FILE, config.text);
     return differ.filter(Boolean).length;
   }
-
-  async #fileVersion(): Promise<string | undefined> {
-    return (await fileState(this.#paths.file))?.version;
-  }
-}
-
-/** What is checked in BIRD; a sync that was interrupted may leave it. */
-function candidateOf({ file }: BirdPaths): string {
-  return `${file}.candidate`;
 }
 
 /** Whether BIRD has the wanted configuration, and would have it after a restart. */
@@ -436,20 +415,17 @@ function isInForce({ config, former, inForce, secrets }: BirdState): boolean {
     (inForce.secretsId ?? secrets.id) === secrets.id;
 }
 
-function configurationDifferences(state: BirdState): RoutingDifference[] {
+function configurationDifferences(state: BirdState): readonly RoutingDifference[] {
   const { config, former, inForce } = state;
   const base = { object: "configuration", wanted: config.id };
-  const isFile = former.text === config.text;
-  return [
-    ...isFile ? [] : [
-      { ...base, name: "file", kind: former.text === undefined ? "missing" : "altered" } as const,
-    ],
-    ...inForce === undefined
-      ? [{ ...base, name: "BIRD", kind: "missing" } as const]
-      : isFile && !isInForce(state)
-      ? [{ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" } as const]
-      : [],
-  ];
+  if (former.text !== config.text) {
+    const kind = former.text === undefined ? "missing" : "altered";
+    const file = { ...base, name: "file", kind } as const;
+    return inForce ? [file] : [file, { ...base, name: "BIRD", kind: "missing" }];
+  }
+  if (!inForce) return [{ ...base, name: "BIRD", kind: "missing" }];
+  if (isInForce(state)) return [];
+  return [{ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" }];
 }
 
 function differences(
@@ -458,11 +434,11 @@ function differences(
   found: readonly string[],
 ): readonly RoutingDifference[] {
   const [isWanted, isFound] = [new Set(wanted), new Set(found)];
+  const named = (names: ReadonlySet<string>, kind: "missing" | "extra") =>
+    [...names].map((name) => ({ object, name, kind }));
   return [
-    ...[...isWanted.difference(isFound)].map((
-      name,
-    ) => ({ object, name, kind: "missing" } as const)),
-    ...[...isFound.difference(isWanted)].map((name) => ({ object, name, kind: "extra" } as const)),
+    ...named(isWanted.difference(isFound), "missing"),
+    ...named(isFound.difference(isWanted), "extra"),
   ];
 }
 
@@ -532,7 +508,14 @@ export async function readSecrets(
   for (const { name, passwordFile } of peers) {
     if (passwordFile === undefined) continue;
     try {
-      lines.push(`define ${passwordOf(name)} = ${quoted(await readPassword(passwordFile))};\n`);
+      const text = await readTextUpTo(passwordFile, LONGEST_PASSWORD_FILE, { onlyFiles: true });
+      const password = text.replace(/\r?\n$/, "");
+      const bytes = new TextEncoder().encode(password).length;
+      if (bytes === 0) throw new RangeError("it is empty");
+      if (bytes > LONGEST_PASSWORD) {
+        throw new RangeError(`the password has ${bytes} bytes; TCP-MD5 takes at most 80`);
+      }
+      lines.push(`define ${passwordOf(name)} = ${quoted(password)};\n`);
     } catch (error) {
       const reason = messageOf(error);
       leftOut.set(name, `Cannot use password file '${passwordFile}' of peer ${name}: ${reason}`);
@@ -546,15 +529,4 @@ export async function readSecrets(
     ? formerId
     : Math.floor(random() * 2 ** 48).toString(36);
   return { id, text: head(id) + body, leftOut };
-}
-
-async function readPassword(file: string): Promise<string> {
-  const text = await readTextUpTo(file, LONGEST_PASSWORD_FILE, { onlyFiles: true });
-  const password = text.replace(/\r?\n$/, "");
-  const bytes = new TextEncoder().encode(password).length;
-  if (bytes === 0) throw new RangeError("it is empty");
-  if (bytes > LONGEST_PASSWORD) {
-    throw new RangeError(`the password has ${bytes} bytes; TCP-MD5 takes at most 80`);
-  }
-  return password;
 }
