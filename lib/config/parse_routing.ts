@@ -5,7 +5,6 @@ import {
   type BgpConfiguration,
   DEFAULT_PEER,
   DEFAULT_POOL,
-  type ImportedPrefixConfiguration,
   type PeerConfiguration,
   type PeerImportConfiguration,
   type PoolConfiguration,
@@ -31,7 +30,7 @@ import {
   overlap,
   UNUSABLE_RANGES,
 } from "../routing/address_pool.ts";
-import { type ImportedPrefix, LONGEST_PREFIX, type PeerImports } from "../routing/bgp_plan.ts";
+import { LONGEST_PREFIX, type PeerImports } from "../routing/bgp_plan.ts";
 import { peerName } from "../routing/node_bgp.ts";
 import { POD_ROUTE_METRIC } from "../routing/pod_network_plan.ts";
 import type { BgpSettings, ConfiguredPeer, RoutingSettings } from "../routing/routing_settings.ts";
@@ -156,50 +155,31 @@ function parsePools(routing: RoutingConfiguration, expect: Expect): readonly Add
     const known = pools.get(name);
     expect(known === undefined || isText, path, `Expected each pool once, found '${name}' again`);
     expect(addresses.length > 0, `${path}.addresses`, "Expected at least one range, found none");
-    const own = addresses.flatMap((text, index) => {
+    const own: AddressRange[] = [];
+    for (const [index, text] of addresses.entries()) {
       const place = isText ? path : `${path}.addresses.${index}`;
-      const range = parseRange(text, place, expect);
-      return range ? [{ ...range, path: place, pool: name, text }] : [];
-    });
-    for (const range of own) ranges.push(range);
-    const plain = own.map(({ family, first, last }) => ({ family, first, last }));
+      const range = tryParseAddressRange(text);
+      expect(
+        range !== undefined,
+        place,
+        `Expected a CIDR such as 192.0.2.0/24 or a range such as 192.0.2.10-192.0.2.20, found '${text}'`,
+      );
+      if (!range) continue;
+      expect(
+        !UNUSABLE_RANGES.some((other) => overlap(range, other)),
+        place,
+        "Expected addresses that are not unspecified, loopback, link-local, multicast or reserved, " +
+          `found '${text}'`,
+      );
+      own.push(range);
+      ranges.push({ ...range, path: place, pool: name, text });
+    }
     pools.set(name, {
       ...known ?? parsePool(pool, routing, path, expect),
-      ranges: [...known?.ranges ?? [], ...plain],
+      ranges: [...known?.ranges ?? [], ...own],
     });
   }
-  checkOverlaps(ranges, expect);
-  return [...pools.values()];
-}
-
-/** Parses `NAME=ADDRESSES` or `ADDRESSES`. */
-function poolOfText(text: string): PoolConfiguration {
-  const equals = text.indexOf("=");
-  return {
-    ...DEFAULT_POOL,
-    ...(equals >= 0 && { name: text.slice(0, equals).trim() }),
-    addresses: [text.slice(equals + 1).trim()],
-  };
-}
-
-function parseRange(text: string, path: string, expect: Expect): AddressRange | undefined {
-  const range = tryParseAddressRange(text);
-  expect(
-    range !== undefined,
-    path,
-    `Expected a CIDR such as 192.0.2.0/24 or a range such as 192.0.2.10-192.0.2.20, found '${text}'`,
-  );
-  expect(
-    range === undefined || !UNUSABLE_RANGES.some((other) => overlap(range, other)),
-    path,
-    "Expected addresses that are not unspecified, loopback, link-local, multicast or reserved, " +
-      `found '${text}'`,
-  );
-  return range;
-}
-
-/** An address in two pools would have two rules. */
-function checkOverlaps(ranges: readonly PlacedRange[], expect: Expect): void {
+  // An address in two pools would have two rules.
   const sorted = ranges.toSorted((left, right) =>
     left.family.localeCompare(right.family) || (left.first < right.first ? -1 : 1)
   );
@@ -216,6 +196,17 @@ function checkOverlaps(ranges: readonly PlacedRange[], expect: Expect): void {
     }
     widest = range;
   }
+  return [...pools.values()];
+}
+
+/** Parses `NAME=ADDRESSES` or `ADDRESSES`. */
+function poolOfText(text: string): PoolConfiguration {
+  const equals = text.indexOf("=");
+  return {
+    ...DEFAULT_POOL,
+    ...(equals >= 0 && { name: text.slice(0, equals).trim() }),
+    addresses: [text.slice(equals + 1).trim()],
+  };
 }
 
 function parsePool(
@@ -464,68 +455,49 @@ function parseAddress(text: string, path: string, expect: Expect): IpAddress | u
   return isUsable ? address : undefined;
 }
 
-/** Parses what is accepted from a peer. */
+/** Parses what is accepted from a peer. A session carries the prefixes of the family of its addresses. */
 function parseImports(
   { prefixes, clusterPrefixes, defaultRoute }: PeerImportConfiguration,
   family: IpFamily,
   path: string,
   expect: Expect,
 ): PeerImports {
-  const parse = (given: PeerImportConfiguration["prefixes"], path: string) =>
-    given.flatMap((entry, index): ImportedPrefix[] => {
-      const isText = typeof entry === "string";
-      const at = `${path}.${index}`;
-      const { prefix: text, ...lengths } = isText
-        ? { prefix: entry, minLength: 0, maxLength: 0 }
-        : entry;
-      const prefix = parsePrefix(text, family, isText ? at : `${at}.prefix`, expect);
-      return prefix ? [{ prefix, ...parseLengths(lengths, prefix, at, expect) }] : [];
-    });
+  const parse = (entry: PeerImportConfiguration["prefixes"][number], at: string) => {
+    const isText = typeof entry === "string";
+    const { prefix: text, minLength, maxLength } = isText
+      ? { prefix: entry, minLength: 0, maxLength: 0 }
+      : entry;
+    const place = isText ? at : `${at}.prefix`;
+    const prefix = checkCidr(expect, place, text);
+    if (prefix === undefined) return [];
+    if (cidrFamilyOf(prefix) !== family) {
+      const found = `Expected an ${family} prefix, as the address of the peer, found '${text}'`;
+      expect(false, place, found);
+      return [];
+    }
+    const [own, longest] = [prefixLengthOf(prefix), LONGEST_PREFIX[family]];
+    expect(
+      own > 0 || minLength > 0,
+      at,
+      `Expected a minLength of 1 or more for ${prefix}, found none; set defaultRoute to accept a ` +
+        "default route",
+    );
+    const least = Math.max(own, minLength);
+    const lengths = [["minLength", minLength, own], ["maxLength", maxLength, least]] as const;
+    for (const [field, value, from] of lengths) {
+      expect(
+        value === 0 || value >= from && value <= longest,
+        `${at}.${field}`,
+        `Expected a number from ${from} to ${longest} for ${prefix}, found ${value}`,
+      );
+    }
+    return [{ prefix, minLength: least, maxLength: maxLength || longest }];
+  };
   return {
-    prefixes: parse(prefixes, `${path}.prefixes`),
-    clusterPrefixes: parse(clusterPrefixes, `${path}.clusterPrefixes`),
+    prefixes: prefixes.flatMap((each, index) => parse(each, `${path}.prefixes.${index}`)),
+    clusterPrefixes: clusterPrefixes.flatMap((each, index) =>
+      parse(each, `${path}.clusterPrefixes.${index}`)
+    ),
     defaultRoute,
   };
-}
-
-/** A session carries the prefixes of the family of its addresses. */
-function parsePrefix(
-  text: string,
-  family: IpFamily,
-  path: string,
-  expect: Expect,
-): Cidr | undefined {
-  const prefix = checkCidr(expect, path, text);
-  const isUsable = prefix !== undefined && cidrFamilyOf(prefix) === family;
-  expect(
-    prefix === undefined || isUsable,
-    path,
-    `Expected an ${family} prefix, as the address of the peer, found '${text}'`,
-  );
-  return isUsable ? prefix : undefined;
-}
-
-function parseLengths(
-  { minLength, maxLength }: Omit<ImportedPrefixConfiguration, "prefix">,
-  prefix: Cidr,
-  path: string,
-  expect: Expect,
-): Omit<ImportedPrefix, "prefix"> {
-  const [own, longest] = [prefixLengthOf(prefix), LONGEST_PREFIX[cidrFamilyOf(prefix)]];
-  expect(
-    own > 0 || minLength > 0,
-    path,
-    `Expected a minLength of 1 or more for ${prefix}, found none; set defaultRoute to accept a ` +
-      "default route",
-  );
-  const check = (field: string, value: number, from: number) =>
-    expect(
-      value === 0 || value >= from && value <= longest,
-      `${path}.${field}`,
-      `Expected a number from ${from} to ${longest} for ${prefix}, found ${value}`,
-    );
-  check("minLength", minLength, own);
-  const least = Math.max(own, minLength);
-  check("maxLength", maxLength, least);
-  return { minLength: least, maxLength: maxLength || longest };
 }

@@ -188,7 +188,6 @@ export type PoolConfiguration = BlockValues<typeof POOL>;
 export type SelectorConfiguration = NonNullable<PoolConfiguration["nodeSelector"]>;
 export type PeerConfiguration = BlockValues<typeof PEER>;
 export type PeerImportConfiguration = NonNullable<PeerConfiguration["import"]>;
-export type ImportedPrefixConfiguration = BlockValues<typeof IMPORTED>;
 
 /** A peer of which only the defaults are known. */
 export const DEFAULT_PEER: PeerConfiguration = v.parse(strict(PEER), {});
