@@ -7,7 +7,7 @@ import { assertEquals } from "@std/assert";
 import type { KubeObject } from "../../lib/api/kind.ts";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "../packet_flow/packet_flow_case.ts";
 import { planScenario } from "../packet_flow/plan_scenario.ts";
@@ -17,7 +17,7 @@ const FOLDER = new URL("./scenarios/", import.meta.url);
 
 /** The differences from the defaults, by scenario. */
 const SETTINGS: Readonly<Record<string, PacketFlowSettings>> = {
-  tree: { localTraffic: { kind: "byBridge", interfaceName: "cni0" }, nodePortAddresses: ["primary"] },
+  "session_affinity": { localTraffic: { kind: "byBridge", interfaceName: "cni0" }, nodePortAddresses: ["primary"] },
 };
 
 /** The names of all scenarios, sorted. */
@@ -37,6 +37,12 @@ export function goldenScenario(name: string): PacketFlowScenario {
     slices: objects.filter(isSlice),
     ...(settings && { settings }),
   };
+}
+
+/** The families that a scenario has objects of. */
+export function goldenFamilies(name: string): readonly IpFamily[] {
+  const families = new Set(goldenScenario(name).services.flatMap(({ spec }) => spec.ipFamilies));
+  return IP_FAMILIES.filter((family) => families.has(family));
 }
 
 /** Returns the plan of a scenario, on the node of the address plan. */
