@@ -43,27 +43,22 @@ function rulesOf(...chains: readonly string[]): string[] {
 class FaultScene implements AsyncDisposable {
   readonly scene: RelayScene;
   readonly #variant: Variant;
-
   private constructor(scene: RelayScene, variant: Variant) {
     this.scene = scene;
     this.#variant = variant;
   }
-
   static async create(variant: Variant): Promise<FaultScene> {
     const stage = new FaultScene(await RelayScene.create(), variant);
     await stage.scene.write(webServices(), webSlices("a1"));
     await stage.restore(FOREIGN);
     return stage;
   }
-
   get node(): Namespace {
     return this.scene.cluster.node;
   }
-
   start(...args: readonly string[]): RelayProcess {
     return this.scene.start(["--mode=iptables", "--iptables-sync-period=1s", ...args]);
   }
-
   /** Gives text to `iptables-restore --noflush`. */
   async restore(stdin: string): Promise<void> {
     const tool = `iptables-${this.#variant}-restore`;
@@ -71,11 +66,9 @@ class FaultScene implements AsyncDisposable {
     const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
     assertEquals(code, 0, stderr);
   }
-
   async iptables(...args: readonly string[]): Promise<void> {
     await this.node.output(`iptables-${this.#variant}`, ["-w", "5", ...args]);
   }
-
   /** A table as it is, chains sorted: new ones come where the tool likes. */
   async table(table: string): Promise<string> {
     const text = await this.node.output(`iptables-${this.#variant}-save`, ["-t", table]);
@@ -85,18 +78,15 @@ class FaultScene implements AsyncDisposable {
       chainOf(a) < chainOf(b) ? -1 : chainOf(a) > chainOf(b) ? 1 : 0;
     return lines.toSorted(byChain).join("\n");
   }
-
   async rules(): Promise<string> {
     const texts = [];
     for (const table of TABLES) texts.push(await this.table(table));
     return texts.join("\n");
   }
-
   /** Foreign rules, in the order of their chains. */
   async foreign(): Promise<readonly string[]> {
     return (await this.rules()).split("\n").filter((line) => line.includes("0x77"));
   }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.scene[Symbol.asyncDispose]();
   }
@@ -150,7 +140,6 @@ for (const variant of VARIANTS) {
       await relay.stop();
     },
   });
-
   Deno.test({
     name:
       `iptables faults (${variant}): after kill -9 and changes of objects a start sets all right`,
@@ -180,7 +169,6 @@ for (const variant of VARIANTS) {
       assert(!/KUBE-SVC-A|ac1f0000/.test(rules), rules);
       assertEquals(await stage.foreign(), foreign);
       await second.stop();
-
       await stage.scene.cleanup();
       const fresh = stage.start();
       await fresh.settled();
@@ -188,7 +176,6 @@ for (const variant of VARIANTS) {
       await fresh.stop();
     },
   });
-
   Deno.test({
     name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
     ignore,
@@ -250,39 +237,3 @@ Deno.test({
     await relay.stop();
   },
 });
-
-Deno.test({
-  name: "iptables faults: no connection fails when the mode changes to iptables and back",
-  ignore,
-  async fn() {
-    await using stage = await FaultScene.create("nft");
-    const { scene } = stage;
-    const before = { rules: await stage.rules(), machine: await scene.snapshot() };
-    const client = ProbeClient.start(scene.cluster.client);
-    const userspace = scene.start(["--mode=userspace"]);
-    await userspace.settled();
-    assertEquals(await client.who(VIP), "pod-a1");
-    const iptables = await changeMode(userspace, () => stage.start());
-    await eventually("addresses are gone", async () => await scene.snapshot() === before.machine);
-    await client.startLoad([{ ...VIP, expect: ["pod-a1"] }], { perSecond: 200 });
-    assertEquals(await client.who(VIP), "pod-a1");
-    const second = await changeMode(iptables, () => scene.start(["--mode=userspace"]));
-    await eventually("rules are gone", async () => await stage.rules() === before.rules);
-    assertEquals(await client.who(VIP), "pod-a1");
-    const report = await client.stopLoad();
-    // A fast machine is done in a fraction of a second.
-    assertEquals([report.failures, report.attempts > 20], [0, true], JSON.stringify(report));
-    await second.stop();
-  },
-});
-
-/** Ends one process and starts the next. */
-async function changeMode(
-  old: RelayProcess,
-  start: () => RelayProcess,
-): Promise<RelayProcess> {
-  await old.stop();
-  const next = start();
-  await next.settled();
-  return next;
-}

@@ -5,16 +5,11 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import fc from "fast-check";
 import { LAYOUT_MARK } from "../../backends/nftables/base_chains.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { collidingServices } from "../support/builders/colliding_slots.ts";
 import { NftKernelStage } from "../support/stages/nft_kernel_stage.ts";
 import { asLayout1, asLayout2 } from "../support/builders/nft_layouts.ts";
-import { randomServicePlan } from "../support/builders/random_service_plan.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { testServicePlan } from "../support/builders/service_plans.ts";
 
@@ -31,79 +26,6 @@ function plan(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8
     to,
   });
 }
-
-Deno.test({
-  name: "random histories give the result of a rendering from nothing, with restarts and flushes",
-  ignore,
-  fn: async () => {
-    await using stage = await NftKernelStage.create();
-    const histories = fc.sample(
-      fc.array(
-        fc.record({
-          set: fc.array(randomServicePlan, { maxLength: 8 }),
-          remove: fc.array(fc.nat(60), { maxLength: 8 }),
-          event: fc.constantFrom("none", "none", "none", "restart", "flush", "delete"),
-        }),
-        { minLength: 60, maxLength: 60 },
-      ),
-      1,
-    ).flat();
-    const plans = new Map<ServicePortKey, ServicePlan>();
-    for (const { set, remove, event } of histories) {
-      for (const number of remove) plans.delete(`ns/${number}/TCP` as ServicePortKey);
-      for (const plan of set) plans.set(plan.key, plan);
-      if (event === "restart") await stage.restart();
-      if (event === "flush") {
-        await stage.nft("flush map ip kube-relay endpoints").catch(() => {});
-      }
-      if (event === "delete") await stage.nft("delete table ip kube-relay").catch(() => {});
-      const report = await stage.sync([...plans.values()]);
-      assertEquals(report.quarantined, []);
-      if (event === "flush" || event === "delete") {
-        // A sync that happens to touch nothing of what went leaves it to the watch.
-        stage.backend.recheck?.();
-        await eventually(
-          "the table is repaired",
-          () => stage.check([...plans.values()]).then(() => true, () => false),
-        );
-      }
-      await stage.check([...plans.values()]);
-    }
-  },
-});
-
-Deno.test({
-  name: "a normal sync is one run of nft and lists nothing",
-  ignore,
-  fn: async () => {
-    await using stage = await NftKernelStage.create();
-    await stage.sync([plan(1), plan(2)]);
-    const before = stage.calls.length;
-    const report = await stage.sync([plan(1, ["10.1.0.1:8080"]), plan(2)]);
-    const calls = stage.calls.slice(before).filter((call) =>
-      call !== "nft --handle list chains ip"
-    );
-    assertEquals(calls, ["nft -f -"]);
-    assertEquals(report.full, false);
-    assertEquals((await stage.sync([plan(1, ["10.1.0.1:8080"]), plan(2)])).operations, {});
-  },
-});
-
-Deno.test({
-  name: "objects of one Service that the kernel refuses are left out, and the others are served",
-  ignore,
-  fn: async () => {
-    await using stage = await NftKernelStage.create();
-    await stage.sync([plan(1)]);
-    // Parsed input can never be refused; this simulates a bug of kube-relay.
-    const broken = { ...plan(3), clusterIp: "172.30.0.300" as never };
-    const report = await stage.sync([plan(1), plan(2), broken]);
-    assertEquals(report.quarantined.map(({ key }) => key), [broken.key]);
-    await stage.check([plan(1), plan(2)]);
-    assertEquals((await stage.sync([plan(1), plan(2), plan(3)])).quarantined, []);
-    await stage.check([plan(1), plan(2), plan(3)]);
-  },
-});
 
 Deno.test({
   name: "rules and elements that another program changes are repaired within seconds, and counted",
@@ -141,6 +63,21 @@ Deno.test({
     ]);
     await stage.check(plans);
     assert(!(await stage.nft("list chain ip kube-relay services")).includes("drop"));
+    // Also a rule that was there before a restart, again and again.
+    const foreign = "ip saddr 192.0.2.77 drop";
+    const add = () => stage.nft(`add rule ip kube-relay services ${foreign}`);
+    const services = () => stage.nft("list chain ip kube-relay services");
+    await add();
+    await stage.restart();
+    await stage.sync(plans);
+    for (const time of ["first", "second", "third"]) {
+      await add();
+      stage.backend.recheck?.();
+      await eventually(
+        `the rule is gone for the ${time} time`,
+        async () => !(await services()).includes(foreign),
+      );
+    }
   },
 });
 
@@ -174,22 +111,6 @@ for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]
     },
   });
 }
-
-Deno.test({
-  name: "a restart knows the slots of ServicePorts with colliding hashes",
-  ignore,
-  fn: async () => {
-    await using stage = await NftKernelStage.create();
-    const [left, right] = collidingServices();
-    await stage.sync([right]);
-    await stage.sync([left, right]);
-    const choices = () => stage.nft("list map ip kube-relay choices");
-    const before = await choices();
-    await stage.restart();
-    const report = await stage.sync([left, right]);
-    assertEquals([report.quarantined, await choices()], [[], before]);
-  },
-});
 
 Deno.test({
   name: "a restart keeps the table, and a cleanup removes it and no foreign table",

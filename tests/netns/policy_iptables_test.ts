@@ -104,12 +104,6 @@ for (const variant of VARIANTS) {
   };
   testPolicyOnTheWire({
     ...{ name, requirements, make },
-    flush: async ({ cluster: { node } }) => {
-      for (const family of IP_FAMILIES) {
-        const text = "*filter\n-F\n-X\nCOMMIT\n";
-        await restore(node, { family, variant, text });
-      }
-    },
     remains: ({ cluster: { node } }) => remains(node),
   });
   testPolicyAttacks({ name, requirements, make });

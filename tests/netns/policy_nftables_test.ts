@@ -43,7 +43,6 @@ const ALTERATIONS: readonly string[] = [
 
 testPolicyOnTheWire({
   ...TESTED,
-  flush: ({ cluster: { node } }) => loadNftables(node, "flush ruleset\n"),
   remains: ({ cluster: { node } }) => remains(node),
 });
 

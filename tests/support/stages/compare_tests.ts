@@ -44,16 +44,18 @@ export function testComparisons(
   histories = 12,
 ): void {
   Deno.test({
-    name: `${name}: after a random history the kernel does not differ from the plan`,
+    name: `${name}: after a random history with restarts the kernel does not differ from the plan`,
     ignore: isMissing(name, [...requirements()]),
     fn: async () => {
       const draw = fc.record({
         set: fc.array(randomServicePlan, { maxLength: 8 }),
         remove: fc.array(fc.nat(60), { maxLength: 8 }),
+        restarts: fc.integer({ min: 0, max: 3 }).map((number) => number === 0),
       });
       await using stage = await CompareStage.create(mode, prepare);
       const plans = new Map<ServicePortKey, ServicePlan>();
-      for (const { set, remove } of fc.sample(draw, histories)) {
+      for (const { set, remove, restarts } of fc.sample(draw, histories)) {
+        if (restarts) await stage.restart();
         for (const number of remove) plans.delete(`ns/${number}/TCP` as ServicePortKey);
         for (const plan of set) plans.set(plan.key, plan);
         await stage.sync([...plans.values()]);
@@ -83,7 +85,8 @@ export function testComparisons(
 /** Declares the test of a refusal, which only the tools of rules can be brought to. */
 export function testRefusal({ name, mode, requirements, prepare }: RuleMode): void {
   Deno.test({
-    name: `${name}: an object that the kernel refused is no difference, and no repair writes it`,
+    name:
+      `${name}: an object that the kernel refused is no difference, no repair writes it, and a start leaves it out too`,
     ignore: isMissing(name, [...requirements()]),
     fn: async () => {
       await using stage = await CompareStage.create(mode, prepare);
@@ -98,6 +101,8 @@ export function testRefusal({ name, mode, requirements, prepare }: RuleMode): vo
       assertEquals(await other.compare?.(stage.plan, { quarantined }), []);
       await stage.serving.repair(stage.plan);
       assertEquals(await other.compare?.(stage.plan, { quarantined }), []);
+      await stage.restart();
+      assertEquals((await stage.sync([first!, broken, ...others])).quarantined.length, 1);
       const again = await stage.sync([first!, bad, ...others]);
       assertEquals(again.quarantined, []);
       assertEquals(await other.compare?.(stage.plan), []);

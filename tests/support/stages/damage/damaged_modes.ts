@@ -10,11 +10,22 @@ import type { Namespace } from "../netns.ts";
 import { loadNftables } from "../nftables_tools.ts";
 import { program, type Requirement } from "../../requirement.ts";
 import { IPTABLES_MODES, NFTABLES_MODE } from "../rule_modes.ts";
-import type { DamageRow } from "./damage_row.ts";
 import { IPTABLES_DAMAGE } from "./iptables_damage.ts";
 import { NFTABLES_DAMAGE } from "./nftables_damage.ts";
 
-/** One of them. */
+/** One kind of damage. */
+export interface DamageRow {
+  /** The damage, as a sentence without a full stop; unique among the rows. */
+  readonly name: string;
+  /** Input for the tool of the mode; `{chain 2}` stands for the handle of a chain's second rule. */
+  readonly damage: string;
+  /**
+   * The expected findings, sorted: `kind object name`, with the Service in brackets if it has one.
+   */
+  readonly found: readonly string[];
+}
+
+/** One of the modes. */
 export interface DamagedMode {
   readonly name: string;
   readonly mode: BackendMode;

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DamageRow } from "./damage_row.ts";
+import type { DamageRow } from "./damaged_modes.ts";
 
 const WEB = "172.30.0.1:80/TCP";
 
@@ -45,11 +45,6 @@ function serverRows(): readonly DamageRow[] {
       `altered virtual server ${WEB} [ns/web]`,
     ),
     row(
-      "a virtual server keeps its clients",
-      ["ipvsadm -E -t 172.30.0.1:80 -s rr -p 600"],
-      `altered virtual server ${WEB} [ns/web]`,
-    ),
-    row(
       "a virtual server with affinity forgets its clients",
       ["ipvsadm -E -t 172.30.0.2:80 -s rr"],
       "altered virtual server 172.30.0.2:80/TCP [ns/sticky]",
@@ -75,11 +70,6 @@ function serverRows(): readonly DamageRow[] {
       `altered real server ${WEB} -> 10.1.0.2:8080 [ns/web]`,
     ),
     row(
-      "a real server gets more than the others",
-      ["ipvsadm -e -t 172.30.0.1:80 -r 10.1.0.2:8080 -m -w 9"],
-      `altered real server ${WEB} -> 10.1.0.2:8080 [ns/web]`,
-    ),
-    row(
       "a real server of UDP is another one",
       [
         "ipvsadm -d -u 172.30.0.10:53 -r 10.1.0.53:53",
@@ -99,35 +89,10 @@ function setRows(): readonly DamageRow[] {
       "missing ip set entry KUBE-CLUSTER-IP 172.30.0.1,tcp:80 [ns/web]",
     ),
     row(
-      "a strange cluster IP is added",
-      ["ipset add KUBE-CLUSTER-IP 192.0.2.99,tcp:80"],
-      "extra ip set entry KUBE-CLUSTER-IP 192.0.2.99,tcp:80",
-    ),
-    row(
-      "a Service is closed",
-      ["ipset del KUBE-SERVED 172.30.0.1,tcp:80"],
-      "missing ip set entry KUBE-SERVED 172.30.0.1,tcp:80 [ns/web]",
-    ),
-    row(
       "a source range is forgotten",
       ["ipset del KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,203.0.113.0/24"],
       "missing ip set entry KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,203.0.113.0/24 " +
         "[ns/guarded]",
-    ),
-    row(
-      "a source range is added",
-      ["ipset add KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,192.0.2.0/24"],
-      "extra ip set entry KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,192.0.2.0/24",
-    ),
-    row(
-      "a node port is forgotten",
-      ["ipset del KUBE-NODE-PORT-TCP 30080"],
-      "missing ip set entry KUBE-NODE-PORT-TCP 30080 [ns/web]",
-    ),
-    row(
-      "a bound address is forgotten",
-      ["ipset del KUBE-IPVS-IPS 172.30.0.4"],
-      "missing ip set entry KUBE-IPVS-IPS 172.30.0.4 [ns/empty]",
     ),
   ];
 }

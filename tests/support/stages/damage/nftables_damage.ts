@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DamageRow } from "./damage_row.ts";
+import type { DamageRow } from "./damaged_modes.ts";
 
 const WEB = "172.30.0.1 . tcp . 80";
 const STICKY = "172.30.0.2 . tcp . 80";
@@ -65,7 +65,6 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
     "missing chain off-cluster-3",
     "missing map element numbered-chains 0xf4bb9c89",
   ),
-  row("a strange chain is added", "add chain strange", "extra chain strange"),
   row(
     "a strange chain with a hook and a rule is added",
     "add chain strange { type filter hook input priority 0 ; }; add rule strange counter",
@@ -105,11 +104,6 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
     "extra rule services, rule 1",
   ),
   row(
-    "a rule is there twice",
-    "add rule nat-prerouting jump services",
-    "extra rule nat-prerouting, rule 2",
-  ),
-  row(
     "a rule is altered",
     "replace rule services handle {services 2} fib daddr type local meta priority set " +
       "meta l4proto . th dport map @node-ports meta priority vmap @numbered-chains",
@@ -122,37 +116,11 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
     "reordered rule unclaimed, rule 1",
   ),
   row(
-    "a rule of a chain that chooses is deleted",
-    "delete rule off-cluster-3 handle {off-cluster-3 1}",
-    "missing rule off-cluster-3, rule 1",
-  ),
-  row(
-    "a rule is added to a chain that chooses",
-    "insert rule off-cluster-3 counter",
-    "extra rule off-cluster-3, rule 1",
-  ),
-  row(
     "a chain chooses among fewer endpoints",
     "replace rule off-cluster-3 handle {off-cluster-3 2} meta priority set numgen random mod 2 " +
       "offset 2147483648 dnat ip addr . port to ip daddr . meta l4proto . th dport . " +
       "meta priority map @endpoints",
     "altered rule off-cluster-3, rule 2",
-  ),
-  row(
-    "rules of a chain with affinity are reordered",
-    "add rule off-cluster-2-sticky-60 ip saddr != 10.0.0.0/8 meta mark set " +
-      "meta mark or 0x4000; delete rule off-cluster-2-sticky-60 handle {off-cluster-2-sticky-60 1}",
-    "reordered rule off-cluster-2-sticky-60, rule 1",
-  ),
-  row(
-    "the rule that refuses drops instead",
-    "replace rule reject-all handle {reject-all 1} drop",
-    "altered rule reject-all, rule 1",
-  ),
-  row(
-    "the mark of packets to be masqueraded is another one",
-    "replace rule masquerade-1 handle {masquerade-1 1} meta mark set meta mark or 0x8000",
-    "altered rule masquerade-1, rule 1",
   ),
   ...elementRows(),
   ...containerRows(),
@@ -176,11 +144,6 @@ function elementRows(): readonly DamageRow[] {
       "extra map element service-ips 192.0.2.99 . tcp . 80",
     ),
     row(
-      "an endpoint is deleted",
-      element("endpoints", `${WEB} . 0x80000001`),
-      `missing map element endpoints ${WEB} . 0x80000001 [ns/web]`,
-    ),
-    row(
       "all endpoints of a Service are deleted",
       [0, 1, 2].map((index) => element("endpoints", `${WEB} . 0x8000000${index}`)).join("; "),
       ...[0, 1, 2].map((index) =>
@@ -188,19 +151,9 @@ function elementRows(): readonly DamageRow[] {
       ),
     ),
     row(
-      "an endpoint is another one",
-      element("endpoints", `${WEB} . 0x80000001`, "192.0.2.99 . 80"),
-      `altered map element endpoints ${WEB} . 0x80000001 [ns/web]`,
-    ),
-    row(
       "an endpoint is added",
       `add element endpoints { ${WEB} . 0x80000003 : 192.0.2.99 . 80 }`,
       `extra map element endpoints ${WEB} . 0x80000003 [ns/web]`,
-    ),
-    row(
-      "a choice of a Service with affinity is deleted",
-      element("choices", `${STICKY} . 0x80000001`),
-      `missing map element choices ${STICKY} . 0x80000001 [ns/sticky]`,
     ),
     row(
       "a choice of a Service with affinity is another one",
@@ -208,29 +161,9 @@ function elementRows(): readonly DamageRow[] {
       `altered map element choices ${STICKY} . 0x80000001 [ns/sticky]`,
     ),
     row(
-      "a choice of a Service with affinity is added",
-      `add element choices { ${STICKY} . 0x80000002 : 0x861e02c1 }`,
-      `extra map element choices ${STICKY} . 0x80000002 [ns/sticky]`,
-    ),
-    row(
       "a node port is deleted",
       element("node-ports", "tcp . 30080"),
       "missing map element node-ports tcp . 30080 [ns/web]",
-    ),
-    row(
-      "a node port refuses",
-      element("node-ports", "tcp . 30080", "0xbdd83d28"),
-      "altered map element node-ports tcp . 30080 [ns/web]",
-    ),
-    row(
-      "a strange node port is added",
-      "add element node-ports { tcp . 32000 : 0xbdd83d28 }",
-      "extra map element node-ports tcp . 32000",
-    ),
-    row(
-      "an endpoint of a node port is deleted",
-      element("node-port-endpoints", "tcp . 30080 . 0x80000002"),
-      "missing map element node-port-endpoints tcp . 30080 . 0x80000002 [ns/web]",
     ),
     row(
       "an endpoint of a node port for clients from outside is another one",
@@ -253,16 +186,6 @@ function elementRows(): readonly DamageRow[] {
       `altered map element admitted ${GUARDED} [ns/guarded]`,
     ),
     row(
-      "what is admitted leads nowhere",
-      element("admitted", GUARDED),
-      `missing map element admitted ${GUARDED} [ns/guarded]`,
-    ),
-    row(
-      "an endpoint that answers itself is forgotten",
-      element("hairpin", "10.1.0.9 . 10.1.0.9"),
-      "missing set element hairpin 10.1.0.9 . 10.1.0.9 [ns/local]",
-    ),
-    row(
       "a pair is masqueraded that is none",
       "add element hairpin { 192.0.2.9 . 192.0.2.9 }",
       "extra set element hairpin 192.0.2.9 . 192.0.2.9",
@@ -271,11 +194,6 @@ function elementRows(): readonly DamageRow[] {
       "a cluster IP is forgotten",
       element("cluster-ips", "172.30.0.4"),
       "missing set element cluster-ips 172.30.0.4 [ns/empty]",
-    ),
-    row(
-      "a cluster IP is added",
-      "add element cluster-ips { 192.0.2.99 }",
-      "extra set element cluster-ips 192.0.2.99",
     ),
     row(
       "a range of Services is another one",
@@ -288,11 +206,6 @@ function elementRows(): readonly DamageRow[] {
       "a number leads to another chain",
       element("numbered-chains", "0xf4bb9c89", "goto reject-all"),
       "altered map element numbered-chains 0xf4bb9c89",
-    ),
-    row(
-      "a number is added",
-      "add element numbered-chains { 0x80000123 : drop }",
-      "extra map element numbered-chains 0x80000123",
     ),
   ];
 }
@@ -307,12 +220,6 @@ function containerRows(): readonly DamageRow[] {
     ),
     row("a map is deleted", "delete map node-port-choices", "missing map node-port-choices"),
     row("a set is deleted", "delete set node-port-ips", "missing set node-port-ips"),
-    row(
-      "a strange map is added",
-      "add map strange { type ipv4_addr : verdict ; }",
-      "extra map strange",
-    ),
-    row("a strange set is added", "add set strange { type inet_service ; }", "extra set strange"),
     row(
       "a strange chain with a strange set is added",
       "add set strange { type ipv4_addr ; }; add chain unknown; " +

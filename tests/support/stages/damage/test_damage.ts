@@ -10,8 +10,7 @@ import { CompareStage } from "../compare_stage.ts";
 import { damagedServices } from "../../builders/damaged_services.ts";
 import { isMissing } from "../../requirement.ts";
 import { testServicePlan } from "../../builders/service_plans.ts";
-import type { DamageRow } from "./damage_row.ts";
-import type { DamagedMode } from "./damaged_modes.ts";
+import type { DamagedMode, DamageRow } from "./damaged_modes.ts";
 
 /** The test of a mode: its whole table, then one more change by the process that serves. */
 export function testDamage(mode: DamagedMode): void {
