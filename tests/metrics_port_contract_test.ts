@@ -50,6 +50,11 @@ const PATHS: readonly Row[] = [
     type: TEXT,
     body: "[+]ping excluded: ok\nhealthz check passed\n",
   },
+  {
+    path: "/healthz?verbose&exclude=no%22ne&exclude=log",
+    type: TEXT,
+    body: '[+]ping ok\nwarn: no health check has the name "log", "no\\"ne"\nhealthz check passed\n',
+  },
   { path: "/healthz/ping", type: TEXT, body: "ok" },
   { path: "/healthz/log", status: 404, type: TEXT },
   { path: "/livez", status: 404, type: TEXT },
@@ -73,6 +78,7 @@ const PATHS: readonly Row[] = [
       /^\{"kind":"Flagz","apiVersion":"config.k8s.io\/v1beta1","metadata":\{"name":"kube-proxy"\},"flags":\{.*"oom-score-adj":"-999"/,
   },
   { path: "/flagz", accept: JSON_TYPE, status: 406, type: TEXT },
+  { path: "/flagz", method: "POST", status: 405, type: TEXT },
   { path: "/statusz", type: TEXT, body: /^kube-proxy statusz\n[^]*\nUp: 0 hr 00 min 00 sec\n/ },
   {
     path: "/statusz",

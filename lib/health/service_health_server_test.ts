@@ -107,11 +107,29 @@ Deno.test("ServiceHealthServer answers on every path and method with code, count
   assertEquals(response.headers.get("content-type"), "application/json");
   assertEquals(response.headers.get("x-content-type-options"), "nosniff");
   assertEquals(response.headers.get("x-load-balancing-endpoint-weight"), "2");
-  assertEquals(await response.json(), {
-    service: { namespace: "ns", name: "web" },
-    localEndpoints: 2,
-    serviceProxyHealthy: true,
-  });
+  assertEquals(
+    await response.text(),
+    '{\n\t"service": {\n\t\t"namespace": "ns",\n\t\t"name": "web"\n\t},\n' +
+      '\t"localEndpoints": 2,\n\t"serviceProxyHealthy": true\n}',
+  );
+});
+
+Deno.test("ServiceHealthServer counts the distinct addresses of ready endpoints here, over all ports", async () => {
+  await using stage = createStage();
+  const port = unusedPort();
+  const others = [
+    testEndpoint("10.0.0.4:80"),
+    testEndpoint("10.0.0.5:80", { isLocal: true, ready: false }),
+    testEndpoint("10.0.0.6:80", { isLocal: true, ready: false, terminating: true }),
+  ];
+  const http = service(port, ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.2:81"]);
+  const https = { ...service(port, ["10.0.0.2:443", "10.0.0.3:443"]), portName: "https" };
+  await stage.sync([{ ...http, endpoints: [...http.endpoints ?? [], ...others] }, https]);
+  assertEquals((await ask(port)).body.localEndpoints, 3);
+  await stage.sync([http]);
+  assertEquals((await ask(port)).body.localEndpoints, 2);
+  await stage.sync([{ endpoints: http.endpoints ?? [] }]);
+  assert(await refused(port));
 });
 
 Deno.test("ServiceHealthServer answers 503 at once for a Service whose only local endpoints are terminating", async () => {

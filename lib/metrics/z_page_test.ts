@@ -33,22 +33,3 @@ for (const [accept, expect] of ROWS) {
     assertEquals(answer.status === 200 ? type : answer.status, expect);
   });
 }
-
-Deno.test("answerZPage() writes lines for people and the named object for programs", async () => {
-  const text = await answerZPage(new Request("http://localhost/flagz"), PAGE).text();
-  assertEquals(text.split("\n").slice(0, 1), ["kube-proxy flagz"]);
-  assertEquals(text.split("\n").slice(-2), ["v=2", ""]);
-  const headers = { accept: `application/json;${NAMED}` };
-  const object = await answerZPage(new Request("http://localhost/flagz", { headers }), PAGE).json();
-  assertEquals(object, {
-    kind: "Flagz",
-    apiVersion: "config.k8s.io/v1beta1",
-    metadata: { name: "kube-proxy" },
-    flags: { v: "2" },
-  });
-});
-
-Deno.test("answerZPage() only reads", () => {
-  const request = new Request("http://localhost/flagz", { method: "POST" });
-  assertEquals(answerZPage(request, PAGE).status, 405);
-});
