@@ -319,16 +319,8 @@ Deno.test("filesInCircles() finds a planted circle through a type, and nothing a
 const PLANTED: readonly (readonly [path: string, text: string, says: string])[] = [
   ["lib/net/a.ts", 'import { b } from "../proxy/b.ts";', "lib/net must not know lib/proxy"],
   ["lib/proxy/a.ts", 'import type { B } from "../os/b.ts";', "lib/proxy must not know lib/os"],
-  ["lib/proxy/a.ts", 'import { b } from "../policy/b.ts";', "must not know lib/policy"],
-  ["lib/policy/a.ts", 'import { b } from "../proxy/b.ts";', "must not know lib/proxy"],
-  ["lib/policy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
-  ["lib/policy/a.ts", 'import { b } from "../routing/b.ts";', "must not know lib/routing"],
-  ["lib/routing/a.ts", 'import { b } from "../app/b.ts";', "must not know lib/app"],
-  ["lib/routing/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
   ["lib/proxy/a.ts", 'export { b } from "../../backends/b.ts";', "must not know backends"],
-  ["lib/kube/a.ts", 'import { b } from "../config/b.ts";', "lib/kube must not know lib/config"],
   ["lib/kube/a.ts", 'const b = await import("../app/b.ts");', "lib/kube must not know lib/app"],
-  ["lib/app/a.ts", 'import {\n  b,\n} from "../../backends/mod.ts";', "must not know backends"],
   ["lib/app/a.ts", 'import type { B } from "../tools/b.ts";', "lib/app must not know lib/tools"],
   ["lib/tools/a.ts", 'import { b } from "../../backends/mod.ts";', "must not know backends"],
   [
@@ -336,22 +328,8 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
     'import { b } from "../nftables/b.ts";',
     "must not know backends/nftables",
   ],
-  [
-    "backends/iproute/a.ts",
-    'import { b } from "../announce/b.ts";',
-    "must not know backends/announce",
-  ],
-  ["backends/ipvs/a.ts", 'import { b } from "../../lib/kube/b.ts";', "must not know lib/kube"],
-  [
-    "lib/engine/a.ts",
-    'import { b } from "../../main.ts";',
-    "lib/engine must not know main.ts",
-  ],
   ["lib/net/a.ts", "const x = Deno.args;", "is to be pure but says 'Deno.'"],
   ["lib/proxy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
-  ["lib/proxy/a.ts", "const x = `${Math.random()}`;", "is to be pure but says 'Math.random'"],
-  ["backends/iptables/render_service.ts", "setTimeout(f, 1);", "is to be pure"],
-  ["backends/userspace/listeners.ts", "const x = new Date();", "is to be pure"],
   ["lib/app/a.ts", "/**\n * Text. Pure.\n */\nconst x = new Date();", "is to be pure"],
   ["lib/app/a.ts", 'new Deno.Command("ip");', "starts a process"],
   ["backends/userspace/a.ts", "Deno.connect({ port: 1 });", "opens a socket"],
@@ -362,7 +340,6 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/engine/a.ts", "setTimeout(f, 1);", "sets a timer"],
   ["lib/app/a.ts", "console.log(1);", "prints"],
   ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
-  ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
   [
     "backends/iproute/a.ts",
@@ -370,11 +347,6 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
     "is a toolkit and imports",
   ],
   ["backends/ipvs/changes.ts", 'import { x } from "./explain.ts";', "imports the tool"],
-  [
-    "backends/netfilter/nft/a.ts",
-    'import type { Service } from "../../../lib/api/kinds/service.ts";',
-    "is a toolkit and imports",
-  ],
 ];
 
 for (const [path, text, says] of PLANTED) {
@@ -390,14 +362,10 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
     "lib/proxy/a.ts",
     "/** Not by Deno.listen(), nor at Date.now(). */\nconst x = 1; // console.log",
   ],
-  ["lib/net/a.ts", 'const url = "http://a"; // fetch(url)'],
   ["lib/proxy/a.ts", 'import { b } from "../net/b.ts"; import ipaddr from "ipaddr.js";'],
-  ["lib/kube/a.ts", 'import { parse } from "../config/yaml_source.ts";'],
   ["lib/kube/a.ts", 'import { log } from "../log/logger.ts"; this.#fetch(1);'],
   ["lib/kube/a.ts", 'import { n } from "@kubernetes/client-node/dist/config_types.js";'],
-  ["backends/mod.ts", 'import { create } from "./userspace/backend.ts";'],
   ["backends/ipvs/a.ts", 'import { names } from "../netfilter/names.ts";'],
-  ["backends/netfilter/a.ts", 'import { b } from "../iproute/b.ts";'],
   [
     "main.ts",
     'import { BACKENDS } from "./backends/mod.ts"; import { run } from "./lib/app/run.ts";',
