@@ -25,12 +25,11 @@ import {
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
-import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
+import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { IptablesLayout } from "./layout.ts";
 import { IptablesTarget } from "./target.ts";
-import { TREES } from "./base_chains.ts";
+import { CANARY, TREES } from "./base_chains.ts";
 import { ruleDifferences } from "./differences.ts";
-import { ruleWatch } from "./drift_watch.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
 import { ExplainedLayout, explainIptables } from "./explain.ts";
 import {
@@ -44,6 +43,8 @@ import {
 } from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { renderText } from "./render.ts";
+import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 
 /** Settings of the iptables backend. */
 interface IptablesBackendOptions extends RuleBackendOptions {
@@ -89,7 +90,7 @@ export class IptablesBackend
   }
 
   protected async prepare(): Promise<FoundMachine<IptablesTarget>> {
-    const { clock, commands, logger } = this.#dependencies;
+    const { commands, logger } = this.#dependencies;
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
       throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
@@ -101,10 +102,10 @@ export class IptablesBackend
     const target = this.#targetOf(runner);
     const found = await target.readEarly();
     this.#reportUnreadable(target.unreadable);
-    const watch = ruleWatch(
-      { clock, logger, runner, target },
+    const watch = this.#watchOf(
+      runner,
+      target,
       features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
-      { periodMs: this.#options.syncPeriodMs },
     );
     this.summary = `rules by ${restore} ${version}`;
     this.#machine = {
@@ -178,6 +179,55 @@ export class IptablesBackend
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
       ruleDifferences(changes, layout);
     return { target, differencesIn };
+  }
+
+  /**
+   * A flush of a table removes its canary. The watch checks for it often, in every one of these
+   * tables, because other programs may flush a single table (upstream checks mangle only:
+   * kubernetes/kubernetes#129128).
+   */
+  #watchOf(
+    runner: IptablesRunner,
+    target: IptablesTarget,
+    tables: readonly IptablesTable[],
+  ): RuleWatch {
+    const { clock, logger } = this.#dependencies;
+    const canaries = new CanarySchedule(this.#options.syncPeriodMs);
+    /** The first table without its canary. One that can't be looked at now is taken to be whole. */
+    const flushedTable = async () => {
+      for (const table of tables) {
+        try {
+          if (!await runner.hasRules(table, CANARY)) return table;
+        } catch (error) {
+          if (!(error instanceof IptablesError)) throw error;
+          logger.verbose(2, "Cannot look for the canary", { table, error });
+        }
+      }
+      return undefined;
+    };
+    return {
+      texts: {
+        lost: "Another program flushed a table of iptables; repairing",
+        changed: "Another program removed or changed rules; repairing",
+        failed: "Cannot check the rules; trying again",
+      },
+      get pauseMs() {
+        return canaries.pauseMs;
+      },
+      async look() {
+        const startedAt = clock.now();
+        const table = await flushedTable();
+        canaries.looked(clock.now() - startedAt);
+        if (table === undefined) return undefined;
+        canaries.lost();
+        return { table };
+      },
+      found() {
+        const { chains, removedChains, jumps } = target.figures;
+        const counts = { chain: chains + removedChains, rule: jumps };
+        return { counts, fields: { chains, jumps } };
+      },
+    };
   }
 
   #targetOf(runner: IptablesRunner): IptablesTarget {

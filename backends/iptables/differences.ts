@@ -2,14 +2,12 @@ import type { Change } from "../../lib/engine/reconciler.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { compareChain } from "../netfilter/iptables/compare_chain.ts";
+import { compareChain, isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
-import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { KUBELET_FIREWALL } from "./base_chains.ts";
 import { ruleLines } from "../netfilter/iptables/iptables_objects.ts";
-import { chainKey } from "./chain_ref.ts";
+import { chainKey, type IptablesLayout } from "./layout.ts";
 import { JUMP, JUMPS } from "./jumps.ts";
-import type { IptablesLayout } from "./layout.ts";
 
 type RuleChange = Change<ServicePortKey>;
 

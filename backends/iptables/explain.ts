@@ -11,7 +11,7 @@ import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import { unsupportedParts } from "./unsupported.ts";
+import { unsupportedParts } from "./render_service.ts";
 
 /** Explains a packet by the rules of the frontend that it hits, in a layout that holds the whole plan. */
 export function explainIptables(

@@ -18,20 +18,10 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
-import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
-import {
-  type ChainContent,
-  type ChainRef,
-  keyOf,
-  refOf,
-  serviceRef,
-  TREE_IDS,
-  treeRef,
-} from "./chain_ref.ts";
-import { endOfRoot } from "./node_port_jumps.ts";
-import { prefixMatch } from "./packet_path.ts";
+import { baseChains, LOOPBACK_RANGE, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
+import { prefixLabel, prefixMatch } from "./packet_path.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import {
@@ -40,6 +30,13 @@ import {
   type ServiceEntry,
   type ServiceRules,
 } from "./render_service.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  isLoopback,
+  parseIpAddress,
+} from "../../lib/net/ip_address.ts";
+import { prefixChainName } from "../netfilter/names.ts";
 
 /** The part of a {@linkcode ServiceEntry} that the trees keep. */
 interface LayoutEntry extends TreeEntry {
@@ -386,4 +383,113 @@ function ownedBy(owner: ServicePortKey | undefined, rules: readonly string[] = [
 
 function isSameList(one: readonly unknown[], other: readonly unknown[]): boolean {
   return one.length === other.length && one.every((each, index) => each === other[index]);
+}
+
+/** A chain of this mode. */
+export interface ChainRef {
+  readonly table: IptablesTable;
+  readonly name: string;
+  readonly source:
+    | { readonly kind: "base" }
+    | { readonly kind: "tree"; readonly tree: TreeId; readonly prefix: string }
+    | { readonly kind: "service"; readonly key: ServicePortKey };
+}
+
+/** The content of a chain, as lines without the chain's name. */
+interface ChainContent {
+  readonly rules: readonly string[];
+  /** The ServicePort of each rule; `undefined` for shared rules. */
+  readonly owners: readonly (ServicePortKey | undefined)[];
+}
+
+/** Every tree. */
+const TREE_IDS = Object.keys(TREES).filter(isTreeId);
+
+function isTreeId(id: string): id is TreeId {
+  return id in TREES;
+}
+
+/** `table chain`, as a `Map` key. */
+export function chainKey(
+  { table, name }: { readonly table: string; readonly name: string },
+): string {
+  return `${table} ${name}`;
+}
+
+/** The identity of a chain while its layout lasts; cheaper than its name. */
+function keyOf({ table, name, source }: ChainRef): string {
+  switch (source.kind) {
+    case "base":
+      return `${table} ${name}`;
+    case "tree":
+      return `${source.tree} ${source.prefix}`;
+    case "service":
+      return `${name} ${source.key}`;
+  }
+}
+
+/** The opposite of {@linkcode keyOf}. */
+function refOf(key: string, family: IpFamily): ChainRef {
+  const space = key.indexOf(" ");
+  const [head, rest] = [key.slice(0, space), key.slice(space + 1)];
+  if (isTreeId(head)) return treeRef(head, rest, family);
+  if (head === "nat" || head === "filter" || head === "mangle") {
+    return { table: head, name: rest, source: { kind: "base" } };
+  }
+  return serviceRef(rest as ServicePortKey, head);
+}
+
+/** The chain of a tree for a prefix; for the empty one it is the root. */
+function treeRef(tree: TreeId, prefix: string, family: IpFamily): ChainRef {
+  const { table, root, base, kind } = TREES[tree];
+  const name = prefix === "" ? root : prefixChainName(base, prefixLabel(prefix, kind, family));
+  return { table, name, source: { kind: "tree", tree, prefix } };
+}
+
+/** A chain of a ServicePort's own. */
+function serviceRef(key: ServicePortKey, name: string): ChainRef {
+  return { table: "nat", name, source: { kind: "service", key } };
+}
+
+const LOOPBACK_V6: IpAddress = parseIpAddress("::1");
+
+/**
+ * The rules that lead to a chain for node ports: one for every address of the node, or one for each
+ * that was chosen. Never for ::1: IPv6 has no route_localnet, so the reply would not come back.
+ */
+function nodePortJumps(
+  chain: string,
+  shared: Pick<SharedPlan, "nodePortAddresses">,
+  options: IptablesRenderOptions,
+): readonly Rule[] {
+  const { family, features, localhostNodePorts, nodePortAddresses } = options;
+  const rule: Rule = {
+    ...(features.comment && {
+      comment: "kubernetes service nodeports; NOTE: this must be the last rule in this chain",
+    }),
+    target: [chain],
+  };
+  const allowsLoopback = family === "IPv4" && localhostNodePorts;
+  if (nodePortAddresses.kind === "cidrs" || !features.addrtype) {
+    return shared.nodePortAddresses
+      .filter((address) => allowsLoopback || !isLoopback(address))
+      .map((value) => ({ ...rule, destination: { value } }));
+  }
+  const loopback = family === "IPv6" ? LOOPBACK_V6 : LOOPBACK_RANGE;
+  return [{
+    ...rule,
+    ...(!allowsLoopback && { destination: { value: loopback, not: true } }),
+    extensions: [["addrtype", "--dst-type", "LOCAL"]],
+  }];
+}
+
+/** The rules at the end of a tree's root, after the jumps to its children. */
+function endOfRoot(
+  tree: TreeId,
+  shared: SharedPlan,
+  options: IptablesRenderOptions,
+): readonly Rule[] {
+  if (tree === "services") return nodePortJumps(TREES.nodePorts.root, shared, options);
+  if (tree !== "refusedExternal") return [];
+  return nodePortJumps(TREES.refusedNodePorts.root, shared, options);
 }

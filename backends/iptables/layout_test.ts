@@ -8,8 +8,7 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import type { ChainRef } from "./chain_ref.ts";
-import { IptablesLayout } from "./layout.ts";
+import { type ChainRef, IptablesLayout } from "./layout.ts";
 import { ALL_FEATURES } from "./render_options.ts";
 
 function plan(number: number, name = `service-${number}`): ServicePlan {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
+import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_rule_set.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";

@@ -3,20 +3,27 @@ import type { Port } from "../../lib/net/port.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { type Frontend, frontendsOf, hairpinEndpoints } from "../../lib/proxy/frontend.ts";
+import {
+  type Frontend,
+  frontendsOf,
+  hairpinEndpoints,
+  keepsClientAddress,
+} from "../../lib/proxy/frontend.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { LOCALHOST_COUNTER } from "../netfilter/iptables/iptables_features.ts";
 import type { Rule, RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
-import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
+import { endpointName, type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
 import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chains.ts";
 import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
-import { endpointRules } from "./render_endpoints.ts";
-import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
-import { unsupportedParts } from "./unsupported.ts";
+import {
+  type IptablesFeatures,
+  type IptablesRenderOptions,
+  isInMasqueradedRange,
+} from "./render_options.ts";
 
 /**
  * Maximum number of rules for an inline choice of endpoints. Longer choices go into a chain of the
@@ -285,4 +292,116 @@ class ServiceDraft {
 
 function isList(rules: Rule | readonly Rule[]): rules is readonly Rule[] {
   return Array.isArray(rules);
+}
+
+/** The decimals that upstream writes; the tools print one more. */
+const PROBABILITY_DECIMALS = 10;
+
+/**
+ * Sends matching packets to one of the endpoints with equal probability; with session affinity, to
+ * the client's last endpoint.
+ *
+ * Affinity needs two rules for each endpoint. `--update` matches only while the client was seen
+ * within the time-out, and renews the entry. kube-proxy needs `--rcheck` here and `--set` in a
+ * separate chain for the same effect. If no list contains the client, the second half chooses an
+ * endpoint, and `--set` records the client after `statistic` has matched.
+ */
+function endpointRules(
+  plan: Pick<ServicePlan, "affinityTimeoutSeconds" | "name" | "protocol">,
+  endpoints: readonly Endpoint[],
+  match: RuleMatch,
+): readonly Rule[] {
+  const { affinityTimeoutSeconds: seconds } = plan;
+  // `--to-destination` with a port needs the protocol in the rule itself.
+  const base = { ...match, protocol: plan.protocol };
+  if (seconds === undefined) {
+    return endpoints.map((endpoint, index) => ({
+      ...base,
+      ...extended(match, chance(endpoints.length - index)),
+      target: dnat(endpoint),
+    }));
+  }
+  const named = endpoints.map((endpoint) => ({
+    endpoint,
+    list: ["recent", "--name", endpointName(plan.name, endpoint.key)],
+  }));
+  const known = named.map(({ endpoint, list }) => ({
+    ...base,
+    ...extended(match, [[...list, "--update", "--seconds", String(seconds), "--reap"]]),
+    target: dnat(endpoint),
+  }));
+  const drawn = named.map(({ endpoint, list }, index) => ({
+    ...base,
+    ...extended(match, [...chance(endpoints.length - index), [...list, "--set"]]),
+    target: dnat(endpoint),
+  }));
+  return [...known, ...drawn];
+}
+
+/** Matches with a probability of 1 in `left`. The last endpoint needs no match. */
+function chance(left: number): readonly (readonly string[])[] {
+  if (left === 1) return [];
+  const probability = (1 / left).toFixed(PROBABILITY_DECIMALS);
+  return [["statistic", "--mode", "random", "--probability", probability]];
+}
+
+function dnat({ key }: Endpoint): readonly string[] {
+  return ["DNAT", "--to-destination", key];
+}
+
+function extended(
+  { extensions = [] }: RuleMatch,
+  further: NonNullable<RuleMatch["extensions"]>,
+): Pick<RuleMatch, "extensions"> {
+  const all = [...extensions, ...further];
+  return all.length === 0 ? {} : { extensions: all };
+}
+
+/** The parts of a ServicePort that get no rules, and why. */
+interface Unsupported {
+  /** Whether the whole ServicePort is unsupported. */
+  readonly everything: boolean;
+  /** Whether its external addresses and node port are unsupported. */
+  readonly external: boolean;
+  readonly quarantined: readonly Quarantined[];
+}
+
+const NOTHING: Unsupported = { everything: false, external: false, quarantined: [] };
+
+/** Returns the parts of a ServicePort that these features cannot express. */
+export function unsupportedParts(plan: ServicePlan, features: IptablesFeatures): Unsupported {
+  const reason = reasonAgainstAll(plan, features);
+  if (reason !== undefined) {
+    return { everything: true, external: true, quarantined: [{ key: plan.key, reason }] };
+  }
+  if (features.addrtype || !keepsClientAddress(plan)) {
+    return NOTHING;
+  }
+  const { key } = plan;
+  return {
+    everything: false,
+    external: true,
+    quarantined: [{
+      key,
+      address: "external addresses",
+      reason: missing("addrtype", "external traffic policy Local, which treats the node apart"),
+    }],
+  };
+}
+
+function reasonAgainstAll(plan: ServicePlan, features: IptablesFeatures): string | undefined {
+  if (plan.protocol === "SCTP" && !features.sctp) return missing("sctp", "ports of SCTP");
+  const forwards = [plan.internal, plan.external, plan.externalFromCluster]
+    .filter((verdict) => verdict.kind === "forward");
+  if (!features.statistic && forwards.some(({ endpoints }) => endpoints.length > 1)) {
+    return missing("statistic", "a choice between endpoints");
+  }
+  if (!features.recent && plan.affinityTimeoutSeconds !== undefined && forwards.length > 0) {
+    return missing("recent", "session affinity");
+  }
+  return undefined;
+}
+
+function missing(extension: string, use: string): string {
+  return `Cannot express ${use}: the kernel lacks the match '${extension}' (module xt_${extension})`;
 }

@@ -33,10 +33,9 @@ import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.t
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
-import { chainKey, type ChainRef } from "./chain_ref.ts";
+import { type ChainItem, chainKey, type ChainRef, type IptablesLayout } from "./layout.ts";
 import { missingRules } from "./differences.ts";
 import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
-import type { ChainItem, IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { type ChainChange, ruleBatch } from "./rule_batch.ts";
 

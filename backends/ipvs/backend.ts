@@ -7,7 +7,13 @@
  * @module
  */
 import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
-import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  isLoopback,
+  tryParseIpAddress,
+} from "../../lib/net/ip_address.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
@@ -19,7 +25,6 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { giveUpAddresses } from "./give_up_addresses.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
@@ -29,18 +34,25 @@ import {
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
-import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
+import type {
+  DriftFigures,
+  FoundMachine,
+  RulePlaneEdges,
+  RuleWatch,
+} from "../netfilter/rule_plane.ts";
 import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
-import { serverWatch } from "./drift_watch.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
-import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
+import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_service.ts";
 import { ipvsDifferences } from "./differences.ts";
 import { IpvsLayout } from "./layout.ts";
 import { IpvsTarget } from "./target.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
+import type { SeenServer } from "../netfilter/virtual_servers.ts";
+import { addressLine } from "../iproute/ip_text.ts";
+import { type SetId, setName } from "./ipset_table.ts";
 
 /** The edges of the ipvs backend. */
 interface IpvsBackendDependencies extends RulePlaneEdges {
@@ -69,6 +81,18 @@ export interface IpvsBackendOptions extends Omit<RuleBackendOptions, "syncPeriod
 
 /** The first version of iptables with `--random-fully`. */
 const RANDOM_FULLY = [1, 6, 2];
+
+/** While connections are waited for. */
+const DRAIN_LOOK_MS = 5_000;
+const LONGEST_PAUSE_MS = 30_000;
+const SHORTEST_PAUSE_MS = 1_000;
+
+/** What the metrics count objects as; entries of sets have the name of their set as kind. */
+const KINDS: Readonly<Record<string, DriftFigures["kind"]>> = {
+  ...{ chain: "rule", jump: "rule", rule: "rule" },
+  ...{ server: "virtual_server", real: "virtual_server" },
+  ...{ device: "address", address: "address" },
+};
 
 /** An ipvs backend for one IP family. Runs nothing before it is started. */
 export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, IpvsTarget>
@@ -130,9 +154,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
       excludeCidrs: this.#excludeCidrs,
       drainTimeoutMs,
     });
-    const forget = () => this.engine?.forget();
-    const edges = { logger, runner, iptables, target, forget };
-    const watch = serverWatch(edges, { periodMs: ipvs.syncPeriod });
+    const watch = this.#watchOf(runner, iptables, target);
     const parsed = parseVersion(version);
     this.#features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     this.#runner = runner;
@@ -236,6 +258,57 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     return { target, differencesIn: (changes) => ipvsDifferences(target, changes) };
   }
 
+  /** The watch of servers and addresses. Sets and single rules are only seen by reading everything. */
+  #watchOf(runner: IpvsRunner, iptables: IptablesRunner, target: IpvsTarget): RuleWatch {
+    const { logger } = this.#dependencies;
+    const periodMs = this.#options.ipvs.syncPeriod;
+    /** Describes what is missing; `undefined` = nothing. */
+    const lost = async (seen: readonly SeenServer[]) => {
+      const there = new Set(seen.map(({ key }) => key));
+      for (const key of target.servers.keys()) if (!there.has(key)) return `virtual server ${key}`;
+      const addresses = await runner.deviceAddresses();
+      if (addresses === undefined) return "the device";
+      // The other IP family may have made it again, without the addresses of this one.
+      for (const address of target.addresses) {
+        if (!addresses.has(address)) return `address ${address}`;
+      }
+      return await iptables.hasRules("nat", "KUBE-SERVICES") ? undefined : "rules of table nat";
+    };
+    const look = async () => {
+      const seen = await runner.servers(target.servers.keys());
+      try {
+        const drained = await target.removeDrained(seen);
+        if (drained > 0) logger.verbose(2, "Removed drained real servers", { drained });
+      } catch (error) {
+        this.engine?.forget();
+        throw error;
+      }
+      const what = await lost(seen);
+      return what === undefined ? undefined : { lost: what };
+    };
+    return {
+      texts: {
+        lost: "Another program removed objects of kube-relay; repairing",
+        changed: "Another program removed or changed objects of kube-relay; repairing",
+        failed: "Cannot check the virtual servers; trying again",
+      },
+      get pauseMs() {
+        const longest = target.drains.size > 0 ? DRAIN_LOOK_MS : LONGEST_PAUSE_MS;
+        return Math.max(Math.min(periodMs, longest), SHORTEST_PAUSE_MS);
+      },
+      look,
+      found(changes) {
+        const counts: Partial<Record<DriftFigures["kind"], number>> = {};
+        for (const { kind } of changes) {
+          const counted = KINDS[kind] ?? "set";
+          counts[counted] = (counts[counted] ?? 0) + 1;
+        }
+        const { reads: _, processes: __, ...fields } = target.operations;
+        return { counts, fields };
+      },
+    };
+  }
+
   /** `use`: what cannot be done without them. */
   async #tools(use: string) {
     const { clock, commands } = this.#dependencies;
@@ -259,4 +332,35 @@ async function hasServiceRules(iptables: IptablesRunner): Promise<boolean> {
   } catch {
     return true;
   }
+}
+
+/** The sets of external IPs and load balancer addresses. */
+const EXTERNAL_SETS: readonly SetId[] = [
+  ...["EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL"] as const,
+];
+
+/**
+ * Removes external IPs and load balancer addresses of an earlier run from the device, where
+ * `isForeign` says so, and returns them. Their virtual servers stay until the first sync.
+ */
+async function giveUpAddresses(
+  runner: Pick<IpvsRunner, "read" | "run">,
+  family: IpFamily,
+  isForeign: (address: IpAddress) => boolean,
+): Promise<readonly IpAddress[]> {
+  const { device = new Set<IpAddress>(), sets } = await runner.read();
+  const addressesIn = (id: SetId) =>
+    new Set(
+      [...sets.get(setName(id, family))?.entries ?? []]
+        .flatMap((entry) => tryParseIpAddress(entry.slice(0, entry.indexOf(","))) ?? []),
+    );
+  const ofClusterIps = addressesIn("CLUSTER-IP");
+  const external = new Set(EXTERNAL_SETS.flatMap((id) => [...addressesIn(id)]));
+  const foreign = [...external].filter((address) =>
+    device.has(address) && !ofClusterIps.has(address) && isForeign(address)
+  );
+  if (foreign.length === 0) return [];
+  const lines = foreign.map((address) => addressLine("del", { address, device: IPVS_DEVICE }));
+  await runner.run({ tool: "ip", lines });
+  return foreign;
 }

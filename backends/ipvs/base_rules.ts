@@ -40,7 +40,7 @@ import type {
   RuleMatch,
 } from "../netfilter/iptables/iptables_objects.ts";
 import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
-import { type IpvsRenderOptions, masqueradeMark } from "./render_options.ts";
+import { type IpvsRenderOptions, masqueradeMark } from "./render_service.ts";
 
 /** The inputs of the rules that all Services share. */
 export interface BaseRuleContext {

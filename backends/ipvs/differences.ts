@@ -2,7 +2,7 @@ import type { Change, ObjectName } from "../../lib/engine/reconciler.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import { compareChain } from "../netfilter/iptables/compare_chain.ts";
+import { compareChain } from "../netfilter/iptables/rule_normal_form.ts";
 import { ruleLines } from "../netfilter/iptables/iptables_objects.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";

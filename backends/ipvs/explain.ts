@@ -12,9 +12,12 @@ import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_text.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { setName } from "./ipset_table.ts";
-import type { IpvsRenderOptions } from "./render_options.ts";
-import { renderService } from "./render_service.ts";
-import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
+import {
+  type IpvsRenderOptions,
+  renderService,
+  type ServiceFrontend,
+  type SetEntry,
+} from "./render_service.ts";
 import { describeServer, serverKey } from "../netfilter/virtual_servers.ts";
 import { realLine } from "./objects.ts";
 

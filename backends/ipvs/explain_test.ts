@@ -7,7 +7,7 @@ import type { ModeExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { explainIpvs } from "./explain.ts";
-import { defaultIpvsOptions } from "./render_options.ts";
+import { defaultIpvsOptions } from "./render_service.ts";
 
 const WEB = testServicePlan({
   clusterIp: "10.96.0.1",

@@ -14,8 +14,7 @@ import {
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
-import type { IpvsRenderOptions } from "./render_options.ts";
-import { endpointsOf, type RenderInputs } from "./render_service.ts";
+import { endpointsOf, type IpvsRenderOptions, type RenderInputs } from "./render_service.ts";
 import { schedulingOf } from "./scheduler.ts";
 
 /**

@@ -7,7 +7,7 @@ import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import type { IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
+import type { IptablesDump } from "../netfilter/iptables/iptables_rule_set.ts";
 import { isKubeProxySet, OWNERS } from "../netfilter/foreign/owners.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
@@ -23,7 +23,7 @@ import {
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
-import { defaultIpvsOptions } from "./render_options.ts";
+import { defaultIpvsOptions } from "./render_service.ts";
 
 interface RemovalEdges {
   readonly clock: Clock;

@@ -11,7 +11,7 @@ import { atOnce } from "../netfilter/in_steps.ts";
 import { IpvsChanges } from "./changes.ts";
 import { fixedObjects, serviceObjects } from "./objects.ts";
 import { IpvsLayout } from "./layout.ts";
-import type { IpvsRenderOptions } from "./render_options.ts";
+import type { IpvsRenderOptions } from "./render_service.ts";
 import type { IpvsStep } from "./ipvs_runner.ts";
 
 /** Everything of one IP family. */

@@ -1,5 +1,5 @@
 import { prefixLengthOf } from "../../lib/net/cidr.ts";
-import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
@@ -11,15 +11,81 @@ import {
   nodePortAddressesOf,
 } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
-import type { IpvsRenderOptions } from "./render_options.ts";
-import { schedulingOf } from "./scheduler.ts";
-import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
-import { type ServerAddress, serverKey } from "../netfilter/virtual_servers.ts";
+import { DEFAULT_SCHEDULER, type Scheduler, schedulingOf } from "./scheduler.ts";
+import { type ServerAddress, type ServerKey, serverKey } from "../netfilter/virtual_servers.ts";
+import type { SetId } from "./ipset_table.ts";
+
+/** Extensions of iptables that a kernel may lack without that the mode cannot work. */
+export interface IpvsFeatures {
+  /** `MASQUERADE --random-fully`, iptables 1.6.2: fewer collisions of source ports. */
+  readonly randomFully: boolean;
+}
+
+/** Settings of one IP family. */
+export interface IpvsRenderOptions {
+  readonly family: IpFamily;
+  readonly features: IpvsFeatures;
+  /** Bit of the packet mark that asks for masquerade, 0 to 31 (`iptables.masqueradeBit`). */
+  readonly masqueradeBit: number;
+  /** The scheduler of Services that request none. */
+  readonly scheduler: Scheduler;
+  /**
+   * Addresses of the node's own interfaces. They are not bound again, and the node's ports on them
+   * stay open, even if a Service uses such an address.
+   */
+  readonly nodeAddresses: ReadonlySet<IpAddress>;
+}
+
+/** kube-proxy's defaults. */
+export function defaultIpvsOptions(family: IpFamily): IpvsRenderOptions {
+  return {
+    family,
+    features: { randomFully: true },
+    masqueradeBit: 14,
+    scheduler: DEFAULT_SCHEDULER,
+    nodeAddresses: new Set(),
+  };
+}
+
+/** Value and mask of the mark that asks for masquerade, as kube-proxy spells it. */
+export function masqueradeMark({ masqueradeBit }: IpvsRenderOptions): string {
+  return `0x${(2 ** masqueradeBit).toString(16).padStart(8, "0")}`;
+}
+
+/** An entry of a set. */
+export type SetEntry = readonly [set: SetId, entry: string];
+
+/** A frontend of a ServicePort, with its objects in the kernel. */
+export interface ServiceFrontend extends ServerAddress {
+  readonly role: FrontendRole;
+  readonly port: Port;
+  readonly server: ServerKey;
+  /**
+   * Scheduler, persistence and flags as arguments of `ipvsadm`. Without `-p` an edit ends persistence;
+   * without `-b` it removes flags.
+   */
+  readonly setup: string;
+  /** Its real servers. */
+  readonly endpoints: readonly Endpoint[];
+  readonly entries: readonly SetEntry[];
+  /** The address that the device needs for it; `undefined` = it is an address of the node already. */
+  readonly bound?: IpAddress;
+  /** Rule of `KUBE-FROM-CLUSTER`, without the chain. */
+  readonly rule?: string;
+}
+
+/** All objects that a ServicePort needs. */
+interface ServiceParts {
+  /** Each has a different virtual server. */
+  readonly frontends: readonly ServiceFrontend[];
+  /** Entries that belong to no single address. */
+  readonly entries: readonly SetEntry[];
+}
 
 /** The inputs that all ServicePorts, or the fixed rules, share. */
 export interface RenderInputs {
@@ -34,7 +100,7 @@ interface Place {
 }
 
 /** Whether an address of the node can serve node ports. */
-export function mayHaveNodePorts(address: IpAddress): boolean {
+function mayHaveNodePorts(address: IpAddress): boolean {
   // An endpoint cannot reply to a loopback address, and a link-local address needs its link.
   return !isLoopback(address) && !address.startsWith("fe80:");
 }

@@ -39,10 +39,12 @@ import type { IpvsLayout } from "./layout.ts";
 import {
   fixedObjects,
   readRealName,
+  realChanges,
   realName,
   type ServiceItem,
   serviceObjects,
   WEIGHT_0,
+  WriteRoom,
 } from "./objects.ts";
 import type { TakenServers } from "./taken_servers.ts";
 import {
@@ -55,7 +57,6 @@ import {
   type ServerKey,
   type ServerOwnership,
 } from "../netfilter/virtual_servers.ts";
-import { realChanges, WriteRoom } from "./write_room.ts";
 
 /** What belongs to no Service. */
 interface FixedItem {

@@ -9,7 +9,7 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { inspectPlan, inspectService } from "./inspect_plan.ts";
+import { inspectPlan, inspectService } from "./rule_backend.ts";
 
 const clock = new FakeClock();
 const API = testServicePlan({ name: "api", clusterIp: "127.96.0.2" });

@@ -26,13 +26,11 @@ import {
   type RuleBackendOptions,
   type RuleComparison,
 } from "../netfilter/rule_backend.ts";
-import type { FoundMachine, RulePlaneEdges } from "../netfilter/rule_plane.ts";
+import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { NftablesLayout } from "./layout.ts";
 import { asEntry, NftablesTarget } from "./target.ts";
 import { servicesTable, TABLE } from "./containers.ts";
-import { tableWatch } from "./drift_watch.ts";
-import type { Entry } from "./entry.ts";
-import type { EntryId } from "./entry_id.ts";
+import type { Entry, EntryId } from "./entry.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { appliedSlots, findAffinity } from "./find_affinity.ts";
@@ -46,11 +44,15 @@ import {
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
-import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
+import {
+  countedFor,
+  countingTable,
+  startCounting,
+  type TrafficCounters,
+} from "./traffic_counters.ts";
 import type { Change } from "../../lib/engine/reconciler.ts";
 import { nftDifferences } from "../netfilter/nft/nft_table.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
-import { countingTable } from "./counting_table.ts";
 
 interface NftablesBackendDependencies extends RulePlaneEdges {
   /** Receives the traffic of each Service; absent = not counted. */
@@ -95,7 +97,28 @@ export class NftablesBackend
     const chains = await this.#runner.chains();
     this.#features = await probeRenderFeatures({ commands }, { family });
     const target = new NftablesTarget({ clock, runner: this.#runner }, family);
-    const watch = tableWatch(target.table, { periodMs: syncPeriodMs });
+    const watch: RuleWatch = {
+      ...target.table.watch(syncPeriodMs),
+      texts: {
+        lost: "Another program removed or replaced chains of nftables; repairing",
+        changed: "Another program removed or changed rules; repairing",
+        failed: "Cannot check the table; trying again",
+      },
+      // A second at 10,000 Services.
+      readingMs: 0.1,
+      found(changes) {
+        const { chains, elements } = target.table.figures;
+        const containers = changes.filter(({ kind }) =>
+          ["table", "chain", "set", "map"].includes(kind)
+        );
+        const names = new Set(containers.map(({ name }) => name));
+        const [chain] = names;
+        const isWhole = changes.some(({ kind }) => kind === "table");
+        const count = isWhole ? chains : names.size;
+        const fields = { chains: count, elements, ...(chain !== undefined && { chain }) };
+        return { counts: { chain: count, rule: elements }, fields };
+      },
+    };
     this.#counters = await startCounting(this.#dependencies, { family, turns: this.turns });
     return { target, watch, isFresh: chains.size === 0 };
   }

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testEndpoint, testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { claimsOf, keyOfEntry } from "./entry_id.ts";
+import { claimsOf, keyOfEntry } from "./entry.ts";
 
 Deno.test("claimsOf() names every address and port by which a ServicePort is reached", () => {
   const claims = claimsOf(testServicePlan({

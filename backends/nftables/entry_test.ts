@@ -7,13 +7,14 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { assert, assertEquals } from "@std/assert";
-import { claimsOf, frontendAt } from "./entry_id.ts";
 import {
   arrangeEndpoints,
   arrangeEntry,
+  claimsOf,
   elementsOf,
   type Entry,
   foundSlots,
+  frontendAt,
   rangeText,
 } from "./entry.ts";
 import { SlotAllocator, type Slots } from "./slots.ts";

@@ -14,7 +14,7 @@ import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { LOOPBACK_GUARD } from "./base_chains.ts";
 import { type Entry, rangeText } from "./entry.ts";
-import { type EntryId, frontendId, hairpinId } from "./entry_id.ts";
+import { type EntryId, frontendId, hairpinId } from "./entry.ts";
 import { NftablesLayout, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 

@@ -1,7 +1,7 @@
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { claimsOf, type EntryId } from "./entry_id.ts";
+import { claimsOf, type EntryId } from "./entry.ts";
 import type { Entry } from "./entry.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { classidText } from "../netfilter/nft/printed_form.ts";

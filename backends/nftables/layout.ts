@@ -29,13 +29,14 @@ import {
   LOCAL_OFFSET,
   REJECT_CHAIN,
 } from "./chain_spec.ts";
-import { claimsOf, type EntryId } from "./entry_id.ts";
 import {
   arrangeEntry,
   chainOf,
+  claimsOf,
   elementsOf,
   type EndpointOrder,
   type Entry,
+  type EntryId,
   foundSlots,
   rangeText,
 } from "./entry.ts";

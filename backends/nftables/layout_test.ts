@@ -9,7 +9,7 @@ import {
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
 import type { ContainerName } from "./containers.ts";
-import type { EntryId } from "./entry_id.ts";
+import type { EntryId } from "./entry.ts";
 import { NftablesLayout, sharedElements, unsupported } from "./layout.ts";
 import { ALL_FEATURES, type NftablesRenderOptions } from "./render_options.ts";
 

@@ -10,7 +10,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { chainObject, containerObjects, nftTransaction } from "../netfilter/nft/nft_table.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { servicesTable } from "./containers.ts";
-import { countedIds, countersOf, countingFrame, countingTable } from "./counting_table.ts";
+import { countedIds, countersOf, countingFrame, countingTable } from "./traffic_counters.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 

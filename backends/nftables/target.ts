@@ -22,8 +22,14 @@ import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
-import { elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
-import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
+import {
+  elementsOf,
+  type EndpointOrder,
+  type Entry,
+  type EntryId,
+  isNodePort,
+  keyOfEntry,
+} from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { slotText } from "./slots.ts";
 

@@ -13,8 +13,7 @@ import type {
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { type FoundMachine, RulePlane, type RuleWatch } from "../netfilter/rule_plane.ts";
-import { DIRECTIONS, type Part } from "./policy_layout.ts";
-import type { PolicyTarget } from "./policy_target.ts";
+import { DIRECTIONS, type Part, type PolicyTarget } from "./policy_target.ts";
 
 /** The log messages about drift, the same for every tool. */
 const DRIFT_TEXTS = {
@@ -44,7 +43,7 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
   /** Makes a target, for the rules or for a comparison. Needs no start. */
   protected abstract createTarget(): Each | Promise<Each>;
   /** How the rules are watched, besides what every tool has in common. */
-  protected abstract watch(common: Pick<RuleWatch, "found" | "texts">): RuleWatch;
+  protected abstract watch(target: Each, common: Pick<RuleWatch, "found" | "texts">): RuleWatch;
   /** Reads the packets that were denied in a direction; `undefined` = they cannot be read. */
   protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
@@ -59,7 +58,7 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
       const [first] = differences;
       return { counts, fields: { ...counts, ...(first && { first: first.name }) } };
     };
-    return { target, watch: this.watch({ texts: DRIFT_TEXTS, found }) };
+    return { target, watch: this.watch(target, { texts: DRIFT_TEXTS, found }) };
   }
 
   protected get hasUnwrittenPlan(): boolean {

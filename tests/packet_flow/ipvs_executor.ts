@@ -5,7 +5,7 @@
  */
 import { readRenderedKernel, type RenderedKernel } from "../support/walk/rendered_kernel.ts";
 import { renderIpvs } from "../../backends/ipvs/render.ts";
-import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_options.ts";
+import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_service.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

@@ -8,10 +8,12 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";
-import type { DumpedTable, IptablesDump, JumpFilter } from "../iptables/iptables_dump.ts";
 import {
+  type DumpedTable,
   IPTABLES_RULE_SETS,
+  type IptablesDump,
   type IptablesRuleSet,
+  type JumpFilter,
   nameOfRuleSet,
   readRuleSet,
   type RuleSetContents,

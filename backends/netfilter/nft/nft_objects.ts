@@ -10,8 +10,7 @@
  * | `nft_transaction.ts` | changes as the text of one `nft -f -`; knows the owner of each line        |
  * | `table_listing.ts`   | reads what `nft list` prints: whole tables, and the heads of listed objects |
  * | `printed_form.ts`    | the spelling of what nft prints in other words than it was given           |
- * | `rule_code.ts`       | reads the instructions of rules, by which rules are compared               |
- * | `nft_runner.ts`      | runs the program for one table                                             |
+ * | `nft_runner.ts`      | runs the program for one table, and reads the instructions of its rules    |
  * | `nft_error.ts`       | why the program failed, and which lines it refused                         |
  *
  * @module

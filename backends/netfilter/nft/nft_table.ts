@@ -17,13 +17,20 @@ import {
   Refusal,
   Unreadable,
 } from "../../../lib/engine/reconciler.ts";
+import type { RuleWatch } from "../rule_plane.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
-import { ChainHandles } from "./chain_handles.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
 import type { CodedTable, NftRunner } from "./nft_runner.ts";
-import { type ChainChange, ElementLines, NftTransaction } from "./nft_transaction.ts";
+import {
+  chainText,
+  NftDraft,
+  type NftTransaction,
+  type OwnerOfLine,
+  readChainText,
+  ruleOwners,
+} from "./nft_transaction.ts";
 import { isDeclaredAs, normalHook, readChainPrint, withProtocolNames } from "./printed_form.ts";
 
 /** Counts of one sync, or of one repair. */
@@ -47,13 +54,12 @@ export class NftFigures {
   }
 }
 
+/** A flush must be repaired within seconds, however long the sync period is. */
+const LONGEST_PAUSE_MS = 5_000;
 /** Beyond this number, unused chains are removed at once. */
 const MAX_IDLE_CHAINS = 256;
 
 const NO_OTHERS: ReadonlyMap<string, NftContainer> = new Map();
-
-/** The item of a plan that an element belongs to, or a rule of a chain. */
-type OwnerOfLine = (object: ObjectName, rule?: string) => string | undefined;
 
 /** The table of one user and family. */
 export class NftTable {
@@ -117,6 +123,20 @@ export class NftTable {
    */
   missingChains(): Promise<readonly string[]> {
     return this.#handles.missing(this.#runner, this.#present);
+  }
+
+  /**
+   * How the table is watched. `nft flush ruleset` removes all chains, even if an older copy of the
+   * table is restored. Looking for them costs the same for any number of elements. A small table is
+   * also read completely within seconds. `periodMs`: longest time between two looks.
+   */
+  watch(periodMs: number): Pick<RuleWatch, "look" | "pauseMs" | "shortestMs"> {
+    const pauseMs = Math.min(periodMs, LONGEST_PAUSE_MS);
+    const look = async () => {
+      const missing = await this.missingChains();
+      return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
+    };
+    return { pauseMs, shortestMs: 2 * pauseMs, look };
   }
 
   /** Reads the objects. `wanted`: the chains that may be there, by the names of those that are. */
@@ -230,16 +250,14 @@ export class NftTable {
       }
     }
     const transaction = draft.transaction({ ...this.spec, containers });
-    if (transaction.isEmpty) return;
+    if (transaction.lineCount === 0) return;
     await this.#run(transaction).catch((error) => {
       throw refusalOf(error);
     });
     const names = draft.chains.map(({ name }) => name);
     this.#handles.forget(draft.removedChains);
     for (const name of draft.removedChains) this.#present.delete(name);
-    if (replacesTable) {
-      this.#forgetAll();
-    }
+    if (replacesTable) this.#forgetAll();
     this.#handles.forget(names);
     for (const name of names) {
       this.#present.add(name);
@@ -351,11 +369,6 @@ export function containerObjects(
   }));
 }
 
-/** The text of a chain. */
-function chainText({ hook, rules }: Pick<NftChain, "hook" | "rules">): string {
-  return [hook ?? "", ...rules].join("\n");
-}
-
 /** A chain as an object. */
 export function chainObject(chain: NftChain): KernelObject {
   return { kind: "chain", name: chain.name, text: chainText(chain) };
@@ -364,166 +377,6 @@ export function chainObject(chain: NftChain): KernelObject {
 /** The chain of an object. */
 export function readChain({ name, text }: KernelObject): NftChain {
   return { name, ...readChainText(text) };
-}
-
-function readChainText(text: string): Pick<NftChain, "hook" | "rules"> {
-  const [hook, ...rules] = text.split("\n");
-  return { hook: hook === "" ? undefined : hook, rules };
-}
-
-/** The changes of a transaction. */
-class NftDraft {
-  replacesTable = false;
-  readonly declared: string[] = [];
-  readonly emptied: string[] = [];
-  readonly recreated: string[] = [];
-  readonly chains: ChainChange[] = [];
-  readonly removed = new Map<string, ElementLines>();
-  readonly added = new Map<string, ElementLines>();
-  readonly removedChains: string[] = [];
-  readonly removedContainers: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
-  /** Chains, sets and maps that are not wanted. */
-  unused: {
-    readonly kind: "chain" | "map" | "set";
-    readonly name: string;
-    readonly text: string;
-  }[] = [];
-  /** Chains that were out of use. */
-  readonly used: string[] = [];
-  readonly #ownerOf: OwnerOfLine | undefined;
-  readonly #idle: ReadonlyMap<string, string>;
-  readonly #intervals: Objects;
-  /** Intervals that go, by set. */
-  readonly #gone = new Map<string, Set<string>>();
-
-  /** `idle`: chains out of use, that are still there. `intervals`: those that were found, by set. */
-  constructor(
-    { ownerOf, idle = new Map(), intervals = new Map() }: {
-      readonly ownerOf?: OwnerOfLine | undefined;
-      readonly idle?: ReadonlyMap<string, string>;
-      readonly intervals?: Objects;
-    } = {},
-  ) {
-    this.#ownerOf = ownerOf;
-    this.#idle = idle;
-    this.#intervals = intervals;
-  }
-
-  add(
-    object: ObjectName,
-    before: string | undefined,
-    after: string | undefined,
-    owner?: string,
-  ): void {
-    const { kind, name } = object;
-    switch (kind) {
-      case "table":
-        this.replacesTable = before !== undefined;
-        return;
-      case "set":
-      case "map":
-        if (after === undefined) this.unused.push({ kind, name, text: "" });
-        else if (before === undefined) this.declared.push(name);
-        // All its elements are added.
-        else this.emptied.push(name);
-        return;
-      case "chain": {
-        if (after === undefined) {
-          this.unused.push({ kind, name, text: before ?? "" });
-          return;
-        }
-        // It is still as it was written.
-        if (before === undefined && this.#idle.get(name) === after && !this.replacesTable) {
-          this.used.push(name);
-          return;
-        }
-        const chain = readChainText(after);
-        if (before !== undefined && readChainText(before).hook !== chain.hook) {
-          this.recreated.push(name);
-        }
-        this.chains.push({
-          name,
-          ...chain,
-          ...(this.#ownerOf && ruleOwners({ name, ...chain }, this.#ownerOf)),
-        });
-        return;
-      }
-      default: {
-        const lineOwner = this.#ownerOf ? this.#ownerOf(object) : owner;
-        if (before !== undefined) {
-          if (this.#intervals.has(kind)) {
-            this.#gone.getOrInsertComputed(kind, () => new Set()).add(name);
-          } else linesOf(this.removed, "delete", kind).add(name, undefined, lineOwner);
-        }
-        if (after !== undefined) {
-          linesOf(this.added, "add", kind).add(name, after || undefined, lineOwner);
-        }
-      }
-    }
-  }
-
-  /**
-   * Has sets that lose intervals written anew: intervals that take the place of others must not meet
-   * them, not even in one transaction.
-   */
-  emptyIntervals(): void {
-    for (const [name, gone] of this.#gone) {
-      this.emptied.push(name);
-      for (const key of this.#intervals.get(name)?.keys() ?? []) {
-        if (!gone.has(key)) linesOf(this.added, "add", name).add(key, undefined, undefined);
-      }
-    }
-  }
-
-  /** Everything that was added, in an order that the kernel accepts. */
-  transaction(spec: NftTableSpec): NftTransaction {
-    const { containers } = spec;
-    const transaction = new NftTransaction(spec);
-    const kindOf = (name: string) => containers.get(name)!.kind;
-    // Deleting one that another program has removed meanwhile would fail.
-    if (this.replacesTable) {
-      for (const verb of ["add", "delete"]) {
-        transaction.add(`${verb} table`);
-      }
-    }
-    if (this.declared.length > 0 || this.replacesTable) transaction.add("add table");
-    for (const name of this.declared) transaction.declare(name, containers.get(name)!);
-    for (const name of this.recreated) transaction.add("delete chain", name);
-    transaction.chains(this.chains);
-    for (const name of this.emptied) transaction.add(`flush ${kindOf(name)}`, name);
-    // Before the additions: a value is changed by deleting its element and adding it again.
-    const change = (verb: "add" | "delete", lines: ReadonlyMap<string, ElementLines>) => {
-      for (const name of containers.keys()) {
-        const own = lines.get(name);
-        if (own) transaction.change(verb, name, own);
-      }
-    };
-    change("delete", this.removed);
-    transaction.rules(this.chains);
-    change("add", this.added);
-    // Chains of another version may lead to each other.
-    for (const action of ["flush chain", "delete chain"]) {
-      for (const name of this.removedChains) transaction.add(action, name);
-    }
-    for (const { kind, name } of this.removedContainers) transaction.add(`delete ${kind}`, name);
-    return transaction;
-  }
-}
-
-function linesOf(
-  lists: Map<string, ElementLines>,
-  verb: "add" | "delete",
-  container: string,
-): ElementLines {
-  const known = lists.get(container);
-  if (known) return known;
-  const lines = new ElementLines(verb);
-  lists.set(container, lines);
-  return lines;
-}
-
-function ruleOwners({ name, rules }: NftChain, ownerOf: OwnerOfLine) {
-  return { ruleOwners: rules.map((rule) => ownerOf({ kind: "chain", name }, rule)) };
 }
 
 /** A refusal by the owners of the lines, or the error itself. */
@@ -536,7 +389,7 @@ function refusalOf(error: unknown): unknown {
 }
 
 /** A difference in words. */
-export type NftDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
+type NftDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
 
 /**
  * The differences in words. `ownerOf`: the item that an object belongs to which is not wanted.
@@ -599,4 +452,38 @@ function chainDifferences(name: string, before: string, after: string) {
     });
   }
   return differences;
+}
+
+/** The handles of chains as they were seen since they were written. */
+class ChainHandles {
+  readonly #handles = new Map<string, string>();
+
+  /** Forgets chains that were written or deleted. */
+  forget(names: Iterable<string>): void {
+    for (const name of names) this.#handles.delete(name);
+  }
+
+  forgetAll(): void {
+    this.#handles.clear();
+  }
+
+  /** Returns the `chains` that are missing or were recreated. Lists no rules and no elements. */
+  async missing(
+    runner: Pick<NftRunner, "chains">,
+    chains: ReadonlySet<string>,
+  ): Promise<readonly string[]> {
+    let lost = chains;
+    // One listing alone raises no alarm, see nft_runner.ts.
+    for (let listings = 0; listings < 2; listings++) {
+      const present = await runner.chains();
+      lost = new Set([...lost].filter((name) => {
+        const handle = present.get(name);
+        return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
+      }));
+      if (lost.size > 0) continue;
+      for (const [name, handle] of present) this.#handles.set(name, handle);
+      return [];
+    }
+    return [...lost];
+  }
 }

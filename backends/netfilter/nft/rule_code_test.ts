@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { RuleCodeListing } from "./rule_code.ts";
+import { RuleCodeListing } from "./nft_runner.ts";
 
 /** One pass of nft over a table with a set and these rules. */
 function pass(...rules: readonly string[]): readonly string[] {

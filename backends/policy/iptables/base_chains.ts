@@ -35,7 +35,7 @@ import {
 } from "../../../lib/net/ip_address.ts";
 import type { Direction, RuleListId } from "../../../lib/policy/policy_plan.ts";
 import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { DIRECTIONS, type LayoutSettings } from "../policy_layout.ts";
+import { DIRECTIONS, type LayoutSettings } from "../policy_target.ts";
 
 /** A chain with its rules, as lines without its name. */
 export interface PolicyChain {

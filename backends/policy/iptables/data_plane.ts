@@ -50,7 +50,10 @@ export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
   }
 
   /** A flush removes the jumps, and a jump inserted above them may bypass the policies. */
-  protected watch(common: Pick<RuleWatch, "found" | "texts">): RuleWatch {
+  protected watch(
+    _target: IptablesPolicyTarget,
+    common: Pick<RuleWatch, "found" | "texts">,
+  ): RuleWatch {
     const { clock } = this.edges;
     const looks = new CanarySchedule(this.#syncPeriodMs);
     const { runner } = this.#tools!;

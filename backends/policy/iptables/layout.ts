@@ -38,7 +38,7 @@ import {
   type Part,
   type PolicyLayout,
   policyObjects,
-} from "../policy_layout.ts";
+} from "../policy_target.ts";
 import {
   BASE_JUMPS,
   baseChains,

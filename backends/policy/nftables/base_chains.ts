@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Direction } from "../../../lib/policy/policy_plan.ts";
 import { type NftChain, nftFamily } from "../../netfilter/nft/nft_objects.ts";
-import { DIRECTIONS, type LayoutSettings } from "../policy_layout.ts";
+import { DIRECTIONS, type LayoutSettings } from "../policy_target.ts";
 
 /** The maps from the address of a pod to its chain. */
 export const MAPS: Readonly<Record<Direction, string>> = { ingress: "to-pod", egress: "from-pod" };

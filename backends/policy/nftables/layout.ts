@@ -43,7 +43,7 @@ import {
   type Part,
   type PolicyLayout,
   policyObjects,
-} from "../policy_layout.ts";
+} from "../policy_target.ts";
 import { baseChains, denyChain, MAPS, words } from "./base_chains.ts";
 
 /** The table of a family, with the sets and maps that are always there. */
