@@ -38,6 +38,9 @@ export interface HostFinding {
   readonly cure?: string;
 }
 
+/** The end of the remedy for a kube-proxy, for a run that was not told to take over from it. */
+export const OR_TAKE_OVER = ", or start kube-relay with --takeover";
+
 /** Returns the finding for what was seen; none without evidence. */
 export function findingOf(
   evidence: readonly string[],

@@ -16,6 +16,7 @@ import {
   type FindingOptions,
   type HostFinding,
   KUBE_PROXY_ALIVE,
+  OR_TAKE_OVER,
   type RoutingIntent,
 } from "../../../lib/proxy/host_checks.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
@@ -105,8 +106,8 @@ function liveFinding({ mode, evidence }: LiveKubeProxy, more: readonly string[])
       (mode === undefined ? "" : ` in mode ${mode}`),
     evidence: [...evidence, ...more],
     cure: "turn it off (k3s: start it with --disable-kube-proxy, on servers and agents; kubeadm: " +
-      "delete DaemonSet and ConfigMap kube-proxy in kube-system; systemd: systemctl disable --now " +
-      "kube-proxy), or start kube-relay with --takeover",
+      "give its DaemonSet a node selector that no node has, and keep its ConfigMap; systemd: " +
+      `systemctl disable --now kube-proxy)${OR_TAKE_OVER}`,
   };
 }
 

@@ -2,7 +2,12 @@ import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
+import {
+  type HostChecks,
+  type HostFinding,
+  KUBE_PROXY_ALIVE,
+  OR_TAKE_OVER,
+} from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 
 /** A kube-proxy runs on this node, and `--takeover` was not given. */
@@ -10,13 +15,19 @@ export class KubeProxyAliveError extends Error {
   override name = "KubeProxyAliveError";
 }
 
-/** Returns the kube-proxy that answers on this node, if any. Takes 3 s at most. */
+/**
+ * Returns the kube-proxy that answers on this node, if any, with the remedy for a caller that takes
+ * over or removes. Takes 3 s at most.
+ */
 export async function findKubeProxyAlive(
   hostChecks: HostChecks,
   options: { readonly signal?: AbortSignal } = {},
 ): Promise<HostFinding | undefined> {
   const findings = await hostChecks.findings({ scope: "ports", ...options });
-  return findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
+  const alive = findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
+  return alive?.cure === undefined
+    ? alive
+    : { ...alive, cure: alive.cure.replace(OR_TAKE_OVER, "") };
 }
 
 /**

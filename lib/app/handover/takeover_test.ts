@@ -2,15 +2,15 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import type { RelayOptions } from "../../config/load.ts";
-import { type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
-import { admitStart, KubeProxyAliveError } from "./takeover.ts";
+import { type HostFinding, KUBE_PROXY_ALIVE, OR_TAKE_OVER } from "../../proxy/host_checks.ts";
+import { admitStart, findKubeProxyAlive, KubeProxyAliveError } from "./takeover.ts";
 
 const ALIVE: HostFinding = {
   id: KUBE_PROXY_ALIVE,
   severity: "blocking",
   summary: "A kube-proxy runs",
   evidence: ["127.0.0.1:10249/proxyMode says iptables"],
-  cure: "turn it off",
+  cure: `turn it off${OR_TAKE_OVER}`,
 };
 
 interface Start {
@@ -35,7 +35,7 @@ Deno.test("admitStart() refuses next to a live kube-proxy, and says where it is 
   for (const start of [{}, { uid: 1000 }, { relay: { manifests: ["m"] } }]) {
     const { message } = await assertRejects(() => admit(start), KubeProxyAliveError);
     assertStringIncludes(message, "127.0.0.1:10249/proxyMode says iptables");
-    assertStringIncludes(message, "turn it off");
+    assertStringIncludes(message, `turn it off${OR_TAKE_OVER}`);
   }
 });
 
@@ -46,4 +46,10 @@ Deno.test("admitStart() continues with --takeover, and for a plain user's manife
   assertEquals(await admit({ uid: 1000, relay: { manifests: ["m"] } }), [
     "warn A kube-proxy runs on this node; kube-relay serves Services next to it",
   ]);
+});
+
+Deno.test("findKubeProxyAlive() does not advise a takeover to a run that takes over", async () => {
+  const alive = await findKubeProxyAlive(fakeHostChecks({ findings: [ALIVE] }));
+  assertEquals(alive, { ...ALIVE, cure: "turn it off" });
+  assertEquals(await findKubeProxyAlive(fakeHostChecks({ findings: [] })), undefined);
 });
