@@ -2,7 +2,6 @@ import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.t
 import { absolutePaths } from "../../config/absolute_paths.ts";
 import { VERSION } from "../../config/version.ts";
 import { ChangeLog } from "../changes/change_log.ts";
-import { byGravity } from "../doctor/doctor_report.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -32,14 +31,12 @@ export class ToolsOfRun implements RunTools {
       changes: () => this.changes.recent(),
       traffic: run.traffic && sampleTraffic(this.#edges.clock, run.traffic, signal),
       explain: (query) => explain(this.#edges.clock, run, query),
-      findings: async () => {
+      findings: () => {
         const { annotations: nodeAnnotations } = run.startUp.node;
-        const networkPolicy = proxy.networkPolicy.enabled;
-        const found = await this.#edges.hostChecks.findings({
-          ...{ mode, networkPolicy, signal },
+        return this.#edges.hostChecks.findings({
+          ...{ mode, networkPolicy: proxy.networkPolicy.enabled, signal },
           ...(nodeAnnotations && { nodeAnnotations }),
         });
-        return byGravity(found);
       },
     });
   }

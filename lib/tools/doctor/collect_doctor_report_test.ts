@@ -7,7 +7,10 @@ import {
 } from "../../../tests/support/builders/status_reports.ts";
 import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import {
+  type CommandAnswer,
+  FakeCommandRunner,
+} from "../../../tests/support/fakes/fake_command_runner.ts";
 import {
   type FakeHost,
   fakeHostChecks,
@@ -15,13 +18,16 @@ import {
 } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
+import { parseCidr } from "../../net/cidr.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
+import { CommandError } from "../../os/command_runner.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, Dependencies } from "../../app/dependencies.ts";
-import { toolCapabilities } from "./collect_doctor_report.ts";
+import type { RoutingBackends } from "../../app/routing/routing_backends.ts";
 import type { DoctorReport } from "./doctor_report.ts";
 import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
@@ -46,6 +52,14 @@ interface Machine extends FakeHost {
   readonly asked?: BackendMode[];
   /** @default {BACKENDS} */
   readonly backends?: BackendTable;
+  /** The mask of `/proc/self/status`. @default {CAP_NET_ADMIN alone} */
+  readonly capabilities?: string;
+  /** Addresses by the names of their interfaces. */
+  readonly addresses?: Readonly<Record<string, string>>;
+  /** Whether the BGP daemon answers. @default {it is not asked} */
+  readonly daemon?: "answers" | "silent";
+  /** Answers of further commands. */
+  readonly answers?: Readonly<Record<string, CommandAnswer | (() => CommandAnswer)>>;
 }
 
 interface Run {
@@ -62,14 +76,22 @@ async function doctor(
 ): Promise<Run> {
   const texts = { out: "", err: "" };
   const { env = {}, clock = new FakeClock(), bridges: stdout = "", backends = BACKENDS } = machine;
+  const { addresses = {}, daemon, answers = {} } = machine;
+  const commands = new FakeCommandRunner()
+    .on("cat /proc/self/status", { stdout: `CapEff:\t${machine.capabilities ?? "1000"}\n` })
+    .on("cat /proc/sys/net/ipv4/ip_local_port_range", { stdout: machine.ports ?? "32768\t60999" })
+    .on("sysctl net.bridge", { stdout });
+  for (const [line, answer] of Object.entries(answers)) commands.on(line, answer);
+  const network = new FakeNetwork();
+  network.interfaceAddresses = () =>
+    Object.entries(addresses).map(([address, interfaceName]) => ({
+      address: parseIpAddress(address),
+      interfaceName,
+      network: parseCidr(`${address}/24`),
+    }));
   const dependencies = testDependencies({
-    clock,
-    network: new FakeNetwork(),
-    commands: new FakeCommandRunner()
-      .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
-      .on("cat /proc/sys/net/ipv4/ip_local_port_range", { stdout: machine.ports ?? "32768\t60999" })
-      .on("sysctl net.bridge", { stdout }),
-    backends,
+    ...{ clock, network, commands, backends },
+    ...(daemon !== undefined && { routingBackends: fakeDaemon(daemon) }),
     hostChecks: fakeHostChecks(machine, machine.asked),
     process: {
       ...{ uid: 1000, hostname: "node-a", kernelRelease: "6.1.0" },
@@ -323,38 +345,120 @@ Deno.test("doctor reports how a running kube-relay does", () =>
     }
   }));
 
-function saying(stdout: string): FakeCommandRunner {
-  return new FakeCommandRunner().on("cat /proc/self/status", { stdout });
+Deno.test("doctor knows the capabilities of started tools, or that they are not known", () =>
+  withFolder(async (folder) => {
+    const cases: readonly [mask: string, names: readonly string[] | undefined][] = [
+      [
+        "000001ffffffffff",
+        ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW", "SYS_MODULE", "SYS_ADMIN", "SYS_RESOURCE"],
+      ],
+      ["0000000000000000", []],
+      ["0000000000001400", ["NET_BIND_SERVICE", "NET_ADMIN"]],
+      ["zz", undefined],
+    ];
+    for (const [capabilities, names] of cases) {
+      const { report } = await doctor(folder, ["--mode=auto"], { capabilities });
+      assertEquals(report.machine.capabilities, names?.map((name) => `CAP_${name}`));
+    }
+  }));
+
+function fakeDaemon(daemon: "answers" | "silent"): RoutingBackends {
+  return {
+    bgp: () => ({
+      sentPrefixes: () =>
+        daemon === "answers" ? Promise.resolve(new Map()) : Promise.reject(new Error("no socket")),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    }),
+  } as unknown as RoutingBackends;
 }
 
-Deno.test("toolCapabilities() reads the effective mask", async () => {
-  const all = [
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_RESOURCE",
-  ];
-  const cases: readonly [mask: string, names: readonly string[]][] = [
-    ["000001ffffffffff", all],
-    ["0000000000000000", []],
-    ["0000000000001400", ["CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN"]],
-  ];
-  for (const [mask, names] of cases) {
-    const commands = saying(`Name:\tcat\nCapPrm:\t0\nCapEff:\t${mask}\nCapBnd:\t0\n`);
-    assertEquals(await toolCapabilities({ commands }), names, mask);
-  }
-});
+const POOL = ["--routing", "--load-balancer-pools=192.0.2.0/28"];
+const POOL6 = ["--routing", "--load-balancer-pools=2001:db8::/120"];
 
-Deno.test("toolCapabilities() is undefined if the capabilities are unknown", async () => {
-  assertEquals(await toolCapabilities({ commands: saying("rubbish\x00") }), undefined);
-  assertEquals(await toolCapabilities({ commands: saying("CapEff:\tzz\n") }), undefined);
-  for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
-    const commands = saying("").failNext(failure);
-    assertEquals(await toolCapabilities({ commands }), undefined, failure);
-  }
-});
+/** Tools of layer 2 that are not installed. */
+const NO_TOOLS = Object.fromEntries(["arping", "ndisc6"].map((tool) => [`${tool} -V`, () => {
+  throw new CommandError(tool, ["-V"], "not-found", `${tool} is not installed`);
+}]));
+const LINKS = { "192.0.2.17": "eth0", "198.51.100.1": "eth1" };
+const ARP = "warning layer2-arp: net.ipv4.conf.eth0.arp_ignore is 0";
+
+function arpIgnore(value: number) {
+  const stdout = `net.ipv4.conf.all.arp_ignore = 0\nnet.ipv4.conf.eth0.arp_ignore = ${value}\n`;
+  return { "sysctl net.ipv4.conf.all": { stdout } };
+}
+
+/** What `doctor` finds about routing. */
+const ROUTING: readonly (readonly [string, readonly string[], Machine, readonly string[]])[] = [
+  ["nothing without --routing", [], { daemon: "silent" }, []],
+  ["nothing on a machine that has everything", POOL, {}, []],
+  ["no pools", ["--routing"], {}, ["info routing-no-pools: routing.pools is empty"]],
+  ["the tools that are missing for pools of IPv4", POOL, { answers: NO_TOOLS }, [
+    "warning layer2-tools: arping, which sends gratuitous ARP: arping is not installed",
+  ]],
+  ["the tools that are missing for pools of IPv6", POOL6, { answers: NO_TOOLS }, [
+    "warning layer2-tools: ndisc6, which sends neighbour solicitations: ndisc6 is not installed",
+  ]],
+  ["missing capabilities", POOL, { capabilities: "1000" }, [
+    "warning layer2-capabilities: tools are started without CAP_NET_RAW",
+  ]],
+  ["nothing about capabilities that are not known", POOL, { capabilities: "zz" }, []],
+  ["where every node would answer ARP", [...POOL, "--mode=ipvs"], { answers: arpIgnore(0) }, [ARP]],
+  ["a kernel that answers ARP as it should", [...POOL, "--mode=ipvs"], {
+    answers: arpIgnore(1),
+  }, []],
+  ["strict ARP", [...POOL, "--mode=ipvs", "--ipvs-strict-arp"], { answers: arpIgnore(0) }, []],
+  [
+    "pools that have addresses of the machine, pods or Services",
+    [
+      ...["--routing", "--load-balancer-pools=a=192.0.2.0/27,b=10.244.3.0/24,c=10.96.200.1"],
+      ...["--cluster-cidr=10.244.0.0/16", "--service-cidr=10.96.0.0/16"],
+    ],
+    { addresses: { "192.0.2.3": "eth0", "192.0.2.4": "kube-ipvs0" } },
+    [
+      "warning pool-overlaps-range: pool 'b' has addresses of 10.244.0.0/16, a range of pods; " +
+      "pool 'c' has addresses of 10.96.0.0/16, a range of cluster IPs",
+      "info pool-node-address: pool 'a' has 192.0.2.3 of eth0",
+    ],
+  ],
+  ["a BGP daemon that answers", [...POOL, "--bgp"], { daemon: "answers" }, []],
+  ["a BGP daemon that does not answer", [...POOL, "--bgp"], { daemon: "silent" }, [
+    "warning bgp-daemon: no socket",
+  ]],
+  ["nothing about a BGP daemon that is not used", POOL, { daemon: "silent" }, []],
+];
+
+for (const [what, argv, machine, expected] of ROUTING) {
+  Deno.test(`doctor reports ${what}`, () =>
+    withFolder(async (folder) => {
+      const { report: { findings } } = await doctor(folder, ["--mode=auto", ...argv], {
+        ...{ addresses: LINKS, capabilities: "3000", ...machine },
+        backends: { ...BACKENDS, ipvs: BACKENDS.iptables! },
+        answers: { "arping -V": {}, "ndisc6 -V": {}, ...machine.answers },
+      });
+      const found = findings.filter(({ id }) => id !== "external-ips");
+      assertEquals(
+        found.map(({ severity, id, evidence }) => `${severity} ${id}: ${evidence.join("; ")}`),
+        expected,
+      );
+    }));
+}
+
+Deno.test("doctor asks about other software with the intent of --routing", () =>
+  withFolder(async (folder) => {
+    const intentOf = async (...argv: readonly string[]) => {
+      let intent: FindingOptions["routing"];
+      const answers = { "arping -V": {} };
+      const onFindings = ({ routing }: FindingOptions) => void (intent = routing);
+      await doctor(folder, ["--mode=auto", ...argv], { onFindings, answers });
+      return intent;
+    };
+    assertEquals(await intentOf(), undefined);
+    assertEquals(await intentOf("--routing"), { assignsByDefault: false });
+    assertEquals(await intentOf(...POOL, "--bgp", "--bgp-control-socket=/x"), {
+      assignsByDefault: true,
+      bgpSocket: "/x",
+    });
+  }));
 
 Deno.test("doctor reports flags of the running process that cannot be used, and checks a start without", () =>
   withFolder(async (folder) => {

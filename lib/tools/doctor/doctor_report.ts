@@ -1,27 +1,11 @@
+import type { Dependencies } from "../../app/dependencies.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
+import type { LogFields, Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-
-export interface DoctorProgram {
-  readonly version: string;
-  /** The compatible release of kube-proxy. */
-  readonly kubeProxy: string;
-  readonly deno: string;
-  readonly platform: string;
-}
-
-/** The machine and the rights on it. */
-export interface DoctorMachine {
-  readonly hostname: string;
-  readonly kernel?: string;
-  readonly uid?: number;
-  /** Capabilities of started tools; absent if unknown. */
-  readonly capabilities?: readonly string[];
-  /** Folders of `--tools-path`. */
-  readonly toolsPath: readonly string[];
-}
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 
 export interface DoctorMode {
   readonly mode: BackendMode;
@@ -57,8 +41,23 @@ export interface DoctorRelay {
 }
 
 export interface DoctorReport {
-  readonly program: DoctorProgram;
-  readonly machine: DoctorMachine;
+  readonly program: {
+    readonly version: string;
+    /** The compatible release of kube-proxy. */
+    readonly kubeProxy: string;
+    readonly deno: string;
+    readonly platform: string;
+  };
+  /** The machine and the rights on it. */
+  readonly machine: {
+    readonly hostname: string;
+    /** Folders of `--tools-path`. */
+    readonly toolsPath: readonly string[];
+    readonly kernel?: string;
+    readonly uid?: number;
+    /** Capabilities of started tools; absent if unknown. */
+    readonly capabilities?: readonly string[];
+  };
   /** The source of the checked configuration, e.g. `the running process`. */
   readonly configuredBy: string;
   readonly modes: readonly DoctorMode[];
@@ -69,24 +68,55 @@ export interface DoctorReport {
   readonly findings: readonly HostFinding[];
 }
 
-/** The result of a part of the examination. */
-export interface Examined<Fact> {
-  readonly fact: Fact;
-  readonly findings: readonly HostFinding[];
-}
-
-export interface KnownNode {
-  readonly nodeAnnotations?: Readonly<Record<string, string>> | undefined;
-}
-
-const GRAVITY: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
-
-/** Sorts by severity, the most severe first. */
-export function byGravity(findings: readonly HostFinding[]): readonly HostFinding[] {
-  return findings.toSorted((a, b) => GRAVITY.indexOf(a.severity) - GRAVITY.indexOf(b.severity));
-}
-
 /** Whether something prevents kube-relay from working here. */
 export function isBlocked({ findings }: Pick<DoctorReport, "findings">): boolean {
   return findings.some(({ severity }) => severity === "blocking");
+}
+
+/** What an examination works with. */
+export interface Edges {
+  readonly dependencies: Dependencies;
+  readonly configuration: LoadedConfiguration;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** What later examinations know from the earlier ones. */
+export interface Examined extends Edges {
+  readonly machine: DoctorReport["machine"];
+  readonly modes: readonly DoctorMode[];
+  /** The mode of Services that a start would choose. */
+  readonly mode: BackendMode | undefined;
+  readonly relay: DoctorRelay;
+  /** Annotations of the own Node, if known. */
+  readonly nodeAnnotations: Readonly<Record<string, string>> | undefined;
+}
+
+/** One examination. Returns what it found. */
+export type Examination = (
+  examined: Examined,
+) => readonly HostFinding[] | Promise<readonly HostFinding[]>;
+
+/** A fact of the report with its findings. */
+export interface Fact<T> {
+  readonly fact: T;
+  readonly findings: readonly HostFinding[];
+  readonly nodeAnnotations?: Readonly<Record<string, string>> | undefined;
+}
+
+export interface CollectedLine {
+  readonly message: string;
+  readonly fields: LogFields;
+}
+
+/** Collects errors, warnings and infos, and prints nothing. */
+export function collectingLogger(lines: CollectedLine[], own: LogFields = {}): Logger {
+  const keep = (message: string, fields: LogFields = {}) =>
+    void lines.push({ message, fields: { ...own, ...fields } });
+  return {
+    ...{ error: keep, warn: keep, info: keep },
+    verbose: () => {},
+    enabled: () => false,
+    with: (fields) => collectingLogger(lines, { ...own, ...fields }),
+  };
 }

@@ -1,6 +1,6 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { missingFeature } from "../../../tests/support/fakes/fake_host_checks.ts";
-import { byGravity, type DoctorReport, isBlocked } from "./doctor_report.ts";
+import type { DoctorReport } from "./doctor_report.ts";
 import { paintText, type TextLook } from "../report.ts";
 import { doctorView } from "./doctor_view.ts";
 
@@ -89,28 +89,4 @@ Deno.test("doctorView() does not claim that a mode works that was not tested", (
   const [, userspace] = REPORT.modes;
   const modes = [{ ...userspace!, notTried: "not tested because it runs" }];
   assertStringIncludes(text({ ...REPORT, modes }), "\nuserspace  not tested because it runs\n");
-});
-
-Deno.test("isBlocked() counts blocking findings only", () => {
-  assertEquals(isBlocked(REPORT), true);
-  const [finding] = REPORT.findings;
-  for (const severity of ["warning", "info"] as const) {
-    assertEquals(isBlocked({ findings: [{ ...finding!, severity }] }), false, severity);
-  }
-});
-
-Deno.test("byGravity() puts the gravest first and keeps the order of equals", () => {
-  const [finding] = REPORT.findings;
-  const of = (id: string, severity: "blocking" | "warning" | "info") => ({
-    ...finding!,
-    id,
-    severity,
-  });
-  const sorted = byGravity([
-    of("a", "info"),
-    of("b", "blocking"),
-    of("c", "warning"),
-    of("d", "info"),
-  ]);
-  assertEquals(sorted.map(({ id }) => id), ["b", "c", "a", "d"]);
 });

@@ -1,5 +1,6 @@
 import { NODE } from "../../api/kinds/node.ts";
-import type { LoadedConfiguration } from "../../config/load.ts";
+import { findMissingAccess, type NeededAccess } from "../../app/run/controller_source.ts";
+import { nodeNameOf } from "../../app/run/start_up.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import { openTransport } from "../../kube/api_transport.ts";
 import { KubeClient } from "../../kube/client.ts";
@@ -7,99 +8,149 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
+import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import type { HostFinding } from "../../proxy/host_checks.ts";
-import type { Dependencies } from "../../app/dependencies.ts";
-import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
-import { nodeNameOf } from "../../app/run/start_up.ts";
-import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
+import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
+import {
+  type CollectedLine,
+  collectingLogger,
+  type DoctorApi,
+  type Edges,
+  type Fact,
+} from "./doctor_report.ts";
 
 /** An API server on the same network answers in milliseconds. */
 const TIMEOUT_MS = 5000;
 
-interface ApiExamination {
-  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
-  readonly signal: AbortSignal;
-}
-
 /** Reads the credentials, if any, and asks for one Service and for the own Node. */
-export async function examineApi(
-  dependencies: Pick<Dependencies, "clock" | "process" | "commands">,
-  { configuration, signal }: ApiExamination,
-): Promise<Examined<DoctorApi> & KnownNode> {
-  const { proxy, relay: { manifests, master } } = configuration;
-  const { kubeconfig } = proxy.clientConnection;
-  const { clock, commands, process: { env } } = dependencies;
-  if (manifests.length > 0) {
-    return notConfigured(`manifests are the source: ${manifests.join(", ")}`);
-  }
-  const given = kubeconfig || master || env("KUBECONFIG") || env("KUBERNETES_SERVICE_HOST");
-  if (!given) return notConfigured("no --kubeconfig was given, and this is no pod");
-  const logger = new CollectingLogger();
-  let auth: KubeAuth;
+export async function examineApi(edges: Edges): Promise<Fact<DoctorApi>> {
+  const { dependencies, configuration: { proxy, relay: { manifests } }, signal } = edges;
+  const lines: CollectedLine[] = [];
+  let auth: KubeAuth | undefined;
   try {
-    auth = await loadKubeAuth({ clock, logger, commands }, {
-      ...(kubeconfig !== "" && { kubeconfig }),
-      ...(master !== undefined && { master }),
-      env,
-    });
+    auth = await credentials(edges, proxy.clientConnection.kubeconfig, collectingLogger(lines));
   } catch (error) {
-    return unusable(messageOf(error));
+    const detail = messageOf(error);
+    const findings = findingOf([detail], {
+      id: "api-credentials-unusable",
+      severity: "blocking",
+      summary: "The API server does not accept the given credentials",
+      cure: "give a kubeconfig that this user can read with --kubeconfig",
+    });
+    return { fact: { state: "unusable", detail }, findings };
   }
-  const nodeName = nodeNameOf(proxy, dependencies.process);
-  const answer = await ask(dependencies, { auth, nodeName, signal });
-  return { ...answer, findings: [...answer.findings, ...logger.lines.map(findingOfLine)] };
-}
-
-function notConfigured(detail: string): Examined<DoctorApi> {
-  return { fact: { state: "not configured", detail }, findings: [] };
-}
-
-function unusable(detail: string): Examined<DoctorApi> {
-  const finding: HostFinding = {
-    id: "api-credentials-unusable",
-    severity: "blocking",
-    summary: "The API server does not accept the given credentials",
-    evidence: [detail],
-    cure: "give a kubeconfig that this user can read with --kubeconfig",
-  };
-  return { fact: { state: "unusable", detail }, findings: [finding] };
-}
-
-async function ask(
-  dependencies: Pick<Dependencies, "clock">,
-  { auth, nodeName, signal }: {
-    readonly auth: KubeAuth;
-    readonly nodeName: string;
-    readonly signal: AbortSignal;
-  },
-): Promise<Examined<DoctorApi> & KnownNode> {
+  if (auth === undefined) {
+    const detail = manifests.length > 0
+      ? `manifests are the source: ${manifests.join(", ")}`
+      : "no --kubeconfig was given, and this is no pod";
+    return { fact: { state: "not configured", detail }, findings: [] };
+  }
+  const warnings = lines.map(findingOfLine);
   const { server, method } = auth.describe();
   try {
-    return await withApiClient(dependencies, { auth, signal }, async (client, either) => {
-      await client.currentVersion({ path: "/api/v1/services", signal: either });
-      const fact = { state: "answers", detail: `${server}, by ${method}` } as const;
-      const nodeAnnotations = await annotationsOf(nodeName, client, either);
-      return { fact, findings: [], nodeAnnotations };
+    return await withClient(edges, auth, async (client, signal) => {
+      await client.currentVersion({ path: "/api/v1/services", signal });
+      // A start does not need the Node either.
+      const path = `/api/v1/nodes/${nodeNameOf(proxy, dependencies.process)}`;
+      const node = await client.get(path, signal)
+        .then((raw) => slimObject(NODE, raw, { strings: new StringTable(), onProblem: () => {} }))
+        .catch(() => undefined);
+      return {
+        fact: { state: "answers", detail: `${server}, by ${method}` },
+        findings: warnings,
+        nodeAnnotations: node?.metadata.annotations,
+      };
     });
   } catch (error) {
     signal.throwIfAborted();
-    return unreachable(`${server}: ${messageOf(error)}`, error);
+    const detail = `${server}: ${messageOf(error)}`;
+    // A start waits for an unreachable server, but not for one that refuses it.
+    const isRefused = error instanceof ApiError;
+    const findings = findingOf([detail], {
+      id: isRefused ? "api-refuses" : "api-unreachable",
+      severity: "warning",
+      summary: isRefused
+        ? "The API server does not let us list Services"
+        : "The API server cannot be reached; a start would wait for it",
+      cure: isRefused
+        ? "give this identity the ClusterRole system:node-proxier, or another kubeconfig"
+        : "see that the API server runs and that the URL of the kubeconfig is right",
+    });
+    return { fact: { state: "unreachable", detail }, findings: [...findings, ...warnings] };
   }
 }
 
+/** Asks the API server for the permissions that a controller needs. */
+export async function examineAccess(
+  edges: Edges,
+  { needed, kubeconfig, flag, given, id, summary }: {
+    readonly needed: NeededAccess;
+    /** The kubeconfig of the identity; empty = the pod's service account. */
+    readonly kubeconfig: string;
+    /** The flag that names another kubeconfig than that of Services. */
+    readonly flag: string;
+    /** The value of the flag; empty = not given. */
+    readonly given: string;
+    readonly id: string;
+    /** The effect of a missing permission, as one sentence without a full stop. */
+    readonly summary: string;
+  },
+): Promise<readonly HostFinding[]> {
+  try {
+    const auth = await credentials(edges, kubeconfig, SILENT_LOGGER);
+    if (auth === undefined) return [];
+    const missing = await withClient(
+      edges,
+      auth,
+      (client) => findMissingAccess(client, needed, edges.signal),
+    );
+    if (missing === undefined) return [];
+    const { method, file } = auth.describe();
+    return findingOf([
+      `no right to ${missing.missing.join(", ")}, by ${method}${file ? ` of ${file}` : ""}`,
+      `missing rule: ${missing.clusterRole}`,
+    ], { id, severity: "warning", summary, cure: missing.cure });
+  } catch (error) {
+    edges.signal.throwIfAborted();
+    // Trouble with the connection of Services is a finding of its own.
+    return findingOf(given === "" ? [] : [`${given}: ${messageOf(error)}`], {
+      id: `${id}-unknown`,
+      severity: "warning",
+      summary: `The API server could not be asked with the kubeconfig of --${flag}`,
+      cure: `see that --${flag} names a kubeconfig that this user can read`,
+    });
+  }
+}
+
+/** Returns `undefined` if nothing names an API server. Throws if the credentials cannot be used. */
+async function credentials(
+  { dependencies, configuration: { relay: { manifests, master } } }: Edges,
+  kubeconfig: string,
+  logger: Logger,
+): Promise<KubeAuth | undefined> {
+  const { clock, commands, process: { env } } = dependencies;
+  const given = kubeconfig || master || env("KUBECONFIG") || env("KUBERNETES_SERVICE_HOST");
+  if (manifests.length > 0 || !given) return undefined;
+  return await loadKubeAuth({ clock, logger, commands }, {
+    ...(kubeconfig !== "" && { kubeconfig }),
+    ...(master !== undefined && { master }),
+    env,
+  });
+}
+
 /** Connects for a few questions. Throws their errors, and an error if no answer arrives in time. */
-export async function withApiClient<T>(
-  { clock }: Pick<Dependencies, "clock">,
-  { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },
+async function withClient<T>(
+  { dependencies: { clock }, signal }: Edges,
+  auth: KubeAuth,
   use: (client: KubeClient, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const timeout = new AbortController();
   const timer = clock.setTimer(TIMEOUT_MS, () => timeout.abort());
-  const either = AbortSignal.any([signal, timeout.signal]);
   await using transport = openTransport(clock, auth, { connectTimeoutMs: TIMEOUT_MS });
   try {
-    return await use(new KubeClient({ clock, auth, transport }), either);
+    const client = new KubeClient({ clock, auth, transport });
+    return await use(client, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
     const isLate = timeout.signal.aborted && !signal.aborted;
     throw isLate ? new Error(`no answer within ${TIMEOUT_MS / 1000} s`) : error;
@@ -108,41 +159,8 @@ export async function withApiClient<T>(
   }
 }
 
-/** Best effort: a start does not need the Node either. */
-async function annotationsOf(
-  nodeName: string,
-  client: KubeClient,
-  signal: AbortSignal,
-): Promise<KnownNode["nodeAnnotations"]> {
-  try {
-    const raw = await client.get(`/api/v1/nodes/${nodeName}`, signal);
-    const node = slimObject(NODE, raw, { strings: new StringTable(), onProblem: () => {} });
-    return node?.metadata.annotations;
-  } catch {
-    return undefined;
-  }
-}
-
-/** A start waits for an unreachable server, but not for one that refuses it. */
-function unreachable(detail: string, error: unknown): Examined<DoctorApi> {
-  const refused = error instanceof ApiError;
-  const finding: HostFinding = {
-    id: refused ? "api-refuses" : "api-unreachable",
-    severity: "warning",
-    summary: refused
-      ? "The API server does not let us list Services"
-      : "The API server cannot be reached; a start would wait for it",
-    evidence: [detail],
-    cure: refused
-      ? "give this identity the ClusterRole system:node-proxier, or another kubeconfig"
-      : "see that the API server runs and that the URL of the kubeconfig is right",
-  };
-  return { fact: { state: "unreachable", detail }, findings: [finding] };
-}
-
 /** A warning about the credentials, such as a file that every user can read. */
-function findingOfLine({ message, fields }: CollectedLine): HostFinding {
-  const { cure, ...evidence } = fields;
+function findingOfLine({ message, fields: { cure, ...evidence } }: CollectedLine): HostFinding {
   return {
     id: "api-credentials",
     severity: "warning",

@@ -1,118 +1,82 @@
+import { routingAccess, routingKubeconfigOf } from "../../app/routing/routing_access.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import type { LoadedConfiguration } from "../../config/load.ts";
+import { hostFileSystem, type ManifestFileSystem } from "../../kube/manifests/manifest_files.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
-import { hostFileSystem } from "../../kube/manifests/manifest_files.ts";
-import { CommandError } from "../../os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { createSysctl } from "../../os/sysctl.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
-import type { HostFinding, RoutingIntent } from "../../proxy/host_checks.ts";
+import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
 import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
-import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { messageOf } from "../../log/message_of.ts";
-import { SILENT_LOGGER } from "../../log/silent_logger.ts";
-import type { Dependencies } from "../../app/dependencies.ts";
-import { routingAccess, routingKubeconfigOf } from "../../app/routing/routing_access.ts";
-import { examinePodNetwork } from "./examine_pod_network.ts";
-import { type AccessDependencies, examineAccess } from "./examine_access.ts";
-
-interface RoutingExamination {
-  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
-  readonly signal: AbortSignal;
-  /** The mode of Services that a start would choose. */
-  readonly mode?: BackendMode;
-  /** Of started tools; absent if unknown. */
-  readonly capabilities?: readonly string[];
-}
-
-type RoutingDependencies =
-  & AccessDependencies
-  & Pick<Dependencies, "network" | "random" | "routingBackends">;
-
-/** Returns what a start does with addresses; `undefined` without `--routing`. */
-export function routingIntent(
-  { routing }: LoadedConfiguration["proxy"],
-): RoutingIntent | undefined {
-  if (!routing.enabled) return undefined;
-  const { pools, defaultLoadBalancerClass, bgp } = routingSettingsOf(routing);
-  return {
-    assignsByDefault: pools.length > 0 && defaultLoadBalancerClass,
-    ...(bgp && { bgpSocket: bgp.controlSocket }),
-  };
-}
+import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
+import type { PodNetworkSettings, RoutingSettings } from "../../routing/routing_settings.ts";
+import type { Examined } from "./doctor_report.ts";
+import { examineAccess } from "./examine_api.ts";
 
 /**
- * Finds obstacles that keep a start with `--routing` from assigning and announcing addresses. Returns
- * nothing without the flag. Other software is found by the checks of the host.
+ * Finds obstacles that keep a start with `--routing` from assigning and announcing addresses, and from
+ * routing between pods. Returns nothing without the flag. Other software is found by the checks of the
+ * host.
  */
-export async function examineRouting(
-  dependencies: RoutingDependencies,
-  examination: RoutingExamination,
-): Promise<readonly HostFinding[]> {
-  const { configuration: { proxy, relay }, signal } = examination;
+export async function examineRouting(examined: Examined): Promise<readonly HostFinding[]> {
+  const { dependencies: { commands, network }, configuration: { proxy }, signal } = examined;
   if (!proxy.routing.enabled) return [];
   const settings = routingSettingsOf(proxy.routing);
   const layer2 = settings.pools.filter(({ announce }) => announce === "layer2");
+  const networks = network.interfaceAddresses().flatMap(({ network }) => network ?? []);
+  const families = IP_FAMILIES.filter((family) =>
+    networks.some((each) => cidrFamilyOf(each) === family)
+  );
   return [
-    ...await examineAccess(dependencies, {
-      ...{ relay, signal, needed: routingAccess(settings), id: "routing-access" },
+    ...await examineAccess(examined, {
+      id: "routing-access",
+      needed: routingAccess(settings),
       kubeconfig: routingKubeconfigOf(proxy),
-      flag: { name: "routing-kubeconfig", value: proxy.routing.kubeconfig },
+      flag: "routing-kubeconfig",
+      given: proxy.routing.kubeconfig,
       summary:
         "No address would be assigned or announced: the API server does not let kube-relay " +
         "read Nodes and Services, or write Leases and the status of Services",
     }),
-    ...await daemonFindings(dependencies, settings),
-    ...settings.podNetwork === undefined ? [] : await examinePodNetwork({
-      commands: dependencies.commands,
-      files: hostFileSystem,
-    }, { podNetwork: settings.podNetwork, families: familiesOf(dependencies.network), signal }),
-    ...poolFindings(settings, { ...dependencies, ...examination }),
-    ...layer2.length === 0 ? [] : await layer2Findings(dependencies, { ...examination, layer2 }),
+    ...await daemonFindings(examined, settings),
+    ...settings.podNetwork
+      ? await podNetworkFindings(commands, hostFileSystem, settings.podNetwork, families, signal)
+      : [],
+    ...poolFindings(examined, settings),
+    ...layer2.length === 0 ? [] : [
+      ...await toolFindings(commands, layer2, signal),
+      ...await arpFindings(examined, layer2),
+      ...capabilityFindings(examined),
+    ],
   ];
 }
 
 /** Whether the BGP daemon answers. */
 async function daemonFindings(
-  dependencies: RoutingDependencies,
+  { dependencies }: Examined,
   { bgp }: RoutingSettings,
 ): Promise<readonly HostFinding[]> {
   const { routingBackends } = dependencies;
   if (!bgp || !routingBackends) return [];
-  const edges = { ...dependencies, logger: SILENT_LOGGER };
-  await using backend = routingBackends.bgp(edges, bgp);
-  try {
-    await backend.sentPrefixes();
-    return [];
-  } catch (error) {
-    return [{
-      id: "bgp-daemon",
-      severity: "warning",
-      summary: "Nothing would be announced by BGP: BIRD does not answer",
-      evidence: [messageOf(error)],
-      cure:
-        "install bird2 and deploy/kube-relay-bird.service; it starts once kube-relay has written " +
-        `${bgp.configFile}`,
-    }];
-  }
+  await using backend = routingBackends.bgp({ ...dependencies, logger: SILENT_LOGGER }, bgp);
+  const problem = await backend.sentPrefixes().then(() => undefined, messageOf);
+  return findingOf(problem === undefined ? [] : [problem], {
+    id: "bgp-daemon",
+    severity: "warning",
+    summary: "Nothing would be announced by BGP: BIRD does not answer",
+    cure:
+      "install bird2 and deploy/kube-relay-bird.service; it starts once kube-relay has written " +
+      `${bgp.configFile}`,
+  });
 }
 
 /** The addresses of a pool that cannot be used, or that belong to something else. */
 function poolFindings(
+  { dependencies: { network }, configuration: { proxy, relay } }: Examined,
   { pools }: RoutingSettings,
-  { network, configuration: { proxy, relay } }: RoutingDependencies & RoutingExamination,
 ): readonly HostFinding[] {
-  if (pools.length === 0) {
-    return [{
-      id: "routing-no-pools",
-      severity: "info",
-      summary: "No Service gets an address: --routing has no pools",
-      evidence: ["routing.pools is empty"],
-      cure:
-        "name pools with --load-balancer-pools, unless only other addresses are to be announced",
-    }];
-  }
   const own = network.interfaceAddresses().flatMap(({ address, interfaceName }) => {
     // Modes of Services hold their addresses there.
     if (interfaceName === "lo" || interfaceName === "kube-ipvs0") return [];
@@ -131,7 +95,14 @@ function poolFindings(
       .map(({ cidr, name }) => `pool '${pool.name}' has addresses of ${cidr}, a ${name}`)
   );
   return [
-    ...finding(own, {
+    ...findingOf(pools.length === 0 ? ["routing.pools is empty"] : [], {
+      id: "routing-no-pools",
+      severity: "info",
+      summary: "No Service gets an address: --routing has no pools",
+      cure:
+        "name pools with --load-balancer-pools, unless only other addresses are to be announced",
+    }),
+    ...findingOf(own, {
       id: "pool-node-address",
       severity: "info",
       summary: "A pool contains addresses of this machine",
@@ -139,7 +110,7 @@ function poolFindings(
         "and for addresses that kube-relay answers for now; take others, and virtual IPs of the " +
         "control plane, out of the pool",
     }),
-    ...finding(overlaps, {
+    ...findingOf(overlaps, {
       id: "pool-overlaps-range",
       severity: "warning",
       summary: "A pool overlaps a range of the cluster; traffic to such an address is misdirected",
@@ -155,31 +126,6 @@ function overlapsPool({ ranges }: AddressPool, cidr: Cidr): boolean {
   );
 }
 
-/** With the pools that layer 2 announces. */
-interface Layer2Examination extends RoutingExamination {
-  readonly layer2: readonly AddressPool[];
-}
-
-async function layer2Findings(
-  dependencies: RoutingDependencies,
-  examination: Layer2Examination,
-): Promise<readonly HostFinding[]> {
-  const { capabilities } = examination;
-  const lacking = ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) =>
-    capabilities?.includes(name) === false
-  );
-  return [
-    ...await toolFindings(dependencies, examination),
-    ...await arpFindings(dependencies, examination),
-    ...finding(lacking.map((name) => `tools are started without ${name}`), {
-      id: "layer2-capabilities",
-      severity: "warning",
-      summary: "Addresses of layer 2 cannot be added to interfaces and announced",
-      cure: "run kube-relay as root, or by deploy/kube-relay.service",
-    }),
-  ];
-}
-
 /** The tools that announce a move; without them the address still answers ARP. */
 const TOOLS = [
   { family: "IPv4", tool: "arping", debianPackage: "iputils-arping", of: "gratuitous ARP" },
@@ -187,8 +133,9 @@ const TOOLS = [
 ] as const;
 
 async function toolFindings(
-  { commands }: RoutingDependencies,
-  { layer2, signal }: Layer2Examination,
+  commands: CommandRunner,
+  layer2: readonly AddressPool[],
+  signal: AbortSignal,
 ): Promise<readonly HostFinding[]> {
   const missing: string[] = [];
   const packages: string[] = [];
@@ -202,7 +149,7 @@ async function toolFindings(
       packages.push(debianPackage);
     }
   }
-  return finding(missing, {
+  return findingOf(missing, {
     id: "layer2-tools",
     severity: "warning",
     summary:
@@ -214,52 +161,123 @@ async function toolFindings(
 
 /** In ipvs mode all addresses are on a device of each node; userspace mode leaves those of layer 2 alone. */
 async function arpFindings(
-  { commands, network }: RoutingDependencies,
-  { mode, layer2, configuration: { proxy: { ipvs, routing } } }: Layer2Examination,
+  { dependencies, mode, configuration: { proxy: { ipvs, routing } } }: Examined,
+  layer2: readonly AddressPool[],
 ): Promise<readonly HostFinding[]> {
   if (mode !== "ipvs" || ipvs.strictARP) return [];
   const { interfaces } = routing.layer2;
-  const devices = interfaces.length > 0 ? interfaces : linksOf(layer2, network);
+  // Else the interfaces whose network has addresses of a pool.
+  const linked = dependencies.network.interfaceAddresses().filter(({ network }) =>
+    network !== undefined && layer2.some((pool) => overlapsPool(pool, network))
+  );
+  const devices = interfaces.length > 0
+    ? interfaces
+    : [...new Set(linked.map(({ interfaceName }) => interfaceName))];
   // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
   const names = ["all", ...devices].map((name) =>
     `net.ipv4.conf.${name.replaceAll(".", "/")}.arp_ignore`
   );
-  const { values } = await createSysctl(commands).read(names);
-  const [all, ...own] = names.map((name) => Number(values.get(name) ?? 0));
+  const { values } = await createSysctl(dependencies.commands).read(names);
+  const [all = 0, ...own] = names.map((name) => Number(values.get(name) ?? 0));
   // The kernel uses the larger value.
-  const answering = devices.filter((_, index) => Math.max(all!, own[index]!) === 0);
-  if (answering.length === 0) return [];
-  return [{
+  const answering = devices.filter((_, index) => Math.max(all, own[index]!) === 0);
+  return findingOf(answering.map((name) => `net.ipv4.conf.${name}.arp_ignore is 0`), {
     id: "layer2-arp",
     severity: "warning",
     summary: "In ipvs mode every node has the Service addresses, and answers ARP for all of them",
-    evidence: answering.map((name) => `net.ipv4.conf.${name}.arp_ignore is 0`),
     cure: "start with --ipvs-strict-arp",
-  }];
+  });
 }
 
-/** The interfaces whose network has addresses of a pool. */
-function linksOf(
-  layer2: readonly AddressPool[],
-  network: RoutingDependencies["network"],
-): readonly string[] {
-  const links = network.interfaceAddresses().filter(({ network }) =>
-    network !== undefined && layer2.some((pool) => overlapsPool(pool, network))
+function capabilityFindings({ machine: { capabilities } }: Examined): readonly HostFinding[] {
+  const lacking = ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) =>
+    capabilities?.includes(name) === false
   );
-  return [...new Set(links.map(({ interfaceName }) => interfaceName))];
+  return findingOf(lacking.map((name) => `tools are started without ${name}`), {
+    id: "layer2-capabilities",
+    severity: "warning",
+    summary: "Addresses of layer 2 cannot be added to interfaces and announced",
+    cure: "run kube-relay as root, or by deploy/kube-relay.service",
+  });
 }
 
-/** The families that the machine has networks of. */
-function familiesOf(network: RoutingDependencies["network"]): readonly IpFamily[] {
-  const families = new Set(
-    network.interfaceAddresses().flatMap(({ network }) => network ? [cidrFamilyOf(network)] : []),
+/** Where container runtimes look for plugins, unless they are configured otherwise. */
+const PLUGIN_FOLDER = "/opt/cni/bin";
+/** Container runtimes read these, in the order of their names. */
+const CNI_FILE = /\.(conf|conflist|json)$/;
+
+const TUNNELS = {
+  IPv4: { kind: "ipip", ends: ["127.0.0.1", "127.0.0.2"], module: "ipip" },
+  IPv6: { kind: "ip6tnl", ends: ["fd00::1", "fd00::2"], module: "ip6_tunnel" },
+} as const;
+
+/** Finds obstacles that keep a start from routing between pods. */
+export async function podNetworkFindings(
+  commands: CommandRunner,
+  files: Pick<ManifestFileSystem, "list">,
+  { overlay, cniConfig, portMappings }: PodNetworkSettings,
+  families: readonly IpFamily[],
+  signal: AbortSignal,
+): Promise<readonly HostFinding[]> {
+  const tunnels: string[] = [];
+  const modules: string[] = [];
+  // Makes a tunnel and removes it again: only the kernel knows whether it can load the module.
+  for (const family of overlay === "off" ? [] : families) {
+    const { kind, ends: [local, remote], module } = TUNNELS[family];
+    const device = `${TUNNEL_PREFIX}probe${family.at(-1)}`;
+    const args = ["link", "add", device, "type", kind, "local", local, "remote", remote];
+    const { code, stderr } = await commands.run("ip", args, { signal });
+    if (code === 0) await commands.run("ip", ["link", "del", device], { signal });
+    // Missing rights are another finding.
+    else if (/Unknown device type|not supported/.test(stderr)) {
+      tunnels.push(`ip link add type ${kind}: ${stderr.trim()}`);
+      modules.push(module);
+    }
+  }
+  const names = families.map((family) =>
+    family === "IPv4" ? "net.ipv4.ip_forward" : "net.ipv6.conf.all.forwarding"
   );
-  return IP_FAMILIES.filter((family) => families.has(family));
-}
-
-function finding(
-  evidence: readonly string[],
-  rest: Omit<HostFinding, "evidence">,
-): readonly HostFinding[] {
-  return evidence.length === 0 ? [] : [{ ...rest, evidence }];
+  const { values } = await createSysctl(commands).read(names);
+  const listed = async (folder: string) => await files.list(folder).catch(() => undefined) ?? [];
+  const at = cniConfig?.lastIndexOf("/") ?? -1;
+  const folder = cniConfig?.slice(0, at) || "/";
+  const file = cniConfig?.slice(at + 1) ?? "";
+  const plugins = cniConfig === undefined ? [] : await listed(PLUGIN_FOLDER);
+  const needed = ["bridge", "host-local", ...portMappings ? ["portmap"] : []];
+  const missing = cniConfig === undefined ? [] : needed.filter((name) => !plugins.includes(name));
+  const before = cniConfig === undefined
+    ? []
+    : (await listed(folder)).filter((name) => CNI_FILE.test(name) && name < file);
+  const severity = "warning";
+  return [
+    ...findingOf(tunnels, {
+      id: "pod-tunnels",
+      severity,
+      summary: "The kernel cannot make the tunnels of --overlay",
+      cure: `install a kernel with ${modules.join(" and ")}, and load the modules at boot`,
+    }),
+    ...findingOf(
+      names.filter((name) => values.get(name) === "0").map((name) => `${name} is 0`),
+      {
+        id: "pod-forwarding",
+        severity,
+        summary: "The kernel forwards no packets between pods and other nodes",
+        cure:
+          "set the settings to 1 in /etc/sysctl.d; the CNI plugin bridge does so with the first pod",
+      },
+    ),
+    ...findingOf(missing.map((name) => `${PLUGIN_FOLDER}/${name} does not exist`), {
+      id: "cni-plugins",
+      severity,
+      summary: "Pods cannot start: plugins of the CNI configuration are missing",
+      cure: "install the CNI plugins (Debian package containernetworking-plugins, in " +
+        "/usr/lib/cni), or point the container runtime to their folder",
+    }),
+    ...findingOf(before.map((name) => `${folder}/${name}`), {
+      id: "cni-other",
+      severity,
+      summary: "Another CNI configuration comes first, so container runtimes use it",
+      cure: `remove it with its software, or name a file that comes first, instead of ${file}`,
+    }),
+  ];
 }

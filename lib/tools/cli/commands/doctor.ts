@@ -27,11 +27,8 @@ export const doctorCommand: ActiveCommand = {
         },
       );
     const { configuration, configuredBy, problems } = borrowed;
-    const { logger } = context;
-    const report = await collectDoctorReport(dependencies, {
-      ...{ configuration, configuredBy, logger, signal },
-      unusedFlags: [problems].flat(),
-    });
+    const edges = { dependencies, configuration, logger: context.logger, signal };
+    const report = await collectDoctorReport(edges, configuredBy, [problems].flat());
     signal.throwIfAborted();
     const isVerbose = given.verbose ?? false;
     printAnswer(dependencies, { flags: given }, () => report, () => doctorView(report, isVerbose));
