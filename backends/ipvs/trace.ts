@@ -1,123 +1,78 @@
-import type {
-  PacketWatch,
-  StartPacketWatch,
-  TracedPath,
-  TraceStep,
-  WatchedPacket,
-} from "../../lib/proxy/packet_trace.ts";
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol, tryParseProtocol } from "../../lib/net/port.ts";
+import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_trace.ts";
 import type { TraceEdges } from "../netfilter/trace/nft_watch.ts";
-import {
-  IP_VS_FILE,
-  readVirtualServers,
-  type SeenServer,
-  serverKey,
-} from "../netfilter/virtual_servers.ts";
+import { IP_VS_FILE, readVirtualServers, serverKey } from "../netfilter/virtual_servers.ts";
 
 /** Time between two looks while a packet of another program's is waited for. */
 const LOOK_PERIOD_MS = 300;
 const READ_TIMEOUT_MS = 30_000;
 
-/** Watches packets in ipvs mode: the rules first, then IPVS. */
+/** Watches packets in ipvs mode: the rules first, since IPVS never sees packets that they refuse. */
 export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
+  const { clock, commands } = edges;
   const startRules = createIptablesTrace(edges);
   return async (packet, options) => {
-    const rules = await startRules(packet, options);
-    try {
-      return await withConnections(edges, packet, rules);
-    } catch (error) {
-      await rules[Symbol.asyncDispose]();
-      throw error;
-    }
+    // deno-lint-ignore no-undef -- the linter does not know this global yet
+    await using undo = new AsyncDisposableStack();
+    const rules = undo.use(await startRules(packet, options));
+    const before = new Set((await connectionsOf(edges, packet)).map(ruleOf));
+    const added = async () =>
+      (await connectionsOf(edges, packet)).find((each) => !before.has(ruleOf(each)));
+    const stop = new AbortController();
+    undo.defer(() => stop.abort());
+    const looking = (async () => {
+      do await clock.sleep(LOOK_PERIOD_MS, stop.signal); while (await added() === undefined);
+    })();
+    looking.catch(() => {});
+    const owned = undo.move();
+    return {
+      way: `${rules.way}; ${IP_VS_CONN_FILE}`,
+      seen: Promise.race([rules.seen, looking]),
+      async path(options) {
+        const path = await rules.path(options);
+        const withStep = (
+          step: Omit<TraceStep, "place">,
+        ) => [...path.steps, { place: "IPVS", ...step }];
+        const { service = "no Service that is known" } = options;
+        const connection = await added();
+        if (connection !== undefined) {
+          const { from, fromPort, to, toPort, state } = connection;
+          const header = {
+            ...{ source: from, destination: to },
+            ...{ sourcePort: fromPort, destinationPort: toPort },
+          };
+          const meaning = `the virtual server of ${service} sends it to this endpoint`;
+          return {
+            ...path,
+            steps: withStep({ rule: ruleOf(connection), verdict: state, meaning }),
+            ending: "went on",
+            endpoint: formatHostPort(connection.endpoint, connection.endpointPort),
+            header: path.header ?? header,
+          };
+        }
+        if (path.ending !== "went on") return path;
+        const { stdout } = await commands.run("cat", [IP_VS_FILE], { timeoutMs: READ_TIMEOUT_MS });
+        const { to: address, port, protocol } = packet;
+        const key = serverKey({ protocol, address, port });
+        const server = (await inSteps(edges, readVirtualServers(stdout)))
+          .find((each) => each.key === key);
+        // IPVS refuses by itself, without a real server that takes connections, and does not report it.
+        if (!server?.reals.every(({ weight }) => weight === 0)) return path;
+        const rule = `${key} ${server.setup}`;
+        const meaning =
+          `the virtual server of ${service} has no endpoint: the sender gets an error`;
+        return {
+          ...path,
+          steps: withStep({ rule, verdict: "reject", meaning }),
+          ending: "rejected",
+        };
+      },
+      [Symbol.asyncDispose]: () => owned.disposeAsync(),
+    };
   };
-}
-
-async function withConnections(
-  edges: TraceEdges,
-  packet: WatchedPacket,
-  rules: PacketWatch,
-): Promise<PacketWatch> {
-  const before = new Set((await connectionsOf(edges, packet)).map(identity));
-  const added = async () =>
-    (await connectionsOf(edges, packet)).filter((each) => !before.has(identity(each)));
-  const stop = new AbortController();
-  const looking = (async () => {
-    do await edges.clock.sleep(LOOK_PERIOD_MS, stop.signal); while ((await added()).length === 0);
-  })();
-  looking.catch(() => {});
-  return {
-    way: `${rules.way}; ${IP_VS_CONN_FILE}`,
-    seen: Promise.race([rules.seen, looking]),
-    async path(options) {
-      const path = await rules.path(options);
-      const [connection] = await added();
-      if (connection !== undefined) return withStep(path, connection, options.service);
-      const server = path.ending === "went on" ? await emptyServer(edges, packet) : undefined;
-      return server === undefined ? path : refusedBy(path, server, options.service);
-    },
-    async [Symbol.asyncDispose]() {
-      stop.abort();
-      await rules[Symbol.asyncDispose]();
-    },
-  };
-}
-
-/** Rules come first: IPVS never sees packets that they refuse. */
-function withStep(
-  path: TracedPath,
-  connection: IpvsConnection,
-  service = "no Service that is known",
-): TracedPath {
-  const { from, fromPort, to, toPort, endpoint, endpointPort, protocol, state } = connection;
-  const step: TraceStep = {
-    place: "IPVS",
-    rule: `${protocol} ${formatHostPort(from, fromPort)} ${formatHostPort(to, toPort)} -> ` +
-      formatHostPort(endpoint, endpointPort),
-    verdict: state,
-    meaning: `the virtual server of ${service} sends it to this endpoint`,
-  };
-  const header = { source: from, destination: to, sourcePort: fromPort, destinationPort: toPort };
-  return {
-    ...path,
-    steps: [...path.steps, step],
-    ending: "went on",
-    endpoint: formatHostPort(endpoint, endpointPort),
-    header: path.header ?? header,
-  };
-}
-
-/** The virtual server of the destination, where it has no real server that takes connections. */
-async function emptyServer(
-  edges: TraceEdges,
-  { to: address, port, protocol }: WatchedPacket,
-): Promise<SeenServer | undefined> {
-  const { stdout } = await edges.commands.run("cat", [IP_VS_FILE], { timeoutMs: READ_TIMEOUT_MS });
-  const key = serverKey({ protocol, address, port });
-  const servers = await inSteps(edges, readVirtualServers(stdout));
-  const server = servers.find((each) => each.key === key);
-  return server?.reals.every(({ weight }) => weight === 0) ? server : undefined;
-}
-
-/** IPVS refuses by itself and does not report it. */
-function refusedBy(
-  path: TracedPath,
-  { key, setup }: SeenServer,
-  service = "no Service that is known",
-): TracedPath {
-  const step: TraceStep = {
-    place: "IPVS",
-    rule: `${key} ${setup}`,
-    verdict: "reject",
-    meaning: `the virtual server of ${service} has no endpoint: the sender gets an error`,
-  };
-  return { ...path, steps: [...path.steps, step], ending: "rejected" };
-}
-
-function identity({ from, fromPort, endpoint, endpointPort }: IpvsConnection): string {
-  return `${formatHostPort(from, fromPort)} ${formatHostPort(endpoint, endpointPort)}`;
 }
 
 async function connectionsOf(
@@ -136,6 +91,13 @@ async function connectionsOf(
     },
   });
   return found;
+}
+
+/** The connection in one line, without its state. */
+function ruleOf(connection: IpvsConnection): string {
+  const { protocol, from, fromPort, to, toPort, endpoint, endpointPort } = connection;
+  return `${protocol} ${formatHostPort(from, fromPort)} ${formatHostPort(to, toPort)} -> ` +
+    formatHostPort(endpoint, endpointPort);
 }
 
 /**
@@ -170,7 +132,7 @@ const LINE = new RegExp(
 export function parseIpvsConnection(line: string): IpvsConnection | undefined {
   const [, word, fromIp, fromPort, toIp, toPort, endpointIp, endpointPort, state] =
     LINE.exec(line) ?? [];
-  const protocol = word === undefined ? undefined : tryParseProtocol(word);
+  const protocol = tryParseProtocol(word);
   const [from, to, endpoint] = [fromIp, toIp, endpointIp].map(addressOf);
   if (!protocol || !from || !to || !endpoint || state === undefined) return undefined;
   const [a = 0, b = 0, c = 0] = [fromPort, toPort, endpointPort].map((hex) =>

@@ -1,114 +1,240 @@
+/**
+ * Watches packets in a mode of iptables rules: by `nft monitor trace`, or by comparing the counters of
+ * rules before and after, where the kernel cannot trace single packets. Counters add nothing to the
+ * machine.
+ *
+ * @module
+ */
 import {
   type PacketWatch,
   type StartPacketWatch,
+  type TracedPath,
   TraceError,
   type TraceStep,
   type WatchedPacket,
 } from "../../../lib/proxy/packet_trace.ts";
+import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
 import { chooseIptables } from "../iptables/iptables_variant.ts";
-import type { IptablesPrograms } from "../iptables/iptables_programs.ts";
-import { tryTool } from "../probe/try_tool.ts";
-import { startCounterWatch } from "./counter_watch.ts";
-import type { FollowedStep } from "./nft_trace_events.ts";
-import { startNftWatch, type TraceEdges } from "./nft_watch.ts";
+import { firstLine } from "../probe/try_tool.ts";
+import { asTraceError, described, endingOf, startNftWatch, type TraceEdges } from "./nft_watch.ts";
 import { lookUpRules } from "./rule_texts.ts";
 
 /** Watches packets in a mode of iptables rules, by the best method that the machine has. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
   return async (packet, { signal }) => {
-    const { family } = packet;
-    const choice = await chooseIptables(edges, { family, signal });
+    const choice = await chooseIptables(edges, { family: packet.family, signal });
     if (choice.programs === undefined) throw new TraceError(`Cannot trace: ${choice.problem}`);
-    return await startBest(edges, packet, { programs: choice.programs, signal });
+    const { variant, save } = choice.programs;
+    if (variant === "legacy") {
+      const reason = "Rules of iptables-legacy report no packets";
+      return await startCounterWatch(edges, packet, save, reason, signal);
+    }
+    try {
+      return await startNftWatch(
+        edges,
+        packet,
+        signal,
+        describe,
+        (steps) => lookUpRules(edges.commands, steps, save.replace(/-save$/, "")),
+      );
+    } catch (error) {
+      if (!(error instanceof TraceError) || signal.aborted) throw error;
+      const reason = `Single packets can't be watched here: ${error.message}`;
+      return await startCounterWatch(edges, packet, save, reason, signal);
+    }
   };
 }
 
-async function startBest(
-  edges: TraceEdges,
-  packet: WatchedPacket,
-  { programs, signal }: { readonly programs: IptablesPrograms; readonly signal: AbortSignal },
-): Promise<PacketWatch> {
-  const { variant, save } = programs;
-  const byCounters = (reason: string) =>
-    startCounterWatch(edges, packet, { save, reason, describe, signal });
-  if (variant === "legacy") return await byCounters("Rules of iptables-legacy report no packets");
-  const tools = ["nft", "setpriv"];
-  const answers = await Promise.all(
-    tools.map((each) => tryTool(edges, [each, "--version"], { signal })),
-  );
-  const missing = tools.find((_, index) => answers[index]?.kind === "missing");
-  if (missing !== undefined) {
-    return await byCounters(`Single packets can't be watched without the program ${missing}`);
-  }
-  try {
-    const lookUp = (steps: readonly FollowedStep[]) =>
-      lookUpRules(edges.commands, steps, save.replace(/-save$/, ""));
-    return await startNftWatch(edges, packet, { describe, lookUp, signal });
-  } catch (error) {
-    if (!(error instanceof TraceError) || signal.aborted) throw error;
-    return await byCounters(`Single packets can't be watched here: ${error.message}`);
-  }
+/** Interval of reads while waiting for a packet from elsewhere. */
+const LOOK_PERIOD_MS = 500;
+const SAVE_TIMEOUT_MS = 60_000;
+
+/** Rules with the packets that matched them, by `table chain`. */
+type CountedRules = ReadonlyMap<string, readonly CountedRule[]>;
+
+interface CountedRule {
+  readonly rule: string;
+  readonly packets: number;
 }
 
-/** The meaning of a rule at a place; the first matching row counts. */
-interface Row {
-  /** `table chain`. */
-  readonly place: RegExp;
-  readonly rule?: RegExp;
-  readonly words: string;
+/** `reason`: why counters are used, a sentence without a full stop. */
+export async function startCounterWatch(
+  { clock, commands }: TraceEdges,
+  packet: WatchedPacket,
+  save: string,
+  reason: string,
+  signal: AbortSignal,
+): Promise<PacketWatch> {
+  const read = async (): Promise<CountedRules> => {
+    // Rules that never matched are left out: of ten thousand Services, most.
+    const reader = new SavedRules(({ rule, packets = 0 }) =>
+      packets === 0 ? undefined : { rule, packets }
+    );
+    try {
+      const { code, stderr } = await commands.run(save, ["-c"], {
+        signal,
+        timeoutMs: SAVE_TIMEOUT_MS,
+        onLine: (line) => reader.take(line),
+      });
+      if (code === 0) return reader.rules;
+      throw new TraceError(`Cannot trace: '${save} -c' says: ${firstLine(stderr)}`);
+    } catch (error) {
+      throw asTraceError(error);
+    }
+  };
+  const before = await read();
+  const stepsNow = async () => {
+    const steps = movedRules(before, await read(), packet.comesFrom);
+    // A refused packet came no further; later counts belong to other packets.
+    const end = steps.findIndex((step) => isRefusal(step) && namesDestination(step.rule, packet));
+    return end === -1 ? steps : steps.slice(0, end + 1);
+  };
+  const stop = new AbortController();
+  const look = async () => {
+    do await clock.sleep(LOOK_PERIOD_MS, stop.signal); while (
+      !(await stepsNow()).some(({ rule }) => namesDestination(rule, packet))
+    );
+  };
+  // The sender of the packet knows when it was sent.
+  const seen = packet.comesFrom === "elsewhere" ? look() : new Promise<never>(() => {});
+  seen.catch(() => {});
+  return {
+    way: `${save} -c, before and after`,
+    seen,
+    async path({ service }): Promise<TracedPath> {
+      const steps = described(await stepsNow(), describe, service);
+      // Of several rules that rewrite destinations, some belong to other packets.
+      const turns = steps.filter(({ rule = "" }) => targetOf(rule) === "DNAT");
+      const [, turnedTo] = /(?:^| )--to-destination (\S+)/.exec(turns[0]?.rule ?? "") ?? [];
+      return {
+        steps,
+        ending: endingOf(steps),
+        ...(turns.length === 1 && turnedTo !== undefined && { turnedTo }),
+        notes: [
+          reason,
+          "Shows everything that was counted in the meantime, which may include other packets",
+        ],
+      };
+    },
+    [Symbol.asyncDispose]() {
+      stop.abort();
+      return Promise.resolve();
+    },
+  };
+}
+
+/** Whether a rule matches only this destination. */
+function namesDestination(rule = "", { to, port, protocol }: WatchedPacket): boolean {
+  const isPort = rule.includes(`--dport ${port} `) || rule.endsWith(`--dport ${port}`);
+  const address = /(?:^| )-d (\S+?)(?:\/(?:32|128))?(?: |$)/.exec(rule)?.[1];
+  return isPort && rule.includes(`-p ${protocol.toLowerCase()}`) &&
+    (address === to || address === undefined);
+}
+
+function isRefusal({ verdict }: TraceStep): boolean {
+  return verdict === "drop" || verdict === "reject";
+}
+
+/** Chains in the order in which a packet comes by. */
+const WAYS = {
+  "this machine": [
+    ...["raw OUTPUT", "mangle OUTPUT", "nat OUTPUT", "filter OUTPUT"],
+    ...["mangle POSTROUTING", "nat POSTROUTING"],
+  ],
+  elsewhere: [
+    ...["raw PREROUTING", "mangle PREROUTING", "nat PREROUTING"],
+    ...["mangle INPUT", "filter INPUT", "mangle FORWARD", "filter FORWARD"],
+    ...["mangle POSTROUTING", "nat POSTROUTING"],
+  ],
+} as const;
+
+const BUILT_IN = / (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING)$/;
+
+/** The rules that matched something in between, in the order in which a packet comes by. */
+function movedRules(
+  before: CountedRules,
+  after: CountedRules,
+  comesFrom: WatchedPacket["comesFrom"],
+): readonly TraceStep[] {
+  const steps: TraceStep[] = [];
+  const walked = new Set<string>();
+  const walk = (place: string) => {
+    if (walked.has(place)) return;
+    walked.add(place);
+    const old = packetsByRule(before.get(place));
+    for (const [rule, packets] of packetsByRule(after.get(place))) {
+      if (packets <= (old.get(rule) ?? 0)) continue;
+      const target = targetOf(rule) ?? "";
+      const isOurs = target.startsWith("KUBE-");
+      // Foreign rules that let a packet continue prove nothing: they may have counted other packets.
+      if (!BUILT_IN.test(place) || isOurs || target === "DROP" || target === "REJECT") {
+        steps.push({ place, rule, verdict: verdictOf(target) });
+      }
+      if (isOurs) walk(`${place.split(" ")[0]} ${target}`);
+    }
+  };
+  for (const place of WAYS[comesFrom]) walk(place);
+  if (comesFrom === "elsewhere") return steps;
+  // A packet from this machine to its own address arrives again, and so do answers to it, which
+  // prove nothing.
+  const end = steps.length;
+  for (const place of ["mangle INPUT", "filter INPUT"]) walk(place);
+  return steps.slice(end).some(isRefusal) ? steps : steps.slice(0, end);
+}
+
+/** Rules may have been added or removed in between, so they are matched by text, not by position. */
+function packetsByRule(rules: readonly CountedRule[] = []) {
+  const packets = new Map<string, number>();
+  for (const each of rules) packets.set(each.rule, (packets.get(each.rule) ?? 0) + each.packets);
+  return packets;
+}
+
+/** The verdict of a rule in nft's syntax. */
+function verdictOf(target: string): string {
+  // After these the kernel looks at the next rule; those that rewrite end a nat table.
+  if (/^(|CT|LOG|MARK|NFLOG|TRACE)$/.test(target)) return "continue";
+  if (/^(DNAT|MASQUERADE|REDIRECT|SNAT)$/.test(target)) return "accept";
+  return /^(ACCEPT|DROP|REJECT|RETURN)$/.test(target) ? target.toLowerCase() : `jump ${target}`;
 }
 
 const COMMENT = / -m comment --comment ("(?:[^"\\]|\\.)*"|\S+)/;
 
-const ROWS: readonly Row[] = [
-  {
-    place: /^nat (PREROUTING|OUTPUT)$/,
-    rule: /-j KUBE-SERVICES$/,
-    words: "a new connection: is this an address of a Service?",
-  },
-  {
-    place: /^nat POSTROUTING$/,
-    rule: /-j KUBE-POSTROUTING$/,
-    words: "leaves: does it keep its source?",
-  },
-  {
-    place: /^filter (INPUT|FORWARD|OUTPUT)$/,
-    rule: /-j KUBE-(SERVICES|EXTERNAL-SERVICES|PROXY-FIREWALL|IPVS-FILTER)$/,
-    words: "is it refused?",
-  },
-  {
-    place: / KUBE-/,
-    rule: /-j KUBE-MARK-MASQ$/,
-    words: "marked to leave with an address of this node as its source (masquerade)",
-  },
-  { place: / KUBE-MARK-MASQ$/, words: "carries the mark for it from now on" },
-  { place: /^nat KUBE-/, rule: /-j DNAT /, words: "goes to this endpoint of %s" },
-  { place: /^nat KUBE-/, rule: /-j KUBE-NODEPORTS$/, words: "is this a node port?" },
-  { place: /^nat KUBE-/, rule: /-j KUBE-(VIP|NP|HP)-/, words: "nearer to its destination" },
-  {
-    place: /^nat KUBE-/,
-    rule: /-j KUBE-SVC-/,
-    words: "chooses among the endpoints of %s",
-  },
-  {
-    place: /^nat KUBE-/,
-    rule: /-j KUBE-SVL-/,
-    words: "chooses among the endpoints of %s on this node",
-  },
-  { place: /^nat KUBE-/, rule: /-j KUBE-EXT-/, words: "arrives at %s from outside" },
-  { place: /^nat KUBE-/, rule: /-j KUBE-FW-/, words: "may the sender use %s?" },
-  {
-    place: /^nat KUBE-(POSTROUTING|HAIRPIN|HP-.*)$/,
-    rule: /-j MASQUERADE/,
-    words: "gets an address of this node as its source (masquerade)",
-  },
-  {
-    place: /^nat KUBE-POSTROUTING$/,
-    rule: /! --mark \S+ -j RETURN$/,
-    words: "keeps its source",
-  },
-  { place: / KUBE-/, rule: /-j REJECT/, words: "refused: the sender gets an error" },
-  { place: / KUBE-/, rule: /-j DROP/, words: "dropped: the sender gets no answer" },
+const ANY = /(?:)/;
+
+/** The places (`table chain`) and texts of rules with their meanings; the first matching row counts. */
+const MEANINGS: readonly (readonly [place: RegExp, rule: RegExp, words: string])[] = [
+  [
+    /^nat (PREROUTING|OUTPUT)$/,
+    /-j KUBE-SERVICES$/,
+    "a new connection: is this an address of a Service?",
+  ],
+  [/^nat POSTROUTING$/, /-j KUBE-POSTROUTING$/, "leaves: does it keep its source?"],
+  [
+    /^filter (INPUT|FORWARD|OUTPUT)$/,
+    /-j KUBE-(SERVICES|EXTERNAL-SERVICES|PROXY-FIREWALL|IPVS-FILTER)$/,
+    "is it refused?",
+  ],
+  [
+    / KUBE-/,
+    /-j KUBE-MARK-MASQ$/,
+    "marked to leave with an address of this node as its source (masquerade)",
+  ],
+  [/ KUBE-MARK-MASQ$/, ANY, "carries the mark for it from now on"],
+  [/^nat KUBE-/, /-j DNAT /, "goes to this endpoint of %s"],
+  [/^nat KUBE-/, /-j KUBE-NODEPORTS$/, "is this a node port?"],
+  [/^nat KUBE-/, /-j KUBE-(VIP|NP|HP)-/, "nearer to its destination"],
+  [/^nat KUBE-/, /-j KUBE-SVC-/, "chooses among the endpoints of %s"],
+  [/^nat KUBE-/, /-j KUBE-SVL-/, "chooses among the endpoints of %s on this node"],
+  [/^nat KUBE-/, /-j KUBE-EXT-/, "arrives at %s from outside"],
+  [/^nat KUBE-/, /-j KUBE-FW-/, "may the sender use %s?"],
+  [
+    /^nat KUBE-(POSTROUTING|HAIRPIN|HP-.*)$/,
+    /-j MASQUERADE/,
+    "gets an address of this node as its source (masquerade)",
+  ],
+  [/^nat KUBE-POSTROUTING$/, /! --mark \S+ -j RETURN$/, "keeps its source"],
+  [/ KUBE-/, /-j REJECT/, "refused: the sender gets an error"],
+  [/ KUBE-/, /-j DROP/, "dropped: the sender gets no answer"],
 ];
 
 /** Describes a step in a chain of a Service proxy; `undefined` for others. */
@@ -119,6 +245,6 @@ function describe(
   if (rule === undefined) return undefined;
   // A comment can contain any text.
   const bare = rule.replace(COMMENT, "");
-  const row = ROWS.find((row) => row.place.test(place) && (row.rule?.test(bare) ?? true));
-  return row?.words.replace("%s", () => service);
+  return MEANINGS.find(([at, text]) => at.test(place) && text.test(bare))?.[2]
+    .replace("%s", () => service);
 }

@@ -7,12 +7,8 @@
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketHeader, TraceStep } from "../../../lib/proxy/packet_trace.ts";
 
-const PREFIX = "kube-relay-trace-";
-
-/** The name of the table that marks the packet of a trace, without the family. */
-export function markTableName(id: string): string {
-  return `${PREFIX}${id}`;
-}
+/** Begins the names of the tables that mark packets, without the family. */
+export const PREFIX = "kube-relay-trace-";
 
 /** The content of one line of `nft monitor trace`. */
 type TraceEvent =
@@ -100,15 +96,6 @@ function headerOf(text: string): PacketHeader | undefined {
   };
 }
 
-interface FollowerOptions {
-  /** Name of the marking table, without its family. */
-  readonly table: string;
-  /** From and to this port go the packets by which is seen whether the tool watches already. */
-  readonly beaconPort: number;
-  readonly onBeacon: () => void;
-  readonly onSeen: () => void;
-}
-
 /** A step, and the number of its rule where that is known. */
 export interface FollowedStep extends TraceStep {
   readonly handle?: number;
@@ -119,21 +106,23 @@ const MOST_IDS = 4096;
 /** A packet in a routing loop is not followed forever. */
 const MOST_STEPS = 2000;
 
-/** Takes events in the order in which they were printed. */
+/** Takes the lines in the order in which they were printed. */
 export class PacketFollower {
-  readonly #options: FollowerOptions;
+  readonly steps: FollowedStep[] = [];
+  readonly #table: string;
+  readonly #beaconPort: number;
   readonly #headers = new Map<string, PacketHeader>();
   readonly #own = new Set<string>();
-  readonly #steps: FollowedStep[] = [];
   #first: PacketHeader | undefined;
   #lastHeader: PacketHeader | undefined;
 
-  constructor(options: FollowerOptions) {
-    this.#options = options;
-  }
-
-  get steps(): readonly FollowedStep[] {
-    return this.#steps;
+  /**
+   * `table`: the name of the marking table, without its family. `beaconPort`: from and to this port go
+   * the packets by which is seen whether the tool watches already.
+   */
+  constructor(table: string, beaconPort: number) {
+    this.#table = table;
+    this.#beaconPort = beaconPort;
   }
 
   /** The packet as it was when it was marked. */
@@ -141,51 +130,46 @@ export class PacketFollower {
     return this.#first;
   }
 
-  /** Takes an event. Returns whether it is one of the packet's. */
-  take(event: TraceEvent): boolean {
-    if (event.kind === "packet") return this.#takeHeader(event.id, event.header);
-    const isOwnTable = tableName(event.table) === this.#options.table;
-    if (isOwnTable && event.kind === "rule" && event.verdict === "continue") this.#mark(event.id);
-    if (!this.#own.has(event.id)) return false;
-    if (tableName(event.table).startsWith(PREFIX) || this.#steps.length >= MOST_STEPS) return true;
-    this.#steps.push(this.#stepOf(event));
-    return true;
+  /** Takes a line, and returns what it is about: a beacon, the packet, or neither. */
+  take(line: string): "beacon" | "packet" | undefined {
+    const event = parseNftTraceLine(line);
+    if (event === undefined) return undefined;
+    const { id, table, chain } = event;
+    if (event.kind === "packet") return this.#takeHeader(id, event.header);
+    const name = table.split(" ").at(-1)!;
+    if (name === this.#table && event.kind === "rule" && event.verdict === "continue") {
+      const header = this.#headers.get(id);
+      const { sourcePort, destinationPort } = header ?? {};
+      if (sourcePort === this.#beaconPort && destinationPort === this.#beaconPort) return "beacon";
+      if (this.#first === undefined && header !== undefined) {
+        this.#first = header;
+        this.#own.add(id);
+      }
+    }
+    if (!this.#own.has(id)) return undefined;
+    if (name.startsWith(PREFIX) || this.steps.length >= MOST_STEPS) return "packet";
+    const header = this.#headers.get(id);
+    const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
+    if (isNew) this.#lastHeader = header;
+    const { rule, handle } = event.kind === "rule" ? event : {};
+    this.steps.push({
+      place: `${table} ${chain}`,
+      ...(rule !== undefined && { rule }),
+      ...(handle !== undefined && { handle }),
+      verdict: event.verdict,
+      ...(isNew && { header }),
+    });
+    return "packet";
   }
 
-  #takeHeader(id: string, header: PacketHeader): boolean {
+  #takeHeader(id: string, header: PacketHeader): "packet" | undefined {
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
     // A packet from this machine to itself gets another number when it arrives.
     if (this.#first && !this.#own.has(id) && isSame(header, this.#lastHeader ?? this.#first)) {
       this.#own.add(id);
     }
-    return this.#own.has(id);
-  }
-
-  #mark(id: string): void {
-    const { beaconPort, onBeacon, onSeen } = this.#options;
-    const header = this.#headers.get(id);
-    if (header?.sourcePort === beaconPort && header.destinationPort === beaconPort) {
-      return onBeacon();
-    }
-    if (this.#first !== undefined || header === undefined) return;
-    this.#first = header;
-    this.#own.add(id);
-    onSeen();
-  }
-
-  #stepOf(event: Exclude<TraceEvent, { readonly kind: "packet" }>): FollowedStep {
-    const { id, table, chain, verdict } = event;
-    const header = this.#headers.get(id);
-    const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
-    if (isNew) this.#lastHeader = header;
-    return {
-      place: `${table} ${chain}`,
-      ...(event.kind === "rule" && { rule: event.rule }),
-      ...(event.kind === "rule" && event.handle !== undefined && { handle: event.handle }),
-      verdict,
-      ...(isNew && { header }),
-    };
+    return this.#own.has(id) ? "packet" : undefined;
   }
 }
 
@@ -201,9 +185,4 @@ function isAlike(header: PacketHeader, last: PacketHeader | undefined): boolean 
   return last !== undefined && header.source === last.source &&
     header.destination === last.destination && header.sourcePort === last.sourcePort &&
     header.destinationPort === last.destinationPort && header.arrivedBy === last.arrivedBy;
-}
-
-/** nft prints the family before the name. */
-function tableName(table: string): string {
-  return table.split(" ").at(-1) ?? "";
 }

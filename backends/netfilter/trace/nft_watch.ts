@@ -8,16 +8,14 @@
  *
  * @module
  */
-import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { Network, UdpSocket } from "../../../lib/os/network.ts";
+import type { Network } from "../../../lib/os/network.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import {
   type PacketWatch,
-  type PathOptions,
-  type TracedPath,
   type TraceEnding,
   TraceError,
   type TraceStep,
@@ -26,12 +24,7 @@ import {
 import { NftSession } from "../nft/held_nft.ts";
 import { nftFamily } from "../nft/nft_objects.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
-import {
-  type FollowedStep,
-  markTableName,
-  PacketFollower,
-  parseNftTraceLine,
-} from "./nft_trace_events.ts";
+import { type FollowedStep, PacketFollower, PREFIX } from "./nft_trace_events.ts";
 
 /** The dependencies of packet watches, and a name that distinguishes concurrent traces. */
 export interface TraceEdges {
@@ -42,11 +35,19 @@ export interface TraceEdges {
   readonly id: string;
 }
 
-interface NftWatchOptions {
-  readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
-  /** Looks up the text of rules. */
-  readonly lookUp: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>;
-  readonly signal: AbortSignal;
+/** Says what a step means in a mode; `undefined` for rules of other programs. */
+export type DescribeStep = (step: TraceStep, service: string | undefined) => string | undefined;
+
+/** Adds their meanings to steps. */
+export function described(
+  steps: readonly TraceStep[],
+  describe: DescribeStep,
+  service: string | undefined,
+): readonly TraceStep[] {
+  return steps.map((step) => {
+    const meaning = describe(step, service);
+    return meaning === undefined ? step : { ...step, meaning };
+  });
 }
 
 /** The maximum duration of a watch, after which a hanging process is ended. */
@@ -58,240 +59,170 @@ const FIRST_BEACON_PERIOD_MS = 5;
 const BEACON_PERIOD_MS = 50;
 /** After this time without an event, the packet has left this machine or was dropped. */
 const QUIET_MS = 200;
-/**
- * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.
- */
+/** Usually everything has arrived by then, and the rest of the time is enough to look up the rules. */
 const LULL_MS = 30;
 /** A packet without an event in this time did not pass the rules. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 
-/** Throws a TraceError. */
+/** Starts a watch; `lookUp` finds the texts of rules. Throws a TraceError. */
 export async function startNftWatch(
   edges: TraceEdges,
   packet: WatchedPacket,
-  options: NftWatchOptions,
+  signal: AbortSignal,
+  describe: DescribeStep,
+  lookUp: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>,
 ): Promise<PacketWatch> {
-  let watch: NftWatch | undefined;
+  const { clock, commands, network } = edges;
+  // deno-lint-ignore no-undef -- the linter does not know this global yet
+  await using undo = new AsyncDisposableStack();
   try {
-    watch = new NftWatch(edges, packet, options);
-    await watch.start();
-    return watch;
-  } catch (error) {
-    await watch?.[Symbol.asyncDispose]();
-    throw asTraceError(error);
-  }
-}
-
-class NftWatch implements PacketWatch {
-  readonly way = "nft monitor trace";
-  readonly seen: Promise<void>;
-  readonly #edges: TraceEdges;
-  readonly #packet: WatchedPacket;
-  readonly #options: NftWatchOptions;
-  readonly #stop = new AbortController();
-  readonly #marked = Promise.withResolvers<void>();
-  readonly #broken = Promise.withResolvers<never>();
-  readonly #beacon: UdpSocket;
-  readonly #follower: PacketFollower;
-  readonly #table: string;
-  readonly #nft: NftSession;
-  #beaconsSent = 0;
-  #beaconsReported = 0;
-  /** Of the next beacon. */
-  #reported = Promise.withResolvers<void>();
-  /**
-   * nft reads all rules of the machine before it watches, only to print their texts: at ten thousand
-   * Services this takes one to three seconds and 150 MB. The last command determines what is read
-   * (`nft_cache_evaluate()`; checked with 1.0.6), so a listing of a table with two rules follows the
-   * monitor, which never ends. Rules are then printed as numbers and looked up afterwards. An nft
-   * without this optimization reads everything.
-   */
-  readonly #command: string;
-  #monitoring: Promise<unknown> = Promise.resolve();
-  #lastEventAt = 0;
-  /** The last lookup, and its number of steps. */
-  #lastLookUp:
-    | { readonly of: number; readonly steps: Promise<readonly TraceStep[]> }
-    | undefined;
-
-  constructor(edges: TraceEdges, packet: WatchedPacket, options: NftWatchOptions) {
-    this.#edges = edges;
-    this.#packet = packet;
-    this.#options = options;
-    this.#beacon = edges.network.listenUdp({ hostname: BEACON_ADDRESS[packet.family], port: 0 });
-    this.#table = markTableName(edges.id);
-    this.#command = `monitor trace; list table ${nftFamily(packet.family)} ${this.#table}`;
-    this.#nft = new NftSession(edges);
-    this.#follower = new PacketFollower({
-      table: this.#table,
-      beaconPort: this.#beacon.addr.port,
-      onBeacon: () => {
-        this.#beaconsReported++;
-        this.#reported.resolve();
-        this.#reported = Promise.withResolvers();
-      },
-      onSeen: () => {
-        this.#lastEventAt = edges.clock.now();
-        this.#marked.resolve();
-      },
+    const address = parseIpAddress(packet.family === "IPv4" ? "127.0.0.1" : "::1");
+    const beacon = network.listenUdp({ hostname: address, port: 0 });
+    undo.defer(() => beacon.close());
+    const beaconPort = beacon.addr.port;
+    const table = `${PREFIX}${edges.id}`;
+    const follower = new PacketFollower(table, beaconPort);
+    const nft = new NftSession(edges);
+    undo.defer(async () => {
+      nft.end();
+      await nft.ended.catch(() => {});
     });
-    this.#broken.promise.catch(() => {});
-    this.seen = Promise.race([this.#marked.promise, this.#broken.promise]);
-    this.seen.catch(() => {});
-  }
+    const marking = markTableText(packet, table, beaconPort);
+    const write = async (text: string): Promise<void> => {
+      if (await nft.write(text.trimEnd(), READY_MS) === "applied") return;
+      // A process of its own gives the reason.
+      const stdin = marking.table + marking.rule;
+      const trial = await commands.run("nft", ["-c", "-f", "-"], { stdin, signal });
+      throw trial.code === 0
+        ? new TraceError("Cannot trace: 'nft -i' did not write the table that marks the packet")
+        : refusal(trial.stderr);
+    };
+    /** Waits for something, but not for longer than this time. */
+    const within = async (ms: number, awaited: Promise<unknown>): Promise<void> => {
+      const enough = new AbortController();
+      const pause = clock.sleep(ms, AbortSignal.any([signal, enough.signal]));
+      try {
+        await Promise.race([awaited, pause]);
+      } finally {
+        enough.abort();
+        await pause.catch(() => {});
+      }
+    };
+    await write(marking.table);
 
-  async start(): Promise<void> {
-    const beaconPort = this.#beacon.addr.port;
-    const { table, rule } = markTableText(this.#packet, { table: this.#table, beaconPort });
-    await this.#write(table, table + rule);
-    this.#nft.ended.then((stderr) =>
-      this.#broken.reject(
-        new TraceError(`The table that marks the packet is gone: ${firstLine(stderr)}`),
-      ), this.#broken.reject);
-    this.#monitoring = this.#monitor().catch(this.#broken.reject);
-    if (!await this.#untilReported()) {
+    const seen = Promise.withResolvers<void>();
+    const broken = Promise.withResolvers<never>();
+    for (const each of [seen.promise, broken.promise]) each.catch(() => {});
+    nft.ended.then((stderr) => {
+      throw new TraceError(`The table that marks the packet is gone: ${firstLine(stderr)}`);
+    }).catch(broken.reject);
+    broken.promise.catch(seen.reject);
+    let [beaconsSent, beaconsReported, lastEventAt] = [0, 0, 0];
+    let reported = Promise.withResolvers<void>();
+    /**
+     * nft reads all rules of the machine before it watches, only to print their texts: at ten thousand
+     * Services this takes one to three seconds and 150 MB. The last command determines what is read
+     * (`nft_cache_evaluate()`; checked with 1.0.6), so a listing of a table with two rules follows the
+     * monitor, which never ends. Rules are then printed as numbers and looked up afterwards. An nft
+     * without this optimization reads everything.
+     */
+    const command = `monitor trace; list table ${nftFamily(packet.family)} ${table}`;
+    const stop = new AbortController();
+    // A tool notices a closed pipe only when it prints, which may never happen.
+    const args = ["--pdeathsig", "KILL", "--", "nft", "-a", command];
+    const monitoring = commands.run("setpriv", args, {
+      signal: stop.signal,
+      timeoutMs: LONGEST_WATCH_MS,
+      onLine(line) {
+        const about = follower.take(line);
+        if (about === "packet") {
+          lastEventAt = clock.now();
+          if (follower.header) seen.resolve();
+        } else if (about === "beacon") {
+          beaconsReported++;
+          reported.resolve();
+          reported = Promise.withResolvers();
+        }
+      },
+    }).then(({ stderr }) => {
       throw new TraceError(
-        `Cannot trace: 'nft -a ${this.#command}' reported no marked packet within ${
+        `Cannot trace: 'nft -a ${command}' ended: ${stderr.trim() || "no reason"}`,
+      );
+    }).catch(broken.reject);
+    undo.defer(async () => {
+      stop.abort();
+      await monitoring;
+    });
+
+    /**
+     * Sends beacons until one of them is reported: earlier events are read then, too, however late the
+     * tool printed them. Returns whether that came true in time.
+     */
+    const caughtUp = async (): Promise<boolean> => {
+      const deadline = clock.now() + READY_MS;
+      const sentBefore = beaconsSent;
+      // So many reported ones may be of before.
+      let count = 1 + sentBefore - beaconsReported;
+      let period = FIRST_BEACON_PERIOD_MS;
+      while (beaconsReported <= sentBefore) {
+        if (clock.now() >= deadline) return false;
+        for (; count > 0; count--) {
+          beaconsSent++;
+          const target = { hostname: address, port: beaconPort };
+          await beacon.send(new Uint8Array(1), target).catch(() => {});
+        }
+        await within(period, Promise.race([reported.promise, broken.promise]));
+        count = 1;
+        period = Math.min(2 * period, BEACON_PERIOD_MS);
+      }
+      return true;
+    };
+    if (!await caughtUp()) {
+      throw new TraceError(
+        `Cannot trace: 'nft -a ${command}' reported no marked packet within ${
           READY_MS / 1000
         } s; ` +
           "is the interface lo up?",
       );
     }
-    await this.#write(rule, table + rule);
-  }
+    // Only now: in a busy Service the first packet comes at once.
+    await write(marking.rule);
 
-  /** `whole`: for a process of its own, which gives the reason if the text is refused. */
-  async #write(text: string, whole: string): Promise<void> {
-    if (await this.#nft.write(text.trimEnd(), READY_MS) === "applied") return;
-    const { commands } = this.#edges;
-    const { signal } = this.#options;
-    const trial = await commands.run("nft", ["-c", "-f", "-"], { stdin: whole, signal });
-    throw trial.code === 0
-      ? new TraceError("Cannot trace: 'nft -i' did not write the table that marks the packet")
-      : refusal(trial.stderr);
-  }
-
-  async path({ service, isUnsent = false }: PathOptions): Promise<TracedPath> {
-    if (!isUnsent) {
-      await this.#untilSeen();
-      await this.#untilQuiet(LULL_MS);
-      this.#namedSteps().catch(() => {});
-      await this.#untilQuiet(QUIET_MS);
-    }
-    const { header } = this.#follower;
-    const steps = (await this.#namedSteps()).map((step): TraceStep => {
-      const meaning = this.#options.describe(step, service);
-      return meaning === undefined ? step : { ...step, meaning };
-    });
-    const ending = header === undefined ? "not seen" : endingOf(steps);
-    return { steps, ending, notes: [], ...(header && { header }) };
-  }
-
-  /** The path is read again when the sender is done; earlier lookups are reused. */
-  #namedSteps(): Promise<readonly TraceStep[]> {
-    const { steps } = this.#follower;
-    if (this.#lastLookUp?.of !== steps.length) {
-      this.#lastLookUp = { of: steps.length, steps: this.#options.lookUp([...steps]) };
-    }
-    return this.#lastLookUp.steps;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort();
-    this.#nft.end();
-    await this.#nft.ended.catch(() => {});
-    await this.#monitoring;
-    this.#beacon.close();
-  }
-
-  /** Runs until the watch is stopped; rejects when the tool ends. */
-  async #monitor(): Promise<never> {
-    const stderr = await this.#runMonitor();
-    throw new TraceError(
-      `Cannot trace: 'nft -a ${this.#command}' ended: ${stderr.trim() || "no reason"}`,
-    );
-  }
-
-  /** Runs the tool and returns its error messages. */
-  async #runMonitor(): Promise<string> {
-    // A tool notices a closed pipe only when it prints, which may never happen.
-    const args = ["--pdeathsig", "KILL", "--", "nft", "-a", this.#command];
-    const { stderr } = await this.#edges.commands.run("setpriv", args, {
-      signal: this.#stop.signal,
-      timeoutMs: LONGEST_WATCH_MS,
-      onLine: (printed) => {
-        const event = parseNftTraceLine(printed);
-        if (event && this.#follower.take(event)) this.#lastEventAt = this.#edges.clock.now();
-      },
-    });
-    return stderr;
-  }
-
-  /**
-   * Sends beacons until one of them is reported: earlier events are read then, too, however late the
-   * tool printed them. Returns whether that came true in time.
-   */
-  async #untilReported(): Promise<boolean> {
-    const { clock } = this.#edges;
-    const deadline = clock.now() + READY_MS;
-    // So many reported ones may be of before.
-    const sentBefore = this.#beaconsSent;
-    const lost = sentBefore - this.#beaconsReported;
-    let period = FIRST_BEACON_PERIOD_MS;
-    while (this.#beaconsReported <= sentBefore) {
-      if (clock.now() >= deadline) return false;
-      const isFirst = this.#beaconsSent === sentBefore;
-      await this.#sendBeacons(isFirst ? 1 + lost : 1);
-      await this.#untilBeacon(period);
-      period = Math.min(2 * period, BEACON_PERIOD_MS);
-    }
-    return true;
-  }
-
-  async #sendBeacons(count: number): Promise<void> {
-    const hostname = parseIpAddress(BEACON_ADDRESS[this.#packet.family]);
-    const target = { hostname, port: this.#beacon.addr.port };
-    this.#beaconsSent += count;
-    for (let i = 0; i < count; i++) {
-      await this.#beacon.send(new Uint8Array(1), target).catch(() => {});
-    }
-  }
-
-  async #untilBeacon(periodMs: number): Promise<void> {
-    const enough = new AbortController();
-    const signal = AbortSignal.any([this.#options.signal, this.#stop.signal, enough.signal]);
-    const pause = this.#edges.clock.sleep(periodMs, signal);
-    try {
-      await Promise.race([this.#reported.promise, this.#broken.promise, pause]);
-    } finally {
-      enough.abort();
-      await pause.catch(() => {});
-    }
-  }
-
-  /** Events arrive a moment after the packet was sent. */
-  async #untilSeen(): Promise<void> {
-    await this.#untilReported();
-    const late = new AbortController();
-    const pause = this.#edges.clock.sleep(SEEN_MS, late.signal).catch(() => {});
-    await Promise.race([this.seen, pause]);
-    late.abort();
-    await pause;
-  }
-
-  async #untilQuiet(quietMs: number): Promise<void> {
-    const { clock } = this.#edges;
-    for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
-      const last = this.#lastEventAt;
-      const left = last + quietMs - clock.now();
-      if (left > 0) {
-        await clock.sleep(left, this.#options.signal);
-        continue;
+    const untilQuiet = async (quietMs: number): Promise<void> => {
+      for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
+        const last = lastEventAt;
+        const left = last + quietMs - clock.now();
+        if (left > 0) await clock.sleep(left, signal);
+        else if (await caughtUp(), lastEventAt === last) return;
       }
-      await this.#untilReported();
-      if (this.#lastEventAt === last) return;
-    }
+    };
+    const owned = undo.move();
+    return {
+      way: "nft monitor trace",
+      seen: seen.promise,
+      async path({ service, isUnsent = false }) {
+        let found: readonly TraceStep[] = [];
+        if (!isUnsent) {
+          // Events arrive a moment after the packet was sent.
+          await caughtUp();
+          await within(SEEN_MS, seen.promise);
+          await untilQuiet(LULL_MS);
+          const early = follower.steps.length;
+          const finding = lookUp([...follower.steps]);
+          finding.catch(() => {});
+          await untilQuiet(QUIET_MS);
+          found = await (follower.steps.length === early ? finding : lookUp(follower.steps));
+        }
+        const steps = described(found, describe, service);
+        const { header } = follower;
+        const ending = header === undefined ? "not seen" : endingOf(steps);
+        return { steps, ending, notes: [], ...(header && { header }) };
+      },
+      [Symbol.asyncDispose]: () => owned.disposeAsync(),
+    };
+  } catch (error) {
+    throw asTraceError(error);
   }
 }
 
@@ -307,12 +238,6 @@ export function endingOf(steps: readonly TraceStep[]): TraceEnding {
     : "dropped";
 }
 
-/** Loopback address from and to which the packets go that show whether a tool watches already. */
-const BEACON_ADDRESS: Readonly<Record<IpFamily, string>> = {
-  IPv4: "127.0.0.1",
-  IPv6: "::1",
-};
-
 /** Before all other rules: the table raw is at -300. */
 const FIRST = -350;
 /**
@@ -321,56 +246,40 @@ const FIRST = -350;
  */
 const KNOWS_FLOWS = -175;
 
-/** The two commands that make it, each on one line, as `nft -i` reads them. */
-interface MarkTableText {
-  /** The table with the rule that marks beacons. */
-  readonly table: string;
-  /** The rule that marks the packet. */
-  readonly rule: string;
-}
-
 /**
- * Renders the table. Only the first matching packet is marked, since a retransmitted SYN would be
- * reported twice. So the rule must only be added once the monitor runs: in a busy Service the first
- * packet comes at once.
+ * Renders the commands that make the table with the rule that marks beacons, and the rule that marks
+ * the packet, each on one line, as `nft -i` reads them. Only the first matching packet is marked, since
+ * a retransmitted SYN would be reported twice.
  */
-export function markTableText(
-  packet: WatchedPacket,
-  { table, beaconPort }: { readonly table: string; readonly beaconPort: number },
-): MarkTableText {
-  const { family, comesFrom } = packet;
-  const ip = nftFamily(family);
-  const beacon = `${ip} daddr ${BEACON_ADDRESS[family]} udp sport ${beaconPort} ` +
-    `udp dport ${beaconPort} meta nftrace set 1`;
-  const priority = knowsFlows(packet) ? KNOWS_FLOWS : FIRST;
-  const chain = (hook: string, rule?: string) =>
-    `chain ${hook} { type filter hook ${hook} priority ${priority}; ${rule ? `${rule}; ` : ""}}`;
-  // A chain without a rule shows where the packet comes in again.
-  const chains = [chain("prerouting"), chain("output", beacon)];
-  const hook = comesFrom === "elsewhere" ? "prerouting" : "output";
-  return {
-    table: `add table ${ip} ${table} { flags owner; ${chains.join("; ")}; }\n`,
-    rule: `add rule ${ip} ${table} ${hook} ${markRule(packet)}\n`,
-  };
-}
-
-function markRule(packet: WatchedPacket): string {
-  const { family, from, to, port, protocol, sourcePort } = packet;
+function markTableText(
+  { family, comesFrom, from, to, port, protocol, sourcePort }: WatchedPacket,
+  table: string,
+  beaconPort: number,
+): { readonly table: string; readonly rule: string } {
   const ip = nftFamily(family);
   const th = protocol.toLowerCase();
-  return [
+  const knowsFlows = comesFrom === "elsewhere" && protocol !== "TCP";
+  const hook = comesFrom === "elsewhere" ? "prerouting" : "output";
+  const beacon = `${ip} daddr ${family === "IPv4" ? "127.0.0.1" : "::1"} ` +
+    `udp sport ${beaconPort} udp dport ${beaconPort} meta nftrace set 1`;
+  const priority = knowsFlows ? KNOWS_FLOWS : FIRST;
+  const chain = (hook: string, rule: string) =>
+    `chain ${hook} { type filter hook ${hook} priority ${priority}; ${rule}}`;
+  // A chain without a rule shows where the packet comes in again.
+  const chains = `${chain("prerouting", "")}; ${chain("output", `${beacon}; `)}`;
+  const mark = [
     ...(from === undefined ? [] : [`${ip} saddr ${from}`]),
     `${ip} daddr ${to}`,
     ...(sourcePort === undefined ? [] : [`${th} sport ${sourcePort}`]),
     `${th} dport ${port}`,
     ...(protocol === "TCP" ? ["tcp flags & (syn | ack) == syn"] : []),
-    ...(knowsFlows(packet) ? ["ct state new"] : []),
+    ...(knowsFlows ? ["ct state new"] : []),
     "limit rate 1/day burst 1 packets meta nftrace set 1",
-  ].join(" ");
-}
-
-function knowsFlows({ comesFrom, protocol }: WatchedPacket): boolean {
-  return comesFrom === "elsewhere" && protocol !== "TCP";
+  ];
+  return {
+    table: `add table ${ip} ${table} { flags owner; ${chains}; }\n`,
+    rule: `add rule ${ip} ${table} ${hook} ${mark.join(" ")}\n`,
+  };
 }
 
 function refusal(words: string): TraceError {

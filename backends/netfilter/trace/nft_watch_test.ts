@@ -11,7 +11,7 @@ import {
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { markTableText, startNftWatch } from "./nft_watch.ts";
+import { startNftWatch } from "./nft_watch.ts";
 
 const PACKET: WatchedPacket = {
   family: "IPv4",
@@ -26,6 +26,8 @@ const PACKET: WatchedPacket = {
 /** `nft` and its parent process, while they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
+  /** What was written. */
+  readonly texts: string[] = [];
   /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
   /** Whether the monitor reports marked packets. */
@@ -87,6 +89,7 @@ class FakeNft implements CommandRunner {
 
   async #hold({ stdin, onErrorLine }: CommandOptions): Promise<CommandResult> {
     for await (const text of stdin as AsyncIterable<string>) {
+      this.texts.push(text);
       if (text.includes("limit rate")) this.marksUnseen ||= !this.#hasTold;
       if (this.trial.code !== 0) onErrorLine?.(this.trial.stderr);
       else this.#isThere = true;
@@ -121,16 +124,21 @@ function beaconLines(port: number): readonly string[] {
 
 function start(
   commands: CommandRunner,
-  { clock = systemClock }: { readonly clock?: Clock } = {},
+  { clock = systemClock, packet = PACKET, network }: {
+    readonly clock?: Clock;
+    readonly packet?: WatchedPacket;
+    readonly network?: Network;
+  } = {},
 ) {
-  const network = commands instanceof FakeNft ? commands.network : systemNetwork;
-  const edges = { clock, network, commands, id: "7" };
+  const used = network ?? (commands instanceof FakeNft ? commands.network : systemNetwork);
   const { signal } = new AbortController();
-  return startNftWatch(edges, PACKET, {
-    describe: ({ place }) => place.includes("kube-relay") ? "ours" : undefined,
-    lookUp: (steps) => Promise.resolve(steps),
+  return startNftWatch(
+    { clock, network: used, commands, id: "7" },
+    packet,
     signal,
-  });
+    ({ place }) => place.includes("kube-relay") ? "ours" : undefined,
+    (steps) => Promise.resolve(steps),
+  );
 }
 
 Deno.test("startNftWatch() follows the packet, and everything ends with the watch", async () => {
@@ -259,20 +267,22 @@ Deno.test("a tool that is missing is named with its package", async () => {
   await assertRejects(() => start(missing), TraceError, "Cannot run 'nft': install it");
 });
 
-Deno.test("markTableText() matches the first packet of a flow from another sender", () => {
+Deno.test("the first packet of a flow from another sender is marked", async () => {
+  const nft = new FakeNft();
   const { sourcePort: _, ...rest } = PACKET;
-  const { table, rule } = markTableText({
-    ...rest,
-    family: "IPv6",
-    from: parseIpAddress("fd00::7"),
-    to: parseIpAddress("fd00::1"),
-    protocol: "UDP",
-    comesFrom: "elsewhere",
-  }, { table: "kube-relay-trace-7", beaconPort: 5555 });
+  await using _watch = await start(nft, {
+    packet: {
+      ...rest,
+      from: parseIpAddress("10.0.0.7"),
+      protocol: "UDP",
+      comesFrom: "elsewhere",
+    },
+  });
+  const [table = "", rule = ""] = nft.texts;
   assertStringIncludes(table, "hook prerouting priority -175; ");
   assertStringIncludes(
     rule,
-    "prerouting ip6 saddr fd00::7 ip6 daddr fd00::1 udp dport 80 ct state new limit ",
+    "prerouting ip saddr 10.0.0.7 ip daddr 10.96.0.1 udp dport 80 ct state new limit ",
   );
 });
 
@@ -281,19 +291,7 @@ Deno.test("a socket that cannot be opened is an error of the trace, and nothing 
   const listenUdp = () => {
     throw Object.assign(new Error("no ::1 here"), { code: "EADDRNOTAVAIL" });
   };
-  await assertRejects(
-    () =>
-      startNftWatch(
-        { clock: systemClock, commands: nft, network: { ...systemNetwork, listenUdp }, id: "1" },
-        PACKET,
-        {
-          describe: () => undefined,
-          lookUp: (steps) => Promise.resolve(steps),
-          signal: new AbortController().signal,
-        },
-      ),
-    TraceError,
-    "Cannot trace: no ::1 here",
-  );
+  const started = start(nft, { network: { ...systemNetwork, listenUdp } });
+  await assertRejects(() => started, TraceError, "Cannot trace: no ::1 here");
   assertEquals([...nft.running], []);
 });

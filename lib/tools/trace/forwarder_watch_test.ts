@@ -54,7 +54,7 @@ async function withWatch(
 }
 
 async function startWatch(controlSocket: string) {
-  const start = createForwarderTrace({ clock: systemClock, controlSocket, id: "trace-7" });
+  const start = createForwarderTrace(systemClock, controlSocket, "trace-7");
   return await start(PACKET, { signal: new AbortController().signal });
 }
 

@@ -1,34 +1,27 @@
 import { messageOf } from "../../log/message_of.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
-import { formatHostPort } from "../../net/port.ts";
+import { formatHostPort, parsePort, type Port } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { type ConntrackEntry, findConntrackEntry } from "../../os/conntrack_entry.ts";
-import type { Network } from "../../os/network.ts";
+import type { Network, SocketAddress } from "../../os/network.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import {
   type PacketWatch,
   type StartPacketWatch,
-  type TracedPath,
   TraceError,
   type WatchedPacket,
 } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
 import { PacketEndsError, parseFrom } from "../explain/packet_ends.ts";
-import { preparePacket, type ReadyPacket } from "./send_packet.ts";
 import {
   compareWithExplanation,
   NO_ROUTE,
   outcomeOf,
+  REFUSED,
   type TraceOrigin,
   type TraceReport,
-} from "./trace_outcome.ts";
-
-interface TraceDependencies {
-  readonly clock: Clock;
-  readonly network: Network;
-  readonly commands: CommandRunner;
-}
+} from "./trace_report.ts";
 
 interface TraceOptions {
   /** The explanation by the running kube-relay. */
@@ -45,209 +38,110 @@ interface TraceOptions {
   readonly onWaiting: (text: string) => void;
 }
 
-interface Sighting {
-  readonly watched: WatchedPacket;
-  readonly origin: TraceOrigin;
-  readonly way: string;
-  readonly path: TracedPath;
-}
-
 /** Traces one packet and undoes every change to the machine. Throws a TraceError, a PacketEndsError, or as `explain`. */
 export async function runTrace(
-  dependencies: TraceDependencies,
-  options: TraceOptions,
-): Promise<TraceReport> {
-  const chosen = choosePacket(options.report);
-  const sighting = await watch(dependencies, {
-    ...options,
-    chosen,
-    service: chosen.explained.service?.key,
-  });
-  const { entry, problem } = await entryOf(dependencies, sighting);
-  const explained = await explainSeen(options, { chosen, sighting });
-  const nodeAddresses = dependencies.network.interfaceAddresses().map(({ address }) => address);
-  const { report } = options;
-  return reportOf({ ...sighting, report, explained, entry, problem, nodeAddresses });
-}
-
-/** Watches while the packet passes. */
-async function watch(
-  dependencies: TraceDependencies,
-  options: TraceOptions & {
-    readonly chosen: ChosenPacket;
-    readonly service: string | undefined;
+  { clock, network, commands }: {
+    readonly clock: Clock;
+    readonly network: Network;
+    readonly commands: CommandRunner;
   },
-): Promise<Sighting> {
-  const { chosen: { watched }, start, signal, service } = options;
-  const isSent = watched.comesFrom === "this machine";
-  using ready = isSent ? preparePacket(dependencies, watched) : undefined;
-  const exact = ready ? { ...watched, sourcePort: ready.sourcePort } : watched;
-  await using set = await start(exact, { signal });
-  const origin = ready
-    ? await send(set, { ready, signal })
-    : await wait(dependencies, set, { ...options, watched });
+  { report, explain, start, waitMs, signal, onWaiting }: TraceOptions,
+): Promise<TraceReport> {
+  const expected = choosePacket(report);
+  const wanted = watchedPacket(report.from, expected);
+  const isSent = wanted.comesFrom === "this machine";
+  using ready = isSent ? preparePacket(clock, network, wanted, signal) : undefined;
+  const packet = ready ? { ...wanted, sourcePort: ready.sourcePort } : wanted;
+  await using set = await start(packet, { signal });
+  const origin = ready ? await ready.send() : await wait(clock, set, packet, waitMs, {
+    signal,
+    onWaiting,
+  });
   const isUnsent = origin.kind === "sent" && origin.result === NO_ROUTE;
-  const path = await set.path({ service, isUnsent });
-  if (path.ending === "not seen" && path.steps.length === 0 && ready === undefined) {
+  const path = await set.path({ service: expected.service?.key, isUnsent });
+  if (path.ending === "not seen" && path.steps.length === 0 && !ready) {
     throw new TraceError("Cannot trace: the packet was seen, but its path was not");
   }
-  return { watched: exact, origin, way: set.way, path };
-}
-
-/** Stops waiting for an answer once the packet was dropped. */
-async function send(
-  set: PacketWatch,
-  { ready, signal }: { readonly ready: ReadyPacket; readonly signal: AbortSignal },
-): Promise<TraceOrigin> {
-  const dropped = new AbortController();
-  void set.seen.then(() => set.path({})).then(({ ending }) => {
-    if (ending === "dropped") dropped.abort();
-  }, () => {});
-  const origin = await ready.send(AbortSignal.any([signal, dropped.signal]));
-  signal.throwIfAborted();
-  return origin;
-}
-
-async function wait(
-  { clock }: TraceDependencies,
-  set: PacketWatch,
-  { watched, waitMs, signal, onWaiting }: TraceOptions & { readonly watched: WatchedPacket },
-): Promise<TraceOrigin> {
-  const { protocol, from = "any client", to, port } = watched;
-  const text = `a new ${protocol} connection or flow from ${from} to ${formatHostPort(to, port)}`;
-  onWaiting(text);
-  const late = new AbortController();
-  const timer = clock.setTimer(waitMs, () => late.abort());
-  const ended = AbortSignal.any([signal, late.signal]);
-  const end = new Promise<never>((_, reject) =>
-    ended.addEventListener("abort", () => {
-      const seconds = waitMs / 1000;
-      reject(
-        signal.aborted ? signal.reason : new TraceError(
-          `Cannot trace: no packet was seen within ${seconds} s; expected ${text}`,
-        ),
-      );
-    }, { once: true })
-  );
-  try {
-    await Promise.race([set.seen, end]);
-    return { kind: "waited for" };
-  } finally {
-    timer.cancel();
+  const { header } = path;
+  const { family, to, port, protocol } = packet;
+  const from = header?.source ?? packet.from;
+  const sourcePort = header?.sourcePort ?? packet.sourcePort;
+  let entry: ConntrackEntry | undefined;
+  const problems: string[] = [];
+  // A rejected or dropped packet has no entry.
+  if (path.ending !== "rejected" && path.ending !== "dropped") {
+    const ends = { ...(from && { from }), ...(sourcePort && { sourcePort }) };
+    try {
+      entry = await findConntrackEntry(commands, { family, protocol, to, port, ...ends });
+    } catch (error) {
+      problems.push(`Connection tracking could not be asked: ${messageOf(error)}`);
+    }
   }
-}
-
-/** The entry of connection tracking. A rejected or dropped packet has none. */
-async function entryOf(
-  { commands }: TraceDependencies,
-  { watched, path: { header, ending } }: Sighting,
-): Promise<{ entry: ConntrackEntry | undefined; problem?: string }> {
-  const from = header?.source ?? watched.from;
-  if (ending === "rejected" || ending === "dropped") return { entry: undefined };
-  const { family, protocol, to, port } = watched;
-  const sourcePort = header?.sourcePort ?? watched.sourcePort;
-  const query = {
-    ...{ family, protocol, to, port },
-    ...(from && { from }),
-    ...(sourcePort && { sourcePort }),
-  };
-  try {
-    return { entry: await findConntrackEntry(commands, query) };
-  } catch (error) {
-    return { entry: undefined, problem: messageOf(error) };
-  }
-}
-
-/** Explains again with the sender and the interface of the packet that was seen. */
-async function explainSeen(
-  { explain, report: { from } }: TraceOptions,
-  { chosen: { watched, explained }, sighting: { path: { header } } }: {
-    readonly chosen: ChosenPacket;
-    readonly sighting: Sighting;
-  },
-): Promise<ExplainedPacket> {
-  if (watched.comesFrom === "this machine" || header === undefined) return explained;
-  const { source: address, arrivedBy } = header;
-  const { packets: [packet] } = await explain({
-    from: seenFrom(from, { address, arrivedBy }),
-    to: `${formatHostPort(watched.to, watched.port)}/${watched.protocol}`,
+  // Explained again with the sender and the interface of the packet that was seen.
+  const again = isSent || header === undefined ? undefined : await explain({
+    from: seenFrom(report.from, { address: header.source, arrivedBy: header.arrivedBy }),
+    to: `${formatHostPort(to, port)}/${protocol}`,
   });
-  return packet ?? explained;
-}
-
-function reportOf(
-  { watched, origin, way, path, report, explained, entry, problem, nodeAddresses }: Sighting & {
-    readonly report: ExplainReport;
-    readonly explained: ExplainedPacket;
-    readonly entry: ConntrackEntry | undefined;
-    readonly problem: string | undefined;
-    readonly nodeAddresses: readonly IpAddress[];
-  },
-): TraceReport {
-  const { mode, nodeName, assumptions } = report;
-  const outcome = outcomeOf(path, { entry, origin, isInKernel: !MODE_TRAITS[mode].forwardsItself });
+  const explained = again?.packets[0] ?? expected;
+  const { mode, nodeName: node, assumptions } = report;
+  const outcome = outcomeOf(path, entry, origin, !MODE_TRAITS[mode].forwardsItself);
   const { service } = explained;
-  const { family, to, port, protocol } = watched;
-  const sourcePort = path.header?.sourcePort ?? watched.sourcePort;
-  const from = path.header?.source ?? entry?.original.source ?? watched.from;
-  const sender = from ?? explained.packet.from.address;
+  const seen = from ?? entry?.original.source;
+  const nodeAddresses = network.interfaceAddresses().map(({ address }) => address);
   return {
     mode,
-    node: nodeName,
+    node,
     packet: {
-      family,
-      from: from ?? "any",
+      ...{ family, from: seen ?? "any", to, port, protocol },
       ...(sourcePort !== undefined && { sourcePort }),
-      ...{ to, port, protocol },
     },
     origin,
-    way,
+    way: set.way,
     ...(service && { service: { key: service.key, role: service.role } }),
     steps: path.steps,
     outcome,
     ...(entry && { conntrack: entry }),
     ...(outcome.kind !== "not seen" && {
-      comparison: compareWithExplanation(explained, { outcome, nodeAddresses, sender }),
+      comparison: compareWithExplanation(
+        explained,
+        outcome,
+        nodeAddresses,
+        seen ?? explained.packet.from.address,
+      ),
     }),
-    notes: [
-      ...path.notes,
-      ...(report.from === "outside" ? [] : assumptions),
-      ...(problem === undefined ? [] : [`Connection tracking could not be asked: ${problem}`]),
-    ],
+    notes: [...path.notes, ...(report.from === "outside" ? [] : assumptions), ...problems],
   };
-}
-
-interface ChosenPacket {
-  readonly watched: WatchedPacket;
-  readonly explained: ExplainedPacket;
 }
 
 /** Most packets that an error names. */
 const MOST_NAMED = 6;
 
 /** Chooses the packet to watch. Throws a PacketEndsError if several match. */
-export function choosePacket(
-  { from: fromText, to, packets }: Pick<ExplainReport, "from" | "packets" | "to">,
-): ChosenPacket {
+function choosePacket({ to, packets }: ExplainReport): ExplainedPacket {
   // If both IP families match, the first one is used.
   const candidates = packets.filter(({ family }) => family === packets[0]?.family);
   const [explained] = candidates;
-  if (explained === undefined || candidates.length > 1) throw severalMeant(to, candidates);
-  const { family, packet } = explained;
-  const isNamed = parseFrom(fromText).kind === "address";
-  const watched: WatchedPacket = {
-    family,
-    from: isNamed ? packet.from.address : undefined,
-    to: packet.to,
-    port: packet.port,
-    protocol: packet.protocol,
-    comesFrom: packet.from.kind === "node" ? "this machine" : "elsewhere",
+  if (explained !== undefined && candidates.length === 1) return explained;
+  const named = candidates.slice(0, MOST_NAMED)
+    .map(({ packet: { to, port, protocol } }) => `${formatHostPort(to, port)}/${protocol}`);
+  const more = candidates.length > MOST_NAMED ? `, and ${candidates.length - MOST_NAMED} more` : "";
+  throw new PacketEndsError(
+    `Cannot trace several packets at once: '${to}' may be ${named.join(", ")}${more}; name one`,
+  );
+}
+
+function watchedPacket(fromText: string, { family, packet }: ExplainedPacket): WatchedPacket {
+  const { from, to, port, protocol } = packet;
+  return {
+    ...{ family, to, port, protocol },
+    // The kernel chooses the source of the node's own packet.
+    from: parseFrom(fromText).kind === "address" ? from.address : undefined,
+    comesFrom: from.kind === "node" ? "this machine" : "elsewhere",
   };
-  return { watched, explained };
 }
 
 /** FROM of the packet that was seen, with its interface. */
-export function seenFrom(
+function seenFrom(
   fromText: string,
   { address, arrivedBy }: { readonly address: string; readonly arrivedBy: string | undefined },
 ): string {
@@ -255,11 +149,116 @@ export function seenFrom(
   return arrivedBy === undefined || sender.includes("@") ? sender : `${sender}@${arrivedBy}`;
 }
 
-function severalMeant(to: string, packets: readonly ExplainedPacket[]): PacketEndsError {
-  const named = packets.slice(0, MOST_NAMED)
-    .map(({ packet: { to, port, protocol } }) => `${formatHostPort(to, port)}/${protocol}`);
-  const more = packets.length > MOST_NAMED ? `, and ${packets.length - MOST_NAMED} more` : "";
-  return new PacketEndsError(
-    `Cannot trace several packets at once: '${to}' may be ${named.join(", ")}${more}; name one`,
-  );
+async function wait(
+  clock: Clock,
+  set: PacketWatch,
+  { protocol, from, to, port }: WatchedPacket,
+  waitMs: number,
+  { signal, onWaiting }: Pick<TraceOptions, "onWaiting" | "signal">,
+): Promise<TraceOrigin> {
+  const text = `a new ${protocol} connection or flow from ${from ?? "any client"} to ` +
+    formatHostPort(to, port);
+  onWaiting(text);
+  const late = Promise.withResolvers<never>();
+  const timer = clock.setTimer(waitMs, () =>
+    late.reject(
+      new TraceError(
+        `Cannot trace: no packet was seen within ${waitMs / 1000} s; expected ${text}`,
+      ),
+    ));
+  void whenAborted(signal).then(() => late.reject(signal.reason));
+  try {
+    await Promise.race([set.seen, late.promise]);
+    return { kind: "waited for" };
+  } finally {
+    timer.cancel();
+  }
+}
+
+/** Longest wait for an answer. Endpoints of the cluster answer within milliseconds. */
+const ANSWER_MS = 400;
+
+/** A packet with a reserved source port. */
+interface ReadyPacket extends Disposable {
+  readonly sourcePort: Port;
+  send(): Promise<TraceOrigin>;
+}
+
+/** Reserves a port for the packet. Throws a TraceError if it cannot be sent from there. */
+function preparePacket(
+  clock: Clock,
+  network: Network,
+  { family, from, to, port, protocol }: WatchedPacket,
+  signal: AbortSignal,
+): ReadyPacket {
+  if (protocol === "SCTP") {
+    throw new TraceError(
+      "Cannot send an SCTP packet: only TCP and UDP can be sent; name the sender of the packet " +
+        "to wait for",
+    );
+  }
+  const local = { hostname: from ?? (family === "IPv4" ? "0.0.0.0" : "::"), port: 0 };
+  const target = { hostname: to, port };
+  const attempt = <Socket>(open: (local: SocketAddress) => Socket): Socket => {
+    try {
+      return open(local);
+    } catch (error) {
+      throw new TraceError(`Cannot send from ${local.hostname}: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+  };
+  const send = async (
+    what: string,
+    silent: string,
+    act: (late: AbortSignal) => Promise<string>,
+  ): Promise<TraceOrigin> => {
+    const late = new AbortController();
+    const timer = clock.setTimer(ANSWER_MS, () => late.abort());
+    let result: string;
+    try {
+      result = await act(AbortSignal.any([signal, late.signal]));
+    } catch (error) {
+      result = late.signal.aborted ? silent : failureText(error);
+    } finally {
+      timer.cancel();
+    }
+    signal.throwIfAborted();
+    return { kind: "sent", what, result };
+  };
+  const silent = `no answer within ${ANSWER_MS / 1000} s`;
+  if (protocol === "TCP") {
+    const listener = attempt((local) => network.listenTcp(local));
+    const sourcePort = parsePort(listener.addr.port);
+    listener.close();
+    const from = { hostname: local.hostname, port: sourcePort };
+    return {
+      sourcePort,
+      send: () =>
+        send("a TCP SYN", silent, async (signal) => {
+          await network.tryConnectTcp(target, { from, signal });
+          return "connected, and closed at once";
+        }),
+      [Symbol.dispose]() {},
+    };
+  }
+  const socket = attempt((local) => network.listenUdp(local));
+  return {
+    sourcePort: parsePort(socket.addr.port),
+    send: () =>
+      send("a UDP datagram of one byte", silent, async (late) => {
+        await socket.send(new Uint8Array(1), target);
+        const silence = whenAborted(late).then(() => `${silent}, as is usual with UDP`);
+        const answer = socket.receive(new Uint8Array(65_535)).then(() => "answered", () => silence);
+        return await Promise.race([answer, silence]);
+      }),
+    [Symbol.dispose]: () => socket.close(),
+  };
+}
+
+function failureText(error: unknown): string {
+  const { code } = error as { readonly code?: unknown };
+  if (code === "ECONNREFUSED") return REFUSED;
+  if (code === "ENETUNREACH") return NO_ROUTE;
+  return `failed (${typeof code === "string" ? code : messageOf(error)})`;
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { TraceReport } from "../../../lib/tools/trace/trace_outcome.ts";
+import type { TraceReport } from "../../../lib/tools/trace/trace_report.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
 import { type CommandResult, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { LineProcess } from "../drivers/line_process.ts";

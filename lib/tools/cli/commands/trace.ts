@@ -3,7 +3,7 @@ import { askControl } from "../../control/control_client.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_ends.ts";
 import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
-import { traceView } from "../../trace/trace_view.ts";
+import { traceView } from "../../trace/trace_report.ts";
 import { type ActiveCommand, printAnswer } from "./command.ts";
 import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
@@ -37,11 +37,11 @@ export const traceCommand: ActiveCommand = {
       askControl(controlSocket, "/explain", { ...ends, brief: "" });
     const explained = await explain({ from, to });
     const start = MODE_TRAITS[explained.mode].forwardsItself
-      ? createForwarderTrace({
+      ? createForwarderTrace(
         clock,
         controlSocket,
-        id: `${process.pid}-${Math.floor(random() * 2 ** 32)}`,
-      })
+        `${process.pid}-${Math.floor(random() * 2 ** 32)}`,
+      )
       : packetTraces?.[explained.mode];
     if (start === undefined) {
       throw new TraceError(

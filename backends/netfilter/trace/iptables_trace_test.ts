@@ -6,7 +6,7 @@ import { systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { startCounterWatch } from "./counter_watch.ts";
+import { startCounterWatch } from "./iptables_trace.ts";
 
 const PACKET: WatchedPacket = {
   family: "IPv4",
@@ -28,12 +28,8 @@ COMMIT
 
 function start(commands: FakeCommandRunner) {
   const edges = { clock: systemClock, network: systemNetwork, commands, id: "7" };
-  return startCounterWatch(edges, PACKET, {
-    save: "iptables-legacy-save",
-    reason: "Because",
-    describe: () => undefined,
-    signal: new AbortController().signal,
-  });
+  const { signal } = new AbortController();
+  return startCounterWatch(edges, PACKET, "iptables-legacy-save", "Because", signal);
 }
 
 Deno.test("startCounterWatch() sees the packet by a rule that names its destination", async () => {
