@@ -15,7 +15,6 @@ import { buildApiserver } from "./build_apiserver.ts";
 import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
 import { tokenAuth } from "./machinery_auth.ts";
-import { defineRealLongRun } from "./long_run_tests.ts";
 import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
@@ -50,7 +49,6 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);
-  defineRealLongRun(built);
 }
 
 const master = Deno.env.get("KUBE_APISERVER_URL");

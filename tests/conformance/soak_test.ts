@@ -1,5 +1,5 @@
 /**
- * Thousands of object changes at a real API server. It compares CPU times, so CI runs it alone.
+ * Thousands of object changes at a real API server. It compares memory, so CI runs it alone.
  *
  * @module
  */
