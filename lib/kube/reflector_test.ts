@@ -43,18 +43,6 @@ Deno.test("Reflector.run() lists in pages if a streaming list never ends", () =>
     timing: { stallMs: 50 },
   }));
 
-Deno.test("Reflector.run() reads each page of a list and keeps all objects", () =>
-  followServices(async (stage) => {
-    await eventually("the list is complete", () => stage.informer.synced);
-    assertEquals(stage.informer.size, 1102);
-    assertEquals(stage.asked.slice(0, 3), ["list", "list", "list"]);
-  }, {
-    streamingLists: false,
-    early: (fake) => {
-      for (let index = 0; index < 1100; index++) fake.store.create(service(`web-${index}`));
-    },
-  }));
-
 Deno.test("Reflector.run() asks without a field selector that the server doesn't know", () =>
   followServices(async (stage, fake) => {
     await eventually("the list is complete", () => stage.informer.synced);
@@ -65,18 +53,6 @@ Deno.test("Reflector.run() asks without a field selector that the server doesn't
     assertEquals(stage.reflector.status.lastError, undefined);
   }, { early: (fake) => fake.clusterIpSelector = false }));
 
-Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
-  followServices(async (stage, fake) => {
-    fake.store.create(service("c"));
-    await stage.has("a", "b", "c");
-    fake.forEachWatch((watch) => watch.end());
-    await eventually("it watches again", () => stage.asked.length === 2);
-    fake.store.delete(service("a"));
-    await stage.has("b", "c");
-    assertEquals(stage.asked, ["streaming list", "watch 1003"]);
-    assertEquals(stage.handled, ["add c", "delete a"]);
-  }));
-
 Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
   followServices(async (stage, fake) => {
     // Services of another kind change the version without an event for this watch.
@@ -85,18 +61,6 @@ Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
     fake.forEachWatch((watch) => watch.end());
     await eventually("it watches again", () => stage.asked.length === 2);
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
-  }));
-
-Deno.test("Reflector.run() lists again, without churn, when its version has expired", () =>
-  followServices(async (stage, fake) => {
-    fake.failNext({ status: 503, watch: true });
-    fake.forEachWatch((watch) => watch.end());
-    fake.store.update(service("b", "10.0.0.2"));
-    fake.store.delete(service("a"));
-    fake.compact();
-    await stage.has("b");
-    await eventually("it has the list", () => stage.reflector.status.relists === 1);
-    assertEquals(stage.handled, ["update b", "delete a"]);
   }));
 
 Deno.test("Reflector.run() lists again at once when its version has expired, however often it failed before", () =>

@@ -1,4 +1,4 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import type { Logger } from "../log/logger.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
@@ -97,23 +97,6 @@ for (const hardFail of [false, true]) {
     assertEquals(logger.lines.map(({ level }) => level), hardFail ? ["info"] : ["info", "error"]);
   });
 }
-
-Deno.test("runHttpServer() rejects for a taken address with hardFail", async () => {
-  using taken = takePort();
-  const { port } = taken.addr;
-  await assertRejects(
-    () =>
-      runHttpServer({ clock: systemClock, logger: collectErrors([]) }, {
-        name: "metrics",
-        address: { hostname: "127.0.0.1", port },
-        hardFail: true,
-        handler: () => new Response(),
-        signal: new AbortController().signal,
-      }),
-    Error,
-    `Cannot listen on 127.0.0.1:${port} for the metrics server`,
-  );
-});
 
 Deno.test("runHttpServer() ends while it waits for its address", async () => {
   using taken = takePort();

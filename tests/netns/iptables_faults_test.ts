@@ -141,42 +141,6 @@ for (const variant of VARIANTS) {
     },
   });
   Deno.test({
-    name:
-      `iptables faults (${variant}): after kill -9 and changes of objects a start sets all right`,
-    ignore,
-    async fn() {
-      await using stage = await FaultScene.create(variant);
-      const foreign = await stage.foreign();
-      const client = ProbeClient.start(stage.scene.cluster.client);
-      const first = stage.start();
-      await first.settled();
-      await first.kill();
-      assertEquals(await client.who(VIP), "pod-a1", "rules stay");
-      const kept = await client.open(VIP);
-      assertEquals(await kept.who(), "pod-a1");
-      // Half of a sync, and the leftovers of an old kube-proxy.
-      await stage.restore([
-        ...["*nat", ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-VIP-ac1f0000-16 - [0:0]"],
-        ...["-A KUBE-VIP-ac1f0000-16 -d 172.31.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA"],
-        ...["-I KUBE-SERVICES -d 172.31.0.0/16 -j KUBE-VIP-ac1f0000-16", "COMMIT", ""],
-      ].join("\n"));
-      await stage.scene.write(webServices(), webSlices("b1"));
-      const second = stage.start();
-      await second.settled();
-      assertEquals(await client.who(VIP), "pod-b1");
-      assertEquals(await kept.who(), "pod-a1", "an open connection goes on");
-      const rules = await stage.rules();
-      assert(!/KUBE-SVC-A|ac1f0000/.test(rules), rules);
-      assertEquals(await stage.foreign(), foreign);
-      await second.stop();
-      await stage.scene.cleanup();
-      const fresh = stage.start();
-      await fresh.settled();
-      assertEquals(await stage.rules(), rules, "as a fresh start has it");
-      await fresh.stop();
-    },
-  });
-  Deno.test({
     name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
     ignore,
     async fn() {

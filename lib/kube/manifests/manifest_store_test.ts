@@ -1,9 +1,8 @@
-import { assertEquals, assertStrictEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { testService } from "../../../tests/support/builders/builders.ts";
 import { RecordingInformers } from "../../../tests/support/fakes/recording_informers.ts";
 import { type KindSpec, objectKey } from "../../api/kind.ts";
-import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";
@@ -27,17 +26,6 @@ function objectsOf(services: Services): FileObjects {
   return new Map(entries);
 }
 
-function endpointsOf(service: string): FileObjects {
-  const labels = { "kubernetes.io/service-name": service };
-  const metadata = { name: `${service}-1`, namespace: "default", labels };
-  const object = { metadata, addressType: "IPv4", endpoints: [], ports: [] } as const;
-  return new Map([[`EndpointSlice default/${service}-1`, {
-    entry: { spec: ENDPOINT_SLICE, object },
-    line: 1,
-    fileTimeMs: 0,
-  }]]);
-}
-
 function changesOf(files: Readonly<Record<string, Services>>): ReadonlyMap<string, FileObjects> {
   return new Map(Object.entries(files).map(([path, services]) => [path, objectsOf(services)]));
 }
@@ -46,65 +34,6 @@ function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
   const informers = new RecordingInformers();
   return { store: new ManifestStore({ clock: systemClock }, informers.set), informers };
 }
-
-Deno.test("update() counts its changes and reports them in order, deletions last", async () => {
-  const { store, informers } = makeStore();
-  assertEquals(await store.update(changesOf({ a: { x: "1", y: "1" } })), {
-    added: 2,
-    updated: 0,
-    deleted: 0,
-  });
-  informers.take();
-  assertEquals(await store.update(changesOf({ a: { z: "1", y: "2" } })), {
-    added: 1,
-    updated: 1,
-    deleted: 1,
-  });
-  assertEquals(informers.take(), [
-    "~Service default/y",
-    "+Service default/z",
-    "-Service default/x",
-  ]);
-});
-
-Deno.test("update() keeps the object of the informers if an equal one arrives", async () => {
-  const { store, informers } = makeStore();
-  await store.update(changesOf({ a: { x: "1" } }));
-  const known = informers.services.get("default/x");
-  await store.update(changesOf({ a: {}, b: { x: "1" } }));
-  assertStrictEquals(informers.services.get("default/x"), known);
-  assertEquals(informers.take(), ["+Service default/x"]);
-});
-
-Deno.test("update() of a part deletes nothing, and adds a Service with its endpoints", async () => {
-  const { store, informers } = makeStore();
-  const isPartial = true;
-  await store.update(changesOf({ a: { web: "1", db: "1" } }), { isPartial });
-  assertEquals(informers.take(), []);
-  await store.update(new Map([["b", endpointsOf("web")]]), { isPartial });
-  assertEquals(informers.take(), ["+EndpointSlice default/web-1", "+Service default/web"]);
-  await store.update(changesOf({ a: { web: "2" } }), { isPartial });
-  await store.update(changesOf({ a: {} }), { isPartial });
-  assertEquals(informers.take(), ["~Service default/web"]);
-  const changes = await store.update(changesOf({ c: { db: "1" } }));
-  assertEquals(changes, { added: 1, updated: 0, deleted: 1 });
-  assertEquals(informers.take(), ["+Service default/db", "-Service default/web"]);
-});
-
-Deno.test("shadowed() names the file that is used, with lines", async () => {
-  const { store } = makeStore();
-  await store.update(changesOf({ b: { y: "1", x: "2" }, a: { x: "1" }, c: { x: "3" } }));
-  const shadow = {
-    id: "Service default/x",
-    usedFile: "a",
-    usedLine: 1,
-    reason: "comes first by name",
-  };
-  assertEquals([...store.shadowed()], [
-    ["b", [{ ...shadow, line: 2 }]],
-    ["c", [{ ...shadow, line: 1 }]],
-  ]);
-});
 
 Deno.test("update() ends with the first file by path for each object, whatever came before", async () => {
   const services = fc.dictionary(fc.constantFrom("x", "y", "z"), fc.constantFrom("1", "2", "3"), {
