@@ -27,9 +27,8 @@ import {
 } from "../netfilter/rule_backend.ts";
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { IptablesLayout } from "./layout.ts";
-import { IptablesTarget } from "./target.ts";
+import { IptablesTarget, ruleDifferences } from "./target.ts";
 import { CANARY, TREES } from "./base_chains.ts";
-import { ruleDifferences } from "./differences.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
 import { ExplainedLayout, explainIptables } from "./explain.ts";
 import {

@@ -7,25 +7,22 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inPieces } from "../../lib/os/command_input.ts";
-import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { restoreLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
+import { leftOutText } from "../netfilter/refused_items.ts";
 import { baseJumps, rangeRules } from "./base_chains.ts";
 import { chainKey, IptablesLayout } from "./layout.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import { ruleBatch, type RuleChanges } from "./rule_batch.ts";
-import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 
-/** All rules of one IP family. */
-interface IptablesRuleset {
+/** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
+export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
   readonly lines: readonly string[];
   /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
-}
-
-/** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
-export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
+} {
   const layout = layOut(plan, options);
   const chains = layout.chains().flatMap((ref) => {
     const content = layout.content(ref);
@@ -64,11 +61,6 @@ export function* renderText(
   const rules = excerptOf(layout, keys, sharedRules(plan, options, keys));
   yield* inPieces(restoreLines(ruleBatch(rules)));
   yield* layout.quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
-}
-
-/** Comments of the tool end with their line, and no name or reason has a line break. */
-function leftOutText({ key, address, reason }: Quarantined): string {
-  return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
 }
 
 /** The rules of some ServicePorts, with the chains above that lead to them, and all of those below. */

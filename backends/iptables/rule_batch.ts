@@ -14,8 +14,13 @@
  *
  * @module
  */
-import type { IptablesTable, Jump } from "../netfilter/iptables/iptables_objects.ts";
-import type { PlacedLine, RestorePart, WrittenChain } from "../netfilter/iptables/restore_batch.ts";
+import type {
+  IptablesTable,
+  Jump,
+  PlacedLine,
+  RestorePart,
+  WrittenChain,
+} from "../netfilter/iptables/iptables_objects.ts";
 
 /** A chain that differs. */
 export interface ChainChange {

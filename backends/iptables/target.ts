@@ -9,6 +9,7 @@
  */
 import {
   type Batch,
+  type Change,
   type KernelObject,
   type ObjectName,
   type Objects,
@@ -19,28 +20,34 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
-import { type IptablesTable, ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import {
+  type IptablesTable,
+  partLines,
+  type PlacedLine,
+  ruleLines,
+  ruleText,
+} from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import {
   type SavedTable,
   type SavedTables,
   targetOf,
 } from "../netfilter/iptables/iptables_save.ts";
-import { partLines, type PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
 import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
+import { compareChain, isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
 import { type ChainItem, chainKey, type ChainRef, type IptablesLayout } from "./layout.ts";
-import { missingRules } from "./differences.ts";
 import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { type ChainChange, ruleBatch } from "./rule_batch.ts";
+import { compareLists } from "../../lib/proxy/compare_lists.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 
 /** Counts of one sync, or of one repair. */
-export class WriteFigures {
+class WriteFigures {
   /** Runs of `iptables-save`. */
   reads = 0;
   /** Runs of `iptables-restore`, refused ones too. */
@@ -445,4 +452,80 @@ async function askFor(
     chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
   }
   return { builtIn, chains, isUnreadable: true };
+}
+
+type RuleChange = Change<ServicePortKey>;
+
+/** The differences rule by rule, in words. */
+export function ruleDifferences(
+  changes: readonly RuleChange[],
+  layout: IptablesLayout,
+): readonly DataPlaneDifference[] {
+  const refs = new Map(
+    changes.length === 0 ? [] : [...layout.chains()].map((ref) => [chainKey(ref), ref]),
+  );
+  const stale = changes.filter(({ kind, after }) => kind === JUMP && after === undefined)
+    .flatMap(({ name, before }) =>
+      ruleLines(before).map((rule) => ({ chain: chainOf(name), rule }))
+    );
+  const differences = changes.flatMap((change): readonly DataPlaneDifference[] => {
+    const { kind, name, before, after } = change;
+    if (kind === JUMPS) return jumpDifferences(change, stale);
+    if (kind === JUMP) {
+      if (after === undefined) return [];
+      return [{ object: JUMP, name: chainOf(name), kind: "missing", wanted: after }];
+    }
+    const chain = `${kind} ${name}`;
+    if (after === undefined) {
+      return [{ object: "chain", name: chain, kind: "extra", found: before || "no rules" }];
+    }
+    const ref = refs.get(chain);
+    const content = ref && layout.content(ref);
+    if (name === KUBELET_FIREWALL && ruleLines(before).length > 0) {
+      return missingRules(ruleLines(after), ruleLines(before))
+        .map((wanted) => ({ object: "rule", name: chain, kind: "missing", wanted }));
+    }
+    const wanted = { table: kind, name, rules: ruleLines(after), owners: content?.owners ?? [] };
+    return compareChain(wanted, before === undefined ? undefined : ruleLines(before));
+  });
+  for (const { chain, rule } of stale) {
+    differences.push({ object: JUMP, name: chain, kind: "extra", found: rule });
+  }
+  return differences;
+}
+
+/** Returns the rules of a chain of the kubelet's that are not there. Its other rules stay. */
+function missingRules(
+  wanted: readonly string[],
+  found: readonly string[],
+): readonly string[] {
+  return wanted.filter((rule) => !found.some((printed) => isSameRule(rule, printed)));
+}
+
+/** A leftover with the same target but other conditions counts as a jump that was altered. */
+function jumpDifferences(
+  { name, before, after }: RuleChange,
+  stale: { readonly chain: string; readonly rule: string }[],
+): readonly DataPlaneDifference[] {
+  const [inPlace, found] = [ruleLines(after), ruleLines(before)];
+  return compareLists(inPlace.map(normalRule), found.map(normalRule)).map(({ kind, ...place }) => {
+    const wanted = place.wanted === undefined ? undefined : inPlace[place.wanted];
+    const at = stale.findIndex(({ chain, rule }) =>
+      kind === "missing" && chain === name && targetOf(rule) === targetOf(wanted ?? "")
+    );
+    const [altered] = at < 0 ? [] : stale.splice(at, 1);
+    const there = place.found === undefined ? altered?.rule : found[place.found];
+    return {
+      object: JUMP,
+      name,
+      kind: altered === undefined ? kind : "altered",
+      ...(wanted !== undefined && { wanted }),
+      ...(there !== undefined && { found: there }),
+    };
+  });
+}
+
+/** Without the rule. */
+function chainOf(name: string): string {
+  return name.split(" ", 2).join(" ");
 }

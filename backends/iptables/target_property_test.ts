@@ -18,7 +18,7 @@ import { meaningOf } from "../../tests/support/stages/iptables_stage.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { ruleDifferences } from "./differences.ts";
+import { ruleDifferences } from "./target.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";

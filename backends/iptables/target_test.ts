@@ -10,7 +10,7 @@ import {
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
-import { ruleDifferences } from "./differences.ts";
+import { ruleDifferences } from "./target.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 

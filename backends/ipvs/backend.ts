@@ -17,7 +17,13 @@ import {
 import type { Network } from "../../lib/os/network.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type { BackendInspection, ProbeResult } from "../../lib/proxy/service_mode.ts";
+import type {
+  BackendInspection,
+  ProbeResult,
+  ServedAddress,
+  ServerRates,
+  ServiceInspection,
+} from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -28,7 +34,6 @@ import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
-import { inspectServices } from "./inspect.ts";
 import {
   RuleBackend,
   type RuleBackendOptions,
@@ -43,16 +48,24 @@ import type {
 import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
-import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_service.ts";
-import { ipvsDifferences } from "./differences.ts";
+import {
+  defaultIpvsOptions,
+  type IpvsFeatures,
+  type IpvsRenderOptions,
+  renderService,
+} from "./render_service.ts";
+import { ipvsDifferences } from "./objects.ts";
 import { IpvsLayout } from "./layout.ts";
 import { IpvsTarget } from "./target.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
-import type { SeenServer } from "../netfilter/virtual_servers.ts";
+import type { SeenServer, ServerKey } from "../netfilter/virtual_servers.ts";
 import { addressLine } from "../iproute/ip_text.ts";
 import { type SetId, setName } from "./ipset_table.ts";
+import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** The edges of the ipvs backend. */
 interface IpvsBackendDependencies extends RulePlaneEdges {
@@ -193,14 +206,34 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   override async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const { clock, logger } = this.#dependencies;
     const { layout, summary } = this;
-    if (this.#runner === undefined || layout === undefined) {
+    const runner = this.#runner;
+    if (runner === undefined || layout === undefined) {
       return { summary, services: [], quarantined: [] };
     }
-    const edges = { ...this.#dependencies, layout, runner: this.#runner };
-    const services = await inspectServices(edges, keys);
-    const all = layout.quarantined;
-    const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
+    const quarantined = layout.quarantined.filter(({ key }) => keys?.includes(key) ?? true);
+    if (keys?.length === 0) return { summary, services: [], quarantined };
+    const servers = await runner.servers();
+    const seen = new Map(servers.map((server) => [server.key, server]));
+    // If no connection is remembered, there was none for at least a minute.
+    const isBusy = servers.some(({ reals }) =>
+      reals.some(({ active, inactive }) => active + inactive > 0)
+    );
+    let rates: ReadonlyMap<ServerKey, ServerRates> = new Map();
+    try {
+      if (isBusy) rates = await runner.rates();
+    } catch (error) {
+      // A status without rates is better than none.
+      logger.verbose(2, "Cannot read rates of virtual servers", { error });
+    }
+    const slice = new TimeSlice(clock);
+    const services: ServiceInspection[] = [];
+    for (const key of keys ?? layout.keys) {
+      const plan = layout.plan(key);
+      if (plan) services.push(inspectService(plan, layout, seen, rates));
+      await slice.pause();
+    }
     return { summary, services, quarantined };
   }
 
@@ -255,7 +288,11 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
       ...(facts === undefined && { nodeAddresses: new Set(nodeAddresses()) }),
     });
     await fill(layout);
-    return { target, differencesIn: (changes) => ipvsDifferences(target, changes) };
+    return {
+      target,
+      differencesIn: (changes) =>
+        ipvsDifferences(changes, this.family, (objects) => target.ownersOf(objects)),
+    };
   }
 
   /** The watch of servers and addresses. Sets and single rules are only seen by reading everything. */
@@ -363,4 +400,32 @@ async function giveUpAddresses(
   const lines = foreign.map((address) => addressLine("del", { address, device: IPVS_DEVICE }));
   await runner.run({ tool: "ip", lines });
   return foreign;
+}
+
+/** The virtual servers of a ServicePort, and the connections that are remembered for them. */
+function inspectService(
+  plan: ServicePlan,
+  layout: IpvsLayout,
+  seen: ReadonlyMap<ServerKey, SeenServer>,
+  ratesOf: ReadonlyMap<ServerKey, ServerRates>,
+): ServiceInspection {
+  const addresses: ServedAddress[] = [];
+  let connections = 0;
+  for (const { address, port, protocol, role, server } of renderService(plan, layout).frontends) {
+    const found = seen.get(server);
+    let [active, inactive] = [0, 0];
+    for (const real of found?.reals ?? []) {
+      active += real.active;
+      inactive += real.inactive;
+    }
+    connections += active + inactive;
+    const state = found?.reals.some(({ weight }) => weight > 0) ? "serving" : "refusing";
+    const rates = ratesOf.get(server);
+    const load = found && { active, inactive, ...(rates && { rates }) };
+    addresses.push({ role, address, port, protocol, state, ...(load && { load }) });
+  }
+  for (const place of contestedAddressesOf(plan, layout.shared.nodePortAddresses)) {
+    addresses.push({ ...place, protocol: plan.protocol, state: "quarantined" });
+  }
+  return { key: plan.key, addresses, connections };
 }

@@ -30,8 +30,11 @@ import {
   replaceLines,
   scratchName,
 } from "../netfilter/ipset/ipset_text.ts";
-import { type IptablesTable, ruleLines } from "../netfilter/iptables/iptables_objects.ts";
-import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
+import {
+  type IptablesTable,
+  restoreLines,
+  ruleLines,
+} from "../netfilter/iptables/iptables_objects.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";

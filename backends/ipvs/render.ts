@@ -8,18 +8,12 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
+import { leftOutText } from "../netfilter/refused_items.ts";
 import { IpvsChanges } from "./changes.ts";
 import { fixedObjects, serviceObjects } from "./objects.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_service.ts";
 import type { IpvsStep } from "./ipvs_runner.ts";
-
-/** Everything of one IP family. */
-interface IpvsRendering {
-  readonly steps: readonly IpvsStep[];
-  /** Deviations from what Services ask for. */
-  readonly quarantined: readonly Quarantined[];
-}
 
 /**
  * Renders a plan from scratch, or some ServicePorts on top of the rest. Sorted by key, so the same
@@ -29,7 +23,11 @@ export function renderIpvs(
   plan: ProxyPlan,
   options: IpvsRenderOptions,
   keys?: ReadonlySet<ServicePortKey>,
-): IpvsRendering {
+): {
+  readonly steps: readonly IpvsStep[];
+  /** Deviations from what Services ask for. */
+  readonly quarantined: readonly Quarantined[];
+} {
   const layout = new IpvsLayout(plan.shared, options);
   const changes = new IpvsChanges();
   for (const key of [...keys ?? plan.services.keys()].sort()) {
@@ -62,24 +60,15 @@ export function* renderText(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   const { steps, quarantined } = renderIpvs(plan, options, keys);
+  const commands: Readonly<Record<IpvsStep["tool"], string>> = {
+    ip: "ip -batch -",
+    ipset: "ipset restore",
+    iptables: `${options.family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`,
+    ipvsadm: "ipvsadm -R",
+  };
   for (const step of steps) {
-    yield `# ${commandOf(step, options)}\n`;
+    yield `# ${commands[step.tool]}\n`;
     yield* inPieces(step.lines);
   }
-  for (const { key, address, reason } of quarantined) {
-    yield `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
-  }
-}
-
-function commandOf({ tool }: IpvsStep, { family }: IpvsRenderOptions): string {
-  switch (tool) {
-    case "ipset":
-      return "ipset restore";
-    case "iptables":
-      return `${family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`;
-    case "ipvsadm":
-      return "ipvsadm -R";
-    case "ip":
-      return "ip -batch -";
-  }
+  yield* quarantined.map(leftOutText);
 }

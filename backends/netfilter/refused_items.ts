@@ -111,6 +111,11 @@ export function refusedItem<Key>(
   return { key, reason, retryAt: new Date(at).toISOString() };
 }
 
+/** A comment at the end of rendered input; comments of the tools end with their line. */
+export function leftOutText({ key, address, reason }: Quarantined<ServicePortKey>): string {
+  return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
+}
+
 /** The refused items, by ServicePort. The kernel must hold nothing of them, or an earlier plan. */
 export function refusedByKey(
   quarantined: readonly Quarantined<ServicePortKey>[] = [],

@@ -29,7 +29,6 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { refusedByKey, refusedItem, type RefusedItems } from "./refused_items.ts";
 import { type CountingTarget, RulePlane } from "./rule_plane.ts";
-import type { Clock } from "../../lib/os/clock.ts";
 import {
   contestedAddressesOf,
   frontendsOf,
@@ -190,19 +189,40 @@ export abstract class RuleBackend<
     });
   }
 
+  /** By a second engine, for a plan of its own. */
   async compare(
     plan: ProxyPlan,
-    scope?: ComparisonScope,
+    scope: ComparisonScope = {},
   ): Promise<readonly DataPlaneDifference[]> {
-    const { engine, differencesIn } = await this.#comparison(plan, scope);
-    return await differencesIn(await engine.compare());
+    const refused = refusedByKey(scope.quarantined);
+    const fill = (layout: Layout) =>
+      this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
+    const { target, applied, differencesIn } = await this.comparison(plan, fill, scope);
+    const engine = new Reconciler(this.edges, target, applied);
+    const differences = await differencesIn(await engine.compare());
+    return differences.filter(({ key }) =>
+      key === undefined || scope.keys === undefined || scope.keys.has(key)
+    );
   }
 
+  /** All ServicePorts, or the requested ones that exist. Empty before the first plan. */
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const { plan, layout } = this;
-    const context = { clock: this.edges.clock, quarantined: layout?.quarantined, keys };
-    const trafficOf = (service: ServicePlan) => this.trafficOf(service);
-    return { summary: this.summary, ...await inspectPlan(plan, { ...context, trafficOf }) };
+    const { plan, layout, summary } = this;
+    if (plan === undefined || layout === undefined) {
+      return { summary, services: [], quarantined: [] };
+    }
+    const quarantined = layout.quarantined.filter(({ key }) => keys?.includes(key) ?? true);
+    const services: ServiceInspection[] = [];
+    const slice = new TimeSlice(this.edges.clock);
+    for (const key of keys ?? plan.services.keys()) {
+      await slice.pause();
+      const service = plan.services.get(key);
+      if (service === undefined) continue;
+      const traffic = this.trafficOf(service);
+      const inspection = inspectService(service, plan.shared, quarantined);
+      services.push({ ...inspection, ...(traffic && { traffic }) });
+    }
+    return { summary, services, quarantined };
   }
 
   ruleCounters(): Promise<RuleCounters> {
@@ -277,62 +297,13 @@ export abstract class RuleBackend<
       else layout.quarantine(refusal, service);
     }
   }
-
-  /** A second engine, for a plan of its own. */
-  async #comparison(plan: ProxyPlan, scope: ComparisonScope = {}) {
-    const refused = refusedByKey(scope.quarantined);
-    const fill = (layout: Layout) =>
-      this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
-    const comparison = await this.comparison(plan, fill, scope);
-    const { target, applied } = comparison;
-    const engine = new Reconciler(this.edges, target, applied);
-    const isInScope = ({ key }: DataPlaneDifference) =>
-      key === undefined || scope.keys === undefined || scope.keys.has(key);
-    const differencesIn = async (changes: readonly Change<ServicePortKey>[]) =>
-      (await comparison.differencesIn(changes)).filter(isInScope);
-    return { engine, comparison, differencesIn };
-  }
-}
-
-interface PlanInspectionContext {
-  readonly clock: Clock;
-  /** All quarantined ServicePorts. */
-  readonly quarantined?: readonly Quarantined[] | undefined;
-  /** Left out = all. */
-  readonly keys?: readonly ServicePortKey[] | undefined;
-  /** Returns the counted traffic of a ServicePort. */
-  readonly trafficOf?: (service: ServicePlan) => TrafficFigures | undefined;
-}
-
-/** Inspects all ServicePorts, or the requested ones that exist. Empty before the first plan. */
-export async function inspectPlan(
-  plan: ProxyPlan | undefined,
-  { clock, quarantined: all = [], keys, trafficOf }: PlanInspectionContext,
-): Promise<Omit<BackendInspection, "summary">> {
-  if (plan === undefined) return { services: [], quarantined: [] };
-  const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
-  const services: ServiceInspection[] = [];
-  const slice = new TimeSlice(clock);
-  for (const key of keys ?? plan.services.keys()) {
-    await slice.pause();
-    const service = plan.services.get(key);
-    if (service === undefined) continue;
-    const traffic = trafficOf?.(service);
-    const inspection = inspectService(service, { shared: plan.shared, quarantined });
-    services.push({ ...inspection, ...(traffic && { traffic }) });
-  }
-  return { services, quarantined };
-}
-
-interface InspectionContext {
-  readonly shared: SharedPlan;
-  readonly quarantined: readonly Quarantined[];
 }
 
 /** The addresses of a ServicePort and the verdicts of their packets. */
 export function inspectService(
   plan: ServicePlan,
-  { shared, quarantined }: InspectionContext,
+  shared: SharedPlan,
+  quarantined: readonly Quarantined[],
 ): ServiceInspection {
   const { key, protocol } = plan;
   const own = quarantined.filter((item) => item.key === key);

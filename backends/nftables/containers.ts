@@ -14,63 +14,35 @@ import { EXPRESSIONS } from "./expressions.ts";
 /** The name of the table; the only one of Services that this mode writes. */
 export const TABLE = "kube-relay";
 
-/** The names of all sets and maps, in the order in which they are written. */
-export const CONTAINER_NAMES = [
-  "numbered-chains",
-  "service-ips",
-  "node-ports",
-  "admitted",
-  "source-ranges",
-  "endpoints",
-  "node-port-endpoints",
-  "choices",
-  "node-port-choices",
-  "affinity",
-  "hairpin",
-  "cluster-ips",
-  "service-cidrs",
-  "node-port-ips",
-] as const;
-
-/** One of {@linkcode CONTAINER_NAMES}. */
-export type ContainerName = typeof CONTAINER_NAMES[number];
-
 /** The maximum number of remembered clients. An element takes about 100 bytes once it exists. */
 const MAX_CLIENTS = 1_048_576;
 
-function containersOf(family: IpFamily): Readonly<Record<ContainerName, NftContainer>> {
-  const { address, clientType } = EXPRESSIONS[family];
+/** The table of one family. Its sets and maps are in the order in which they are written. */
+export function servicesTable(family: IpFamily): NftTableSpec {
+  const { address, clientType, table } = EXPRESSIONS[family];
   const port = "inet_proto . inet_service";
   const vip = `${address} . ${port}`;
   const endpoint = `${address} . inet_service`;
-  return {
-    "numbered-chains": map("type classid : verdict"),
-    "service-ips": map(`type ${vip} : classid`),
-    "node-ports": map(`type ${port} : classid`),
-    "admitted": map(`type ${vip} : verdict`),
-    "source-ranges": set(`type ${vip} . ${address} ; flags interval`),
-    "endpoints": map(`type ${vip} . classid : ${endpoint}`),
-    "node-port-endpoints": map(`type ${port} . classid : ${endpoint}`),
-    "choices": map(`type ${vip} . classid : classid`),
-    "node-port-choices": map(`type ${port} . classid : classid`),
-    "affinity": map(
-      `typeof ${clientType} : meta priority ; flags dynamic,timeout ; size ${MAX_CLIENTS}`,
-    ),
-    "hairpin": set(`type ${address} . ${address}`),
-    "cluster-ips": set(`type ${address}`),
-    "service-cidrs": set(`type ${address} ; flags interval`),
-    "node-port-ips": set(`type ${address}`),
-  };
-}
-
-/** The table of one family. */
-export function servicesTable(family: IpFamily): NftTableSpec<ContainerName> {
-  const containers = containersOf(family);
-  return {
-    family: EXPRESSIONS[family].table,
-    name: TABLE,
-    containers: new Map(CONTAINER_NAMES.map((name) => [name, containers[name]])),
-  };
+  const containers = new Map<string, NftContainer>([
+    ["numbered-chains", map("type classid : verdict")],
+    ["service-ips", map(`type ${vip} : classid`)],
+    ["node-ports", map(`type ${port} : classid`)],
+    ["admitted", map(`type ${vip} : verdict`)],
+    ["source-ranges", set(`type ${vip} . ${address} ; flags interval`)],
+    ["endpoints", map(`type ${vip} . classid : ${endpoint}`)],
+    ["node-port-endpoints", map(`type ${port} . classid : ${endpoint}`)],
+    ["choices", map(`type ${vip} . classid : classid`)],
+    ["node-port-choices", map(`type ${port} . classid : classid`)],
+    [
+      "affinity",
+      map(`typeof ${clientType} : meta priority ; flags dynamic,timeout ; size ${MAX_CLIENTS}`),
+    ],
+    ["hairpin", set(`type ${address} . ${address}`)],
+    ["cluster-ips", set(`type ${address}`)],
+    ["service-cidrs", set(`type ${address} ; flags interval`)],
+    ["node-port-ips", set(`type ${address}`)],
+  ]);
+  return { family: table, name: TABLE, containers };
 }
 
 function map(declaration: string): NftContainer {

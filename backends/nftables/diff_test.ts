@@ -5,7 +5,7 @@ import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
-import { CONTAINER_NAMES } from "./containers.ts";
+import { servicesTable } from "./containers.ts";
 
 /** The number-th ServicePort, with two endpoints. */
 function plan(number: number, to?: readonly string[]): ServicePlan {
@@ -137,7 +137,7 @@ Deno.test("the engine replaces a table of another version in one go", async () =
   stage.table.elements.set("old-map", new Map([["1", "drop"]]));
   const lines = await stage.resync();
   assertEquals(lines.slice(1, 3), ["delete table ip kube-relay", "add table ip kube-relay"]);
-  assertEquals([...stage.table.elements.keys()], [...CONTAINER_NAMES]);
+  assertEquals([...stage.table.elements.keys()], [...servicesTable("IPv4").containers.keys()]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 

@@ -308,7 +308,7 @@ export function rangeText(range: Cidr): string {
  * takes the number of a removed one, and gaps are filled from the end. In sorted order, one new
  * endpoint of fifty would move half of the others.
  */
-export function arrangeEndpoints(
+function arrangeEndpoints(
   wanted: readonly Endpoint[],
   previous: readonly Pick<Endpoint, "key">[] | undefined,
 ): readonly Endpoint[] {

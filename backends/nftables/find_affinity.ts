@@ -4,7 +4,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { claimsOf, type EntryId } from "./entry.ts";
 import type { Entry } from "./entry.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { classidText } from "../netfilter/nft/printed_form.ts";
+import { classidText } from "../netfilter/nft/table_listing.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
 
 const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;

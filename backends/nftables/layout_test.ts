@@ -1,98 +1,15 @@
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import {
   testForward,
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import type { ContainerName } from "./containers.ts";
-import type { EntryId } from "./entry.ts";
-import { NftablesLayout, sharedElements, unsupported } from "./layout.ts";
+import { rangeText } from "./entry.ts";
+import { sharedElements, unsupported } from "./layout.ts";
 import { ALL_FEATURES, type NftablesRenderOptions } from "./render_options.ts";
-
-function plan(number: number, name = `service-${number}`): ServicePlan {
-  return testServicePlan({ name, clusterIp: `172.30.0.${number}`, to: ["10.0.0.1:80"] });
-}
-
-function testLayout(features = ALL_FEATURES): NftablesLayout {
-  return new NftablesLayout(testSharedPlan(), { ...defaultRenderOptions("IPv4"), features });
-}
-
-function vip(number: number): EntryId {
-  return `service-ips 172.30.0.${number} . tcp . 80` as EntryId;
-}
-
-/** Returns the owner of the entry at an address. */
-function ownerAt(layout: NftablesLayout, number: number): string | undefined {
-  return layout.entry(vip(number), undefined)?.plan.key;
-}
-
-Deno.test("NftablesLayout touches only the entries of a ServicePort that changes", () => {
-  const layout = testLayout();
-  for (let number = 1; number <= 100; number++) layout.set(plan(number));
-  assertEquals([layout.dirty.size, [...layout.ids()].length], [200, 200]);
-  layout.settle();
-  assertEquals(layout.dirty.size, 0);
-  const entries = [vip(50), "cluster-ips 172.30.0.50"];
-  layout.set(plan(50));
-  assertEquals([...layout.dirty].sort(), entries.toSorted());
-  layout.settle();
-  const known = layout.plan(plan(50).key);
-  if (known) layout.set(known);
-  assertEquals(layout.dirty.size, 0, "the very same plan");
-  layout.delete(plan(50).key);
-  assertEquals([...layout.dirty].sort(), entries.toSorted());
-  assertEquals([layout.entry(vip(50), undefined), [...layout.ids()].length], [undefined, 198]);
-});
-
-Deno.test("NftablesLayout gives back the very entry that was applied, while nothing changed", () => {
-  const layout = testLayout();
-  layout.set(plan(1));
-  const before = layout.entry(vip(1), undefined);
-  assert(before !== undefined && layout.entry(vip(1), before) === before);
-  layout.set(plan(1));
-  assert(layout.entry(vip(1), before) !== before);
-});
-
-Deno.test("NftablesLayout keeps a ServicePort in quarantine until it is set again", () => {
-  const layout = testLayout();
-  layout.set(plan(1));
-  layout.settle();
-  const item = { key: plan(1).key, reason: "Cannot apply it: the kernel refuses" };
-  layout.quarantine(item);
-  assertEquals([layout.quarantined, layout.plan(item.key)], [[item], undefined]);
-  assertEquals([ownerAt(layout, 1), layout.dirty.has(vip(1))], [undefined, true]);
-  layout.set(plan(1));
-  assertEquals([layout.quarantined, ownerAt(layout, 1)], [[], item.key]);
-  layout.quarantine(item);
-  layout.delete(item.key);
-  assertEquals(layout.quarantined, []);
-});
-
-Deno.test("NftablesLayout reports features that a kernel cannot express", () => {
-  const layout = testLayout({ ...ALL_FEATURES, affinity: false });
-  const sticky = { ...plan(1), affinityTimeoutSeconds: 60 };
-  layout.set(sticky);
-  layout.set(plan(2));
-  layout.set({ ...testServicePlan({ name: "idle" }), affinityTimeoutSeconds: 60 });
-  assertEquals(layout.quarantined.map(({ key }) => key), [sticky.key]);
-  assertEquals([ownerAt(layout, 1), ownerAt(layout, 2)], [undefined, plan(2).key]);
-  layout.set(plan(1));
-  assertEquals(layout.quarantined, []);
-});
-
-Deno.test("NftablesLayout uses the current ranges of Services", () => {
-  const layout = testLayout();
-  const ranges = () =>
-    layout.sharedElements().filter(({ kind }) => kind === "service-cidrs")
-      .map(({ name }) => name);
-  assertEquals(ranges(), []);
-  layout.setShared(testSharedPlan({ serviceCidrs: [parseCidr("172.30.0.0/16")] }));
-  assertEquals(ranges(), ["172.30.0.0/16"]);
-});
 
 const SHARED = testSharedPlan({
   nodePortAddresses: ["192.168.0.2", "127.0.0.1", "::1"].map(parseIpAddress),
@@ -100,7 +17,7 @@ const SHARED = testSharedPlan({
 });
 
 function keysOf(
-  name: ContainerName,
+  name: string,
   options: Partial<NftablesRenderOptions> = {},
   family: IpFamily = "IPv4",
 ): readonly string[] {
@@ -161,4 +78,11 @@ Deno.test("unsupported() says how many endpoints can be numbered", () => {
   assertEquals(unsupported(sticky, ALL_FEATURES), undefined);
   const other = { ...sticky, internal: testForward(...to.slice(0, 1)) };
   assertStringIncludes(unsupported(other, ALL_FEATURES)?.reason ?? "", "among 32769 endpoints");
+});
+
+Deno.test("rangeText() writes a range of one address as that address", () => {
+  const cases = { "10.0.0.1/32": "10.0.0.1", "fd00::1/128": "fd00::1", "fd00::/32": "fd00::/32" };
+  for (const [range, text] of Object.entries(cases)) {
+    assertEquals(rangeText(parseCidr(range)), text);
+  }
 });

@@ -9,21 +9,18 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { chainObject, containerObjects, nftTransaction } from "../netfilter/nft/nft_table.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { leftOutText } from "../netfilter/refused_items.ts";
 import { servicesTable } from "./containers.ts";
 import { countedIds, countersOf, countingFrame, countingTable } from "./traffic_counters.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
-/** The table of one IP family. */
-interface NftablesRuleset {
-  /** For `nft -f -`. */
+/** Renders a plan from nothing. ServicePorts go in by key: the same plan gives the same bytes. */
+export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions): {
   readonly transaction: NftTransaction;
   /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
-}
-
-/** Renders a plan from nothing. ServicePorts go in by key: the same plan gives the same bytes. */
-export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions): NftablesRuleset {
+} {
   const layout = new NftablesLayout(plan.shared, options);
   for (const key of [...plan.services.keys()].sort()) {
     const service = plan.services.get(key);
@@ -38,10 +35,9 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
       else own.push(object);
     }
   }
-  const base = layout.baseChains().map(chainObject);
   const objects = [
     ...containerObjects(table),
-    ...base,
+    ...layout.baseChains().map(chainObject),
     ...shared.values(),
     ...own,
     ...layout.sharedElements(),
@@ -63,10 +59,7 @@ export function* renderText(
   const services = servicesOf(plan, keys);
   const { transaction, quarantined } = renderNftables({ ...plan, services }, options);
   yield* transaction.text();
-  for (const { key, reason } of quarantined) {
-    // Comments of the tool end with their line, and no name or reason has a line break.
-    yield `# Left out: ${key}: ${reason}\n`;
-  }
+  yield* quarantined.map(leftOutText);
 }
 
 /** Appends the table that counts the traffic of the same ServicePorts. */
@@ -88,11 +81,5 @@ function servicesOf(
   { services }: ProxyPlan,
   keys: ReadonlySet<ServicePortKey> | undefined,
 ): ProxyPlan["services"] {
-  if (keys === undefined) return services;
-  return new Map(
-    keys.values().flatMap((key) => {
-      const service = services.get(key);
-      return service ? [[key, service] as const] : [];
-    }),
-  );
+  return keys === undefined ? services : new Map([...services].filter(([key]) => keys.has(key)));
 }

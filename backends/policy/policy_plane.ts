@@ -12,7 +12,12 @@ import type {
 } from "../../lib/policy/policy_plan.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
-import { type FoundMachine, RulePlane, type RuleWatch } from "../netfilter/rule_plane.ts";
+import {
+  type FoundMachine,
+  RulePlane,
+  type RulePlaneEdges,
+  type RuleWatch,
+} from "../netfilter/rule_plane.ts";
 import { DIRECTIONS, type Part, type PolicyTarget } from "./policy_target.ts";
 
 /** The log messages about drift, the same for every tool. */
@@ -37,8 +42,14 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
   abstract readonly summary: string;
   /** Rules and sets that the tool refused. */
   protected readonly refused = new RefusedItems<{ readonly key: Part }>();
+  protected readonly periodMs: number;
   #plan: PolicyPlan | undefined;
   #hasFailed = false;
+
+  constructor(edges: RulePlaneEdges, options: PolicyPlaneOptions) {
+    super(edges, options);
+    this.periodMs = options.syncPeriodMs;
+  }
 
   /** Makes a target, for the rules or for a comparison. Needs no start. */
   protected abstract createTarget(): Each | Promise<Each>;

@@ -130,7 +130,7 @@ const NO_POLICIES: ListObjects["leftOut"] = new Map();
 export abstract class PolicyTarget implements CountingTarget<Part> {
   readonly root?: KernelObject;
   readonly #layout: PolicyLayout;
-  readonly #clock: Clock;
+  protected readonly clock: Clock;
   readonly #refused: RefusedItems<{ readonly key: Part }>;
   /** The parts that are left out. */
   #leaves: ReadonlySet<Part> = new Set();
@@ -145,7 +145,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
     refused: RefusedItems<{ readonly key: Part }>,
   ) {
     this.#layout = layout;
-    this.#clock = clock;
+    this.clock = clock;
     this.#refused = refused;
   }
 
@@ -162,7 +162,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
     this.#changes = changes;
     // What was left out is no drift. A sync tries it again once it is due, but not after a failure:
     // the parts of a sync that found only some of them would come due before the others are known.
-    const now = changes?.full === false ? this.#clock.now() : -Infinity;
+    const now = changes?.full === false ? this.clock.now() : -Infinity;
     this.#leaves = new Set(
       this.#refused.refusals.entries().filter(([, { retryAt }]) => now < retryAt)
         .map(([part]) => part),
@@ -174,7 +174,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
     const found = new Map<PolicyKey, Quarantined<PolicyKey>>();
     for (const [policy, part] of [...this.#leftOut.values()].flatMap((leftOut) => [...leftOut])) {
       const refusal = this.#refused.refusals.get(part);
-      if (refusal) found.set(policy, refusedItem(this.#clock, policy, refusal));
+      if (refusal) found.set(policy, refusedItem(this.clock, policy, refusal));
     }
     return [...found.values()].sort((left, right) => left.key < right.key ? -1 : 1);
   }
@@ -205,7 +205,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
   }
 
   leaveOut(reasons: ReadonlyMap<Part, string>): boolean {
-    const now = this.#clock.now();
+    const now = this.clock.now();
     for (const [key, reason] of reasons) this.#refused.refuse({ key }, { reason, now });
     this.#leaves = this.#leaves.union(new Set(reasons.keys()));
     return reasons.size > 0;

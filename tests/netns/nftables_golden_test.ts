@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { CONTAINER_NAMES } from "../../backends/nftables/containers.ts";
+import { servicesTable } from "../../backends/nftables/containers.ts";
 import { TableListing } from "../../backends/netfilter/nft/table_listing.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { FakeNft } from "../support/fakes/fake_nft.ts";
@@ -43,8 +43,11 @@ Deno.test({
         fake.run(stdin);
         const wanted = fake.table(table.join(" "));
         assertEquals([...rules.keys()].sort(), [...wanted.chains.keys()].sort());
-        assertEquals([...declarations.keys()].sort(), [...CONTAINER_NAMES].sort());
-        for (const container of CONTAINER_NAMES) {
+        assertEquals(
+          [...declarations.keys()].sort(),
+          [...servicesTable("IPv4").containers.keys()].sort(),
+        );
+        for (const container of servicesTable("IPv4").containers.keys()) {
           // The packet path fills it.
           if (container === "affinity") continue;
           const found = [...elements.get(container) ?? []].sort();

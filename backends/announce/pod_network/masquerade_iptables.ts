@@ -10,7 +10,7 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
-import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
+import { restoreLines } from "../../netfilter/iptables/iptables_objects.ts";
 import type { RemovalStep } from "../../netfilter/foreign/removal_run.ts";
 import { type Masquerade, type MasqueradeTool, MULTICAST } from "./masquerade.ts";
 

@@ -18,7 +18,7 @@ import {
   readRuleSet,
   type RuleSetContents,
 } from "../iptables/iptables_rule_set.ts";
-import { partLines, type RestorePart } from "../iptables/restore_batch.ts";
+import { partLines, type RestorePart } from "../iptables/iptables_objects.ts";
 import { countOf, knownChain } from "./owners.ts";
 import type { RemovalRun } from "./removal_run.ts";
 

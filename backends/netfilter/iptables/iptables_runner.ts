@@ -1,6 +1,6 @@
 /**
  * Runs the programs of one variant of iptables, for one IP family. With the text of rules
- * (`iptables_objects.ts`), of input (`restore_batch.ts`) and of dumps (`iptables_save.ts`) the toolkit
+ * and input (`iptables_objects.ts`) and of dumps (`iptables_save.ts`) the toolkit
  * of every controller that writes chains of its own.
  *
  * @module

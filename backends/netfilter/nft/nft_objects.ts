@@ -8,8 +8,7 @@
  * | -------------------- | -------------------------------------------------------------------------- |
  * | `nft_objects.ts`     | tables, chains, sets, maps and elements                                    |
  * | `nft_transaction.ts` | changes as the text of one `nft -f -`; knows the owner of each line        |
- * | `table_listing.ts`   | reads what `nft list` prints: whole tables, and the heads of listed objects |
- * | `printed_form.ts`    | the spelling of what nft prints in other words than it was given           |
+ * | `table_listing.ts`   | reads what `nft list` prints, and spells it as it was given                |
  * | `nft_runner.ts`      | runs the program for one table, and reads the instructions of its rules    |
  * | `nft_error.ts`       | why the program failed, and which lines it refused                         |
  *
@@ -40,8 +39,8 @@ export interface NftContainer {
 }
 
 /** A table, and its sets and maps in the order in which they are written. */
-export interface NftTableSpec<Name extends string = string> extends NftTable {
-  readonly containers: ReadonlyMap<Name, NftContainer>;
+export interface NftTableSpec extends NftTable {
+  readonly containers: ReadonlyMap<string, NftContainer>;
 }
 
 /** The name of a family in nft. */

@@ -31,7 +31,7 @@ import {
   readChainText,
   ruleOwners,
 } from "./nft_transaction.ts";
-import { isDeclaredAs, normalHook, readChainPrint, withProtocolNames } from "./printed_form.ts";
+import { isDeclaredAs, normalHook, readChainPrint, withProtocolNames } from "./table_listing.ts";
 
 /** Counts of one sync, or of one repair. */
 export class NftFigures {

@@ -13,8 +13,8 @@ import { CanarySchedule } from "../../netfilter/iptables/canary_schedule.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
-import type { RulePlaneEdges, RuleWatch } from "../../netfilter/rule_plane.ts";
-import { PolicyPlane, type PolicyPlaneOptions } from "../policy_plane.ts";
+import type { RuleWatch } from "../../netfilter/rule_plane.ts";
+import { PolicyPlane } from "../policy_plane.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
 import { isPolicySet, renderPolicies } from "./layout.ts";
 import { IptablesPolicyTarget } from "./target.ts";
@@ -22,14 +22,8 @@ import { IptablesPolicyTarget } from "./target.ts";
 /** The data plane of iptables. Runs nothing before it is started. */
 export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
   readonly tool = "iptables";
-  readonly #syncPeriodMs: number;
   /** Absent before the tools were looked for. */
   #tools: { readonly summary: string; readonly runner: IptablesRunner } | undefined;
-
-  constructor(edges: RulePlaneEdges, options: PolicyPlaneOptions) {
-    super(edges, options);
-    this.#syncPeriodMs = options.syncPeriodMs;
-  }
 
   get summary(): string {
     return this.#tools?.summary ?? "not started";
@@ -55,7 +49,7 @@ export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
     common: Pick<RuleWatch, "found" | "texts">,
   ): RuleWatch {
     const { clock } = this.edges;
-    const looks = new CanarySchedule(this.#syncPeriodMs);
+    const looks = new CanarySchedule(this.periodMs);
     const { runner } = this.#tools!;
     return {
       ...common,
@@ -78,7 +72,7 @@ export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
 
   protected async createTarget(): Promise<IptablesPolicyTarget> {
     const { runner } = this.#tools ??= await this.#findTools();
-    return new IptablesPolicyTarget({ ...this.edges, runner }, this.family, this.refused);
+    return new IptablesPolicyTarget({ ...this.edges, runner }, this.refused);
   }
 
   async #findTools() {

@@ -26,8 +26,12 @@ import {
   entryOfCidr,
   type SetType,
 } from "../../netfilter/ipset/ipset_text.ts";
-import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
+import {
+  restoreLines,
+  type Rule,
+  ruleLines,
+  ruleText,
+} from "../../netfilter/iptables/iptables_objects.ts";
 import { normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import {
   acceptableRules,
@@ -83,7 +87,7 @@ export function policyTexts(plan: PolicyPlan): PolicyTexts {
   const chains = new Map<string, string[]>();
   const sets = new Map<string, { readonly options: string; readonly entries: string[] }>();
   for (const { kind, name, text } of policyObjects(IPTABLES_LAYOUT, plan)) {
-    if (kind === "chain") chains.set(name, rulesOf(text));
+    if (kind === "chain") chains.set(name, [...ruleLines(text)]);
     else if (kind === "set") sets.set(name, { options: text, entries: [] });
     else if (POD_CHAINS.has(kind)) chains.get(kind)!.splice(-1, 0, text);
     else sets.get(kind)?.entries.push(entryOf(name, text));
@@ -132,11 +136,6 @@ export const IPTABLES_LAYOUT: PolicyLayout = {
 
 function chainObject(name: string, rules: readonly string[]): KernelObject {
   return { kind: "chain", name, text: rules.join("\n") };
-}
-
-/** The rules of a chain, as an object. */
-export function rulesOf(text: string): string[] {
-  return text === "" ? [] : text.split("\n");
 }
 
 /** An entry without its option, and that. */

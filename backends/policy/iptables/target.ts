@@ -33,12 +33,13 @@ import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import { type Part, type PolicyDifference, PolicyTarget } from "../policy_target.ts";
 import type { RefusedItems } from "../../netfilter/refused_items.ts";
 import { BASE_JUMPS, isPolicyChain, listChainName, POD_CHAINS } from "./base_chains.ts";
-import { entryOf, gateEntries, IPTABLES_LAYOUT, isPolicySet, memberOf, rulesOf } from "./layout.ts";
+import { entryOf, gateEntries, IPTABLES_LAYOUT, isPolicySet, memberOf } from "./layout.ts";
 import {
   type ChainLine,
   restoreLines,
+  ruleLines,
   type WrittenChain,
-} from "../../netfilter/iptables/restore_batch.ts";
+} from "../../netfilter/iptables/iptables_objects.ts";
 
 interface Dependencies {
   readonly clock: Clock;
@@ -56,7 +57,6 @@ const IPSET_TIMEOUT_MS = 120_000;
 /** The rules and sets of one family. */
 export class IptablesPolicyTarget extends PolicyTarget {
   readonly #dependencies: Dependencies;
-  readonly #family: IpFamily;
   /** Sets that own rules no longer name, but that the kernel refused to destroy. */
   #doomed: ReadonlySet<string> = new Set();
   /** The rules of `FORWARD` and other built-in chains, as they were read. */
@@ -65,19 +65,17 @@ export class IptablesPolicyTarget extends PolicyTarget {
 
   constructor(
     dependencies: Dependencies,
-    family: IpFamily,
     refused: RefusedItems<{ readonly key: Part }>,
   ) {
     super(IPTABLES_LAYOUT, dependencies.clock, refused);
     this.#dependencies = dependencies;
-    this.#family = family;
   }
 
   /** Reads the current rules and sets, with two processes. */
   async read(): Promise<Objects> {
     const { runner } = this.#dependencies;
     const sets = await readSets(this.#dependencies, {
-      isWanted: (name) => isPolicySet(name, this.#family),
+      isWanted: (name) => isPolicySet(name, this.plan.family),
       timeoutMs: IPSET_TIMEOUT_MS,
     });
     if (sets.state !== "seen") throw new Error(`Cannot read sets of ipset: ${sets.reason}`);
@@ -118,7 +116,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
     if (kind === "set") return found === normalOptions(wanted);
     // Rules of pods are named by their normal form.
     if (kind !== "chain") return POD_CHAINS.has(kind);
-    const [there, rules] = [rulesOf(found), rulesOf(wanted)];
+    const [there, rules] = [ruleLines(found), ruleLines(wanted)];
     return there.length === rules.length &&
       rules.every((rule, index) => isSameRule(rule, there[index]!));
   }
@@ -130,7 +128,7 @@ export class IptablesPolicyTarget extends PolicyTarget {
 
   begin(reading: Reading | undefined): Batch<Part> {
     const leftovers = reading ? new Set<string>() : this.#doomed;
-    const batch = new PolicyBatch(this.#family, { builtIn: this.#builtIn, leftovers });
+    const batch = new PolicyBatch(this.plan.family, this.#builtIn, leftovers);
     return {
       add: (object, before, after) => batch.add(object, before, after),
       commit: async () => {
@@ -253,8 +251,8 @@ function differencesOf(
     }
     case "chain": {
       if (after === undefined) return [{ object, name: `filter ${name}`, kind }];
-      const found = before === undefined ? before : rulesOf(before);
-      return compareChain({ table: "filter", name, rules: rulesOf(after) }, found);
+      const found = before === undefined ? before : ruleLines(before);
+      return compareChain({ table: "filter", name, rules: ruleLines(after) }, found);
     }
     case "set":
       return [{ object: "ip set", name, kind, ...(after !== undefined && { wanted: after }) }];
@@ -297,10 +295,8 @@ class PolicyBatch {
 
   constructor(
     family: IpFamily,
-    { builtIn, leftovers }: {
-      readonly builtIn: ReadonlyMap<string, readonly string[]>;
-      readonly leftovers: ReadonlySet<string>;
-    },
+    builtIn: ReadonlyMap<string, readonly string[]>,
+    leftovers: ReadonlySet<string>,
   ) {
     this.#family = family;
     this.#builtIn = builtIn;
@@ -316,7 +312,13 @@ class PolicyBatch {
   add({ kind, name }: ObjectName, before: string | undefined, after: string | undefined): void {
     switch (kind) {
       case "jump":
-        this.#writeJump(name);
+        for (const { from, rule } of BASE_JUMPS.filter((jump) => jump.from === name)) {
+          // The tool deletes the first of equal rules, so all of them are deleted and one is added first.
+          for (const each of this.#builtIn.get(from) ?? []) {
+            if (isSameRule(rule, each)) this.#removedJumps.push({ from, rule: each });
+          }
+          this.#jumps.push({ from, rule });
+        }
         return;
       case "set":
         if (after === undefined) this.#destroyed.add(name);
@@ -325,7 +327,7 @@ class PolicyBatch {
         return;
       case "chain":
         if (after === undefined) this.#removedChains.push(name);
-        else this.written.push({ name, rules: rulesOf(after) });
+        else this.written.push({ name, rules: ruleLines(after) });
         return;
       default: {
         // A pod may lose what another one gets.
@@ -336,18 +338,9 @@ class PolicyBatch {
     }
   }
 
-  /** Puts the jump into our chains first, once. */
-  #writeJump(chain: string): void {
-    const { from, rule } = BASE_JUMPS.find(({ from }) => from === chain)!;
-    // The tool deletes the first of equal rules, so all of them are deleted and one is added again.
-    for (const each of this.#builtIn.get(from) ?? []) {
-      if (isSameRule(rule, each)) this.#removedJumps.push({ from, rule: each });
-    }
-    this.#jumps.push({ from, rule });
-  }
-
-  /** The entries that are added to sets that stay, or deleted. */
-  #changes(): { readonly added: readonly Entry[]; readonly deleted: readonly Entry[] } {
+  /** The lines of `ipset restore` that come before the rules, and those that come after them. */
+  setLines(): { readonly before: readonly string[]; readonly after: readonly string[] } {
+    /** Entries of sets that stay. */
     const [added, deleted]: [Entry[], Entry[]] = [[], []];
     for (const [set, changes] of this.#entries) {
       if (this.#replaced.has(set) || this.#destroyed.has(set) || POD_CHAINS.has(set)) continue;
@@ -357,12 +350,6 @@ class PolicyBatch {
         else if (after !== before) added.push([set, entryOf(key, after)]);
       }
     }
-    return { added, deleted };
-  }
-
-  /** The lines of `ipset restore` that come before the rules, and those that come after them. */
-  setLines(): { readonly before: readonly string[]; readonly after: readonly string[] } {
-    const { added, deleted } = this.#changes();
     const entered = gateEntries(added, this.#family);
     const left = gateEntries(deleted, this.#family);
     const replaced = [...this.#replaced].flatMap(([name, options]) => {

@@ -33,14 +33,12 @@ import type { RefusedItems } from "../../netfilter/refused_items.ts";
 export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
   readonly tool = "nftables";
   readonly summary: string;
-  readonly #periodMs: number;
   readonly #runner: NftRunner;
 
   constructor(edges: RulePlaneEdges, options: PolicyPlaneOptions) {
     super(edges, options);
     const spec = policyTable(options.family);
     this.summary = `table ${spec.family} ${spec.name} of nftables`;
-    this.#periodMs = options.syncPeriodMs;
     this.#runner = new NftRunner(edges, spec);
   }
 
@@ -55,7 +53,7 @@ export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
   }
 
   protected watch(target: NftPolicyTarget, common: Pick<RuleWatch, "found" | "texts">): RuleWatch {
-    return { ...common, ...target.table.watch(this.#periodMs) };
+    return { ...common, ...target.table.watch(this.periodMs) };
   }
 
   render(plan: PolicyPlan): Iterable<string> {
@@ -77,7 +75,6 @@ export class NftablesPolicyPlane extends PolicyPlane<NftPolicyTarget> {
 class NftPolicyTarget extends PolicyTarget {
   readonly table: NftTable;
   override readonly root: KernelObject;
-  readonly #clock: Clock;
   /** The sets of peers and ports. */
   readonly #sets = new Map<string, NftContainer>();
 
@@ -88,7 +85,6 @@ class NftPolicyTarget extends PolicyTarget {
     refused: RefusedItems<{ readonly key: Part }>,
   ) {
     super(NFT_LAYOUT, clock, refused);
-    this.#clock = clock;
     this.table = new NftTable({
       ...{ runner, spec: policyTable(family) },
       others: this.#sets,
@@ -117,7 +113,7 @@ class NftPolicyTarget extends PolicyTarget {
   }
 
   async read(): Promise<Objects | undefined> {
-    const slice = new TimeSlice(urgent(this.#clock));
+    const slice = new TimeSlice(urgent(this.clock));
     const chains: NftChain[] = [];
     this.#sets.clear();
     for (const key of this.keys()) {

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import { NftablesBackend } from "../../../backends/nftables/backend.ts";
-import { CONTAINER_NAMES } from "../../../backends/nftables/containers.ts";
+import { servicesTable } from "../../../backends/nftables/containers.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -105,7 +105,7 @@ export class NftKernelStage implements AsyncDisposable {
     const fake = new FakeNft();
     fake.run([...transaction.text()].join(""));
     const wanted = fake.table("ip kube-relay");
-    for (const name of CONTAINER_NAMES) {
+    for (const name of servicesTable("IPv4").containers.keys()) {
       // The packet path fills it.
       if (name === "affinity") continue;
       const found = [...elements.get(name) ?? []];
