@@ -33,7 +33,7 @@ import type {
 } from "../local_addresses.ts";
 import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
 import { addressConflict, rangeConflict } from "./route_guard.ts";
-import { IPV6_STAND_IN, STAND_IN_RANGE, StandIns } from "./stand_ins.ts";
+import { IPV6_STAND_IN, STAND_IN_RANGE, standInOf } from "./stand_ins.ts";
 
 /**
  * The methods that the user permits: the best available, a single one, or no change to the machine.
@@ -142,11 +142,10 @@ export class MachineAddresses implements LocalAddresses {
   readonly #routes = new Set<Cidr>();
   /** The value of {@linkcode NONLOCAL_BIND} to go back to; undefined when it was not touched. */
   #previousNonlocalBind: string | undefined;
-  #standIns = new StandIns();
   #isWriteFailureLogged = false;
   readonly #held = new Map<IpAddress, Held>();
-  /** The address for which each Service's stand-in was last used. */
-  readonly #standInHolders = new Map<ServiceKey, IpAddress>();
+  /** The Services of IPv4 stand-ins, with the addresses for which each is used. */
+  readonly #standIns = new Map<IpAddress, { service: ServiceKey; users: Set<IpAddress> }>();
   /** Addresses whose removal failed or has an unknown outcome; retried with the next removal. */
   readonly #stuck = new Set<IpAddress>();
   /** The ranges that are local by a route and shall stay so. */
@@ -270,7 +269,9 @@ export class MachineAddresses implements LocalAddresses {
       for (const [address, place] of placed) places.set(address, place);
       for (const want of wanted) {
         const place = places.get(want.address);
-        if (place !== undefined) this.#held.set(want.address, { want, place });
+        if (place === undefined) continue;
+        if (place.kind !== "standIn") this.#leaveStandIn(want.address);
+        this.#held.set(want.address, { want, place });
       }
       return places;
     });
@@ -282,15 +283,9 @@ export class MachineAddresses implements LocalAddresses {
       for (const address of addresses) {
         const held = this.#held.get(address);
         if (held === undefined) continue;
+        this.#leaveStandIn(address);
         this.#held.delete(address);
-        const { want: { service }, place } = held;
         if (isOwn(held)) leaving.push(address);
-        else if (place.kind !== "standIn") continue;
-        // Its Service may use it for another address now.
-        else if (this.#standInHolders.get(service) === address) {
-          this.#standInHolders.delete(service);
-          this.#standIns.release(service);
-        }
       }
       return this.#removeOwn(leaving);
     });
@@ -310,10 +305,6 @@ export class MachineAddresses implements LocalAddresses {
   releaseUnclaimed(): Promise<number> {
     return this.#turns.run(async () => {
       this.#settled = true;
-      for (const service of [...this.#standIns.entries.keys()]) {
-        if (!this.#standInHolders.has(service)) this.#standIns.release(service);
-      }
-      await this.#saveStandIns();
       return await this.#dropUnneeded();
     });
   }
@@ -393,11 +384,12 @@ export class MachineAddresses implements LocalAddresses {
   ): Promise<Map<IpAddress, Place>> {
     const places = new Map<IpAddress, Place>();
     if (this.#refusal !== undefined) {
-      for (const [index, want] of wanted.entries()) {
+      // In the same order in each run, for Services whose keys hash to one stand-in.
+      const inOrder = wanted.toSorted((left, right) => left.service < right.service ? -1 : 1);
+      for (const [index, want] of inOrder.entries()) {
         if (index % SLICE === SLICE - 1) await this.#clock.yieldToEventLoop();
         places.set(want.address, this.#placeWithoutRights(want, this.#refusal, isUsed));
       }
-      await this.#saveStandIns();
       return places;
     }
     // Read once. Cluster IPs are not checked: no other machine uses their range.
@@ -429,8 +421,24 @@ export class MachineAddresses implements LocalAddresses {
   ): Place {
     if (want.role !== "ClusterIP") return unavailable(want, `${refusal}; ${RIGHTS_CURE}`);
     if (this.#family === "IPv6") return { kind: "standIn", address: IPV6_STAND_IN };
-    this.#standInHolders.set(want.service, want.address);
-    return { kind: "standIn", address: this.#standIns.allocate(want.service, isUsed) };
+    const { address: user, service } = want;
+    const address = standInOf(
+      service,
+      (each) => isUsed(each) || (this.#standIns.get(each)?.service ?? service) !== service,
+    );
+    const standIn = this.#standIns.getOrInsertComputed(address, () => ({
+      service,
+      users: new Set(),
+    }));
+    standIn.users.add(user);
+    return { kind: "standIn", address };
+  }
+
+  #leaveStandIn(address: IpAddress): void {
+    const place = this.#held.get(address)?.place;
+    const standIn = place?.kind === "standIn" ? this.#standIns.get(place.address) : undefined;
+    standIn?.users.delete(address);
+    if (place?.kind === "standIn" && standIn?.users.size === 0) this.#standIns.delete(place.address);
   }
 
   /** Moves held addresses after a change of routes. Returns whether any of them moved. */
@@ -673,7 +681,6 @@ export class MachineAddresses implements LocalAddresses {
       for (const address of record.addresses) this.#own.add(address);
       for (const route of record.routes) this.#routes.add(route);
       this.#previousNonlocalBind = record.previousNonlocalBind;
-      this.#standIns = new StandIns(record.standIns);
       return undefined;
     }, (error) => `the additions of earlier runs are unknown: ${messageOf(error)}`);
   }
@@ -716,18 +723,6 @@ export class MachineAddresses implements LocalAddresses {
     await this.#save();
   }
 
-  async #saveStandIns(): Promise<void> {
-    if (!this.#standIns.isChanged) return;
-    try {
-      await this.#save();
-      this.#standIns.isChanged = false;
-    } catch (error) {
-      this.#logger.warn("Cannot record stand-ins; they may differ after a restart", {
-        error: messageOf(error),
-      });
-    }
-  }
-
   async #save(): Promise<void> {
     const previous = this.#previousNonlocalBind;
     try {
@@ -735,7 +730,6 @@ export class MachineAddresses implements LocalAddresses {
         addresses: this.#own,
         routes: this.#routes,
         ...(previous !== undefined && { previousNonlocalBind: previous }),
-        standIns: this.#standIns.entries,
       });
       this.#isWriteFailureLogged = false;
     } catch (error) {

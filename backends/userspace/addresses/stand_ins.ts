@@ -18,58 +18,23 @@ const PORT_COUNT = 32_768 - PORT_START;
 const STAND_IN_ATTEMPTS = 16;
 
 /**
- * Gives each Service its own IPv4 stand-in: the address that its key hashes to, or the next free
- * one. The same calls in the same order return the same addresses; {@linkcode entries} of an
- * earlier run keep them stable in any order.
+ * Returns the IPv4 stand-in of a Service: the address that its key hashes to, or the next one that is
+ * not taken.
  */
-export class StandIns {
-  readonly #byService = new Map<ServiceKey, IpAddress>();
-  readonly #taken = new Set<IpAddress>();
-  /** Whether {@linkcode entries} changed since they were recorded. */
-  isChanged = false;
-
-  constructor(known: Iterable<readonly [ServiceKey, IpAddress]> = []) {
-    for (const [service, address] of known) {
-      if (this.#taken.has(address)) continue;
-      this.#byService.set(service, address);
-      this.#taken.add(address);
-    }
+export function standInOf(
+  service: ServiceKey,
+  isTaken: (address: IpAddress) => boolean,
+): IpAddress {
+  const home = hashOf(service) % RANGE_SIZE;
+  for (let step = 0; step < RANGE_SIZE; step++) {
+    const value = RANGE_START + (home + step) % RANGE_SIZE;
+    const bytes = [value >>> 24, (value >>> 16) & 255, (value >>> 8) & 255, value & 255];
+    const address = parseIpAddress(bytes.join("."));
+    if (!isTaken(address)) return address;
   }
-
-  /**
-   * Returns the stand-in of a Service. `isUsed` excludes addresses in use, such as cluster IPs in
-   * 127/8.
-   */
-  allocate(service: ServiceKey, isUsed: (address: IpAddress) => boolean): IpAddress {
-    const known = this.#byService.get(service);
-    if (known !== undefined && !isUsed(known)) return known;
-    this.release(service);
-    const home = hashOf(service) % RANGE_SIZE;
-    for (let step = 0; step < RANGE_SIZE; step++) {
-      const address = addressAt((home + step) % RANGE_SIZE);
-      if (this.#taken.has(address) || isUsed(address)) continue;
-      this.#byService.set(service, address);
-      this.#taken.add(address);
-      this.isChanged = true;
-      return address;
-    }
-    throw new RangeError(
-      `Cannot give '${service}' a stand-in: all ${RANGE_SIZE} addresses of ${STAND_IN_RANGE} are taken`,
-    );
-  }
-
-  release(service: ServiceKey): void {
-    const address = this.#byService.get(service);
-    if (address === undefined) return;
-    this.#byService.delete(service);
-    this.#taken.delete(address);
-    this.isChanged = true;
-  }
-
-  /** Every Service and its stand-in: a view, not a copy. */
-  get entries(): ReadonlyMap<ServiceKey, IpAddress> {
-    return this.#byService;
-  }
+  throw new RangeError(
+    `Cannot give '${service}' a stand-in: all ${RANGE_SIZE} addresses of ${STAND_IN_RANGE} are taken`,
+  );
 }
 
 /**
@@ -85,13 +50,6 @@ export function* standInPorts(
   for (let attempt = 0; attempt < STAND_IN_ATTEMPTS; attempt++) {
     yield parsePort(PORT_START + (first + attempt) % PORT_COUNT);
   }
-}
-
-function addressAt(index: number): IpAddress {
-  const value = RANGE_START + index;
-  return parseIpAddress(
-    `${value >>> 24}.${(value >>> 16) & 255}.${(value >>> 8) & 255}.${value & 255}`,
-  );
 }
 
 /** With a last mix, since the low bits alone are weak. */
