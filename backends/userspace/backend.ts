@@ -34,20 +34,13 @@ import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from 
 import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
-import { Quarantine } from "./quarantine.ts";
 import { renderForwardingTable } from "./render.ts";
-import { ServiceEntries } from "./service_entries.ts";
+import { MORE_ADDRESSES, type ServiceEntry, ServiceSockets } from "./service_sockets.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { Network } from "../../lib/os/network.ts";
 import { shareRefusal } from "../../lib/os/shared_listener.ts";
 import type { RelayWorkers } from "../../lib/os/worker_pool.ts";
 import { WorkerForwarders } from "./workers/worker_forwarders.ts";
-import {
-  MORE_ADDRESSES,
-  type ServiceEntry,
-  type SocketOperations,
-  SocketTable,
-} from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
@@ -91,10 +84,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #network: Network;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
-  readonly #quarantine = new Quarantine();
-  readonly #entries = new Map<ServicePortKey, ServiceEntry>();
-  readonly #sockets: SocketTable;
-  readonly #services: ServiceEntries;
+  readonly #sockets: ServiceSockets;
   /** Syncs and repairs: both write the addresses of `lo`. */
   readonly #turns = new OneAtATime();
   #nodePortAddresses: readonly IpAddress[] = [];
@@ -119,23 +109,19 @@ class SocketBackend implements UserspaceBackend {
       })
       : new LocalForwarders(this.#forwarding, workers?.reason);
     this.#health = new HealthMonitor(this.#forwarding, {
-      skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
+      skip: (key, unhealthy) => this.#sockets.entries.get(key)?.forwarder?.skip(unhealthy),
       changed: (changes) => onHealth?.(changes),
     });
     this.#forwarding.outcomes = this.#health;
     this.#network = dependencies.network;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
-    const context = {
-      forwarding: this.#forwarding,
-      forwarders: this.#forwarders,
-      addresses: this.#addresses,
-      quarantine: this.#quarantine,
-      entries: this.#entries,
-      health: this.#health,
-    };
-    this.#sockets = new SocketTable(context);
-    this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
+    this.#sockets = new ServiceSockets(
+      this.#forwarding,
+      this.#forwarders,
+      this.#addresses,
+      this.#health,
+    );
   }
 
   get connections(): ConnectionView {
@@ -171,27 +157,21 @@ class SocketBackend implements UserspaceBackend {
   async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
     const { clock, counters } = this.#forwarding;
     const shared = changes.shared || !this.#synced;
-    const operations = {
-      openedSockets: 0,
-      closedSockets: 0,
-      handedOverSockets: 0,
-      acquiredAddresses: 0,
-      releasedAddresses: 0,
-    };
+    const operations = this.#sockets.beginOperations();
     const movedBefore = counters.udpMoved;
     const keys = this.#affected(plan, changes, shared);
-    const looked = await this.#services.update(plan, { keys, removed: changes.removed.keys() });
-    operations.acquiredAddresses = await this.#acquire(plan, { keys, always: shared });
-    await this.#reconcile(plan, operations);
-    this.#sockets.closeUnwanted(operations);
+    const looked = await this.#sockets.update(plan, keys, changes.removed.keys());
+    const acquiredAddresses = await this.#acquire(plan, keys, shared);
+    await this.#reconcile(plan);
+    this.#sockets.closeUnwanted();
     // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
     // of the timers; yieldToEventLoop() may end before.
     if (operations.closedSockets > 0) await clock.sleep(0);
     await this.#forwarders.settle();
-    operations.releasedAddresses = await this.#addresses.giveBack();
+    let releasedAddresses = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
-      operations.releasedAddresses += await this.#local.releaseUnclaimed();
+      releasedAddresses += await this.#local.releaseUnclaimed();
       this.#released = true;
     }
     await this.#forwarders.refresh();
@@ -199,8 +179,11 @@ class SocketBackend implements UserspaceBackend {
     return {
       full: changes.everything,
       services: looked + changes.removed.size,
-      operations: withoutZeros({ ...operations, movedFlows }),
-      quarantined: [...this.#quarantine],
+      operations: withoutZeros({
+        ...operations,
+        ...{ acquiredAddresses, releasedAddresses, movedFlows },
+      }),
+      quarantined: [...this.#sockets.quarantine],
     };
   }
 
@@ -221,7 +204,7 @@ class SocketBackend implements UserspaceBackend {
   };
 
   findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
-    Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
+    Promise.resolve(this.#sockets.entries.get(key)?.forwarder?.remembered(from.address));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
@@ -245,12 +228,14 @@ class SocketBackend implements UserspaceBackend {
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const services: ServiceInspection[] = [];
     await this.#forwarders.refresh();
-    await forEachInSlices(this.#forwarding.clock, keys ?? this.#entries.keys(), (key) => {
-      const entry = this.#entries.get(key);
+    await forEachInSlices(this.#forwarding.clock, keys ?? this.#sockets.entries.keys(), (key) => {
+      const entry = this.#sockets.entries.get(key);
       if (entry) services.push(this.#inspectService(key, entry));
     });
     const wanted = keys && new Set(keys);
-    const quarantined = [...this.#quarantine].filter(({ key }) => !wanted || wanted.has(key));
+    const quarantined = [...this.#sockets.quarantine].filter(({ key }) =>
+      !wanted || wanted.has(key)
+    );
     const summary = `${this.#local.summary}${this.#forwarders.summary}`;
     return { summary, services, quarantined };
   }
@@ -295,30 +280,31 @@ class SocketBackend implements UserspaceBackend {
   /** Makes addresses local. Returns how many of them can now be used that could not. */
   async #acquire(
     plan: ProxyPlan,
-    { keys, always }: { readonly keys: ReadonlySet<ServicePortKey>; readonly always: boolean },
+    keys: ReadonlySet<ServicePortKey>,
+    always: boolean,
   ): Promise<number> {
     const renew = await this.#addresses.configure(plan.shared.serviceCidrs, { always });
     if (renew) this.#sockets.touchAll();
     const gained = await this.#addresses.acquire();
     if (!this.#addresses.takeMoved()) return gained;
-    await this.#services.move(plan, renew ? this.#entries.keys() : keys);
+    await this.#sockets.move(plan, renew ? this.#sockets.entries.keys() : keys);
     return gained;
   }
 
   /**
    * Repeats until stable: opening sockets may reveal another listener, which changes what to open.
    */
-  async #reconcile(plan: ProxyPlan, operations: SocketOperations): Promise<void> {
+  async #reconcile(plan: ProxyPlan): Promise<void> {
     const sockets = this.#sockets;
     for (let round = 0; round < MOST_ROUNDS; round++) {
       await forEachInSlices(
         this.#forwarding.clock,
         sockets.touched,
-        (socket) => sockets.reconcile(socket, operations),
+        (socket) => sockets.reconcile(socket),
       );
       const failures = await this.#forwarders.settle();
       sockets.fail(failures);
-      const affected = await this.#services.serveAffected(plan);
+      const affected = await sockets.serveAffected(plan);
       if (affected === 0 && failures.length === 0) return;
     }
   }
@@ -328,14 +314,14 @@ class SocketBackend implements UserspaceBackend {
     if (!shared) {
       return changes.everything
         ? changes.upserted
-        : this.#services.withoutWaiting(changes.upserted, plan);
+        : this.#sockets.withoutWaiting(changes.upserted, plan);
     }
     this.#forwarding.clients.update(plan.shared);
     this.#forwarders.share(plan.shared);
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);
-    for (const [key, { plan: { nodePort } }] of this.#entries) {
+    for (const [key, { plan: { nodePort } }] of this.#sockets.entries) {
       if (nodePort !== undefined && plan.services.has(key)) keys.add(key);
     }
     return keys;
@@ -370,8 +356,8 @@ class SocketBackend implements UserspaceBackend {
       const { address, port } = serving.standIn;
       return { role: "StandIn", address, port, protocol, state: "serving" };
     }
-    const unavailable = this.#quarantine.has(key, socket) ||
-      (at.open && this.#quarantine.has(key, MORE_ADDRESSES)) ||
+    const unavailable = this.#sockets.quarantine.has(key, socket) ||
+      (at.open && this.#sockets.quarantine.has(key, MORE_ADDRESSES)) ||
       (role !== "NodePort" && this.#addresses.placeOf(address)?.kind === "unavailable");
     const state = serving ? "serving" : unavailable ? "quarantined" : "refusing";
     return { role, address, port, protocol, state };

@@ -438,7 +438,9 @@ export class MachineAddresses implements LocalAddresses {
     const place = this.#held.get(address)?.place;
     const standIn = place?.kind === "standIn" ? this.#standIns.get(place.address) : undefined;
     standIn?.users.delete(address);
-    if (place?.kind === "standIn" && standIn?.users.size === 0) this.#standIns.delete(place.address);
+    if (place?.kind === "standIn" && standIn?.users.size === 0) {
+      this.#standIns.delete(place.address);
+    }
   }
 
   /** Moves held addresses after a change of routes. Returns whether any of them moved. */

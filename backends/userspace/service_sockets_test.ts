@@ -10,7 +10,7 @@ import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backe
 const VIP = "127.96.2.1";
 const VIP2 = "127.96.2.2";
 
-Deno.test("SocketTable hands a socket over when a port is renamed, without closing it", async () => {
+Deno.test("ServiceSockets hands a socket over when a port is renamed, without closing it", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort(), to: [a.endpoint] };
@@ -20,7 +20,7 @@ Deno.test("SocketTable hands a socket over when a port is renamed, without closi
   assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
 });
 
-Deno.test("SocketTable opens the new socket before it closes the old one", async () => {
+Deno.test("ServiceSockets opens the new socket before it closes the old one", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -38,7 +38,7 @@ Deno.test("SocketTable opens the new socket before it closes the old one", async
   assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
 });
 
-Deno.test("SocketTable quarantines a ServicePort whose port is in use, and serves the others", async () => {
+Deno.test("ServiceSockets quarantines a ServicePort whose port is in use, and serves the others", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -56,7 +56,7 @@ Deno.test("SocketTable quarantines a ServicePort whose port is in use, and serve
   assertEquals(await ask({ hostname: VIP, port }), "a");
 });
 
-Deno.test("SocketTable quarantines a ServicePort once for all addresses beyond its share of sockets", async () => {
+Deno.test("ServiceSockets quarantines a ServicePort once for all addresses beyond its share of sockets", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend({ openFiles: new OpenFiles(256) });
   const port = unusedPort();
@@ -117,7 +117,7 @@ Deno.test("a ServicePort without a share of sockets waits for one, and costs not
   assertEquals(refusals() - before > 100, true);
 });
 
-Deno.test("SocketTable quarantines a ServicePort whose address is unavailable, until it is available", async () => {
+Deno.test("ServiceSockets quarantines a ServicePort whose address is unavailable, until it is available", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -135,7 +135,7 @@ Deno.test("SocketTable quarantines a ServicePort whose address is unavailable, u
   }]);
 });
 
-Deno.test("SocketTable serves a stand-in if an address can't be made local", async () => {
+Deno.test("ServiceSockets serves a stand-in if an address can't be made local", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -147,7 +147,7 @@ Deno.test("SocketTable serves a stand-in if an address can't be made local", asy
   assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
 });
 
-Deno.test("SocketTable uses another port on a stand-in if the port is in use", async () => {
+Deno.test("ServiceSockets uses another port on a stand-in if the port is in use", async () => {
   await using a = TcpServer.named("a");
   const port = unusedPort();
   await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });
@@ -163,7 +163,7 @@ Deno.test("SocketTable uses another port on a stand-in if the port is in use", a
   assertEquals(await ask({ hostname: "127.112.0.8", port: Number(other) }), "a");
 });
 
-Deno.test("SocketTable moves sockets when addresses get another place", async () => {
+Deno.test("ServiceSockets moves sockets when addresses get another place", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();

@@ -1,0 +1,525 @@
+/**
+ * The ServicePorts of one IP family with their forwarders and listening sockets.
+ *
+ * @module
+ */
+import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
+import type { Port, Protocol } from "../../lib/net/port.ts";
+import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
+import type { AddressBook } from "./address_book.ts";
+import { standInPorts } from "./addresses/stand_ins.ts";
+import {
+  endpointListsOf,
+  type LoopPart,
+  loopReason,
+  NO_PART,
+  withoutEndpoints,
+} from "./endpoint_loops.ts";
+import type { FailedSocket, Forwarders, ServiceForwarder, ServiceSocket } from "./forwarders.ts";
+import type { Forwarding } from "./forwarding.ts";
+import type { HealthMonitor } from "./health/health_monitor.ts";
+import {
+  AddressFinder,
+  type ServiceAddress,
+  serviceAddresses,
+  type SocketKey,
+  socketKey,
+} from "./listeners.ts";
+
+/** A ServicePort with its forwarder. */
+export interface ServiceEntry {
+  /** As planned. */
+  plan: ServicePlan;
+  /** As forwarded: without the endpoints that lead back to this process. */
+  served: ServicePlan;
+  /** Every address of the plan, each in use in the address book. */
+  wanted: readonly ServiceAddress[];
+  /** The addresses of its sockets: open ones have an endpoint. */
+  addresses: readonly ServiceAddress[];
+  /** Its part of the {@linkcode EndpointLoops}. */
+  part: LoopPart;
+  /** `undefined` for SCTP. */
+  readonly forwarder: ServiceForwarder | undefined;
+}
+
+/** The address and port where a socket is bound. */
+interface Place {
+  readonly address: IpAddress;
+  readonly port: Port;
+}
+
+interface OpenSocket {
+  owner: ServicePortKey;
+  /** The Service whose share of open files it uses. */
+  service: ServiceKey;
+  /** The place of the socket, if it is not the Service's address. */
+  readonly standIn: Place | undefined;
+  readonly protocol: Protocol;
+  readonly socket: ServiceSocket;
+}
+
+const NO_OPERATIONS = { openedSockets: 0, closedSockets: 0, handedOverSockets: 0 };
+type SocketOperations = typeof NO_OPERATIONS;
+
+/** The address in quarantine for all that got no socket because a limit is reached. */
+export const MORE_ADDRESSES = "addresses";
+/** The address in quarantine for looping endpoints, while other endpoints serve. */
+const ENDPOINTS = "endpoints";
+
+const STAND_IN_PROBLEM = "every port of its stand-in is also the port of an endpoint";
+const SCTP_REASON =
+  "Cannot forward SCTP: Deno has no SCTP sockets; use a kernel mode for this Service";
+
+/**
+ * Steps of a sync, for one ServicePort after another and then for one socket after another. All
+ * ServicePorts that changed are prepared before the first is served: an endpoint of one may be an address
+ * of another.
+ */
+export class ServiceSockets {
+  readonly entries = new Map<ServicePortKey, ServiceEntry>();
+  readonly quarantine = new Quarantine();
+  /** Operations on sockets in this sync. */
+  #operations = { ...NO_OPERATIONS };
+  readonly #forwarding: Forwarding;
+  readonly #forwarders: Forwarders;
+  readonly #addresses: AddressBook;
+  readonly #health: HealthMonitor;
+  readonly #claims = new ServicePortIndex<SocketKey>();
+  readonly #open = new Map<SocketKey, OpenSocket>();
+  readonly #closing = new Set<OpenSocket>();
+  readonly #finder = new AddressFinder();
+  /** The sockets that are bound elsewhere, by where that is. */
+  readonly #standIns = new Map<SocketKey, SocketKey>();
+  /** Sockets whose requests changed; kept when a sync fails. */
+  readonly #touched = new Set<SocketKey>();
+
+  constructor(
+    forwarding: Forwarding,
+    forwarders: Forwarders,
+    addresses: AddressBook,
+    health: HealthMonitor,
+  ) {
+    this.#forwarding = forwarding;
+    this.#forwarders = forwarders;
+    this.#addresses = addresses;
+    this.#health = health;
+  }
+
+  /** A sync begins, whose operations are counted in the result. */
+  beginOperations(): Readonly<SocketOperations> {
+    return this.#operations = { ...NO_OPERATIONS };
+  }
+
+  // ServicePorts.
+
+  /**
+   * Forwards by a plan; addresses that are not known yet count as local. Returns how many ServicePorts
+   * were looked at.
+   */
+  async update(
+    plan: ProxyPlan,
+    keys: ReadonlySet<ServicePortKey>,
+    removed: Iterable<ServicePortKey>,
+  ): Promise<number> {
+    const { clock, endpointLoops } = this.#forwarding;
+    for (const key of removed) this.#remove(key);
+    await forEachInSlices(clock, keys, (key) => this.#prepare(key, plan));
+    const affected = endpointLoops.takeAffected();
+    const all = affected.size === 0 ? keys : new Set([...keys, ...affected]);
+    await forEachInSlices(clock, all, (key) => this.#serve(key, plan.shared));
+    return all.size;
+  }
+
+  /**
+   * Leaves out ServicePorts whose retry can open no socket: those that have used up their share of
+   * listening sockets and did not change. They may have 100,000 addresses.
+   */
+  withoutWaiting(
+    keys: ReadonlySet<ServicePortKey>,
+    { services }: ProxyPlan,
+  ): ReadonlySet<ServicePortKey> {
+    const waiting = new Set<ServicePortKey>();
+    for (const { key, address } of this.quarantine) {
+      const plan = address === MORE_ADDRESSES ? services.get(key) : undefined;
+      const entry = this.entries.get(key);
+      // The lists differ if endpoints lead back, which may end, and after an update that failed.
+      const isWaiting = plan && entry?.plan === plan && entry.addresses === entry.wanted &&
+        !this.#forwarding.openFiles.mayListen(serviceKey(plan.name), this.#filesOf(plan));
+      if (isWaiting) waiting.add(key);
+    }
+    return waiting.size === 0 ? keys : keys.difference(waiting);
+  }
+
+  /** Applies the places of addresses: endpoints at addresses that are not local lead elsewhere. */
+  async move(plan: ProxyPlan, keys: Iterable<ServicePortKey>): Promise<void> {
+    await forEachInSlices(this.#forwarding.clock, keys, (key) => this.#place(key));
+    await this.serveAffected(plan);
+  }
+
+  /** Applies newly found endpoints that lead back. Returns the number of ServicePorts with one. */
+  async serveAffected({ shared }: ProxyPlan): Promise<number> {
+    const { clock, endpointLoops } = this.#forwarding;
+    const affected = endpointLoops.takeAffected();
+    await forEachInSlices(clock, affected, (key) => this.#serve(key, shared));
+    return affected.size;
+  }
+
+  /** Takes a ServicePort of the plan, and its addresses into use. */
+  #prepare(key: ServicePortKey, { services, shared }: ProxyPlan): void {
+    const plan = services.get(key);
+    if (!plan) return;
+    let entry = this.entries.get(key);
+    if (!entry) {
+      const { protocol } = plan;
+      const forwarder = protocol === "SCTP"
+        ? undefined
+        : this.#forwarders.create({ ...plan, protocol });
+      entry = { plan, served: plan, wanted: [], addresses: [], part: NO_PART, forwarder };
+      this.entries.set(key, entry);
+    }
+    const before = entry.wanted;
+    entry.plan = plan;
+    // Without a forwarder there is nothing to listen with, and no address is needed.
+    entry.wanted = entry.forwarder ? serviceAddresses(plan, shared) : [];
+    for (const { address, role } of entry.wanted) {
+      if (role === "NodePort") continue;
+      this.#addresses.retain({ address, role, service: serviceKey(plan.name) });
+      this.#addresses.retry(address);
+    }
+    this.#release(before);
+    this.#place(key);
+  }
+
+  #place(key: ServicePortKey): void {
+    const entry = this.entries.get(key);
+    if (!entry?.forwarder) return;
+    this.#take(entry, {
+      frontends: entry.wanted.filter(({ role, address }) =>
+        role === "NodePort" || (this.#addresses.placeOf(address)?.kind ?? "local") === "local"
+      ),
+      endpoints: endpointListsOf(entry.plan),
+    });
+  }
+
+  /** Claims the sockets of a ServicePort and forwards by its plan, without endpoints that lead back. */
+  #serve(key: ServicePortKey, shared: SharedPlan): void {
+    const { quarantine } = this;
+    const entry = this.entries.get(key);
+    if (!entry) return;
+    const { plan, wanted } = entry;
+    const looped = entry.forwarder ? this.#findLooped(plan) : new Map();
+    const served = looped.size === 0 ? plan : withoutEndpoints(plan, looped);
+    const addresses = served === plan ? wanted : serviceAddresses(served, shared);
+    this.#claim(key, entry.addresses, addresses);
+    entry.addresses = addresses;
+    quarantine.delete(key);
+    if (!entry.forwarder) quarantine.add({ key, reason: SCTP_REASON });
+    if (looped.size > 0) this.#quarantineLooped(entry, loopReason(looped));
+    for (const endpoint of endpointListsOf(plan).flat()) {
+      if (!isLoopback(endpoint.address)) continue;
+      // A program that is an endpoint has its address for itself, also before it is started.
+      const standIn = this.#standIns.get(
+        socketKey(endpoint.address, endpoint.port, plan.protocol),
+      );
+      if (standIn !== undefined) this.#touched.add(standIn);
+    }
+    if (entry.forwarder) this.#health.follow(served);
+    if (entry.served === served) return;
+    entry.served = served;
+    entry.forwarder?.update(served);
+  }
+
+  /** Forgets a ServicePort. */
+  #remove(key: ServicePortKey): void {
+    const entry = this.entries.get(key);
+    if (!entry) return;
+    this.entries.delete(key);
+    this.#health.forget(key);
+    this.quarantine.delete(key);
+    this.#release(entry.wanted);
+    this.#take(entry, NO_PART);
+    this.#claim(key, entry.addresses, []);
+    if (entry.forwarder) this.#forwarders.remove(entry.forwarder);
+    this.#forwarding.traffic?.leave(entry.plan.name);
+  }
+
+  #take(entry: ServiceEntry, part: LoopPart): void {
+    this.#forwarding.endpointLoops.replace(entry.plan, { from: entry.part, to: part });
+    this.#forwarders.replaceFrontends(entry.plan, part);
+    entry.part = part;
+  }
+
+  #release(addresses: readonly ServiceAddress[]): void {
+    for (const { address, role } of addresses) {
+      if (role !== "NodePort") this.#addresses.release(address);
+    }
+  }
+
+  /**
+   * Finds endpoints that lead back. A program of the host network may use a frontend's port on an
+   * address of the node, such as an ingress controller with the load balancer's addresses. That
+   * program is then the endpoint.
+   */
+  #findLooped(plan: ServicePlan): ReadonlyMap<EndpointKey, string> {
+    const { endpointLoops } = this.#forwarding;
+    const looped = endpointLoops.find(plan);
+    if (looped.size === 0) return looped;
+    for (const endpoint of endpointListsOf(plan).flat()) {
+      if (!looped.has(endpoint.key) || !this.#addresses.isNodes(endpoint.address)) continue;
+      this.#findListener(endpoint, plan.protocol);
+    }
+    return endpointLoops.find(plan);
+  }
+
+  /** Finds out whether another program listens where this one could. */
+  #findListener({ address: hostname, port }: Endpoint, protocol: Protocol): void {
+    const { endpointLoops, engine } = this.#forwarding;
+    if (this.#open.has(socketKey(hostname, port, protocol))) return;
+    const at = { hostname, port };
+    let isForeign = false;
+    try {
+      (protocol === "UDP" ? engine.listenUdp(at) : engine.listenTcp(at)).close();
+    } catch (error) {
+      isForeign = systemErrorOf(error) === "EADDRINUSE";
+    }
+    endpointLoops.setForeign(at, { protocol, isForeign });
+  }
+
+  /** Quarantines ServicePorts, or single addresses, without remaining endpoints. */
+  #quarantineLooped({ plan: { key }, wanted, addresses }: ServiceEntry, reason: string): void {
+    const { quarantine } = this;
+    if (!addresses.some(({ open }) => open)) return quarantine.add({ key, reason });
+    const closed = wanted.filter(({ open }, index) => open && !addresses[index]?.open);
+    if (closed.length === 0) return quarantine.add({ key, address: ENDPOINTS, reason });
+    for (const { socket } of closed) quarantine.add({ key, address: socket, reason });
+  }
+
+  // Sockets.
+
+  /** Sockets to {@linkcode reconcile}. The current one may be reconciled during iteration. */
+  get touched(): Iterable<SocketKey> {
+    return this.#touched;
+  }
+
+  /** Has every socket looked at again, as when addresses may have moved. */
+  touchAll(): void {
+    for (const { addresses } of this.entries.values()) {
+      for (const { socket } of addresses) this.#touched.add(socket);
+    }
+  }
+
+  /** The socket that serves a ServicePort at a key; `undefined` = none. */
+  serving(socket: SocketKey, key: ServicePortKey): Pick<OpenSocket, "standIn"> | undefined {
+    const open = this.#open.get(socket);
+    return open?.owner === key ? open : undefined;
+  }
+
+  /**
+   * Opens, keeps or hands over one socket. One that is not wanted any more stays open until
+   * {@linkcode closeUnwanted}, so that a Service which moves is never without a socket.
+   */
+  reconcile(socket: SocketKey): void {
+    this.#touched.delete(socket);
+    const open = this.#open.get(socket);
+    const owner = this.#claims.first(socket);
+    if (owner !== undefined) this.quarantine.delete(owner, socket);
+    const entry = owner === undefined ? undefined : this.entries.get(owner);
+    const at = entry && this.#finder.find(entry.addresses, socket);
+    if (!entry || !at) return this.#retire(socket, open);
+    const wanted = this.#wantedAddress(at);
+    const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.plan.protocol);
+    if (open && wanted === (open.standIn?.address ?? at.address) && isFree) {
+      return this.#assign(open, entry, at);
+    }
+    this.#retire(socket, open);
+    if (wanted !== undefined) return this.#listen(entry, at, wanted);
+    const place = this.#addresses.placeOf(at.address);
+    const problem = place?.kind === "unavailable" ? place.reason : "it was not asked for";
+    const reason = `Cannot make ${at.address} local: ${problem}`;
+    this.quarantine.add({ key: entry.plan.key, address: socket, reason });
+  }
+
+  /** Closes the sockets that {@linkcode reconcile} found unwanted. */
+  closeUnwanted(): void {
+    for (const open of this.#closing) {
+      this.#close(open);
+      this.#operations.closedSockets++;
+    }
+    this.#closing.clear();
+  }
+
+  /** Closes all TCP sockets, or all. Connections that were accepted stay. */
+  close(protocol?: "TCP"): void {
+    for (const [key, open] of this.#open) {
+      if (protocol === "TCP" && open.protocol !== "TCP") continue;
+      this.#close(open);
+      this.#open.delete(key);
+    }
+  }
+
+  /** Quarantines what could not be opened after all; the threads that could close theirs. */
+  fail(failures: readonly FailedSocket[]): void {
+    const errors = new Map(failures.map(({ socket, error }) => [socket, error]));
+    for (const [key, open] of this.#open) {
+      const error = errors.get(open.socket);
+      if (error === undefined) continue;
+      const entry = this.entries.get(open.owner);
+      const at = entry && this.#finder.find(entry.addresses, key);
+      this.#retire(key, open);
+      if (!entry || !at) continue;
+      const place = open.standIn ?? at;
+      if (systemErrorOf(error) === "EADDRINUSE") this.#setForeign(place, open.protocol, true);
+      this.#quarantineSocket(entry, at, listenProblem(error, place));
+    }
+  }
+
+  /** Replaces the requests of a ServicePort. */
+  #claim(
+    key: ServicePortKey,
+    from: readonly ServiceAddress[],
+    to: readonly ServiceAddress[],
+  ): void {
+    for (const { socket } of from) {
+      this.#claims.delete(socket, key);
+      this.quarantine.delete(key, socket);
+      this.#touched.add(socket);
+    }
+    for (const { socket, open } of to) {
+      if (open) this.#claims.add(socket, key);
+      this.#touched.add(socket);
+    }
+  }
+
+  /** Sockets that a frontend takes. */
+  #filesOf({ protocol }: { readonly protocol: Protocol }): number {
+    return protocol === "TCP" ? this.#forwarders.threads : 1;
+  }
+
+  #close(open: OpenSocket): void {
+    open.socket.close();
+    this.#forwarding.openFiles.giveListener(open.service, this.#filesOf(open));
+  }
+
+  #retire(socket: SocketKey, open: OpenSocket | undefined): void {
+    if (!open) return;
+    this.#open.delete(socket);
+    this.#closing.add(open);
+    const { standIn, protocol } = open;
+    if (standIn) this.#standIns.delete(socketKey(standIn.address, standIn.port, protocol));
+  }
+
+  #setForeign({ address, port }: Place, protocol: Protocol, isForeign: boolean): void {
+    const { endpointLoops } = this.#forwarding;
+    endpointLoops.setForeign({ hostname: address, port }, { protocol, isForeign });
+  }
+
+  #isEndpoint({ address: hostname, port }: Place, protocol: Protocol): boolean {
+    return this.#forwarding.endpointLoops.isEndpoint({ hostname, port }, protocol);
+  }
+
+  #wantedAddress({ role, address }: ServiceAddress): IpAddress | undefined {
+    if (role === "NodePort") return address;
+    const place = this.#addresses.placeOf(address);
+    if (place?.kind === "standIn") return place.address;
+    return place?.kind === "local" ? address : undefined;
+  }
+
+  #assign(open: OpenSocket, { plan, forwarder }: ServiceEntry, at: ServiceAddress): void {
+    if (open.owner !== plan.key) this.#operations.handedOverSockets++;
+    open.owner = plan.key;
+    const service = serviceKey(plan.name);
+    if (open.service !== service) {
+      this.#forwarding.openFiles.moveListener(open.service, service, this.#filesOf(open));
+      open.service = service;
+    }
+    if (forwarder) this.#forwarders.assign(open.socket, { at, forwarder });
+  }
+
+  #listen(entry: ServiceEntry, at: ServiceAddress, wanted: IpAddress): void {
+    const { forwarder, plan: { key: owner, name, protocol } } = entry;
+    if (!forwarder) return;
+    const { openFiles } = this.#forwarding;
+    const isStandIn = wanted !== at.address;
+    const service = serviceKey(name);
+    const files = this.#filesOf({ protocol });
+    const refusal = openFiles.takeListener(service, files);
+    if (refusal !== undefined) {
+      // One item, not one for each address: a small Service may have 100,000 of them.
+      if (this.quarantine.has(owner, MORE_ADDRESSES)) return;
+      const reason = `Cannot listen on all addresses: ${refusal}`;
+      return this.quarantine.add({ key: owner, address: MORE_ADDRESSES, reason });
+    }
+    let failure: unknown;
+    for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
+      const place = { address: wanted, port };
+      if (isStandIn && this.#isEndpoint(place, protocol)) continue;
+      try {
+        const socket = this.#forwarders.open(place, { at, forwarder });
+        const standIn = isStandIn ? place : undefined;
+        this.#open.set(at.socket, { owner, service, standIn, protocol, socket });
+        if (standIn) this.#standIns.set(socketKey(wanted, port, protocol), at.socket);
+        this.#setForeign(place, protocol, false);
+        this.#operations.openedSockets++;
+        return;
+      } catch (error) {
+        failure ??= error;
+        if (systemErrorOf(error) === "EADDRINUSE") this.#setForeign(place, protocol, true);
+        if (!isPortRefused(error)) break;
+      }
+    }
+    openFiles.giveListener(service, files);
+    const problem = listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port });
+    this.#quarantineSocket(entry, at, problem);
+  }
+
+  #quarantineSocket(
+    { plan: { key } }: ServiceEntry,
+    { socket }: ServiceAddress,
+    problem: string,
+  ): void {
+    const reason = `Cannot listen on ${socket}: ${problem}`;
+    this.quarantine.add({ key, address: socket, reason });
+  }
+}
+
+/** ServicePorts, and addresses of them, that are in quarantine. */
+class Quarantine {
+  readonly #entries = new Map<ServicePortKey, Map<string | undefined, string>>();
+
+  /** `address` is `undefined` when the whole ServicePort is concerned. */
+  add({ key, address, reason }: Quarantined): void {
+    this.#entries.getOrInsertComputed(key, () => new Map()).set(address, reason);
+  }
+
+  /** Lifts the quarantine of one address, or of the whole ServicePort with all its addresses. */
+  delete(key: ServicePortKey, address?: string): void {
+    const addresses = this.#entries.get(key);
+    if (!addresses) return;
+    addresses.delete(address);
+    if (address === undefined || addresses.size === 0) this.#entries.delete(key);
+  }
+
+  has(key: ServicePortKey, address?: string): boolean {
+    return this.#entries.get(key)?.has(address) ?? false;
+  }
+
+  /** The entries, grouped by ServicePort. */
+  *[Symbol.iterator](): IterableIterator<Quarantined> {
+    for (const [key, addresses] of this.#entries) {
+      for (const [address, reason] of addresses) {
+        yield address === undefined ? { key, reason } : { key, address, reason };
+      }
+    }
+  }
+}
