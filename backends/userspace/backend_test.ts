@@ -39,18 +39,41 @@ Deno.test("UserspaceBackend.sync() serves a Service on its cluster IP", async ()
   assert(names[0] !== names[1], "round robin is exact");
 });
 
-Deno.test("UserspaceBackend.sync() asks for addresses first, and clears up after the first sync", async () => {
+Deno.test("UserspaceBackend.sync() asks for addresses first, once, and clears up after the first sync", async () => {
   await using test = new TestUserspaceBackend();
-  const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
-  await test.sync([plan]);
-  await test.sync([]);
-  assertEquals(test.addresses.calls, [
+  const port = unusedPort();
+  const planOf = (clusterIp: string, to = "127.0.0.1:1") =>
+    testServicePlan({ name: clusterIp, clusterIp, port, to: [to] });
+  const [one, two, three] = [VIP, VIP2, "127.96.1.3"].map((each) => planOf(each));
+  const { calls } = test.addresses;
+  await test.sync([one!]);
+  assertEquals(calls.splice(0), [
     "start",
     "configure 1 in unknown ranges",
     `acquire ${VIP}`,
     "releaseUnclaimed",
+  ]);
+  await test.sync([planOf(VIP, "127.0.0.1:2")]);
+  await test.sync([one!, two!]);
+  await test.sync([one!, two!, three!]);
+  assertEquals(
+    calls.splice(0),
+    [`acquire ${VIP2}`, "configure 3 in unknown ranges", "acquire 127.96.1.3"],
+    "the number is told when it has doubled",
+  );
+  // Two ports of one address, of which the last one gives it back.
+  const other = { ...planOf(VIP), ...testServicePlan({ clusterIp: VIP, port: unusedPort() }) };
+  await test.sync([one!, other]);
+  await test.sync([other]);
+  await test.sync([]);
+  await test.sync([one!]);
+  assertEquals(calls, [
+    "configure 1 in unknown ranges",
+    `release ${VIP2} 127.96.1.3`,
     "configure 0 in unknown ranges",
     `release ${VIP}`,
+    "configure 1 in unknown ranges",
+    `acquire ${VIP}`,
   ]);
 });
 

@@ -1,28 +1,18 @@
-import { assert, assertEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
-import {
-  type FakeAnswer,
-  FakeConnection,
-  FakeNetwork,
-} from "../../../tests/support/fakes/fake_network.ts";
+import { type FakeAnswer, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import { DenoEngine } from "../engine.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { serviceAddresses } from "../listeners.ts";
-import type { PolicyGate } from "../policy_gate.ts";
 import { type DialFailure, TcpDialer } from "./tcp_dialer.ts";
 
 const [A, B, C] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"] as const;
 
 const [AT] = serviceAddresses(testServicePlan(), testSharedPlan());
 
-function setUp(
-  answers: Record<string, FakeAnswer>,
-  { denialOf, suspicionOf = () => undefined }: Partial<
-    Pick<PolicyGate, "denialOf" | "suspicionOf">
-  > = {},
-) {
+function setUp(answers: Record<string, FakeAnswer>) {
   const clock = new FakeClock();
   const network = new FakeNetwork();
   for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
@@ -33,7 +23,6 @@ function setUp(
     engine: new DenoEngine(network, clock),
     options,
     counters,
-    policies: denialOf && { denialOf, suspicionOf },
   });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);
@@ -44,15 +33,6 @@ function setUp(
   };
   return { clock, network, counters, dialer, picker, dial, result: () => result };
 }
-
-Deno.test("TcpDialer.dial() goes to another endpoint at once when one refuses", async () => {
-  const { network, counters, dial, result } = setUp({ [A]: "refuse", [B]: "accept" });
-  dial();
-  await settle();
-  assertEquals(network.dials, [A, B]);
-  assert(result() instanceof FakeConnection);
-  assertEquals(counters, { dialFailures: 1, dialTimeouts: 0 });
-});
 
 Deno.test("TcpDialer.dial() waits 250 ms, 500 ms, 1 s and 2 s, each time for another endpoint", async () => {
   const { clock, network, counters, dial, result } = setUp({
@@ -117,27 +97,12 @@ Deno.test("TcpDialer.dial() goes back to the slow endpoint when the other refuse
   assertEquals(network.dials, [A, B, A, A]);
 });
 
-Deno.test("TcpDialer.dial() binds the client to the endpoint that it reached", async () => {
-  const { picker, dial } = setUp({ [A]: "refuse", [B]: "accept" });
-  dial();
-  await settle();
-  const next = picker.pick({ verdict: "internal", client: "192.0.2.1", now: 0 });
-  assertEquals(next?.key, B as never);
-});
-
 Deno.test("TcpDialer.dial() blames no endpoint when there are no sockets left", async () => {
   const { network, dial, result } = setUp({ [A]: "out-of-sockets", [B]: "accept" });
   dial();
   await settle();
   assertEquals(network.dials, [A]);
   assertEquals((result() as DialFailure).kind, "out-of-sockets");
-});
-
-Deno.test("TcpDialer.dial() says when there is no endpoint", async () => {
-  const { dial, result } = setUp({});
-  dial();
-  await settle();
-  assertEquals(result(), { kind: "no-endpoint", attempts: [] } as never);
 });
 
 Deno.test("TcpDialer sets one timer for all attempts of a kind", async () => {
@@ -147,25 +112,4 @@ Deno.test("TcpDialer sets one timer for all attempts of a kind", async () => {
   assertEquals(clock.pendingTimers, 1);
   await clock.advance(10_000);
   assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("TcpDialer.close() ends attempts that are under way, and makes no others", async () => {
-  const { clock, network, dialer, dial, result } = setUp({ [A]: "hang", [B]: "accept" });
-  dial();
-  await settle();
-  dialer.close();
-  await settle();
-  assertEquals(network.dials, [A]);
-  assertEquals((result() as DialFailure).kind, "unreachable");
-  assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("TcpDialer.dial() asks policies about each endpoint that it goes on to", async () => {
-  const { network, dial, result } = setUp({ [A]: "refuse", [B]: "accept" }, {
-    denialOf: ({ endpoint: { address } }) => B.startsWith(address) ? "no" : undefined,
-  });
-  dial();
-  await settle();
-  assertEquals(network.dials, [A]);
-  assertEquals(result(), { kind: "denied", attempts: [`${A} (ECONNREFUSED)`, `${B} (no)`] });
 });
