@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { BACKENDS } from "../backends/mod.ts";
 import { DUMP_SCHEMA } from "../lib/tools/dump/dump_schema.ts";
-import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { changesReport } from "../lib/tools/changes/changes_view.ts";
 import { DumpError, parseDump, planDump } from "../lib/tools/dump/read_dump.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
@@ -44,7 +44,7 @@ async function fate(text: string): Promise<"refused" | number> {
       }
     }
     if (dump.status) assertPrintable(paintText(statusAnswer(dump.status, { time: agesAt(0) })));
-    if (dump.changes) assertPrintable(renderChanges(dump.changes, { columns: 80 }));
+    if (dump.changes) assertPrintable(paintText(changesReport(dump.changes)));
     return length;
   } catch (error) {
     assert(error instanceof DumpError, `${error}\n${error instanceof Error ? error.stack : ""}`);

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { changesReport } from "../lib/tools/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
 import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
 import { PolicyState } from "../lib/policy/policy_state.ts";
@@ -68,7 +68,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   });
   await t.step("the change log", async () => {
     const changes = await askControl(relay.socket, "/changes");
-    const text = renderChanges(changes, { columns: 100, timeZone: "UTC" });
+    const text = paintText(changesReport(changes, { timeZone: "UTC" }), { columns: 100 });
     assertStringIncludes(text, "network-policy: First sync");
     assertStringIncludes(text, "pod default/web added: ingress isolated by 1 policy");
     assertStringIncludes(text, "Pod default/other updated\n");

@@ -5,7 +5,8 @@
  * @module
  */
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { changesReport } from "../lib/tools/changes/changes_view.ts";
+import { paintText } from "../lib/tools/report.ts";
 import { askControl } from "../lib/tools/control/control_client.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { runInProcess } from "./support/drivers/command_line.ts";
@@ -104,7 +105,7 @@ Deno.test("diff reports rules of NetworkPolicies that differ, repairs them and l
     assertStringIncludes(repaired.out, "network-policy IPv4  1 difference, of which 1 repaired\n");
     assertEquals((await diff(machine.commands, flag)).code, 0);
     const changes = await askControl(socket, "/changes");
-    const text = renderChanges(changes, { columns: 160, timeZone: "UTC" });
+    const text = paintText(changesReport(changes, { timeZone: "UTC" }), { columns: 160 });
     assertStringIncludes(text, "network-policy: REPAIR by a user, with 'kube-relay diff --repair'");
     assertStringIncludes(text, "1 of 1 set element repaired");
   }));

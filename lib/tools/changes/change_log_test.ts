@@ -5,7 +5,8 @@ import type { EndpointKey } from "../../proxy/endpoint.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeLine } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
-import { renderChanges } from "./changes_view.ts";
+import { paintText } from "../report.ts";
+import { changesReport } from "./changes_view.ts";
 
 function quarantine(reason: string) {
   return { kind: "quarantine", family: "IPv4", lines: [{ text: reason }] } as const;
@@ -13,9 +14,8 @@ function quarantine(reason: string) {
 
 /** The log as a wide terminal shows it, without its first two lines. */
 function shown(log: ChangeLog): readonly string[] {
-  return renderChanges(log.recent(), { timeZone: "UTC", columns: 400 }).trimEnd().split("\n").slice(
-    2,
-  );
+  const text = paintText(changesReport(log.recent(), { timeZone: "UTC" }), { columns: 400 });
+  return text.trimEnd().split("\n").slice(2);
 }
 
 Deno.test("ChangeLog keeps a limited number of entries, and counts the dropped ones", () => {
@@ -160,9 +160,9 @@ Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest change
   assert(text.includes("Endpoint 10.0.0.100:80 of ns1/web/TCP healthy again"), text);
 });
 
-Deno.test("renderChanges() shows only entries that match a filter, and says if there are none", () => {
+Deno.test("changesReport() has only entries that match a filter, and says if there are none", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
-  const text = (filter = "") => renderChanges(log.recent(), { timeZone: "UTC", filter });
+  const text = (filter = "") => paintText(changesReport(log.recent(), { timeZone: "UTC", filter }));
   assertEquals(text(), "No changes yet.\n");
   const lines: readonly ChangeLine[] = [
     { text: "Pod of it added", object: "default/web-x1" },
@@ -186,11 +186,10 @@ TIME      FAM       TOOK  CHANGE
   );
 });
 
-Deno.test("renderChanges() lets no object move the cursor or widen a line", () => {
+Deno.test("changesReport() lets no object move the cursor", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
   log.put(quarantine(`a\x1b[2J\n${"x".repeat(300)} \u202eb`));
-  const text = renderChanges(log.recent(), {});
+  const text = paintText(changesReport(log.recent()));
   // deno-lint-ignore no-control-regex
   assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(text), text);
-  for (const line of text.split("\n")) assert(line.length <= 80, line);
 });

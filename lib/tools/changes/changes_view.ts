@@ -1,42 +1,35 @@
-/** The change log as text for a terminal, the newest entry last. Pure: the same log gives the same text. */
-import { wrapText } from "../../config/wrap_text.ts";
-import { printableText } from "../../log/printable_text.ts";
+/** The change log as a report. Pure: the same log gives the same report. */
+import type { Report, Row } from "../report.ts";
 import { durationText, type TimeTexts, timeTexts } from "../status/number_texts.ts";
 import { matchesFilter } from "../status/status_answer.ts";
-import { type Line, painter, type TextLook } from "../report.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
 
-interface ChangesViewOptions extends TextLook {
-  /** Only entries that {@linkcode entryMatches} selects. */
-  readonly filter?: string;
-  /** Name of a time zone, e.g. `UTC`. @default {that of the machine} */
-  readonly timeZone?: string | undefined;
-}
-
-const MIN_COLUMNS = 60;
-/** Width of the time of day, family and duration before the text. */
-const INDENT = 26;
-
-/** The whole log, with a line for each day. */
-export function renderChanges(report: ChangesReport, options: ChangesViewOptions): string {
-  const { columns = 80, color = false, filter = "", timeZone } = options;
-  const entries = report.entries.filter((entry) => entryMatches(entry, filter));
-  if (entries.length === 0) {
-    return filter === "" ? "No changes yet.\n" : `No change matches '${filter}'.\n`;
-  }
+/** The entries that a filter selects, the newest last, with a line for each day. */
+export function changesReport(
+  { entries, forgotten }: ChangesReport,
+  { filter = "", timeZone }: {
+    readonly filter?: string;
+    /** Name of a time zone, e.g. `UTC`. @default {that of the machine} */
+    readonly timeZone?: string;
+  } = {},
+): Report {
   const times = timeTexts(timeZone);
-  const lines: Line[] = [{ tone: "detail", text: "TIME      FAM       TOOK  CHANGE" }];
+  const rows: Row[] = [rowOf(["TIME", "FAM", "TOOK"], { text: "CHANGE", tone: "detail" })];
   let last: string | undefined;
-  for (const entry of entries) {
+  for (const entry of entries.filter((entry) => entryMatches(entry, filter))) {
     const day = times.day(entry.at);
-    if (day !== last) lines.push({ tone: "title", text: day });
+    if (day !== last) rows.push({ cells: [day], tone: "title" });
     last = day;
-    lines.push(...entryLines(entry, { times, width: Math.max(MIN_COLUMNS, columns) }));
+    rows.push(...entryRows(entry, times));
   }
-  if (report.forgotten > 0) {
-    lines.push({ tone: "detail", text: `Before these: ${report.forgotten} forgotten.` });
+  if (last === undefined) {
+    const none = filter === "" ? "No changes yet." : `No change matches '${filter}'.`;
+    return { title: "", rows: [{ cells: [none] }], parts: [] };
   }
-  return lines.map(painter(color)).join("\n") + "\n";
+  if (forgotten > 0) {
+    rows.push({ cells: [`Before these: ${forgotten} forgotten.`], tone: "detail" });
+  }
+  return { title: "", rows, parts: [] };
 }
 
 /** Whether a filter selects an entry: by an object or a ServicePort in it, as {@linkcode matchesFilter}. */
@@ -47,33 +40,21 @@ export function entryMatches({ lines }: ChangeEntry, filter: string): boolean {
     );
 }
 
-/**
- * An entry as lines of a width. The first one has time, family and duration before the text; others are
- * indented. `details: false` leaves out the lines of that tone.
- */
-export function entryLines(
-  entry: ChangeEntry,
-  { times, width, details = true }: {
-    readonly times: TimeTexts;
-    readonly width: number;
-    readonly details?: boolean;
-  },
-): readonly Line[] {
-  const { at, family = "", tookMs } = entry;
+/** The lines of an entry: time, family and duration before the first one, blanks before the others. */
+export function entryRows(
+  { at, family, tookMs, lines }: ChangeEntry,
+  times: TimeTexts,
+): readonly Row[] {
   const took = tookMs === undefined ? "" : durationText(tookMs);
-  const first = `${times.time(at)}  ${family.padEnd(4)}  ${took.padStart(8)}`;
-  return entry.lines.filter(({ tone }) => details || tone !== "detail")
-    .flatMap(({ tone, text }) =>
-      brokenText(printableText(text), width - INDENT).map((piece) => ({ tone, text: piece }))
-    ).map(({ tone, text }, index) => ({
-      tone,
-      text: (index === 0 ? first : "").padEnd(INDENT) + text,
-    }));
+  return lines.map((line, index) =>
+    rowOf(index === 0 ? [times.time(at), family ?? "", took] : [], line)
+  );
 }
 
-/** Indents the lines after the first, and cuts a word that is too long. */
-function brokenText(text: string, width: number): readonly string[] {
-  const lines = wrapText(text, { width: width - 2 }).split("\n")
-    .flatMap((line) => line.match(new RegExp(`.{1,${width - 2}}`, "gu")) ?? [""]);
-  return lines.map((line, index) => index === 0 ? line : `  ${line}`);
+function rowOf(
+  [time = "", family = "", took = ""]: readonly string[],
+  { text, tone }: Pick<ChangeEntry["lines"][number], "text" | "tone">,
+): Row {
+  const cells = [time.padEnd(8), family.padEnd(4), took.padStart(8), text];
+  return tone === undefined ? { cells } : { cells, tone };
 }

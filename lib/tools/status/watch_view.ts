@@ -7,7 +7,7 @@ import { countText } from "../../log/count_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../os/terminal.ts";
 import type { ChangesReport, SyncTime } from "../changes/change_entry.ts";
-import { entryLines, entryMatches } from "../changes/changes_view.ts";
+import { entryMatches, entryRows } from "../changes/changes_view.ts";
 import { ageText, durationText, sizeText, timeTexts } from "./number_texts.ts";
 import type { StatusReport } from "./status_report.ts";
 import { trafficRate } from "./traffic.ts";
@@ -259,8 +259,10 @@ function changeLines(
   if (answer === undefined) return [];
   const entries = answer.changes.entries.filter((entry) => entryMatches(entry, filter));
   if (entries.length === 0) return [{ tone: "detail", text: "  none" }];
-  const options = { times: timeTexts(timeZone), width: Math.max(46, size.columns), details: false };
-  return entries.flatMap((entry) => entryLines(entry, options));
+  const times = timeTexts(timeZone);
+  const rows = entries.flatMap((entry) => entryRows(entry, times))
+    .filter(({ tone }) => tone !== "detail");
+  return reportLines({ title: "", rows, parts: [] }, size.columns);
 }
 
 function footerText({ typed, filter }: WatchModel): string {

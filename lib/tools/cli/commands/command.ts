@@ -74,21 +74,8 @@ export interface TextCommand extends Verb {
 /** One verb. */
 export type Command = ActiveCommand | TextCommand;
 
-/** Prints a report as text or, with `--json`, as JSON without unprintable characters. */
-export function printReport(
-  { print, process }: Pick<Dependencies, "print" | "process">,
-  { flags }: Pick<CommandContext, "flags">,
-  { json, text }: {
-    readonly json: () => unknown;
-    readonly text: (look: { readonly columns: number; readonly color: boolean }) => string;
-  },
-): void {
-  if (flags.json) print(printableLines(`${JSON.stringify(json(), undefined, 2)}\n`));
-  else print(text({ columns: process.columns, color: usesColor(process) }));
-}
-
 /** The version of the fields of `--json`: within it, fields are only added. */
-export const API_VERSION = "kube-relay/v1";
+const API_VERSION = "kube-relay/v1";
 
 /** Prints an answer as text or, with `--json`, its data without unprintable characters. */
 export function printAnswer(

@@ -4,7 +4,7 @@ import { messageOf } from "../../../log/message_of.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
-import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
+import { changesReport, entryMatches } from "../../changes/changes_view.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
@@ -19,14 +19,7 @@ import {
   type WatchAnswer,
   type WatchModel,
 } from "../../status/watch_view.ts";
-import {
-  type ActiveCommand,
-  API_VERSION,
-  type CommandContext,
-  printAnswer,
-  printReport,
-  usesColor,
-} from "./command.ts";
+import { type ActiveCommand, type CommandContext, printAnswer, usesColor } from "./command.ts";
 
 /** Changes that a text has without `--last`. */
 const LAST_CHANGES = 20;
@@ -123,10 +116,7 @@ async function printChanges(
   const most = last ?? (json ? Infinity : LAST_CHANGES);
   const earlier = Math.max(0, entries.length - most);
   const shown = { ...report, entries: entries.slice(earlier) };
-  printReport(dependencies, context, {
-    json: () => ({ apiVersion: API_VERSION, ...shown }),
-    text: (look) => renderChanges(shown, { ...look, filter }),
-  });
+  printAnswer(dependencies, context, () => shown, () => changesReport(shown, { filter }));
   return 0;
 }
 
