@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { COMMANDS } from "../lib/tools/cli/commands/mod.ts";
+import { VERBS as ALL } from "../lib/tools/cli/verbs.ts";
 import type { Flag } from "../lib/config/flag.ts";
 import { FLAG_ROWS } from "../lib/config/flags.ts";
 import { startControlServer } from "../lib/tools/control/control_server.ts";
@@ -12,7 +12,7 @@ import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { runInProcess } from "./support/drivers/command_line.ts";
 import { isMissing } from "./support/requirement.ts";
 
-const VERBS = COMMANDS.filter(({ hidden }) => !hidden).map(({ name }) => name);
+const VERBS = ALL.filter(({ hidden }) => !hidden).map(({ name }) => name);
 
 async function printed(...argv: readonly string[]): Promise<string> {
   const { code, out, err } = await runInProcess(argv);

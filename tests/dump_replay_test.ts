@@ -15,7 +15,7 @@ import { runInProcess } from "./support/drivers/command_line.ts";
 import { ADDRESSES } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { DumpedRelay, withoutHeading } from "./support/stages/dumped_relay.ts";
 import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
 import { FakeIptablesMachine } from "./support/fakes/fake_iptables_machine.ts";
 import { FakeIpvsMachine } from "./support/fakes/fake_ipvs_machine.ts";
@@ -110,7 +110,7 @@ async function replay(path: string): Promise<string> {
   const env = (name: string) => name === "XDG_RUNTIME_DIR" ? "/run/user/4242" : undefined;
   const process = { hostname: "desk", uid: 4242, env };
   const { out, err } = await runInProcess(["render", "--from", path], { process });
-  return out === "" ? err : out;
+  return out === "" ? err : withoutHeading(out);
 }
 
 Deno.test("render --from follows a node whose Services are added, changed and removed", async () => {

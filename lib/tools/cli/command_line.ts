@@ -15,8 +15,8 @@ import type { Clock } from "../../os/clock.ts";
 import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import type { ProgramDependencies } from "../../app/run/run_tools.ts";
-import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
-import { COMMANDS } from "./commands/mod.ts";
+import type { Verb } from "./commands/command.ts";
+import { VERBS } from "./verbs.ts";
 
 /**
  * Chooses the verb and the exit code: 0 success, 1 failure, 2 wrong command line or configuration, 130
@@ -39,7 +39,7 @@ export async function runCommandLine(
   let ending: AbortSignal | undefined;
   try {
     const { command, flags, operands } = chooseCommand(argv);
-    if ("text" in command) {
+    if (command.text) {
       dependencies.print(command.text(flags, operands));
       return DONE;
     }
@@ -56,7 +56,7 @@ export async function runCommandLine(
       ...{ flags, operands, configuration, logger },
       endInOrder: () => ending ??= endInOrder(),
     };
-    const code = await command.run({ ...dependencies, clock }, context);
+    const code = await command.run!({ ...dependencies, clock }, context);
     return command.serves ? code : endedCode(code, ending);
   } catch (error) {
     return endedCode(explain(dependencies, { error, isJson }), ending);
@@ -82,19 +82,17 @@ function endedCode(code: number, ending: AbortSignal | undefined): number {
   return code !== DONE && reason instanceof TerminationRequest ? reason.exitCode : code;
 }
 
-interface ChosenCommand {
-  readonly command: Command;
+function chooseCommand(argv: readonly string[]): {
+  readonly command: Verb;
   readonly flags: FlagValues;
   readonly operands: readonly string[];
-}
-
-function chooseCommand(argv: readonly string[]): ChosenCommand {
+} {
   const { values, positionals, problems } = parseFlags(argv);
   const [verb, ...rest] = positionals;
   const all = [...problems];
-  const names = COMMANDS.map(({ name }) => name);
+  const names = VERBS.map(({ name }) => name);
   const wanted = values.help ? "help" : verb ?? verbOf(values);
-  const found = COMMANDS.find(({ name }) => name === wanted);
+  const found = VERBS.find(({ name }) => name === wanted);
   // `VERB --help` with an unknown verb prints the whole help, as kube-proxy does.
   const named = verb === "help" ? rest : found ? [] : positionals.slice(0, 1);
   const unknown = named.find((name) => !names.includes(name));
@@ -114,14 +112,14 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
 /** Missing and extra arguments after the verb. */
 function operandProblems(
   given: readonly string[],
-  { name: verb, operands: all = [], replacesOperands: flag }: Command,
+  { name: verb, operands: all = [], replacesOperands: flag }: Verb,
   values: FlagValues,
 ): readonly string[] {
   const operands = flag !== undefined && values[flag] !== undefined ? [] : all;
   const missing = operands.slice(given.length).filter(({ optional = false }) => !optional);
   const extra = operands.at(-1)?.many ? [] : given.slice(operands.length);
   return [
-    ...missing.map(({ name, help }: Operand) => `'${verb}' lacks ${name}: ${help}`),
+    ...missing.map(({ name, help }) => `'${verb}' lacks ${name}: ${help}`),
     ...extra.map((text) => `Unexpected argument '${text}'; flags begin with --`),
   ];
 }
@@ -146,7 +144,7 @@ function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
 /** Loads the configuration. An invalid one is an error unless the verb works without. */
 async function loadFor(
   dependencies: Dependencies,
-  { command, flags }: { readonly command: ActiveCommand; readonly flags: FlagValues },
+  { command, flags }: { readonly command: Verb; readonly flags: FlagValues },
 ): Promise<LoadedConfiguration> {
   const { "proxy-mode": mode = "", ...others } = flags;
   try {

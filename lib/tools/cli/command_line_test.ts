@@ -11,8 +11,8 @@ import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, ProcessInfo } from "../../app/dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { runCommandLine, seldomYielding } from "./command_line.ts";
-import { COMMANDS } from "./commands/mod.ts";
-import { versionText } from "./version.ts";
+import { VERBS } from "./verbs.ts";
+import { versionText } from "./help.ts";
 import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A mode has to be there for the configuration to be right; no test gets as far as making it. */
@@ -73,7 +73,7 @@ Deno.test("runCommandLine() prints help for every way of asking, within 80 colum
 });
 
 Deno.test("runCommandLine() reports usage, operands, flags and examples of each verb, within 80 columns", async () => {
-  for (const { name, operands = [], examples = [], hidden } of COMMANDS) {
+  for (const { name, operands = [], examples = [], hidden } of VERBS) {
     if (hidden || name === "help") continue;
     const help = await run([name, "--help"]);
     assertEquals(help, await run(["help", name]), name);

@@ -7,7 +7,7 @@
 import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
-import { COMMANDS } from "../../../lib/tools/cli/commands/mod.ts";
+import { VERBS } from "../../../lib/tools/cli/verbs.ts";
 import { readManifest } from "./deploy_files.ts";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
@@ -127,14 +127,14 @@ export async function checkDocCommand(words: readonly string[], scene: DocScene)
 export async function checkRelay(args: readonly string[]): Promise<void> {
   const { values, positionals, problems } = parseFlags(args);
   const [verb = "run", ...operands] = positionals;
-  const command = COMMANDS.find(({ name }) => name === verb);
+  const command = VERBS.find(({ name }) => name === verb);
   const { operands: all = [], replacesOperands } = command ?? {};
   const ownModes = command && "ownModes" in command ? command.ownModes ?? [] : [];
   const wanted = replacesOperands !== undefined && values[replacesOperands] !== undefined
     ? []
     : all;
   const least = wanted.filter(({ optional = false }) => !optional).length;
-  expect(COMMANDS.some(({ name }) => name === verb), `verb ${verb}`);
+  expect(VERBS.some(({ name }) => name === verb), `verb ${verb}`);
   expect(
     operands.length >= least && operands.length <= wanted.length,
     `what stands after the verb in '${positionals.join(" ")}'`,

@@ -5,7 +5,6 @@
  */
 import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
-import { renderHeading } from "../../../lib/tools/cli/commands/render.ts";
 import { askControl, askControlText } from "../../../lib/tools/control/control_client.ts";
 import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
@@ -64,20 +63,10 @@ export class DumpedRelay implements AsyncDisposable {
     return await askControlText(this.controlSocket, "/dump");
   }
 
-  /** The rules of the plan that was synced last, by the backend that serves it, under their heading. */
+  /** The rules of the plan that was synced last, by the backend that serves it. */
   text(): string {
     const { backend, plan } = this.#live!;
-    const heading = renderHeading({
-      mode: this.#options.mode,
-      family: "IPv4",
-      nodeName: THIS_NODE,
-      isNodeKnown: true,
-      asksKernel: false,
-      plan,
-      keys: undefined,
-      service: undefined,
-    });
-    return heading + [...backend.render(plan)].join("");
+    return [...backend.render(plan)].join("");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -148,4 +137,9 @@ export class DumpedRelay implements AsyncDisposable {
     };
     return backend;
   }
+}
+
+/** What `render` prints, without the heading. */
+export function withoutHeading(text: string): string {
+  return text.replace(/^# kube-relay [^]*?\.\n/, "");
 }

@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { CleanupReport } from "../../../engine/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
@@ -10,54 +11,49 @@ import { forgetModes } from "../../../app/handover/other_modes.ts";
 import { excludedServers, findKubeProxyAlive } from "../../../app/handover/takeover.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
-import type { ActiveCommand } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 
 /**
  * Removes everything that any mode of kube-relay, then kube-proxy, added to the machine, and nothing else.
  * Needs no cluster.
  */
-export const cleanupCommand: ActiveCommand = {
-  name: "cleanup",
-  summary:
-    "remove everything that earlier runs or kube-proxy added to the machine (like --cleanup)",
-  examples: ["kube-relay cleanup --dry-run"],
-  // A node with a broken configuration needs the cleanup most; upstream refuses it.
-  enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
-  async run(dependencies, { configuration, logger, endInOrder }) {
-    const { relay, proxy } = configuration;
-    const { hostChecks, print, complain } = dependencies;
-    const { dryRun } = relay;
-    const running = await findRunning(relay.controlSocket);
-    if (running !== undefined) {
-      complain(`${dryRun ? "Nothing would be removed now" : "Cannot clean up"}: ${running}\n`);
-      if (dryRun) complain("Once it has ended:\n");
-      if (!dryRun) return 1;
-    }
-    const signal = endInOrder();
-    const reports = [];
-    for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
-      signal.throwIfAborted();
-      printCleanupReport(dependencies, report, { dryRun });
-      reports.push(report);
-    }
-    // A failure only costs the next start a needless cleanup.
-    if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
-    const alive = await findKubeProxyAlive(hostChecks, { signal });
-    if (alive) {
-      complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
-      for (const line of alive.evidence) complain(`  ${line}\n`);
-    }
-    // Whatever still has kube-proxy's names belongs to kube-proxy.
-    const excludeCidrs = excludedServers(proxy);
-    const foreign = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
-    printCleanupReport(dependencies, foreign, { dryRun });
-    reports.push(foreign);
-    if (reports.every(isEmpty)) {
-      print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
-    }
-    return reports.every(isDone) ? 0 : 1;
-  },
-};
+export async function cleanupVerb(
+  dependencies: ProgramDependencies,
+  { configuration, logger, endInOrder }: CommandContext,
+): Promise<number> {
+  const { relay, proxy } = configuration;
+  const { hostChecks, print, complain } = dependencies;
+  const { dryRun } = relay;
+  const running = await findRunning(relay.controlSocket);
+  if (running !== undefined) {
+    complain(`${dryRun ? "Nothing would be removed now" : "Cannot clean up"}: ${running}\n`);
+    if (dryRun) complain("Once it has ended:\n");
+    if (!dryRun) return 1;
+  }
+  const signal = endInOrder();
+  const reports = [];
+  for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
+    signal.throwIfAborted();
+    printCleanupReport(dependencies, report, { dryRun });
+    reports.push(report);
+  }
+  // A failure only costs the next start a needless cleanup.
+  if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
+  const alive = await findKubeProxyAlive(hostChecks, { signal });
+  if (alive) {
+    complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
+    for (const line of alive.evidence) complain(`  ${line}\n`);
+  }
+  // Whatever still has kube-proxy's names belongs to kube-proxy.
+  const excludeCidrs = excludedServers(proxy);
+  const foreign = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
+  printCleanupReport(dependencies, foreign, { dryRun });
+  reports.push(foreign);
+  if (reports.every(isEmpty)) {
+    print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
+  }
+  return reports.every(isDone) ? 0 : 1;
+}
 
 /** Finds a running kube-relay: a cleanup would break its clients, and it would not repair at once. */
 async function findRunning(controlSocket: string): Promise<string | undefined> {

@@ -12,7 +12,7 @@ import type { PlannedNode } from "../../offline/plan_objects.ts";
 /** The parsed command line of a verb. */
 export interface CommandContext {
   readonly flags: FlagValues;
-  /** The arguments after the verb, as {@linkcode Verb.operands} describe them. @default {none} */
+  /** The arguments after the verb, as the table of verbs describes them. @default {none} */
   readonly operands?: readonly string[];
   readonly configuration: LoadedConfiguration;
   readonly logger: AdjustableLogger;
@@ -37,7 +37,8 @@ export interface Operand {
   readonly choices?: readonly string[];
 }
 
-interface Verb {
+/** One verb. It has either a text or something to run. */
+export interface Verb {
   readonly name: string;
   /** For `--help`; without a full stop. */
   readonly summary: string;
@@ -49,10 +50,6 @@ interface Verb {
   readonly examples?: readonly string[];
   /** For programs: help does not list it. */
   readonly hidden?: true;
-}
-
-/** A verb that needs a valid configuration. */
-export interface ActiveCommand extends Verb {
   /**
    * With an invalid configuration the verb runs with these flags alone.
    * @default {an invalid configuration is an error}
@@ -63,16 +60,10 @@ export interface ActiveCommand extends Verb {
   /** Whether it serves requests, so that its event loop has to stay responsive. */
   readonly serves?: true;
   /** Resolves to the exit code; a rejection is printed and exits with status 1. */
-  run(dependencies: ProgramDependencies, context: CommandContext): Promise<number>;
+  run?(dependencies: ProgramDependencies, context: CommandContext): Promise<number>;
+  /** What it prints, whatever the configuration and the machine are. */
+  text?(flags: FlagValues, operands: readonly string[]): string;
 }
-
-/** A verb that only prints a text, whatever the configuration and the machine are. */
-export interface TextCommand extends Verb {
-  text(flags: FlagValues, operands: readonly string[]): string;
-}
-
-/** One verb. */
-export type Command = ActiveCommand | TextCommand;
 
 /** The version of the fields of `--json`: within it, fields are only added. */
 const API_VERSION = "kube-relay/v1";

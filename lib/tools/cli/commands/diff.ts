@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { askControl } from "../../control/control_client.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
@@ -22,13 +23,7 @@ import {
 import { planNode, planRunningNode, wantedFamilies } from "../../offline/planned_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../../offline/plan_objects.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
-import {
-  type ActiveCommand,
-  type CommandContext,
-  logNotices,
-  namesObjects,
-  printAnswer,
-} from "./command.ts";
+import { type CommandContext, logNotices, namesObjects, printAnswer } from "./command.ts";
 
 /** Exit code if something differs, or would change. */
 const DIFFERS = 3;
@@ -37,38 +32,30 @@ const DIFFERS = 3;
  * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or
  * a named cluster it compares the current plan with a plan of those objects instead.
  */
-export const diffCommand: ActiveCommand = {
-  name: "diff",
-  summary: "compare the kernel with the plan, repair it, or show what other objects would change",
-  examples: [
-    "kube-relay diff",
-    "kube-relay diff --repair",
-    "kube-relay diff --service default/web --json",
-    "kube-relay diff --manifests DIR",
-    "kube-relay diff --from node7.json --manifests DIR",
-  ],
-  async run(edges, context) {
-    const { flags, logger } = context;
-    logNotices(context);
-    const dependencies = { ...edges, logger };
-    const isWhatIf = namesObjects(flags);
-    if (flags.repair && (isWhatIf || flags.from !== undefined)) {
-      throw new ConfigurationError([
-        "Cannot use --repair with --from, --manifests, --kubeconfig or --master: a repair only " +
-        "writes the plan of the running process",
-      ]);
-    }
-    if (flags.repair && flags.service !== undefined) {
-      throw new ConfigurationError([
-        "Cannot use --repair with --service: a repair writes everything that differs in an IP " +
-        "family; use 'kube-relay diff --service' to look, and --repair without it",
-      ]);
-    }
-    return isWhatIf
-      ? await printWhatIf(dependencies, context)
-      : await printDifference(dependencies, context);
-  },
-};
+export async function diffVerb(
+  edges: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags, logger } = context;
+  logNotices(context);
+  const dependencies = { ...edges, logger };
+  const isWhatIf = namesObjects(flags);
+  if (flags.repair && (isWhatIf || flags.from !== undefined)) {
+    throw new ConfigurationError([
+      "Cannot use --repair with --from, --manifests, --kubeconfig or --master: a repair only " +
+      "writes the plan of the running process",
+    ]);
+  }
+  if (flags.repair && flags.service !== undefined) {
+    throw new ConfigurationError([
+      "Cannot use --repair with --service: a repair writes everything that differs in an IP " +
+      "family; use 'kube-relay diff --service' to look, and --repair without it",
+    ]);
+  }
+  return isWhatIf
+    ? await printWhatIf(dependencies, context)
+    : await printDifference(dependencies, context);
+}
 
 async function printDifference(
   dependencies: PlanNodeDependencies,

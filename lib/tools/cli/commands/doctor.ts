@@ -1,37 +1,36 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { readConfigurationText } from "../../../config/configuration_file.ts";
 import { ConfigurationError, loadConfiguration } from "../../../config/load.ts";
 import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
 import { isBlocked } from "../../doctor/doctor_report.ts";
 import { doctorView } from "../../doctor/doctor_view.ts";
 import { flagsInUse } from "../../doctor/flags_in_use.ts";
-import { type ActiveCommand, printAnswer } from "./command.ts";
+import { type CommandContext, printAnswer } from "./command.ts";
 
 /** Checks this machine. Exits with status 1 if a problem keeps kube-relay from working. */
-export const doctorCommand: ActiveCommand = {
-  name: "doctor",
-  summary: "check this machine: problems, and what works in each mode",
-  examples: ["kube-relay doctor", "kube-relay doctor --mode userspace --manifests DIR --json"],
-  async run(dependencies, { flags: given, configuration: own, ...context }) {
-    // Feature tests that end in order leave nothing behind.
-    const signal = context.endInOrder();
-    const used = await flagsInUse(given, own.relay.controlSocket);
-    const { uid, env } = dependencies.process;
-    const borrowed = used.flags === given
-      ? { configuration: own, configuredBy: used.source, problems: used.problem ?? [] }
-      : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, used).then(
-        (configuration) => ({ configuration, configuredBy: used.source, problems: [] }),
-        (error: unknown) => {
-          if (!(error instanceof ConfigurationError)) throw error;
-          const problems = error.problems.map((problem) => `${used.source}: ${problem}`);
-          return { configuration: own, configuredBy: "a start without flags", problems };
-        },
-      );
-    const { configuration, configuredBy, problems } = borrowed;
-    const edges = { dependencies, configuration, logger: context.logger, signal };
-    const report = await collectDoctorReport(edges, configuredBy, [problems].flat());
-    signal.throwIfAborted();
-    const isVerbose = given.verbose ?? false;
-    printAnswer(dependencies, { flags: given }, () => report, () => doctorView(report, isVerbose));
-    return isBlocked(report) ? 1 : 0;
-  },
-};
+export async function doctorVerb(
+  dependencies: ProgramDependencies,
+  { flags: given, configuration: own, ...context }: CommandContext,
+): Promise<number> {
+  // Feature tests that end in order leave nothing behind.
+  const signal = context.endInOrder();
+  const used = await flagsInUse(given, own.relay.controlSocket);
+  const { uid, env } = dependencies.process;
+  const borrowed = used.flags === given
+    ? { configuration: own, configuredBy: used.source, problems: used.problem ?? [] }
+    : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, used).then(
+      (configuration) => ({ configuration, configuredBy: used.source, problems: [] }),
+      (error: unknown) => {
+        if (!(error instanceof ConfigurationError)) throw error;
+        const problems = error.problems.map((problem) => `${used.source}: ${problem}`);
+        return { configuration: own, configuredBy: "a start without flags", problems };
+      },
+    );
+  const { configuration, configuredBy, problems } = borrowed;
+  const edges = { dependencies, configuration, logger: context.logger, signal };
+  const report = await collectDoctorReport(edges, configuredBy, [problems].flat());
+  signal.throwIfAborted();
+  const isVerbose = given.verbose ?? false;
+  printAnswer(dependencies, { flags: given }, () => report, () => doctorView(report, isVerbose));
+  return isBlocked(report) ? 1 : 0;
+}

@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
@@ -6,12 +7,7 @@ import { POLICY_KINDS } from "../../../app/policy/policy_access.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import { jsonPieces } from "../json_stream.ts";
-import {
-  type ActiveCommand,
-  type CommandContext,
-  namesObjects,
-  planNamedObjects,
-} from "./command.ts";
+import { type CommandContext, namesObjects, planNamedObjects } from "./command.ts";
 
 /** Means standard output. */
 const STANDARD_OUTPUT = "-";
@@ -26,38 +22,31 @@ interface FinishedDump {
  * Writes the dump of the running process, or with `--manifests` or a kubeconfig that of a new plan. Exits
  * with status 1 if some of those objects could not be used.
  */
-export const dumpCommand: ActiveCommand = {
-  name: "dump",
-  summary: "write the objects and the state of a running kube-relay to a file",
-  operands: [{ name: "FILE", help: "a new file for the dump, or - for standard output" }],
-  examples: [
-    "kube-relay dump node7.json",
-    "kube-relay dump - | ssh desk 'cat > node7.json'",
-    "kube-relay dump --mode nftables --manifests DIR what-if.json",
-  ],
-  async run(dependencies, context) {
-    const [path = STANDARD_OUTPUT] = context.operands ?? [];
-    const { pieces, isIncomplete } = await makeDump(dependencies, context);
-    if (path === STANDARD_OUTPUT) {
-      for await (const piece of pieces) dependencies.print(piece);
-      return isIncomplete ? 1 : 0;
-    }
-    const signal = context.endInOrder();
-    try {
-      await writeFile(path, "new", untilAborted(pieces, signal));
-    } catch (error) {
-      signal.throwIfAborted();
-      const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";
-      throw new Error(`Cannot write the dump to '${path}': ${messageOf(error)}${cure}`, {
-        cause: error,
-      });
-    }
-    dependencies.print(
-      `Dump written to ${path}; status, explain, diff and render read it with --from\n`,
-    );
+export async function dumpVerb(
+  dependencies: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const [path = STANDARD_OUTPUT] = context.operands ?? [];
+  const { pieces, isIncomplete } = await makeDump(dependencies, context);
+  if (path === STANDARD_OUTPUT) {
+    for await (const piece of pieces) dependencies.print(piece);
     return isIncomplete ? 1 : 0;
-  },
-};
+  }
+  const signal = context.endInOrder();
+  try {
+    await writeFile(path, "new", untilAborted(pieces, signal));
+  } catch (error) {
+    signal.throwIfAborted();
+    const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";
+    throw new Error(`Cannot write the dump to '${path}': ${messageOf(error)}${cure}`, {
+      cause: error,
+    });
+  }
+  dependencies.print(
+    `Dump written to ${path}; status, explain, diff and render read it with --from\n`,
+  );
+  return isIncomplete ? 1 : 0;
+}
 
 /** An interrupted dump leaves no file behind. */
 async function* untilAborted(

@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import { connectionTable } from "../../../policy/connection_table.ts";
@@ -15,23 +16,11 @@ import {
   type RoutingQuestion,
   routingReport,
 } from "../../explain/explain_routing.ts";
-import {
-  FROM_FORMS,
-  parseFrom,
-  parsePodName,
-  parseTo,
-  TO_FORMS,
-} from "../../explain/packet_ends.ts";
+import { parseFrom, parsePodName, parseTo } from "../../explain/packet_ends.ts";
 import { policyStateOf } from "../../explain/policy_state_of.ts";
 import { tablesReport } from "../../explain/policy_table_report.ts";
 import { planRunningNode } from "../../offline/planned_node.ts";
-import {
-  type ActiveCommand,
-  type CommandContext,
-  namesObjects,
-  planNamedObjects,
-  printAnswer,
-} from "./command.ts";
+import { type CommandContext, namesObjects, planNamedObjects, printAnswer } from "./command.ts";
 
 /** Both ends of a packet, as on the command line. */
 interface Ends {
@@ -43,38 +32,22 @@ interface Ends {
  * Asks the running process or, with `--manifests`, a kubeconfig or `--from`, makes its own plan. Exits with
  * status 1 if some of those objects could not be used.
  */
-export const explainCommand: ActiveCommand = {
-  name: "explain",
-  summary: "explain what happens to a packet from FROM to TO, step by step",
-  operands: [
-    { name: "FROM", help: `${FROM_FORMS}; or 'bgp' or 'address'` },
-    { name: "TO", help: `${TO_FORMS}; a prefix after 'bgp', an address after 'address'` },
-  ],
-  examples: [
-    "kube-relay explain 10.244.1.7 default/web:http",
-    "kube-relay explain outside node:30080",
-    "kube-relay explain node 10.96.0.10:53/UDP --json",
-    "kube-relay explain outside default/web --manifests DIR --mode nftables",
-    "kube-relay explain shop/web-0 shop/db-0:5432",
-    "kube-relay explain --policies shop",
-    "kube-relay explain address 192.0.2.10",
-    "kube-relay explain bgp 192.0.2.0/28",
-  ],
-  replacesOperands: "policies",
-  async run(dependencies, context) {
-    const { policies } = context.flags;
-    if (policies !== undefined) return await printTables(dependencies, context, policies);
-    const [from = "", to = ""] = context.operands ?? [];
-    const question = parseRoutingQuestion(from, to);
-    if (question) return await printRouting(dependencies, context, question);
-    // Checked here, so that a wrong operand is wrong use with every source.
-    if (parsePodName(from) === undefined) parseFrom(from);
-    parseTo(to);
-    const { report, isIncomplete } = await explain(dependencies, context, { from, to });
-    printAnswer(dependencies, context, () => report, () => explanationReport(report));
-    return isIncomplete ? 1 : 0;
-  },
-};
+export async function explainVerb(
+  dependencies: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { policies } = context.flags;
+  if (policies !== undefined) return await printTables(dependencies, context, policies);
+  const [from = "", to = ""] = context.operands ?? [];
+  const question = parseRoutingQuestion(from, to);
+  if (question) return await printRouting(dependencies, context, question);
+  // Checked here, so that a wrong operand is wrong use with every source.
+  if (parsePodName(from) === undefined) parseFrom(from);
+  parseTo(to);
+  const { report, isIncomplete } = await explain(dependencies, context, { from, to });
+  printAnswer(dependencies, context, () => report, () => explanationReport(report));
+  return isIncomplete ? 1 : 0;
+}
 
 async function explain(
   dependencies: Dependencies,

@@ -1,55 +1,46 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import type { Logger } from "../../../log/logger.ts";
 import type { IpFamily } from "../../../net/ip_address.ts";
-import type { BackendMode } from "../../../proxy/backend.ts";
-import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
-import { serviceKey, type ServicePortKey } from "../../../proxy/service_port_name.ts";
+import { serviceKey } from "../../../proxy/service_port_name.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import type { PlannedNode } from "../../offline/plan_objects.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
 import { VERSION } from "../../../config/version.ts";
-import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
-
-/** Stands for the configuration of the BGP daemon in place of a mode. */
-const BGP = "bgp";
-
-/** Stands for the routes, tunnels and the CNI configuration of pods in place of a mode. */
-const POD_NETWORK = "pod-network";
+import { type CommandContext, planNamedObjects } from "./command.ts";
 
 /**
  * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
  * Exits with status 1 if some objects could not be used: the rest is printed, but it is not everything.
  */
-export const renderCommand: ActiveCommand = {
-  name: "render",
-  summary: "print the rules for all Services, without touching the machine",
-  examples: [
-    "kube-relay render --mode iptables --manifests DIR --family ipv4",
-    "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
-    "kube-relay render --from node7.json",
-    "kube-relay render --mode bgp --config FILE --kubeconfig FILE",
-  ],
-  ownModes: [BGP, POD_NETWORK],
-  async run(dependencies, context) {
-    const { flags } = context;
-    const planned = await planNamedObjects(dependencies, context);
-    const routed = { [BGP]: printBgp, [POD_NETWORK]: printPodNetwork }[flags["proxy-mode"] ?? ""];
-    if (routed) {
-      await routed(dependencies, { planned, context });
-      return planned.isIncomplete ? 1 : 0;
-    }
-    if (flags.service !== undefined) {
-      checkService(flags.service, {
-        plans: [...planned.plans.values()],
-        all: planned.services,
-      });
-    }
-    await printServices(dependencies, { planned, context });
+export async function renderVerb(
+  dependencies: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags } = context;
+  const planned = await planNamedObjects(dependencies, context);
+  const routed = ROUTING_TEXTS[flags["proxy-mode"] ?? ""];
+  if (routed) {
+    await routed(dependencies, { planned, context });
     return planned.isIncomplete ? 1 : 0;
-  },
+  }
+  if (flags.service !== undefined) {
+    checkService(flags.service, {
+      plans: [...planned.plans.values()],
+      all: planned.services,
+    });
+  }
+  await printServices(dependencies, { planned, context });
+  return planned.isIncomplete ? 1 : 0;
+}
+
+/** What stands for a text of routing in place of a mode: that of the BGP daemon, and that of pods. */
+export const ROUTING_TEXTS: Readonly<Record<string, typeof printBgp>> = {
+  bgp: printBgp,
+  "pod-network": printPodNetwork,
 };
 
 async function printServices(
@@ -67,10 +58,23 @@ async function printServices(
     await using backend = createBackend(family);
     const { service } = flags;
     const keys = service === undefined ? undefined : servicePortsOf(plan, service);
-    const asksKernel = backend.usesConntrack && !isMachineKnown;
-    dependencies.print(
-      renderHeading({ mode, nodeName, isNodeKnown, family, plan, asksKernel, keys, service }),
+    const names = new Set([...plan.services.values()].map(({ name }) => serviceKey(name)));
+    const extent = service === undefined
+      ? `${count(plan.services.size, "port")} of ${count(names.size, "Service")}`
+      : `${count(keys?.size ?? 0, "port")} of Service ${service}`;
+    const { print } = dependencies;
+    print(
+      comment(`kube-relay ${VERSION}, mode ${mode}, ${family}: ${extent}, on node ${nodeName}.`),
     );
+    if (!isNodeKnown) {
+      print(comment(
+        `There is no Node '${nodeName}': no endpoint that names a node counts as being on this ` +
+          "one. --hostname-override names another.",
+      ));
+    }
+    if (backend.usesConntrack && !isMachineKnown) {
+      print(comment("The kernel is assumed to support all rules; 'kube-relay doctor' checks it."));
+    }
     await printPieces(dependencies, backend.render(plan, keys));
     if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
   }
@@ -161,49 +165,12 @@ async function printPieces(
   }
 }
 
-interface HeadingOptions {
-  readonly mode: BackendMode;
-  readonly family: IpFamily;
-  readonly nodeName: string;
-  /** Whether the source has a Node of this name. */
-  readonly isNodeKnown: boolean;
-  /** Whether the rules depend on features of the kernel that are unknown. */
-  readonly asksKernel: boolean;
-  readonly plan: ProxyPlan;
-  /** The rendered ServicePorts; undefined means all. */
-  readonly keys: ReadonlySet<ServicePortKey> | undefined;
-  /** The only rendered Service, as `namespace/name`. */
-  readonly service: string | undefined;
-}
-
 /** Widest line, `# ` included. */
 const WIDTH = 80;
 
 /** Lines that begin with `#`, which is a comment for every tool of every mode. */
-export function renderHeading(options: HeadingOptions): string {
-  const { mode, family, nodeName, isNodeKnown, asksKernel } = options;
-  const paragraphs = [`kube-relay ${VERSION}, mode ${mode}, ${family}: ${extent(options)}.`];
-  if (!isNodeKnown) {
-    paragraphs.push(
-      `There is no Node '${nodeName}': no endpoint that names a node counts as being on this ` +
-        "one. --hostname-override names another.",
-    );
-  }
-  if (asksKernel) {
-    paragraphs.push(
-      "The kernel is assumed to support all rules; 'kube-relay doctor' checks it.",
-    );
-  }
-  return paragraphs.flatMap((text) => wrapText(text, { width: WIDTH - 2 }).split("\n"))
-    .map((line) => `# ${line}\n`).join("");
-}
-
-function extent({ plan: { services }, keys, service, nodeName }: HeadingOptions): string {
-  if (service !== undefined) {
-    return `${count(keys?.size ?? 0, "port")} of Service ${service}, on node ${nodeName}`;
-  }
-  const names = new Set([...services.values()].map(({ name }) => serviceKey(name)));
-  return `${count(services.size, "port")} of ${count(names.size, "Service")}, on node ${nodeName}`;
+function comment(text: string): string {
+  return wrapText(text, { width: WIDTH - 2 }).split("\n").map((line) => `# ${line}\n`).join("");
 }
 
 function count(number: number, noun: string): string {

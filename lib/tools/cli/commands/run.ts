@@ -15,29 +15,26 @@ import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/proxy_servers.ts";
 import { logConfiguration } from "../../../config/effective_flags.ts";
-import { versionText } from "../version.ts";
-import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
+import { versionText } from "../help.ts";
+import { type CommandContext, logNotices } from "./command.ts";
 
 const FAILED = 1;
 
 /** Serves Services until a signal ends it. The default verb. */
-export const runCommand: ActiveCommand = {
-  name: "run",
-  summary: "serve Services (the default without a verb)",
-  examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
-  serves: true,
-  async run(dependencies, { endInOrder, ...context }) {
-    const running = { ...context, signal: endInOrder() };
-    try {
-      return await serve(dependencies, running);
-    } catch (error) {
-      // Stopped before it served: for a service manager, status 1 would be a failure.
-      if (!isStopped(error, running)) throw error;
-      context.logger.info("Stopped");
-      return 0;
-    }
-  },
-};
+export async function runVerb(
+  dependencies: ProgramDependencies,
+  { endInOrder, ...context }: CommandContext,
+): Promise<number> {
+  const running = { ...context, signal: endInOrder() };
+  try {
+    return await serve(dependencies, running);
+  } catch (error) {
+    // Stopped before it served: for a service manager, status 1 would be a failure.
+    if (!isStopped(error, running)) throw error;
+    context.logger.info("Stopped");
+    return 0;
+  }
+}
 
 type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
 

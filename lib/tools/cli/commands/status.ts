@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import { messageOf } from "../../../log/message_of.ts";
@@ -19,51 +20,44 @@ import {
   type WatchAnswer,
   type WatchModel,
 } from "../../status/watch_view.ts";
-import { type ActiveCommand, type CommandContext, printAnswer, usesColor } from "./command.ts";
+import { type CommandContext, printAnswer, usesColor } from "./command.ts";
 
 /** Changes that a text has without `--last`. */
 const LAST_CHANGES = 20;
 
 /** Prints the Services, the quarantine and the last sync of the running process or of a dump. */
-export const statusCommand: ActiveCommand = {
-  name: "status",
-  summary: "ask a running kube-relay for Services, addresses, endpoints and syncs",
-  examples: [
-    "kube-relay status --filter default/web",
-    "kube-relay status --check",
-    "kube-relay status --changes",
-    "kube-relay status --watch",
-  ],
-  async run(dependencies, context) {
-    const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
-    refuseConflicts(flags);
-    if (flags.watch) return await watch(dependencies, context);
-    if (flags.changes) return await printChanges(dependencies, context);
-    const { report, now } = from === undefined
-      ? {
-        report: await askControl(relay.controlSocket, "/status"),
-        now: dependencies.clock.wallNow(),
-      }
-      : await readDumpedStatus(from);
-    const options = { time: agesAt(now), filter };
-    const show = flags.problems ? "problems" : flags.all ? "all" : "few";
-    const most = show === "few" ? {} : { mostProblems: Infinity };
-    const sources = report.sources.filter(({ problems }) => problems.length > 0);
-    const shown = flags.problems ? { ...report, sources } : report;
-    printAnswer(
-      dependencies,
-      context,
-      () => filterReport(report, filter),
-      () => statusAnswer(shown, { ...options, show, ...most }),
-    );
-    if (!flags.check) return 0;
-    if (filter !== "" && !selectsAny(report, filter)) {
-      dependencies.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
-      return 1;
+export async function statusVerb(
+  dependencies: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
+  refuseConflicts(flags);
+  if (flags.watch) return await watch(dependencies, context);
+  if (flags.changes) return await printChanges(dependencies, context);
+  const { report, now } = from === undefined
+    ? {
+      report: await askControl(relay.controlSocket, "/status"),
+      now: dependencies.clock.wallNow(),
     }
-    return statusProblems(report, options).length > 0 ? 1 : 0;
-  },
-};
+    : await readDumpedStatus(from);
+  const options = { time: agesAt(now), filter };
+  const show = flags.problems ? "problems" : flags.all ? "all" : "few";
+  const most = show === "few" ? {} : { mostProblems: Infinity };
+  const sources = report.sources.filter(({ problems }) => problems.length > 0);
+  const shown = flags.problems ? { ...report, sources } : report;
+  printAnswer(
+    dependencies,
+    context,
+    () => filterReport(report, filter),
+    () => statusAnswer(shown, { ...options, show, ...most }),
+  );
+  if (!flags.check) return 0;
+  if (filter !== "" && !selectsAny(report, filter)) {
+    dependencies.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
+    return 1;
+  }
+  return statusProblems(report, options).length > 0 ? 1 : 0;
+}
 
 /** Flags that have no effect, or another meaning, together with one. */
 const CONFLICTS = {

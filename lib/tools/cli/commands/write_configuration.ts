@@ -1,3 +1,4 @@
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../../config/configuration.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
@@ -5,37 +6,33 @@ import type { LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFile } from "../../../os/write_file.ts";
 import { namedMode } from "../../../app/run/choose_mode.ts";
-import { type ActiveCommand, logNotices } from "./command.ts";
+import { type CommandContext, logNotices } from "./command.ts";
 
 /** Files for kube-proxy, but not for Deno, which opens no device without full access. */
 const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /** Writes the effective configuration. Asks neither the machine nor a cluster. */
-export const writeConfigurationCommand: ActiveCommand = {
-  name: "write-config",
-  summary: "write the effective configuration to a file (like --write-config-to FILE)",
-  operands: [{ name: "FILE", help: "the file to write; /dev/stdout prints it" }],
-  replacesOperands: "write-config-to",
-  examples: ["kube-relay write-config effective.yaml --config config.conf"],
-  async run({ print }, context) {
-    const { flags, operands: [file] = [], configuration } = context;
-    const path = flags["write-config-to"] ?? file!;
-    logNotices(context);
-    const text = configurationText(configuration);
-    if (STANDARD_OUTPUT.includes(path)) {
-      print(text);
-      return 0;
-    }
-    try {
-      await writeFile(path, "public", text);
-    } catch (error) {
-      const reason = messageOf(error);
-      throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
-    }
-    print(`Configuration written to ${path}\n`);
+export async function writeConfigurationVerb(
+  { print }: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags, operands: [file] = [], configuration } = context;
+  const path = flags["write-config-to"] ?? file!;
+  logNotices(context);
+  const text = configurationText(configuration);
+  if (STANDARD_OUTPUT.includes(path)) {
+    print(text);
     return 0;
-  },
-};
+  }
+  try {
+    await writeFile(path, "public", text);
+  } catch (error) {
+    const reason = messageOf(error);
+    throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
+  }
+  print(`Configuration written to ${path}\n`);
+  return 0;
+}
 
 /** The text of the file. Without a mode it names `iptables`, as upstream does. */
 export function configurationText({ proxy, mode }: LoadedConfiguration): string {

@@ -4,7 +4,7 @@ import { loadConfiguration, type LoadedConfiguration } from "../../../config/loa
 import { parseFlags } from "../../../config/parse_flags.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
-import { configurationText, writeConfigurationCommand } from "./write_configuration.ts";
+import { configurationText, writeConfigurationVerb } from "./write_configuration.ts";
 
 function load(argv: readonly string[], text?: string): Promise<LoadedConfiguration> {
   const { values: flags } = parseFlags(argv);
@@ -91,7 +91,7 @@ async function write(path: string): Promise<string> {
   const dependencies = {
     print: (text: string) => printed.push(text),
   } as unknown as ProgramDependencies;
-  await writeConfigurationCommand.run(dependencies, {
+  await writeConfigurationVerb(dependencies, {
     flags,
     configuration: await load([`--write-config-to=${path}`]),
     logger: Object.assign(new MemoryLogger(), { setVerbosity() {}, setVmodule() {} }) as never,
@@ -100,11 +100,11 @@ async function write(path: string): Promise<string> {
   return printed.join("");
 }
 
-Deno.test("writeConfigurationCommand prints the configuration to standard output", async () => {
+Deno.test("writeConfigurationVerb prints the configuration to standard output", async () => {
   assertEquals(await write("/dev/stdout"), configurationText(await load([])));
 });
 
-Deno.test("writeConfigurationCommand names the path that it cannot write to", async () => {
+Deno.test("writeConfigurationVerb names the path that it cannot write to", async () => {
   await assertRejects(
     () => write("/no/such/folder/file"),
     Error,

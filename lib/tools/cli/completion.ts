@@ -1,10 +1,10 @@
-import type { Flag } from "../../../config/flag.ts";
-import { FLAG_ROWS } from "../../../config/flags.ts";
-import { ConfigurationError } from "../../../config/load.ts";
-import { parseFlags } from "../../../config/parse_flags.ts";
-import { BACKEND_MODES } from "../../../proxy/backend.ts";
-import { askControl } from "../../control/control_client.ts";
-import type { ActiveCommand, Command, TextCommand } from "./command.ts";
+import type { Flag } from "../../config/flag.ts";
+import { FLAG_ROWS } from "../../config/flags.ts";
+import { ConfigurationError } from "../../config/load.ts";
+import { parseFlags } from "../../config/parse_flags.ts";
+import { BACKEND_MODES } from "../../proxy/backend.ts";
+import { askControl } from "../control/control_client.ts";
+import type { CommandContext, Verb } from "./commands/command.ts";
 
 /** Longest help of a word in a list of completions. */
 const LONGEST_HELP = 60;
@@ -87,64 +87,48 @@ complete -c kube-relay -f -a '(__kube_relay_complete)'
 `,
 };
 
-const SHELLS = Object.keys(SCRIPTS);
+/** The shells that have a script. */
+export const SHELLS = Object.keys(SCRIPTS);
 
-/** Prints the script of a shell. */
-export const completionCommand: TextCommand = {
-  name: "completion",
-  summary: "print a completion script for bash, zsh or fish: verbs, flags and Services",
-  operands: [{ name: "SHELL", help: SHELLS.join(", "), choices: SHELLS }],
-  examples: [
-    "source <(kube-relay completion bash)",
-    "kube-relay completion zsh >/usr/local/share/zsh/site-functions/_kube-relay",
-    "kube-relay completion fish >~/.config/fish/completions/kube-relay.fish",
-  ],
-  text(_, [shell = ""]) {
-    const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
-    if (script !== undefined) return script;
-    throw new ConfigurationError([
-      `Cannot complete for '${shell}': expected one of ${SHELLS.join(", ")}`,
-    ]);
-  },
-};
+/** Returns the script of a shell. */
+export function completionScript(shell: string): string {
+  const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
+  if (script !== undefined) return script;
+  throw new ConfigurationError([
+    `Cannot complete for '${shell}': expected one of ${SHELLS.join(", ")}`,
+  ]);
+}
 
-/** Creates the verb that answers the scripts; it prints no errors. `verbs`: all of them, itself included. */
-export function createCompleteCommand(verbs: () => readonly Command[]): ActiveCommand {
-  return {
-    name: "complete",
-    summary: "print the completions of a command line",
-    hidden: true,
-    operands: [{ name: "WORDS", help: "the words before the cursor", optional: true, many: true }],
-    async run({ print }, { configuration, operands = [] }) {
-      const last = operands.at(-1) ?? "";
-      const current = last.startsWith(".") ? last.slice(1) : last;
-      const { prefix, value, offered } = wanted(verbs(), operands.slice(0, -1), current);
-      const [first = ""] = offered;
-      if (first === FILE || first === FOLDER) print(`${first}\n`);
-      else {
-        // Bash has `=` as a word of its own.
-        const words = operands.slice(0, -1).filter((word) => word !== "=");
-        const socket = parseFlags(words).values["control-socket"];
-        const names = first === SERVICE
-          ? await serviceNames(socket ?? configuration.relay.controlSocket, value)
-          : offered.filter((each) => each.startsWith(value));
-        print(names.map((each) => `${prefix}${each}\n`).join(""));
-      }
-      return 0;
-    },
-  };
+/** Answers the scripts; prints no errors. */
+export async function completeVerb(
+  verbs: readonly Verb[],
+  print: (text: string) => void,
+  { configuration, operands = [] }: CommandContext,
+): Promise<number> {
+  const last = operands.at(-1) ?? "";
+  const current = last.startsWith(".") ? last.slice(1) : last;
+  // Bash has `=` as a word of its own.
+  const words = operands.slice(0, -1).filter((word) => word !== "=");
+  const { prefix, value, offered } = wanted(verbs.filter(({ hidden }) => !hidden), words, current);
+  const [first = ""] = offered;
+  if (first === FILE || first === FOLDER) print(`${first}\n`);
+  else {
+    const socket = parseFlags(words).values["control-socket"];
+    const names = first === SERVICE
+      ? await serviceNames(socket ?? configuration.relay.controlSocket, value)
+      : offered.filter((each) => each.startsWith(value));
+    print(names.map((each) => `${prefix}${each}\n`).join(""));
+  }
+  return 0;
 }
 
 /** Returns what may stand at the cursor, each with its help behind a tab, and the part that is typed already. */
 function wanted(
-  all: readonly Command[],
-  before: readonly string[],
+  verbs: readonly Verb[],
+  words: readonly string[],
   current: string,
 ): { readonly prefix: string; readonly value: string; readonly offered: readonly string[] } {
-  const verbs = all.filter(({ hidden }) => !hidden);
-  // Bash has `=` as a word of its own.
-  const words = before.filter((word) => word !== "=");
-  let verb: Command | undefined;
+  let verb: Verb | undefined;
   let count = 0;
   let flag: Flag | undefined;
   for (const word of words) {
@@ -161,12 +145,9 @@ function wanted(
   if (current.startsWith("-")) {
     return { prefix: "", value: current, offered: flagNames(verb?.name ?? "run") };
   }
-  const named = verbs.map(({ name, summary }) => described(name, summary));
   const operand = verb?.operands?.[count];
-  const offered = verb === undefined
-    ? named
-    : operand?.name === "VERB"
-    ? named
+  const offered = verb === undefined || operand?.name === "VERB"
+    ? verbs.map(({ name, summary }) => described(name, summary))
     : operand?.choices ?? kindOf(operand?.name);
   return { prefix: "", value: current, offered };
 }
