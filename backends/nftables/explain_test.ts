@@ -99,13 +99,6 @@ Deno.test("explainNftables() knows the missing features of a kernel", () => {
   assertEquals(refused.deviations?.refusal?.kind, "drop");
 });
 
-Deno.test("explainNftables() has no carriers for a ServicePort in quarantine", () => {
-  const quarantined = [{ key: WEB.key, reason: "refused" }];
-  assertEquals(explain(WEB, { quarantined }), { deviations: {}, carriers: [] });
-  const others = [testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 })];
-  assertEquals(explain(WEB, { quarantined, others }).deviations?.outcome?.kind, "reject");
-});
-
 Deno.test("explainNftables() refuses nothing at addresses of the node, or of a Service without elements", () => {
   const shared = { interfaceAddresses: [parseIpAddress("10.96.0.1")] };
   assertEquals(explain(WEB, { port: 81, shared }), { deviations: {}, carriers: [] });

@@ -100,14 +100,6 @@ Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
   assertEquals(explain("10.96.0.1:80", { quarantined: other }).verdict.kind, "forward");
 });
 
-Deno.test("explainPacket() follows a mode that treats pods as clients outside", () => {
-  const pod = packet("pod", "10.0.0.9", "192.0.2.1:30080");
-  assertEquals(eligible(explain(pod)), [HERE.key, THERE.key]);
-  const explained = explain(pod, { deviations: { asOutsider: "no interface" } });
-  assertEquals(eligible(explained), [HERE.key]);
-  assertEquals(explained.policy?.modeReason, "no interface");
-});
-
 Deno.test("explainPacket() follows a mode that refuses, hides the client, or does not serve", () => {
   const refused = explain("10.96.0.1:80", {
     deviations: { refusal: { kind: "reject", detail: "so it is" } },
@@ -136,25 +128,6 @@ Deno.test("explainPacket() distinguishes a hairpin of another node's pod from on
   assertEquals(ofPod("10.0.0.2"), [false, true]);
   assertEquals(ofPod("10.0.0.3"), [false, false]);
 });
-
-for (
-  const [to, expected] of [
-    ["10.96.0.1:443", ["other-port ns/web/TCP"]],
-    ["10.96.0.1:8080", ["target-port ns/web/TCP"]],
-    ["10.0.0.2:8080", ["endpoint ns/web/TCP"]],
-    ["192.0.2.9:30080", ["node-port ns/web/TCP"]],
-    ["10.96.0.3:80", [
-      "other-address ns/later/TCP",
-      "other-address ns/web/TCP",
-    ]],
-    ["192.0.2.9:12345", []],
-  ] as const
-) {
-  Deno.test(`explainPacket() suggests possible targets for ${to}`, () => {
-    const { nearMisses } = explain(to);
-    assertEquals(nearMisses.map(({ kind, service }) => `${kind} ${service}`), [...expected]);
-  });
-}
 
 Deno.test("explainPacket() does not call a Service unserved that has the address at another port", () => {
   const address = parseIpAddress("10.96.0.2");

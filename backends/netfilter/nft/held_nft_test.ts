@@ -1,4 +1,4 @@
-import { assertEquals, assertInstanceOf, assertRejects } from "@std/assert";
+import { assertEquals, assertInstanceOf } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   CommandError,
@@ -116,22 +116,6 @@ Deno.test("HeldNft gives a small write of NftRunner to the process, whatever pie
   assertEquals(nft.log, ["-f - other"]);
 });
 
-Deno.test("HeldNft runs what the process refuses as it was given, and keeps the process", async () => {
-  const nft = new FakeNftProcesses();
-  for (const reply of ["refused", "odd"] as const) {
-    Object.assign(nft, { reply, codeAlone: 1 });
-    assertEquals(await nft.write(), 1);
-    Object.assign(nft, { reply: "applied", codeAlone: 0 });
-    assertEquals(await nft.write(), 0);
-    assertEquals(nft.log.splice(0), [
-      ...reply === "refused" ? ["start"] : [],
-      LINE,
-      ONE_SHOT,
-      LINE,
-    ]);
-  }
-});
-
 Deno.test("HeldNft does without for five minutes where only a process of its own applies a text", async () => {
   for (const reply of ["odd", "dies", "silent"] as const) {
     const nft = new FakeNftProcesses();
@@ -167,17 +151,6 @@ Deno.test("HeldNft gives no line to a process that answers while it is being end
   assertEquals(nft.log, ["start", LINE, "start", LINE, "end"]);
 });
 
-Deno.test("HeldNft does not say that the kernel refused a text that may have been applied before", async () => {
-  const nft = new FakeNftProcesses();
-  Object.assign(nft, { reply: "dies", codeAlone: 1 });
-  const error = await assertRejects(
-    () => nft.write(),
-    CommandError,
-    "applied again, nft exits with 1",
-  );
-  assertEquals(error.kind, "failed");
-});
-
 Deno.test("HeldNft does without where nft has no interactive mode, for many writes at once", async () => {
   const nft = new FakeNftProcesses();
   nft.hasInteractiveMode = false;
@@ -185,14 +158,6 @@ Deno.test("HeldNft does without where nft has no interactive mode, for many writ
   assertEquals(nft.log.splice(0, 2), ["start", "end"]);
   assertEquals(nft.log.splice(0), Array(1_001).fill(ONE_SHOT));
   assertEquals(nft.clock.pendingTimers, 0);
-});
-
-Deno.test("HeldNft ends a process that complains at its start", async () => {
-  const nft = new FakeNftProcesses();
-  nft.greeting = "Operation not permitted (you must be root)";
-  await nft.write();
-  await nft.clock.advance(0);
-  assertEquals(nft.log.toSorted(), [ONE_SHOT, "end", "start"]);
 });
 
 Deno.test("HeldNft takes a new process after 1,000 lines, which nft keeps as its history", async () => {

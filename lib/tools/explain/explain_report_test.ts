@@ -8,6 +8,7 @@ import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
+import type { EndpointKey } from "../../proxy/endpoint.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
@@ -57,7 +58,10 @@ function explain(
     kernel = { kind: "asked", differences: [] },
     policies,
     scenario = SCENARIO,
+    remembered,
   }: {
+    /** The endpoint that the machine remembers for the client. */
+    readonly remembered?: string;
     readonly mode?: BackendMode;
     readonly policies?: PolicyState;
     readonly scenario?: PacketFlowScenario;
@@ -77,7 +81,10 @@ function explain(
       }));
   const machine: Partial<Backend> = {
     compare: () => Promise.resolve(kernel.kind === "asked" ? kernel.differences : []),
-    findAffinity: () => Promise.resolve(undefined),
+    findAffinity: () =>
+      Promise.resolve(
+        remembered === undefined ? undefined : { endpoint: remembered as EndpointKey },
+      ),
     inspect: (keys) => Promise.resolve({ summary: "", services: serving(keys), quarantined: [] }),
   };
   const tracker = new EndpointTracker("IPv4", THIS_NODE, 0);
@@ -156,6 +163,9 @@ const CASES: readonly (readonly [
     "NOT HANDLED: no Service has 172.30.0.41:8080/TCP.",
     "172.30.0.0/16, from which cluster IPs are taken",
     "ns1/web:http has this address, on port 80/TCP; 8080 is the port of its endpoints",
+  ]],
+  ["to another port", IPv4.client, "172.30.0.67:81", [
+    "ns1/dead has this address, on port 80/TCP",
   ]],
   ["straight to a pod", IPv4.client, "10.180.1.1:8080", [
     "is an endpoint of ns1/web:http itself",
@@ -241,8 +251,21 @@ Deno.test("explainEnds() lets an isolated pod reach an endpoint of its own node'
     const scenario = { name: "api", services: [testService("api")], slices };
     const options = { mode: "userspace", policies, scenario } as const;
     const { packets } = await explain("default/client", "ns1/api", options);
+    // Its own node sees the sender itself.
+    assertEquals(packets[0]?.policies?.receivers.map(({ seesNode }) => seesNode), [undefined]);
     return packets.map(({ policies }) => policies?.isDenied);
   };
   assertEquals(await denied(IPv4.node), [false]);
   assertEquals(await denied(IPv4.localPods[0]), [true]);
+});
+
+Deno.test("explainEnds() names a remembered endpoint only if the packet may go to it", async () => {
+  const entry = async (remembered: string) => {
+    const { packets } = await explain(IPv4.client, IPv4.loadBalancerIp, { remembered });
+    return packets[0]?.affinity?.entry;
+  };
+  assertEquals<unknown>(await entry("10.180.0.1:8080"), { endpoint: "10.180.0.1:8080" });
+  assertEquals(await entry("10.180.1.1:8080"), "none");
+  const refused = await explain(IPv4.blockedClient, IPv4.loadBalancerIp);
+  assert(refused.packets[0]!.steps.every(({ topic }) => topic !== "endpoints"));
 });
