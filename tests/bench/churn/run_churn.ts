@@ -15,7 +15,6 @@ import { runBenchTask } from "../bench_task.ts";
 import { benchClusterIp, benchEndpoint, benchObjects } from "../bench_services.ts";
 import { busySeconds, cpuSeconds, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
-import { NetlinkSocket, newElements } from "./netlink.ts";
 
 /** The parameters of the run. */
 export interface ChurnTask {
@@ -68,7 +67,8 @@ async function measure(folder: string, task: ChurnTask): Promise<ChurnFigures> {
     await cpuSeconds(relay.pid) + await cpuSeconds(api.pid) + await cpuSeconds(Deno.pid);
   const [startedAt, cpuBefore] = [performance.now(), await cpuSeconds(relay.pid)];
   const [busyBefore, oursBefore] = [await busySeconds(), await ours()];
-  const commits = listen(new NetlinkSocket());
+  await using monitor = new LineProcess("nft", ["monitor", "new", "elements"]);
+  const commits = follow(monitor);
   const sent = await feed(api, changes);
   const all = eventually("every change is in the kernel", () => commits.size >= changes, DEADLINE);
   // What is missing then is counted as lost.
@@ -147,22 +147,17 @@ async function write(api: LineProcess, objects: readonly RawObject[]): Promise<v
  * Collects the time at which the first endpoint of each Service changed in the kernel, by the
  * Service's cluster IP.
  */
-function listen(socket: NetlinkSocket): ReadonlyMap<string, number> {
+function follow(monitor: LineProcess): ReadonlyMap<string, number> {
   const commits = new Map<string, number>();
-  const follow = async () => {
+  const read = async () => {
     for (;;) {
-      const messages = await socket.receive();
-      const at = performance.now();
-      for (const { container, key } of newElements(messages)) {
-        // A key begins with the address of the Service.
-        const address = key.subarray(0, 4).join(".");
-        if (container === "endpoints" && !commits.has(address)) commits.set(address, at);
-      }
+      const line = await monitor.nextLine();
+      // A key begins with the address of the Service.
+      const [, address] = /^add element ip kube-relay endpoints \{ (\S+) /.exec(line) ?? [];
+      if (address !== undefined && !commits.has(address)) commits.set(address, performance.now());
     }
   };
-  follow().catch((error) => {
-    throw error;
-  });
+  read().catch(() => {});
   return commits;
 }
 
