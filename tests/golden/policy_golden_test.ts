@@ -21,9 +21,7 @@ const FILES: Readonly<
   Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny" | "podLinks">>>
 > = {
   denials: { case: "deny all, both ways", podLinks: ["cni0"] },
-  blocks: { case: "egress to a block with an exception" },
   ports: { case: "ports and names of one rule add up" },
-  names: { case: "egress to a named port of a block is to pods in it" },
   log: { case: "one port, UDP", deny: { action: "drop", log: { perMinute: 10, group: 100 } } },
 };
 
