@@ -10,7 +10,8 @@ import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { NftKernelStage } from "../support/stages/nft_kernel_stage.ts";
+import type { CompareStage } from "../support/stages/compare_stage.ts";
+import { checkTable, createNftStage, nft } from "../support/stages/nft_kernel.ts";
 import { foreignTables, loadNftables } from "../support/stages/nftables_tools.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
@@ -59,19 +60,19 @@ const CHANGED: readonly ServicePlan[] = [
 ];
 
 /** A node with foreign tables, whose own table has been written and read without differences. */
-async function createStage(): Promise<NftKernelStage> {
-  const stage = await NftKernelStage.create();
-  await loadNftables(stage.namespace, FOREIGN);
+async function createStage(): Promise<CompareStage> {
+  const stage = await createNftStage();
+  await loadNftables(stage.node, FOREIGN);
   await stage.sync(PLANS);
   await verify(stage);
   return stage;
 }
 
 /** Has everything compared once more. */
-async function verify(stage: NftKernelStage): Promise<void> {
+async function verify(stage: CompareStage): Promise<void> {
   const reads = () => stage.calls.filter((call) => call.includes(" list table ")).length;
   const before = reads();
-  stage.backend.recheck?.();
+  stage.serving.recheck?.();
   await eventually("the table is read", () => reads() > before);
   await stage.sync(PLANS);
   stage.drift.length = 0;
@@ -120,16 +121,16 @@ Deno.test({
   name: "nftables faults: an older copy of the table is noticed without reading it",
   ignore,
   async fn() {
-    await using stage = await NftKernelStage.create({ syncPeriodMs: 500 });
+    await using stage = await createNftStage(500);
     await stage.sync(PLANS);
-    const old = await stage.nft("list ruleset");
+    const old = await nft(stage, "list ruleset");
     // No chain comes or goes by that.
     const changed = [PLANS[1]!, PLANS[2]!];
     await stage.sync(changed);
     const looks = () => stage.calls.filter((call) => call.includes(" list chains ")).length;
     const before = looks();
     await eventually("it looks after the table", () => looks() > before);
-    await loadNftables(stage.namespace, `flush ruleset\n${old}`);
+    await loadNftables(stage.node, `flush ruleset\n${old}`);
     // Each look comes before the reading that it may lead to.
     await eventually(
       "it says so",
@@ -137,7 +138,7 @@ Deno.test({
         stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
     );
     await eventually("drift is reported", () => stage.drift.length > 0);
-    await stage.check(changed);
+    await checkTable(stage, changed);
   },
 });
 
@@ -149,11 +150,11 @@ Deno.test({
     await using stage = await createStage();
     for (const [what, commands] of Object.entries(ALTERATIONS)) {
       await t.step(what, async () => {
-        await loadNftables(stage.namespace, commands.replaceAll("TABLE", "ip kube-relay"));
+        await loadNftables(stage.node, commands.replaceAll("TABLE", "ip kube-relay"));
         await stage.restart();
         assertEquals((await stage.sync(PLANS)).quarantined, []);
-        await stage.check(PLANS);
-        assertEquals((await stage.nft("list table ip kube-relay")).includes("dormant"), false);
+        await checkTable(stage, PLANS);
+        assertEquals((await nft(stage, "list table ip kube-relay")).includes("dormant"), false);
       });
     }
   },
@@ -176,11 +177,11 @@ Deno.test({
     await stage.restart();
     // Where this takes no listing down any more, the first one succeeds.
     await loadNftables(
-      stage.namespace,
+      stage.node,
       "add map ip kube-relay strange { typeof jhash ip saddr mod 64 : meta priority ; }",
     );
     await eventually("it is written", () => stage.sync(CHANGED).then(() => true, () => false));
-    await stage.check(CHANGED);
+    await checkTable(stage, CHANGED);
   },
 });
 
@@ -189,20 +190,20 @@ Deno.test({
   ignore,
   async fn(t) {
     await using stage = await createStage();
-    const foreign = await foreignTables(stage.namespace);
+    const foreign = await foreignTables(stage.node);
     for (const [what, script] of Object.entries(FAILURES)) {
       await t.step(what, async () => {
         stage.replaceWrites({ script, timeoutMs: IMPATIENT_MS });
         await assertRejects(() => stage.sync(CHANGED), SyncFailure);
         // Either all of it or nothing.
-        const isThere = await stage.check(CHANGED).then(() => true, () => false);
-        if (!isThere) await stage.check(PLANS);
+        const isThere = await checkTable(stage, CHANGED).then(() => true, () => false);
+        if (!isThere) await checkTable(stage, PLANS);
         stage.replaceWrites(undefined);
         await stage.sync(CHANGED);
-        await stage.check(CHANGED);
+        await checkTable(stage, CHANGED);
         await stage.sync(PLANS);
-        await stage.check(PLANS);
-        assertEquals(await foreignTables(stage.namespace), foreign);
+        await checkTable(stage, PLANS);
+        assertEquals(await foreignTables(stage.node), foreign);
         assertEquals(stage.drift, []);
       });
     }

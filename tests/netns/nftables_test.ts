@@ -8,7 +8,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { LAYOUT_MARK } from "../../backends/nftables/base_chains.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { NftKernelStage } from "../support/stages/nft_kernel_stage.ts";
+import { checkTable, createNftStage, nft, writeLayout } from "../support/stages/nft_kernel.ts";
 import { asLayout1, asLayout2 } from "../support/builders/nft_layouts.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { testServicePlan } from "../support/builders/service_plans.ts";
@@ -31,17 +31,17 @@ Deno.test({
   name: "rules and elements that another program changes are repaired within seconds, and counted",
   ignore,
   fn: async () => {
-    await using stage = await NftKernelStage.create();
+    await using stage = await createNftStage();
     const plans = [plan(1), plan(2)];
     await stage.sync(plans);
-    await stage.nft("flush ruleset");
+    await nft(stage, "flush ruleset");
     await eventually("drift is reported", () => stage.drift.length > 0);
-    await stage.check(plans);
+    await checkTable(stage, plans);
     // The first comparison learns how nft prints the rules.
     const verify = async () => {
       const reads = () => stage.calls.filter((call) => call.includes(" list table ")).length;
       const before = reads();
-      stage.backend.recheck?.();
+      stage.serving.recheck?.();
       await eventually("the table is read", () => reads() > before);
       await stage.sync(plans);
     };
@@ -52,27 +52,27 @@ Deno.test({
     await stage.sync(plans);
     await verify();
     assertEquals(stage.drift, []);
-    assert(!(await stage.nft("list table ip kube-relay")).includes("off-cluster-3"));
-    await stage.nft("insert rule ip kube-relay services drop");
-    await stage.nft("delete element ip kube-relay cluster-ips { 172.30.0.1 }");
-    stage.backend.recheck?.();
+    assert(!(await nft(stage, "list table ip kube-relay")).includes("off-cluster-3"));
+    await nft(stage, "insert rule ip kube-relay services drop");
+    await nft(stage, "delete element ip kube-relay cluster-ips { 172.30.0.1 }");
+    stage.serving.recheck?.();
     await eventually("drift of both kinds is reported", () => stage.drift.length === 2);
     assertEquals(stage.drift, [
       { kind: "chain", found: 1, repaired: 1 },
       { kind: "rule", found: 1, repaired: 1 },
     ]);
-    await stage.check(plans);
-    assert(!(await stage.nft("list chain ip kube-relay services")).includes("drop"));
+    await checkTable(stage, plans);
+    assert(!(await nft(stage, "list chain ip kube-relay services")).includes("drop"));
     // Also a rule that was there before a restart, again and again.
     const foreign = "ip saddr 192.0.2.77 drop";
-    const add = () => stage.nft(`add rule ip kube-relay services ${foreign}`);
-    const services = () => stage.nft("list chain ip kube-relay services");
+    const add = () => nft(stage, `add rule ip kube-relay services ${foreign}`);
+    const services = () => nft(stage, "list chain ip kube-relay services");
     await add();
     await stage.restart();
     await stage.sync(plans);
     for (const time of ["first", "second", "third"]) {
       await add();
-      stage.backend.recheck?.();
+      stage.serving.recheck?.();
       await eventually(
         `the rule is gone for the ${time} time`,
         async () => !(await services()).includes(foreign),
@@ -86,26 +86,26 @@ for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]
     name: `a table of ${mark}, and one whose mark is removed, are replaced by the current layout`,
     ignore,
     fn: async () => {
-      await using stage = await NftKernelStage.create();
+      await using stage = await createNftStage();
       const plans = [plan(1), plan(2), { ...plan(3), affinityTimeoutSeconds: 600 }];
-      await stage.writeLayout(asLayout, plans);
-      assert((await stage.nft("list table ip kube-relay")).includes(`chain ${mark} {`));
+      await writeLayout(stage, asLayout, plans);
+      assert((await nft(stage, "list table ip kube-relay")).includes(`chain ${mark} {`));
       await stage.restart();
       await stage.sync(plans);
-      await stage.check(plans);
-      const text = await stage.nft("list table ip kube-relay");
+      await checkTable(stage, plans);
+      const text = await nft(stage, "list table ip kube-relay");
       assert(!new RegExp(`${mark}|map chains`).test(text), text);
       assertStringIncludes(text, "typeof meta priority . ip saddr : meta priority");
       for (let times = 0; times < 2; times++) {
         stage.drift.length = 0;
         // At once: a chain that comes after the repair is found by the next reading only.
         const table = "chain ip kube-relay";
-        await stage.nft(`delete ${table} ${LAYOUT_MARK} ; add ${table} ${mark}`);
+        await nft(stage, `delete ${table} ${LAYOUT_MARK} ; add ${table} ${mark}`);
         await eventually("drift is reported", () => stage.drift.length > 0);
         // The reported drift may be the previous one.
         await eventually("the table is put right", async () => {
-          const isRight = await stage.check(plans).then(() => true, () => false);
-          return isRight && !(await stage.nft("list table ip kube-relay")).includes(mark);
+          const isRight = await checkTable(stage, plans).then(() => true, () => false);
+          return isRight && !(await nft(stage, "list table ip kube-relay")).includes(mark);
         });
       }
     },
@@ -116,23 +116,23 @@ Deno.test({
   name: "a restart keeps the table, and a cleanup removes it and no foreign table",
   ignore,
   fn: async () => {
-    await using stage = await NftKernelStage.create();
-    await stage.nft("add table ip other");
+    await using stage = await createNftStage();
+    await nft(stage, "add table ip other");
     await stage.sync([plan(1), plan(2)]);
-    const handle = /# handle (\d+)/.exec(await stage.nft("-a list table ip kube-relay"))?.[1];
+    const handle = /# handle (\d+)/.exec(await nft(stage, "-a list table ip kube-relay"))?.[1];
     await stage.restart();
     const report = await stage.sync([plan(1), plan(3)]);
     assertEquals([report.full, report.operations["reads"]], [true, 1]);
-    await stage.check([plan(1), plan(3)]);
+    await checkTable(stage, [plan(1), plan(3)]);
     assertEquals(
-      /# handle (\d+)/.exec(await stage.nft("-a list table ip kube-relay"))?.[1],
+      /# handle (\d+)/.exec(await nft(stage, "-a list table ip kube-relay"))?.[1],
       handle,
     );
-    await stage.backend.drain(0);
-    const preview = await stage.backend.previewCleanup?.();
+    await stage.serving.drain(0);
+    const preview = await stage.serving.previewCleanup?.();
     assertEquals(preview?.removed, ["table ip kube-relay (nftables)"]);
-    assertEquals((await stage.backend.cleanup()).failed, []);
-    assertEquals((await stage.nft("list tables")).trim(), "table ip other");
-    assertEquals((await stage.backend.cleanup()).removed, []);
+    assertEquals((await stage.serving.cleanup()).failed, []);
+    assertEquals((await nft(stage, "list tables")).trim(), "table ip other");
+    assertEquals((await stage.serving.cleanup()).removed, []);
   },
 });

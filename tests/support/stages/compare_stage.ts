@@ -19,7 +19,8 @@ import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { Namespace } from "./netns.ts";
 import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 
-const SHARED = {
+/** The shared part of every plan, unless a sync gives another one. */
+export const SHARED = {
   localTraffic: { kind: "byCidr" as const, cidr: parseCidr("10.0.0.0/8") },
   nodePortAddresses: [parseIpAddress("198.51.100.1")],
   serviceCidrs: [parseCidr("172.30.0.0/16")],
@@ -28,32 +29,43 @@ const SHARED = {
 /** Longer than a test: damage stays until it is repaired here. */
 const SYNC_PERIOD_MS = 3_600_000;
 
+/** The script that runs in place of a write by nft. */
+interface WriteFault {
+  readonly script: string;
+  /** After so long it is ended. */
+  readonly timeoutMs: number;
+}
+
 /** The node, and what serves it. */
 export class CompareStage implements AsyncDisposable {
   readonly node: Namespace;
   readonly mode: BackendMode;
   /** The commands that backends ran, as on a command line. */
   readonly calls: string[] = [];
+  readonly logger = new MemoryLogger();
+  readonly drift: unknown[] = [];
   serving: Backend;
+  readonly #watchMs: number | undefined;
+  #fault: WriteFault | undefined;
   #plan: ProxyPlan | undefined;
 
-  private constructor(node: Namespace, mode: BackendMode) {
+  private constructor(node: Namespace, mode: BackendMode, watchMs?: number) {
     this.node = node;
     this.mode = mode;
+    this.#watchMs = watchMs;
     this.serving = this.#create();
   }
 
-  /** Makes it; the backend has started. */
+  /** Makes it; the backend has started. With `watchMs` it looks after its rules so often. */
   static async create(
     mode: BackendMode,
     prepare: (node: Namespace) => Promise<void> = () => Promise.resolve(),
+    watchMs?: number,
   ): Promise<CompareStage> {
     const node = await Namespace.create("compare");
     await prepare(node);
-    const stage = new CompareStage(node, mode);
-    await stage.serving.start();
-    // Its own watch would repair the damage.
-    await stage.serving.drain(0);
+    const stage = new CompareStage(node, mode, watchMs);
+    await stage.#start();
     return stage;
   }
 
@@ -76,8 +88,18 @@ export class CompareStage implements AsyncDisposable {
     await this.serving[Symbol.asyncDispose]();
     this.serving = this.#create();
     this.#plan = undefined;
+    await this.#start();
+  }
+
+  /** Has a script of bash stand for `nft -f -`, or nothing any more. */
+  replaceWrites(fault: WriteFault | undefined): void {
+    this.#fault = fault;
+  }
+
+  async #start(): Promise<void> {
     await this.serving.start();
-    await this.serving.drain(0);
+    // Its own watch would repair the damage.
+    if (this.#watchMs === undefined) await this.serving.drain(0);
   }
 
   /** A backend of another process, which knows the facts in a dump of the serving one. */
@@ -96,16 +118,24 @@ export class CompareStage implements AsyncDisposable {
     const commands: CommandRunner = {
       run: (program, args, given) => {
         this.calls.push([program, ...args].join(" "));
-        return systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], given);
+        const inside = ["netns", "exec", name];
+        if (args[0] !== "-f" || this.#fault === undefined) {
+          return systemCommandRunner.run("ip", [...inside, program, ...args], given);
+        }
+        const { script, timeoutMs } = this.#fault;
+        const shell = ["bash", "-c", script];
+        return systemCommandRunner.run("ip", [...inside, ...shell], { ...given, timeoutMs });
       },
     };
     const configuration = defaultConfiguration();
+    const syncPeriod = this.#watchMs ?? SYNC_PERIOD_MS;
     return BACKENDS[this.mode]!({
       clock: systemClock,
       commands,
-      logger: new MemoryLogger(),
+      logger: this.logger,
       network: systemNetwork,
       random: () => 0,
+      onDrift: (figures) => this.drift.push(figures),
     }, {
       family: "IPv4",
       relay: {
@@ -115,8 +145,8 @@ export class CompareStage implements AsyncDisposable {
         stateDirectory: "",
         ipvsDrainTimeoutMs: 1_000,
       },
-      iptables: { ...configuration.iptables, syncPeriod: SYNC_PERIOD_MS },
-      nftables: { ...configuration.nftables, syncPeriod: SYNC_PERIOD_MS },
+      iptables: { ...configuration.iptables, syncPeriod },
+      nftables: { ...configuration.nftables, syncPeriod },
       ipvs: configuration.ipvs,
       ...options,
     });
