@@ -11,7 +11,9 @@ import { ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
-import { type MetricsRelay, startMetricsRelay } from "./support/stages/metrics_relay.ts";
+import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
+import { servicePort, writeServiceManifest } from "./bench/service_manifest.ts";
+import { readToEnd, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { PolicyRelay } from "./support/stages/policy_relay.ts";
 
 const EXP = Array.from({ length: 15 }, (_, power) => 0.001 * Math.pow(2, power));
@@ -222,14 +224,42 @@ function isServing(text: string): boolean {
     );
 }
 
-async function withRelay(test: (relay: MetricsRelay) => Promise<void>): Promise<void> {
-  await using relay = await startMetricsRelay();
+const CLUSTER_IP = "127.96.7.1";
+
+/** A kube-relay with `--service-counters`, and its Service `default/web`. */
+async function withRelay(test: (relay: LoopbackRelay) => Promise<void>): Promise<void> {
+  await using endpoint = TcpServer.start(async (connection) => {
+    const { text } = await readToEnd(connection);
+    await writeFully(connection, new TextEncoder().encode(text));
+    await connection.closeWrite();
+  });
+  const web = writeServiceManifest({
+    ...{ name: "web", clusterIp: CLUSTER_IP, protocol: "TCP" },
+    ...{ endpoints: ["127.0.0.1"], endpointPort: endpoint.port },
+  });
+  const options = { manifests: { "web.yaml": web }, args: ["--service-counters"] };
+  await using relay = await LoopbackRelay.start(options);
   await test(relay);
+}
+
+function scrapeWhen(relay: LoopbackRelay, isSo: (text: string) => boolean): Promise<string> {
+  return relay.until("metrics as wanted", async () => {
+    const text = await relay.scrape().catch(() => undefined);
+    return text !== undefined && isSo(text) && text;
+  });
+}
+
+/** Sends a text through the Service, whose endpoint returns it. */
+async function exchange(text: string): Promise<string> {
+  using client = await Deno.connect({ hostname: CLUSTER_IP, port: servicePort("TCP") });
+  await writeFully(client, new TextEncoder().encode(text));
+  await client.closeWrite();
+  return (await readToEnd(client)).text;
 }
 
 Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", () =>
   withRelay(async (relay) => {
-    const text = await relay.scrapeWhen(isServing);
+    const text = await scrapeWhen(relay, isServing);
     assertUpstreamMetrics(text, "userspace");
     const now = Date.now() / 1000;
     for (const name of ["last", "last_queued"]) {
@@ -247,17 +277,18 @@ Deno.test("kube-relay serves the traffic of a Service with --service-counters, u
   withRelay(async (relay) => {
     const labels =
       'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';
-    await relay.scrapeWhen(isServing);
-    assertEquals(await relay.exchange("four"), "four");
-    const text = await relay.scrapeWhen((text) =>
-      valueOf(text, `kube_relay_service_open_connections{${labels}}`) === 0
+    await scrapeWhen(relay, isServing);
+    assertEquals(await exchange("four"), "four");
+    const text = await scrapeWhen(
+      relay,
+      (text) => valueOf(text, `kube_relay_service_open_connections{${labels}}`) === 0,
     );
     assertEquals(valueOf(text, `kube_relay_service_received_bytes_total{${labels}}`), 4);
     assertEquals(valueOf(text, `kube_relay_service_sent_bytes_total{${labels}}`), 4);
     assertEquals(valueOf(text, `kube_relay_service_connections_total{${labels}}`), 1);
     parsePrometheusText(text);
-    await relay.removeService();
-    await relay.scrapeWhen((text) => !text.includes('service="web"'));
+    await Deno.remove(`${relay.folder}/manifests/web.yaml`);
+    await scrapeWhen(relay, (text) => !text.includes('service="web"'));
   }));
 
 for (const families of [["IPv4"], ["IPv6"], ["IPv4", "IPv6"]] as const) {
