@@ -28,7 +28,7 @@ import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { takeOverPolicies } from "../handover/policy_takeover.ts";
+import { takeOverPolicies } from "../handover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";

@@ -14,8 +14,7 @@ import { MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
-import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
-import { OtherModes } from "../handover/other_modes.ts";
+import { KubeProxyHandover } from "../handover.ts";
 import { HostSettings } from "../run/host_settings.ts";
 import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
@@ -71,7 +70,6 @@ export class ServiceController implements Controller {
       ...parts,
       nodeAnnotations: () => startUp.node.annotations,
       recheck: () => this.families.forEach(({ backend }) => backend.recheck()),
-      otherModes: new OtherModes(parts, { mode, configuration }),
     }, configuration);
     this.#serviceHealth = createServiceHealth(parts, this.handover);
     // The first listeners of a sync; the guard and the report come after the loops' own.

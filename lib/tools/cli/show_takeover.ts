@@ -1,5 +1,5 @@
 import type { Dependencies } from "../../app/dependencies.ts";
-import { findKubeProxyAlive } from "../../app/handover/takeover.ts";
+import { findKubeProxyAlive } from "../../app/handover.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { printCleanupReport } from "./print_cleanup_report.ts";
@@ -16,7 +16,7 @@ export async function showTakeover(
   },
 ): Promise<void> {
   const { hostChecks, print } = dependencies;
-  const alive = await findKubeProxyAlive(hostChecks, { signal });
+  const alive = await findKubeProxyAlive(hostChecks, signal);
   print(alive ? `${alive.summary}:\n` : "No kube-proxy answers on this node.\n");
   for (const line of alive?.evidence ?? []) print(`  ${line}\n`);
   print("Services would be served first; then, for objects of kube-proxy on this machine:\n");

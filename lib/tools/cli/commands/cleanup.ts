@@ -7,8 +7,7 @@ import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import { askControl, ControlError } from "../../control/control_client.ts";
 import { MORE_CONTROLLERS } from "../../../app/run/run_proxy.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
-import { forgetModes } from "../../../app/handover/other_modes.ts";
-import { excludedServers, findKubeProxyAlive } from "../../../app/handover/takeover.ts";
+import { excludedServers, findKubeProxyAlive, forgetModes } from "../../../app/handover.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
 import type { CommandContext } from "./command.ts";
@@ -38,8 +37,8 @@ export async function cleanupVerb(
     reports.push(report);
   }
   // A failure only costs the next start a needless cleanup.
-  if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
-  const alive = await findKubeProxyAlive(hostChecks, { signal });
+  if (!dryRun && reports.every(isDone)) await forgetModes(relay).catch(() => {});
+  const alive = await findKubeProxyAlive(hostChecks, signal);
   if (alive) {
     complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
     for (const line of alive.evidence) complain(`  ${line}\n`);

@@ -5,7 +5,7 @@ import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
 import { toolsPathProblem } from "../../../os/tools_path.ts";
 import type { BackendTable, Dependencies, RunConfiguration } from "../../../app/dependencies.ts";
-import { admitStart, excludedServers } from "../../../app/handover/takeover.ts";
+import { admitStart, excludedServers } from "../../../app/handover.ts";
 import { showTakeover } from "../show_takeover.ts";
 import { chooseFamilies, chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
 import { loadConfiguredAuth } from "../../../app/run/object_source.ts";
@@ -48,7 +48,7 @@ async function serve(
   const endsSoon = relay.initOnly || relay.dryRun;
   const [openFiles] = await Promise.all([
     endsSoon ? undefined : readOpenFiles({ ...dependencies, logger }),
-    relay.initOnly ? undefined : admitStart({ ...dependencies, logger }, { relay, signal }),
+    relay.initOnly ? undefined : admitStart({ ...dependencies, logger }, relay, signal),
   ]);
   const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
   if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
