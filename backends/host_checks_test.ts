@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { CommandError } from "../lib/os/command_runner.ts";
-import { supportOf } from "../lib/proxy/mode_support.ts";
+import { supportOf } from "../lib/proxy/service_mode.ts";
 import { FakeClock } from "../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../tests/support/fakes/fake_command_runner.ts";
 import { FakeNetwork } from "../tests/support/fakes/fake_network.ts";

@@ -8,7 +8,7 @@ import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { runInProcess } from "./support/drivers/command_line.ts";
 import { eventually } from "./support/eventually.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
-import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../lib/proxy/data_plane.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";

@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
-import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
+import type { DeniedPackets } from "../lib/policy/policy_plan.ts";
 import { PolicyState } from "../lib/policy/policy_state.ts";
 import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
 import { parseDump } from "../lib/tools/dump/read_dump.ts";

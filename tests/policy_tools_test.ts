@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
-import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
+import { POLICY_KINDS } from "../lib/app/policy/policy_settings.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import type { KubeObject } from "../lib/api/kind.ts";
 import type { ConnectionTable } from "../lib/policy/connection_table.ts";

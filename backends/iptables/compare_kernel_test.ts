@@ -8,7 +8,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
-import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
 import { IptablesBackend } from "./backend.ts";
 
 function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {

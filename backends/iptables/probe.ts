@@ -1,7 +1,6 @@
 import { createSysctl } from "../../lib/os/sysctl.ts";
 import type { HostCheckOptions } from "../../lib/proxy/host_checks.ts";
-import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
-import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
+import { missingText, type ProbeResult, supportOf } from "../../lib/proxy/service_mode.ts";
 import {
   IPTABLES_TABLES,
   RULE_FEATURES,

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { supportOf } from "../../lib/proxy/mode_support.ts";
+import { supportOf } from "../../lib/proxy/service_mode.ts";
 import { probeIptablesMode } from "./probe.ts";
 
 const BUSY = "line 99: CHAIN_DEL failed (Device or resource busy): chain X";

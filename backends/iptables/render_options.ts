@@ -1,7 +1,7 @@
 import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { keepsClientAddress } from "../../lib/proxy/frontend.ts";
-import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_state.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_state.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import {

@@ -1,6 +1,5 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
-import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import {
@@ -10,7 +9,7 @@ import {
   keepsClientAddress,
 } from "../../lib/proxy/frontend.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { AdmittedSources, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { LOCALHOST_COUNTER } from "../netfilter/iptables/iptables_features.ts";

@@ -17,7 +17,7 @@ import {
   Refusal,
 } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { DataPlaneDifference, SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import {
@@ -44,7 +44,6 @@ import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { type ChainChange, ruleBatch } from "./rule_batch.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 
 /** Counts of one sync, or of one repair. */
 class WriteFigures {

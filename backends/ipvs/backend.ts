@@ -17,15 +17,16 @@ import {
 import type { Network } from "../../lib/os/network.ts";
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type {
-  BackendInspection,
-  ProbeResult,
-  ServedAddress,
-  ServerRates,
-  ServiceInspection,
+import {
+  type BackendInspection,
+  featuresFound,
+  type MachineFacts,
+  type ProbeResult,
+  type ServedAddress,
+  type ServerRates,
+  type ServiceInspection,
 } from "../../lib/proxy/service_mode.ts";
-import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
-import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { HostSettingRequest } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";

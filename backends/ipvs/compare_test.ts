@@ -6,7 +6,7 @@ import { IPVS_DAMAGE } from "../../tests/support/stages/damage/ipvs_damage.ts";
 import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 
 /** Does to a machine in memory what a line would do to the kernel. */
 function damage({ kernel }: IpvsStage["machine"], text: string): void {

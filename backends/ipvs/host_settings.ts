@@ -1,5 +1,5 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/data_plane.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 
 /** The facts that the settings depend on. */

@@ -33,7 +33,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 
 /** The text of a real server that gets connections. */
 const WEIGHT_1 = "weight 1";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { supportOf } from "../../lib/proxy/mode_support.ts";
+import { supportOf } from "../../lib/proxy/service_mode.ts";
 import { probeIpvsMode } from "./probe.ts";
 
 const BUSY = "line 9: CHAIN_DEL failed (Device or resource busy): chain X";

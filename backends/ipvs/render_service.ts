@@ -1,7 +1,6 @@
 import { prefixLengthOf } from "../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
-import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import {
   type Frontend,
@@ -11,7 +10,7 @@ import {
   nodePortAddressesOf,
 } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { AdmittedSources, FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";

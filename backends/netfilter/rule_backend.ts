@@ -10,17 +10,20 @@ import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
-import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type {
+  DataPlaneDifference,
+  HostSettingRequest,
+  Quarantined,
+  SyncReport,
+} from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
-import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
-import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type {
   BackendInspection,
   ComparisonScope,
+  MachineFacts,
   ServedAddress,
   ServiceInspection,
 } from "../../lib/proxy/service_mode.ts";

@@ -8,14 +8,15 @@
  */
 import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import type {
-  BackendInspection,
-  ComparisonScope,
-  ProbeResult,
+import {
+  type BackendInspection,
+  type ComparisonScope,
+  featuresFound,
+  type MachineFacts,
+  type ProbeResult,
 } from "../../lib/proxy/service_mode.ts";
-import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
-import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { HostSettingRequest } from "../../lib/proxy/data_plane.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_state.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_state.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";

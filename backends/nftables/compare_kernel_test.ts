@@ -14,7 +14,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
 import { NftablesBackend } from "./backend.ts";
 import { pickableEndpoints } from "./slots.ts";
 

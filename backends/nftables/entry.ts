@@ -1,9 +1,8 @@
 import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { type Cidr, hostCidr, networkOf, prefixLengthOf } from "../../lib/net/cidr.ts";
-import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { type Frontend, frontendsOf, hairpinEndpoints } from "../../lib/proxy/frontend.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { AdmittedSources, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
+import { missingText, supportOf } from "../../lib/proxy/service_mode.ts";
 import { probeNftablesMode } from "./probe.ts";
 
 interface Host {

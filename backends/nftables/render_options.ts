@@ -1,5 +1,5 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_state.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
 /** Features that a kernel may lack. */

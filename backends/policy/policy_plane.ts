@@ -3,14 +3,14 @@ import { type Change, Reconciler } from "../../lib/engine/reconciler.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { DeniedPackets } from "../../lib/policy/inspect_policy_plan.ts";
 import type {
+  DeniedPackets,
   Direction,
   PolicyKey,
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../lib/policy/policy_plan.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import {
   type FoundMachine,

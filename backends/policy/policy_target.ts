@@ -26,7 +26,7 @@ import type {
   PolicyRule,
   RuleListId,
 } from "../../lib/policy/policy_plan.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
 import type { CountingTarget } from "../netfilter/rule_plane.ts";
 import type { Clock } from "../../lib/os/clock.ts";

@@ -11,8 +11,7 @@ import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Backend, ConnectionView } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
-import type { SyncReport } from "../../lib/proxy/data_plane.ts";
-import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest, SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,
   ComparisonScope,

@@ -1,8 +1,7 @@
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../lib/net/ip_address.ts";
-import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { admittedSources, type ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { VerdictName } from "./endpoint_picker.ts";
 import type { ServiceAddress } from "./listeners.ts";
 

@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
-import type { JudgeUpdate } from "../../lib/policy/judge_update.ts";
+import type { JudgeUpdate } from "../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";

@@ -9,8 +9,7 @@ import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
-import { denialSentence, endSentence } from "../../lib/policy/explain_connection.ts";
-import type { Connection } from "../../lib/policy/judge_connection.ts";
+import { type Connection, denialSentence, endSentence } from "../../lib/policy/judge_connection.ts";
 import type { ClientOrigin } from "./client_origin.ts";
 import type { ServiceAddress } from "./listeners.ts";
 

@@ -11,7 +11,7 @@ import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { parseWaitingSockets, SOCKET_FILES } from "../../lib/os/kernel_sockets.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

@@ -9,7 +9,7 @@ import { VERSION } from "../../lib/config/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";
-import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_access.ts";
+import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_settings.ts";
 import { routingAccess } from "../../lib/app/routing/routing_access.ts";
 import { EVERYTHING } from "../../lib/policy/label_selector.ts";
 import { ROUTING_SETTINGS } from "../../tests/support/builders/planned_routing.ts";

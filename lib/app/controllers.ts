@@ -9,10 +9,10 @@ import type { Logger } from "../log/logger.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
-import type { KnownHost } from "../proxy/known_hosts.ts";
+import type { KnownHost } from "../proxy/frontend_owners.ts";
 import type { ChangeListener, ServiceSyncListener } from "./change_listener.ts";
 import type { CurrentConfiguration, Dependencies, RunConfiguration } from "./dependencies.ts";
-import type { ConnectionJudges } from "./policy/relayed_policies.ts";
+import type { ConnectionJudge } from "../policy/connection_judge.ts";
 import type { ObjectSource } from "./run/object_source.ts";
 import type { StartUp } from "./run/start_up.ts";
 
@@ -43,7 +43,7 @@ export interface ControllerParts extends Dependencies {
   /** Called for each sync of Services, in this order. A controller adds its own when it is made. */
   readonly serviceListeners: ServiceSyncListener[];
   /** Judge what the mode of Services relays by NetworkPolicies. */
-  readonly judges: ConnectionJudges;
+  readonly judges: ReadonlyMap<IpFamily, ConnectionJudge>;
 }
 
 /** Creates a controller, and removes its objects from the machine. */

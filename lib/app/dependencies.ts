@@ -16,8 +16,7 @@ import type { ConnectionJudge } from "../policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../proxy/packet_trace.ts";
-import type { MachineFacts } from "../proxy/machine_facts.ts";
-import type { EndpointHealthChange } from "../proxy/service_mode.ts";
+import type { EndpointHealthChange, MachineFacts } from "../proxy/service_mode.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {
   IptablesConfiguration,

@@ -258,7 +258,8 @@ function parseSelector(
     .map(({ key, operator, values }) => ({ key, operator, ...(values && { values }) }));
   return parseLabelSelector(
     { ...(matchLabels && { matchLabels }), matchExpressions: expressions },
-    { path, problems: new ProblemCollector("KubeProxyConfiguration", path) },
+    path,
+    new ProblemCollector("KubeProxyConfiguration", path),
   );
 }
 

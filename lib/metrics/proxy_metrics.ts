@@ -13,8 +13,7 @@ import type { SyncEvent } from "../engine/sync_event.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { OpenFiles } from "../os/open_files.ts";
-import type { DeniedPackets } from "../policy/inspect_policy_plan.ts";
-import type { Direction } from "../policy/policy_plan.ts";
+import type { DeniedPackets, Direction } from "../policy/policy_plan.ts";
 import type {
   BackendMode,
   HealthFigures,

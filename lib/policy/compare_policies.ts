@@ -10,11 +10,12 @@ import {
   commonPorts,
   type Grant,
   type Peer,
+  type PodGroup,
+  podGroups,
   portsOfGrants,
   portsText,
   RuleBook,
 } from "./allowed_ports.ts";
-import { type PodGroup, podGroups } from "./pod_groups.ts";
 import type { Direction, PodKey, PolicyKey } from "./policy_plan.ts";
 import type { PolicyState } from "./policy_state.ts";
 import type { SourcedRuleList } from "./rule_lists.ts";

@@ -10,9 +10,9 @@ import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import { RuleBook } from "./allowed_ports.ts";
 import type { PeerSource } from "./peer_source.ts";
-import { memberKey } from "./pending_policy_changes.ts";
 import {
   type Direction,
+  memberKey,
   type PeerSetId,
   type PodKey,
   type PodPlan,
@@ -97,9 +97,7 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
     const list = pod[direction];
     if (list === undefined) return { kind: "not-isolated", pod: pod.key };
     if (isToItself || isWithNode) return { kind: "always", pod: pod.key };
-    const rule = list.rules.find((each) =>
-      matchesRule(view, { rule: each, direction, connection })
-    );
+    const rule = list.rules.find((each) => matchesRule(view, each, direction, connection));
     return rule ? { kind: "allowed", pod: pod.key, policy: rule.policy, index: rule.index } : {
       kind: "denied",
       pod: pod.key,
@@ -117,11 +115,9 @@ function isConsent({ kind }: EndVerdict): boolean {
 
 function matchesRule(
   view: PolicyView,
-  { rule: { peers, ports }, direction, connection: { from, to, transport } }: {
-    readonly rule: PolicyRule;
-    readonly direction: Direction;
-    readonly connection: Connection;
-  },
+  { peers, ports }: PolicyRule,
+  direction: Direction,
+  { from, to, transport }: Connection,
 ): boolean {
   const isPortMatched =
     ports?.some((range) =>
@@ -207,4 +203,58 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
         book.membersOf(source, pod).some((member) => memberKey(member) === wanted);
     },
   };
+}
+
+/** Most policies that a sentence names. */
+const MOST_NAMED = 4;
+
+/** Returns the reason why one end allows or denies the connection, without a full stop. */
+export function endSentence(direction: Direction, verdict: EndVerdict): string {
+  const end = direction === "egress" ? "sender" : "receiver";
+  switch (verdict.kind) {
+    case "unknown":
+      return `the ${end} is no pod, so no NetworkPolicy applies at this end`;
+    case "closed":
+      return `the ${end} is in the pod range, but is no pod yet: closed until it is one`;
+    case "not-isolated":
+      return `no NetworkPolicy isolates ${verdict.pod} for ${direction}`;
+    case "always":
+      return direction === "egress"
+        ? `${verdict.pod} always reaches itself and its own node`
+        : `${verdict.pod} always accepts itself and its own node`;
+    case "allowed":
+      return `NetworkPolicy ${verdict.policy} lets it ${
+        direction === "egress" ? "out of" : "into"
+      } ` +
+        `${verdict.pod}: spec.${direction}[${verdict.index}]`;
+    case "denied": {
+      const [names, isOne] = [policyNames(verdict.policies), verdict.policies.length === 1];
+      const isolates = `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}`;
+      return verdict.excess === undefined
+        ? `${isolates}, and none of ${isOne ? "its" : "their"} rules allows it`
+        : `${isolates}, and allow${isOne ? "s" : ""} nothing: there are too many rules for this ` +
+          `pod, or for the pods of its namespace on the node (${verdict.excess} for this one)`;
+    }
+  }
+}
+
+/**
+ * Returns the end that denies the connection and the reason, the sender first; `undefined` = it is
+ * allowed.
+ */
+export function denialSentence(
+  { egress, ingress }: Pick<Judgement, "egress" | "ingress">,
+): string | undefined {
+  const isDenied = ({ kind }: EndVerdict) => kind === "denied" || kind === "closed";
+  if (isDenied(egress)) return `at the sender: ${endSentence("egress", egress)}`;
+  return isDenied(ingress) ? `at the receiver: ${endSentence("ingress", ingress)}` : undefined;
+}
+
+/** Names policies in a sentence, not all of many. */
+export function policyNames(policies: readonly PolicyKey[]): string {
+  if (policies.length === 1) return `NetworkPolicy ${policies[0]}`;
+  const shown = policies.slice(0, MOST_NAMED);
+  const more = policies.length - shown.length;
+  const last = more > 0 ? `${more} more` : shown.pop();
+  return `NetworkPolicies ${shown.join(", ")} and ${last}`;
 }

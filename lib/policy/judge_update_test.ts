@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { IPV4_PLAN, setPod, setPolicy } from "../../tests/support/builders/policy_objects.ts";
-import { ConnectionJudge } from "./connection_judge.ts";
-import { piecesOf } from "./judge_update.ts";
+import { ConnectionJudge, piecesOf } from "./connection_judge.ts";
 import { PolicyPlanner } from "./policy_planner.ts";
 import { PolicyState } from "./policy_state.ts";
 

@@ -36,7 +36,8 @@ export const EVERYTHING: LabelSelector = { text: "[]", requirements: [], isInval
  */
 export function parseLabelSelector(
   { matchLabels = {}, matchExpressions = [], unknownFields }: LabelSelectorSpec,
-  { path, problems }: { readonly path: string; readonly problems: ProblemCollector },
+  path: string,
+  problems: ProblemCollector,
 ): LabelSelector {
   const found = new Map<string, LabelRequirement>();
   const add = (key: string, operator: LabelRequirement["operator"], values: readonly string[]) => {

@@ -10,10 +10,7 @@ import {
 } from "./label_selector.ts";
 
 function parse(spec: LabelSelectorSpec): LabelSelector {
-  return parseLabelSelector(spec, {
-    path: "s",
-    problems: new ProblemCollector("NetworkPolicy", "x/p"),
-  });
+  return parseLabelSelector(spec, "s", new ProblemCollector("NetworkPolicy", "x/p"));
 }
 
 const expression = (operator: string, ...values: string[]): LabelSelectorSpec => ({
@@ -77,7 +74,7 @@ const INVALID: readonly LabelSelectorSpec[] = [
 for (const selector of INVALID) {
   Deno.test(`parseLabelSelector() reports ${JSON.stringify(selector)}`, () => {
     const problems = new ProblemCollector("NetworkPolicy", "x/p");
-    assertEquals(parseLabelSelector(selector, { path: "s", problems }).isInvalid, true);
+    assertEquals(parseLabelSelector(selector, "s", problems).isInvalid, true);
     assertEquals(problems.problems.length, 1);
   });
 }

@@ -12,8 +12,17 @@ import {
   type PeerSource,
   type PodSource,
 } from "./peer_source.ts";
-import { memberKey, type PendingPolicyChanges } from "./pending_policy_changes.ts";
-import type { PeerSet, PeerSetId, PodKey, PodPort } from "./policy_plan.ts";
+import {
+  memberKey,
+  type PeerMember,
+  type PeerSet,
+  type PeerSetChange,
+  type PeerSetId,
+  type PodKey,
+  type PodPort,
+  type PolicyPlanChanges,
+  type RuleListId,
+} from "./policy_plan.ts";
 import type { PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 
@@ -45,13 +54,7 @@ export class LivePeerSets {
   readonly #live = new Map<PeerSetId, LiveSet>();
   readonly #index = new SelectorIndex<LiveSet>();
 
-  constructor(
-    state: PolicyState,
-    { family, pending }: {
-      readonly family: IpFamily;
-      readonly pending: PendingPolicyChanges;
-    },
-  ) {
+  constructor(state: PolicyState, family: IpFamily, pending: PendingPolicyChanges) {
     this.#state = state;
     this.#family = family;
     this.#pending = pending;
@@ -142,38 +145,32 @@ export class LivePeerSets {
   }
 
   #setsOf(pod: PolicyPod, namespace: NamespaceLabels): ReadonlySet<LiveSet> {
-    const found = new Set<LiveSet>();
-    for (
-      const [scope, labels] of [
-        [pod.namespace, pod.labels],
-        [ANY_NAMESPACE, pod.labels],
-        [BY_NAMESPACE_LABELS, namespace.labels],
-      ] as const
-    ) {
-      for (const live of this.#index.candidates(scope, labels)) {
-        if (!found.has(live) && matchesQuery(live.source.query, { pod, namespace })) {
-          found.add(live);
-        }
-      }
+    const found = new Set([
+      ...this.#index.candidates(pod.namespace, pod.labels),
+      ...this.#index.candidates(ANY_NAMESPACE, pod.labels),
+      ...this.#index.candidates(BY_NAMESPACE_LABELS, namespace.labels),
+    ]);
+    for (const live of found) {
+      if (!matchesQuery(live.source.query, pod, namespace)) found.delete(live);
     }
     return found;
   }
 
   #addPod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
-    for (const member of membersOf(source, { pod, family: this.#family })) {
+    for (const member of membersOf(source, pod, this.#family)) {
       const key = memberKey(member);
       if (addresses.has(key as IpAddress) || ports.has(key)) continue;
       if (typeof member === "string") addresses.add(member);
       else ports.set(key, member);
-      this.#pending.markMember(source.id, { member, isAdded: true });
+      this.#pending.markMember(source.id, member, true);
     }
   }
 
   #removePod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
-    for (const member of membersOf(source, { pod, family: this.#family })) {
+    for (const member of membersOf(source, pod, this.#family)) {
       const key = memberKey(member);
       if (!addresses.delete(key as IpAddress) && !ports.delete(key)) continue;
-      this.#pending.markMember(source.id, { member, isAdded: false });
+      this.#pending.markMember(source.id, member, false);
     }
   }
 }
@@ -190,4 +187,65 @@ function placeOf({ query: { scope, pods } }: PodSource): SelectorPlace {
   return isBroad
     ? { scope: BY_NAMESPACE_LABELS, selector: scope.selector }
     : { scope: ANY_NAMESPACE, selector: pods };
+}
+
+/** Changes that no sync has applied yet. Everything may be different until the first one. */
+export class PendingPolicyChanges {
+  #full = true;
+  #pods = new Set<PodKey>();
+  #lists = new Set<RuleListId>();
+  #peers = new Set<PeerSetId>();
+  #members = new Map<PeerSetId, Map<string, { member: PeerMember; isAdded: boolean }>>();
+
+  /** Marks every part of the plan as changed. */
+  markAll(): void {
+    this.#full = true;
+  }
+
+  /** A pod came, went, or has other addresses or lists. */
+  markPod(key: PodKey): void {
+    this.#pods.add(key);
+  }
+
+  /** A list came or went. */
+  markList(id: RuleListId): void {
+    this.#lists.add(id);
+  }
+
+  /** A set came or went. What it gained and lost before says nothing any more. */
+  markPeers(id: PeerSetId): void {
+    this.#peers.add(id);
+    this.#members.delete(id);
+  }
+
+  /** A set gained or lost a member. */
+  markMember(id: PeerSetId, member: PeerMember, isAdded: boolean): void {
+    if (this.#peers.has(id)) return;
+    let known = this.#members.get(id);
+    if (known === undefined) this.#members.set(id, known = new Map());
+    const key = memberKey(member);
+    const other = known.get(key);
+    if (other === undefined) known.set(key, { member, isAdded });
+    else if (other.isAdded !== isAdded) known.delete(key);
+    if (known.size === 0) this.#members.delete(id);
+  }
+
+  /** The changes so far; the next ones count from here. */
+  take(): PolicyPlanChanges {
+    const members = new Map<PeerSetId, PeerSetChange>();
+    for (const [id, changes] of this.#members) {
+      const list = [...changes.values()];
+      members.set(id, {
+        added: list.filter(({ isAdded }) => isAdded).map(({ member }) => member),
+        removed: list.filter(({ isAdded }) => !isAdded).map(({ member }) => member),
+      });
+    }
+    const [full, pods, lists, peers] = [this.#full, this.#pods, this.#lists, this.#peers];
+    this.#full = false;
+    this.#pods = new Set();
+    this.#lists = new Set();
+    this.#peers = new Set();
+    this.#members = new Map();
+    return { full, pods, lists, peers, members };
+  }
 }

@@ -13,7 +13,7 @@ import {
 import { atOnce } from "../net/steps.ts";
 import { contentId, contentIdOfAll } from "./content_id.ts";
 import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
-import type { PeerSetId, PodPort } from "./policy_plan.ts";
+import type { PeerMember, PeerSetId } from "./policy_plan.ts";
 import { addressesIn, type NamedPort, type PolicyPod, portFinder } from "./policy_pod.ts";
 
 /** Pods of one namespace, or of those that a selector matches. */
@@ -85,10 +85,8 @@ export function blocksSource(blocks: readonly BlockWithExceptions[]): BlocksSour
 /** The addresses of pods with the ports that names stand for there. */
 export function podPortsSource(
   query: PodQuery,
-  { names, within }: {
-    readonly names: readonly NamedPort[];
-    readonly within?: BlocksSource;
-  },
+  names: readonly NamedPort[],
+  within?: BlocksSource,
 ): PeerSource {
   return {
     kind: "pod-ports",
@@ -102,7 +100,8 @@ export function podPortsSource(
 /** Whether a pod is one of a query. `namespace` is what is known of the pod's namespace. */
 export function matchesQuery(
   { scope, pods }: PodQuery,
-  { pod, namespace }: { readonly pod: PolicyPod; readonly namespace: NamespaceLabels },
+  pod: PolicyPod,
+  namespace: NamespaceLabels,
 ): boolean {
   const isInScope = scope.kind === "namespace"
     ? scope.name === pod.namespace
@@ -113,8 +112,9 @@ export function matchesQuery(
 /** Returns the members that a matching pod adds to the set, in one family. */
 export function membersOf(
   source: PodSource,
-  { pod, family }: { readonly pod: PolicyPod; readonly family: IpFamily },
-): readonly (IpAddress | PodPort)[] {
+  pod: PolicyPod,
+  family: IpFamily,
+): readonly PeerMember[] {
   const addresses = addressesIn(pod, family);
   if (source.kind === "pods") return addresses;
   const { names, within } = source;

@@ -6,18 +6,31 @@
  * @module
  */
 import { objectKey } from "../api/kind.ts";
-import type { NetworkPolicy, NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
+import type {
+  NetworkPolicy,
+  NetworkPolicyPeer,
+  NetworkPolicyPort,
+} from "../api/kinds/network_policy.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import type { BlockWithExceptions } from "../net/nested_blocks.ts";
+import { parsePort, PROTOCOLS, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { atOnce } from "../net/steps.ts";
-import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
-import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
-import { type FamilyPeers, isWhole, parsePolicyPeers, peersInFamily } from "./policy_peers.ts";
+import { EVERYTHING, type LabelSelector, parseLabelSelector } from "./label_selector.ts";
+import {
+  ALL_PODS,
+  type BlocksSource,
+  blocksSource,
+  type PeerSource,
+  podPortsSource,
+  type PodQuery,
+  podsSource,
+} from "./peer_source.ts";
 import { countPolicyParts, MOST_NAMESPACE_PARTS, MOST_POLICY_PARTS } from "./policy_budget.ts";
 import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
-import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 
 /** The part of a policy that is read in steps. */
 interface PolicyBody {
@@ -45,11 +58,10 @@ export class Policy {
     const { metadata, spec } = object;
     const key = objectKey(object) as PolicyKey;
     const problems = this.#problems = new ProblemCollector("NetworkPolicy", key);
-    const place = { path: "spec.podSelector", problems };
     this.key = key;
     this.namespace = metadata.namespace ?? "";
     this.created = metadata.creationTimestamp;
-    this.podSelector = parseLabelSelector(spec.podSelector ?? {}, place);
+    this.podSelector = parseLabelSelector(spec.podSelector ?? {}, "spec.podSelector", problems);
     this.parts = countPolicyParts(spec);
     this.#object = object;
     this.#reading = this.#read(isolatedDirections(spec, problems), isAdmitted);
@@ -96,7 +108,7 @@ export class Policy {
     const { spec } = this.#object;
     const problems = this.#problems;
     const isSmall = parts <= MOST_POLICY_PARTS;
-    const isRead = isWhole(spec, { path: "spec", problems }) && !this.podSelector.isInvalid;
+    const isRead = isWhole(spec, "spec", problems) && !this.podSelector.isInvalid;
     if (isRead && !isSmall) problems.report("spec", parts, TOO_LARGE);
     else if (isRead && !isAdmitted) {
       problems.report("spec", `${parts} in namespace ${namespace}`, NO_ROOM);
@@ -104,7 +116,7 @@ export class Policy {
     const rules: Partial<Record<Direction, FamilyRules>> = {};
     for (const direction of directions) {
       const raw = isRead && isSmall && isAdmitted ? rawRules(spec, direction) : [];
-      rules[direction] = yield* familyRules(raw, { namespace, direction, problems });
+      rules[direction] = yield* familyRules(raw, namespace, direction, problems);
     }
     const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
       .flatMap((rule) => rule.names ?? []);
@@ -166,20 +178,18 @@ function rawRules({ ingress, egress }: Spec, direction: Direction): readonly Raw
 
 function* familyRules(
   raw: readonly RawRule[],
-  { namespace, direction, problems }: {
-    readonly namespace: string;
-    readonly direction: Direction;
-    readonly problems: ProblemCollector;
-  },
+  namespace: string,
+  direction: Direction,
+  problems: ProblemCollector,
 ): Generator<void, FamilyRules, void> {
   const found: Record<IpFamily, ParsedRule[]> = { IPv4: [], IPv6: [] };
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
-    const ports = parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
-    const place = { path: `${path}.${direction === "ingress" ? "from" : "to"}`, problems };
+    const ports = parsePolicyPorts(rule.ports, `${path}.ports`, problems);
     yield;
-    const peers = yield* parsePolicyPeers(rule.peers, { namespace, place });
-    if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
+    const ofPeers = `${path}.${direction === "ingress" ? "from" : "to"}`;
+    const peers = yield* parsePolicyPeers(rule.peers, namespace, ofPeers, problems);
+    if (!isWhole(rule, path, problems) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
       const own = peers && peersInFamily(peers, family);
       const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
@@ -208,9 +218,9 @@ function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefi
   const { ranges, names = [] } = ports ?? {};
   const parts = ranges?.length === 0 ? [] : ingressParts(peers, ranges && { ...ports!, names: [] });
   if (names.length === 0) return parts;
-  const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, { names }));
+  const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, names));
   const within = peers?.blocks;
-  if (within) sources.push(podPortsSource(ALL_PODS, { names, within }));
+  if (within) sources.push(podPortsSource(ALL_PODS, names, within));
   return [...parts, { peers: sources }];
 }
 
@@ -224,3 +234,191 @@ const TOO_LARGE = `The policy has more than ${MOST_POLICY_PARTS} ${COUNTED}: ` +
 const NO_ROOM =
   `The policies of the namespace have more than ${MOST_NAMESPACE_PARTS} ${COUNTED}: ` +
   "this policy, one of the newest, isolates its pods and allows nothing; remove or shorten some";
+
+/** Peers of both families. Any of them may be the other end. */
+interface PolicyPeers {
+  readonly queries: readonly PodQuery[];
+  /** The queries as sets. */
+  readonly sources: readonly PeerSource[];
+  readonly blocks: readonly BlockWithExceptions[];
+}
+
+/** Peers in one family. */
+interface FamilyPeers {
+  readonly queries: readonly PodQuery[];
+  /** Absent = there are none of this family. */
+  readonly blocks?: BlocksSource;
+  /** Queries and blocks as sets. */
+  readonly sources: readonly PeerSource[];
+}
+
+/** Exceptions that are read without a pause. */
+const EXCEPTIONS_PER_STEP = 64;
+
+/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
+function* parsePolicyPeers(
+  raw: readonly NetworkPolicyPeer[] | undefined,
+  namespace: string,
+  path: string,
+  problems: ProblemCollector,
+): Generator<void, PolicyPeers | undefined, void> {
+  if (!raw?.length) return undefined;
+  const queries: PodQuery[] = [];
+  const blocks: BlockWithExceptions[] = [];
+  for (const [index, peer] of raw.entries()) {
+    yield;
+    const at = `${path}[${index}]`;
+    if (!isWhole(peer, at, problems)) continue;
+    const { podSelector, namespaceSelector, ipBlock } = peer;
+    const selects = podSelector ?? namespaceSelector;
+    if ((ipBlock === undefined) === (selects === undefined)) {
+      problems.report(at, peer, "The peer has to be either selectors or ipBlock: ignored");
+      continue;
+    }
+    const block = ipBlock && (yield* parseBlock(ipBlock, `${at}.ipBlock`, problems));
+    if (block) blocks.push(block);
+    const query = selects && parseQuery(peer, namespace, at, problems);
+    if (query) queries.push(query);
+  }
+  const sources: PeerSource[] = [];
+  for (const query of queries) {
+    sources.push(podsSource(query));
+    yield;
+  }
+  return { queries, sources, blocks };
+}
+
+/** Returns the peers of one family. */
+function peersInFamily(
+  { queries, sources, blocks }: PolicyPeers,
+  family: IpFamily,
+): FamilyPeers {
+  const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
+  if (own.length === 0) return { queries, sources };
+  const source = blocksSource(own);
+  return { queries, blocks: source, sources: [...sources, source] };
+}
+
+function parseQuery(
+  { podSelector, namespaceSelector }: NetworkPolicyPeer,
+  namespace: string,
+  path: string,
+  problems: ProblemCollector,
+): PodQuery | undefined {
+  const pods = podSelector
+    ? parseLabelSelector(podSelector, `${path}.podSelector`, problems)
+    : EVERYTHING;
+  const selector = namespaceSelector &&
+    parseLabelSelector(namespaceSelector, `${path}.namespaceSelector`, problems);
+  if (pods.isInvalid || selector?.isInvalid) return undefined;
+  if (selector === undefined) return { scope: { kind: "namespace", name: namespace }, pods };
+  return { scope: { kind: "namespaces", selector }, pods };
+}
+
+function* parseBlock(
+  block: NonNullable<NetworkPolicyPeer["ipBlock"]>,
+  path: string,
+  problems: ProblemCollector,
+): Generator<void, BlockWithExceptions | undefined, void> {
+  if (!isWhole(block, path, problems)) return undefined;
+  const cidr = tryParseCidr(block.cidr?.trim() ?? "");
+  const except: Cidr[] = [];
+  for (const [index, text] of (block.except ?? []).entries()) {
+    if (index % EXCEPTIONS_PER_STEP === 0) yield;
+    const each = tryParseCidr(text.trim());
+    if (each !== undefined) except.push(each);
+  }
+  const isRead = except.length === (block.except ?? []).length;
+  if (cidr !== undefined && isRead) return { cidr, except };
+  const message = "The block is no CIDR, or an exception is none: ignored";
+  problems.report(path, block, message);
+  return undefined;
+}
+
+/** Whether every field is known. A field that is not could make the others mean less. */
+function isWhole(
+  { unknownFields }: { readonly unknownFields?: readonly string[] },
+  path: string,
+  problems: ProblemCollector,
+): boolean {
+  if (unknownFields === undefined) return true;
+  // The reader already reported a value that is not an object.
+  if (unknownFields.length > 0) {
+    problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  }
+  return false;
+}
+
+/** The ports of a rule that names some. */
+interface PolicyPorts {
+  /** Sorted and disjoint. */
+  readonly ranges: readonly PortRange[];
+  /** Sorted and unique. */
+  readonly names: readonly NamedPort[];
+  /** No entry could be read: the rule matches nothing. */
+  readonly isNothing: boolean;
+}
+
+/** Most entries of one rule. */
+const MOST_ENTRIES = 4_096;
+const [FIRST_PORT, LAST_PORT] = [parsePort(1), parsePort(65_535)];
+
+/** Reads the ports of a rule; `undefined` = every port. An entry that cannot be read matches nothing. */
+function parsePolicyPorts(
+  raw: readonly NetworkPolicyPort[] | undefined,
+  path: string,
+  problems: ProblemCollector,
+): PolicyPorts | undefined {
+  if (!raw?.length) return undefined;
+  if (raw.length > MOST_ENTRIES) {
+    const message = `A rule may have ${MOST_ENTRIES} ports: this one matches nothing; use endPort`;
+    problems.report(path, raw.length, message);
+    return { ranges: [], names: [], isNothing: true };
+  }
+  const ranges: PortRange[] = [];
+  const names = new Map<string, NamedPort>();
+  for (const [index, entry] of raw.entries()) {
+    const parsed = parseEntry(entry);
+    if (parsed === undefined) {
+      const message =
+        "The entry matches nothing: it has to be a protocol, and a port or its name, " +
+        "or a port and an endPort that is not smaller";
+      problems.report(`${path}[${index}]`, entry, message);
+    } else if ("name" in parsed) names.set(`${parsed.protocol} ${parsed.name}`, parsed);
+    else ranges.push(parsed);
+  }
+  return {
+    ranges: mergePortRanges(ranges),
+    names: [...names].sort(([left], [right]) => left < right ? -1 : 1).map(([, name]) => name),
+    isNothing: ranges.length === 0 && names.size === 0,
+  };
+}
+
+function parseEntry(
+  { protocol: word, port, endPort, unknownFields }: NetworkPolicyPort,
+): PortRange | NamedPort | undefined {
+  const protocol = tryParseProtocol(word);
+  if (protocol === undefined || unknownFields !== undefined) return undefined;
+  if (typeof port !== "number") {
+    if (endPort !== undefined) return undefined;
+    return port === undefined
+      ? { protocol, from: FIRST_PORT, to: LAST_PORT }
+      : { protocol, name: port };
+  }
+  const [from, to] = [tryParsePort(port), tryParsePort(endPort ?? port)];
+  return from === undefined || to === undefined || to < from ? undefined : { protocol, from, to };
+}
+
+/** Sorted and disjoint; neighbours become one. */
+export function mergePortRanges(ranges: readonly PortRange[]): readonly PortRange[] {
+  return PROTOCOLS.flatMap((protocol) => {
+    const merged: PortRange[] = [];
+    const own = ranges.filter((range) => range.protocol === protocol);
+    for (const range of own.sort((left, right) => left.from - right.from)) {
+      const before = merged.at(-1);
+      if (before === undefined || range.from > before.to + 1) merged.push(range);
+      else if (range.to > before.to) merged[merged.length - 1] = { ...before, to: range.to };
+    }
+    return merged;
+  });
+}

@@ -123,10 +123,13 @@ export interface PolicyPlan {
 /** The names of the interfaces; empty if no local pod is isolated in that direction. */
 export type SharedLinks = Readonly<Record<Direction, readonly string[]>>;
 
+/** A member of a set of pods. */
+export type PeerMember = IpAddress | PodPort;
+
 /** The members that a set gained and lost. */
 export interface PeerSetChange {
-  readonly added: readonly (IpAddress | PodPort)[];
-  readonly removed: readonly (IpAddress | PodPort)[];
+  readonly added: readonly PeerMember[];
+  readonly removed: readonly PeerMember[];
 }
 
 /** The differences from the last synced plan. The cost depends on the changes, not on the cluster. */
@@ -143,7 +146,51 @@ export interface PolicyPlanChanges {
   readonly members: ReadonlyMap<PeerSetId, PeerSetChange>;
 }
 
+/** Identifies a member in its set. */
+export function memberKey(member: PeerMember): string {
+  return typeof member === "string" ? member : podPortKey(member);
+}
+
 /** The key of a {@linkcode PodPort} in its set, e.g. `10.1.2.3,TCP,80`. */
 export function podPortKey({ address, protocol, port }: PodPort): string {
   return `${address},${protocol},${port}`;
+}
+
+/** The contents of a data plane. */
+export interface PolicyInspection {
+  /** The location of the rules, as text for users. */
+  readonly summary: string;
+  /** Isolated pods by direction. */
+  readonly isolated: Readonly<Record<Direction, number>>;
+  /** Isolated pods whose policies allow nothing, because they have too many rules. */
+  readonly refused: number;
+  readonly lists: number;
+  readonly sets: number;
+  readonly members: number;
+}
+
+/**
+ * The packets that rules denied, by direction; a direction that cannot be read is absent. A sync that
+ * writes all rules may set them to 0.
+ */
+export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
+
+/** Counts the pods, lists and sets of a plan. */
+export function inspectPolicyPlan(plan: PolicyPlan, summary: string): PolicyInspection {
+  const pods = [...plan.pods.values()];
+  const sets = [...plan.peers.values()];
+  return {
+    summary,
+    isolated: {
+      ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
+      egress: pods.filter(({ egress }) => egress !== undefined).length,
+    },
+    refused:
+      pods.filter(({ ingress, egress }) =>
+        [ingress, egress].some((id) => id && plan.lists.get(id)?.excess)
+      ).length,
+    lists: plan.lists.size,
+    sets: sets.length,
+    members: sets.reduce((sum, { members }) => sum + members.size, 0),
+  };
 }

@@ -9,9 +9,8 @@ import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { atOnce } from "../net/steps.ts";
 import { matchesLabels } from "./label_selector.ts";
-import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
+import { LivePeerSets, type PeerEvents, PendingPolicyChanges } from "./live_peer_sets.ts";
 import type { NamespaceLabels } from "./peer_source.ts";
-import { PendingPolicyChanges } from "./pending_policy_changes.ts";
 import type { Policy } from "./policy.ts";
 import type {
   DenySettings,
@@ -26,14 +25,15 @@ import type {
 } from "./policy_plan.ts";
 import { ownerAmong, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 import {
   type ListNeed,
   MOST_NODE_RULES,
   MOST_RULES,
   type RefusedPods,
+  RuleListCache,
   RuleRooms,
-} from "./rule_room.ts";
+  type SourcedRuleList,
+} from "./rule_lists.ts";
 
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
@@ -106,7 +106,7 @@ export class PolicyPlanner implements PolicyStateListener {
   constructor(state: PolicyState, options: PolicyPlanOptions) {
     this.#state = state;
     this.#options = options;
-    this.#peers = new LivePeerSets(state, { family: options.family, pending: this.#pending });
+    this.#peers = new LivePeerSets(state, options.family, this.#pending);
     for (const key of state.pods.keys()) this.#events.pods.set(key, undefined);
     state.follow(this);
   }

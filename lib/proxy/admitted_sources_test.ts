@@ -5,7 +5,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { admitsNode, admittedSources, isAdmitted, nodeIpsOf } from "./admitted_sources.ts";
+import { admitsNode, admittedSources, isAdmitted, nodeIpsOf } from "./service_plan.ts";
 
 const VIPS = ["1.2.3.4", "1.2.3.5"];
 

@@ -5,7 +5,7 @@ import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { type AgentPort, contestedItems } from "./frontend_owners.ts";
-import type { NodePortAddresses } from "./node_port_addresses.ts";
+import type { NodePortAddresses } from "./node_state.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
 const [NODE, SECOND] = [parseIpAddress("192.168.0.2"), parseIpAddress("192.168.0.3")];

@@ -6,7 +6,6 @@
  */
 import { cidrContains } from "../net/cidr.ts";
 import { formatHostPort } from "../net/port.ts";
-import { isAdmitted } from "./admitted_sources.ts";
 import { type Backend, MODE_TRAITS } from "./backend.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
@@ -25,7 +24,7 @@ import type {
 import { findHit, findWithheld, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { TrafficPolicy } from "./service_port.ts";
-import { exclusionOf, selectEndpoints } from "./topology.ts";
+import { exclusionOf, isAdmitted, selectEndpoints } from "./service_plan.ts";
 import { assertNever, type Verdict } from "./verdict.ts";
 
 /**

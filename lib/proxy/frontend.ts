@@ -1,8 +1,13 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
-import { type AdmittedSources, admittedSources } from "./admitted_sources.ts";
 import type { Endpoint } from "./endpoint.ts";
-import type { ContestedFrontend, FrontendRole, ServicePlan } from "./service_plan.ts";
+import {
+  type AdmittedSources,
+  admittedSources,
+  type ContestedFrontend,
+  type FrontendRole,
+  type ServicePlan,
+} from "./service_plan.ts";
 import type { Verdict } from "./verdict.ts";
 
 /** An address and port of a ServicePort that no other ServicePort owns. */

@@ -5,8 +5,7 @@ import type { Service } from "../api/kinds/service.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
-import { contestedItems } from "./frontend_owners.ts";
-import type { AddressSettings, KnownHost } from "./known_hosts.ts";
+import { type AddressSettings, contestedItems, type KnownHost } from "./frontend_owners.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
 const [MACHINE, OTHER, FREE] = [

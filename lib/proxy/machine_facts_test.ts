@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { featuresFound } from "./machine_facts.ts";
+import { featuresFound } from "./service_mode.ts";
 
 const ALL = { comment: true, nfacct: false };
 

@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { IpFamily } from "../net/ip_address.ts";
-import type { ProbeResult } from "./service_mode.ts";
-import { missingText, supportOf } from "./mode_support.ts";
+import { missingText, type ProbeResult, supportOf } from "./service_mode.ts";
 
 function result(
   available: boolean,

@@ -1,6 +1,6 @@
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertThrows } from "@std/assert";
-import { nodePortAddressesFor, selectNodePortAddresses } from "./node_port_addresses.ts";
+import { nodePortAddressesFor, selectNodePortAddresses } from "./node_state.ts";
 import { nodePortEntries } from "./backend.ts";
 
 const NODE = { addresses: ["192.168.0.2", "192.168.1.2", "2001:db8::2"].map(parseIpAddress) };

@@ -1,14 +1,13 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { DataPlaneDifference } from "./data_plane_difference.ts";
+import type { DataPlaneDifference } from "./data_plane.ts";
 import type { EdgeSettings } from "./edge_settings.ts";
 import type { Endpoint, EndpointKey } from "./endpoint.ts";
-import type { FrontendRole, Precedence } from "./service_plan.ts";
+import type { ExclusionReason, FrontendRole, Precedence } from "./service_plan.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
-import type { ExclusionReason } from "./topology.ts";
 
 /** The verdict of a ServicePlan that applies to a packet. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";

@@ -1,17 +1,13 @@
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
-import { nodeIpsOf } from "./admitted_sources.ts";
 import { deepEqual } from "./deep_equal.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { type AgentPort, FrontendOwners } from "./frontend_owners.ts";
-import type { AddressSettings } from "./known_hosts.ts";
+import { type AddressSettings, type AgentPort, FrontendOwners } from "./frontend_owners.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
-import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
-import type { NodeState } from "./node_state.ts";
-import { planService, type ServicePlan } from "./service_plan.ts";
+import { type NodePortAddresses, type NodeState, selectNodePortAddresses } from "./node_state.ts";
+import { nodeIpsOf, type NodeTopology, planService, type ServicePlan } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
-import type { NodeTopology } from "./topology.ts";
 
 /** Settings of the node that affect decisions. A change makes everything dirty. */
 export interface PlanOptions {

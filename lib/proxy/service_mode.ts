@@ -1,14 +1,12 @@
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { IP_FAMILIES, type IpAddress, type IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { DataPlaneDifference } from "./data_plane_difference.ts";
-import type { Quarantined } from "./data_plane.ts";
-import type { MachineFacts } from "./machine_facts.ts";
+import type { DataPlaneDifference, Quarantined } from "./data_plane.ts";
+import type { EndpointKey } from "./endpoint.ts";
 import type { Packet } from "./packet.ts";
 import type { AffinityEntry, ModeExplanation, PacketExplanation } from "./packet_explanation.ts";
 import type { PacketHit } from "./packet_hit.ts";
-import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
-import type { EndpointKey } from "./endpoint.ts";
+import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { TrafficFigures } from "./service_traffic.ts";
 
@@ -157,4 +155,63 @@ export interface ServiceMode {
    * the machine. Rejects if it is unknown.
    */
   findAffinity(plan: ServicePlan, client: Packet): Promise<AffinityEntry | undefined>;
+}
+
+/**
+ * The properties of a machine that a backend's rules depend on, as a portable value: with it another
+ * machine renders the same rules. Read once by `start()`, or on each call if they may change.
+ */
+export interface MachineFacts {
+  /** Features of the kernel and the tools, by the mode's own names. */
+  readonly features: Readonly<Record<string, boolean>>;
+  /** Whether `nf_conntrack_tcp_be_liberal` is set, in a mode whose rules depend on it. */
+  readonly beLiberal?: boolean;
+}
+
+/** The features of a mode as found; a feature that was not recorded keeps its value in `all`. */
+export function featuresFound<T extends { readonly [K in keyof T]: boolean }>(
+  all: T,
+  { features }: MachineFacts,
+): T {
+  const found = new Map(Object.entries(features));
+  const entries = Object.entries<boolean>(all).map(([name, usual]) => [
+    name,
+    found.get(name) ?? usual,
+  ]);
+  return Object.fromEntries(entries) as T;
+}
+
+/** The features of a machine that a mode needs. */
+export interface ModeSupport {
+  /** IP families that have all they need; empty = the mode cannot run. */
+  readonly families: readonly IpFamily[];
+  /** Missing requirements, of both families. */
+  readonly missing: readonly ProbeResult[];
+  /** Missing features that the mode can work without. */
+  readonly reduced: readonly ProbeResult[];
+}
+
+/**
+ * A mode can run if the machine has all shared requirements and all those of at least one family. A
+ * host without IPv6 can run every mode; upstream, too, omits the family then.
+ */
+export function supportOf(results: readonly ProbeResult[]): ModeSupport {
+  const absent = results.filter(({ available }) => !available);
+  const missing = absent.filter(({ required }) => required);
+  const shared = missing.some(({ family }) => family === undefined);
+  return {
+    families: shared
+      ? []
+      : IP_FAMILIES.filter((each) => !missing.some((row) => row.family === each)),
+    missing,
+    reduced: absent.filter(({ required }) => !required),
+  };
+}
+
+/** The missing features and their cures, as one line for an error or the log. */
+export function missingText(missing: readonly ProbeResult[]): string {
+  return missing.map(({ feature, family, detail, cure }) => {
+    const name = family === undefined ? feature : `${feature} (${family})`;
+    return `${name}: ${detail}${cure === undefined ? "" : ` (${cure})`}`;
+  }).join("; ");
 }

@@ -112,7 +112,7 @@ export function servicePortsFromService(
   const mostPorts = mostPortsOf(shared);
   const ports = new Map<ServicePortKey, ServicePort>();
   for (const [index, specPort] of (service.spec.ports ?? []).entries()) {
-    const own = portFieldsOf(specPort, { namespacedName, problems, path: `spec.ports[${index}]` });
+    const own = portFieldsOf(specPort, namespacedName, `spec.ports[${index}]`, problems);
     if (own === undefined) continue;
     if (ports.size === mostPorts) {
       const message = "The port and those after it are left out: a Service may have 100000 " +
@@ -211,16 +211,11 @@ function healthCheckNodePortOf({ service: { spec }, problems }: ServiceReading):
   return port;
 }
 
-/** The context of a port of a Service. */
-interface PortPlace {
-  readonly namespacedName: NamespacedName;
-  readonly problems: ProblemCollector;
-  readonly path: string;
-}
-
 function portFieldsOf(
   specPort: ServiceSpecPort,
-  { namespacedName, problems, path }: PortPlace,
+  { namespace, name: service }: NamespacedName,
+  path: string,
+  problems: ProblemCollector,
 ): Pick<ServicePort, "key" | "name" | "port" | "protocol" | "nodePort"> | undefined {
   const port = tryParsePort(specPort.port);
   if (port === undefined) {
@@ -239,7 +234,6 @@ function portFieldsOf(
     const message = "The node port is left out: it has to be a whole number between 1 and 65535";
     problems.report(`${path}.nodePort`, specPort.nodePort, message);
   }
-  const { namespace, name: service } = namespacedName;
   const name = { namespace, name: service, port: specPort.name ?? "", protocol };
   return {
     key: servicePortKey(name),

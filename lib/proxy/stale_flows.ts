@@ -24,25 +24,47 @@ import type { ServicePortKey } from "./service_port_name.ts";
 /** The protocols whose flows are looked after. */
 export type TrackedProtocol = Exclude<Protocol, "SCTP">;
 
-/** Called and awaited every 256 ServicePorts. */
-type Pause = () => Promise<void> | undefined;
-
 const SLICE_SIZE = 256;
 /** Most given-up addresses to keep while conntrack does not work; the oldest are dropped. */
-const MOST_GONE = 10_000;
+const MAX_GONE = 10_000;
 
-/** The frontends of one IP family and protocol, and the suspects among them. */
+/** `ip:port`, or `:port` of a node port. */
+type FrontendText = string;
+
+/** The relevant fields of a tracked flow: its destination, and the address that answers. */
+export interface TrackedFlow {
+  readonly destination: IpAddress;
+  readonly destinationPort: Port;
+  /** The endpoint; the destination itself if no rule translated the flow. */
+  readonly replySource: IpAddress;
+  readonly replySourcePort: Port;
+}
+
+/** Frontends that may have stale flows. */
+export interface SuspectFrontends {
+  /** ServicePorts that exist. */
+  readonly keys: ReadonlySet<ServicePortKey>;
+  /** Frontends that a ServicePort gave up, with the last one that had it. */
+  readonly gone: ReadonlyMap<FrontendText, ServicePortKey>;
+}
+
+/** The frontends of one IP family and protocol, the suspects among them, and one search at a time. */
 export class TrackedFrontends {
   readonly protocol: TrackedProtocol;
   /** As of the last {@linkcode note}. ServicePlans are immutable, so these are references only. */
   readonly #known = new Map<ServicePortKey, ServicePlan>();
   /** The plans that the current sync will apply. */
   readonly #coming = new Map<ServicePortKey, ServicePlan>();
-  /** The matcher in use. */
-  #matcher: FrontendMatcher | undefined;
   #nodeAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
   #gone = new Map<FrontendText, ServicePortKey>();
+  /** The suspects of the search, with the ServicePort that has, or had, each: each has one owner. */
+  readonly #owners = new Map<FrontendText, ServicePortKey>();
+  /** The plans that the current sync will apply, by suspect of the search. */
+  readonly #comingSuspects = new Map<FrontendText, ServicePlan>();
+  #isGuess = false;
+  /** The frontends of a plan, and the endpoints that may answer there. */
+  readonly #valid = new WeakMap<ServicePlan, readonly [Set<FrontendText>, Set<string>]>();
 
   constructor(protocol: TrackedProtocol) {
     this.protocol = protocol;
@@ -64,21 +86,22 @@ export class TrackedFrontends {
    */
   expect(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
-    this.#matcher?.coming.clear();
+    this.#comingSuspects.clear();
     for (const [key, next] of this.#upserted(plan, changes)) {
       this.#coming.set(key, next);
-      this.#matcher?.expect(next);
+      this.#expectSuspects(next);
     }
   }
 
   /** Records applied changes; at the first sync everything. Costs only what changed. */
   note(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
-    this.#matcher?.coming.clear();
+    this.#comingSuspects.clear();
     for (const key of changes.removed.keys()) this.#remove(key);
     for (const [key, next] of this.#upserted(plan, changes)) {
       this.#set(key, next);
-      this.#matcher?.take(next);
+      // It has its frontends now, also those that another ServicePort had.
+      for (const frontend of this.#suspectsOf(next)) this.#owners.set(frontend, key);
     }
     const { nodePortAddresses } = plan.shared;
     if (nodePortAddresses === this.#nodeAddresses) return;
@@ -106,24 +129,86 @@ export class TrackedFrontends {
     dropOldest(this.#gone);
   }
 
-  /** Builds the matcher of the suspects. There is one at a time. */
-  async matcherOf({ keys, gone }: SuspectFrontends, pause: Pause): Promise<StaleFlowMatcher> {
-    const matcher = new FrontendMatcher(this.#known, this.#nodeAddresses, () => {
-      this.#matcher = undefined;
-    });
-    this.#matcher = matcher;
-    for (const [frontend, key] of gone) matcher.watch(frontend, key);
+  /** Begins to search for stale flows of suspects. `pause` is awaited every 256 ServicePorts. */
+  async search(
+    { keys, gone }: SuspectFrontends,
+    pause: () => Promise<void> | undefined,
+  ): Promise<void> {
+    this.endSearch();
+    for (const [frontend, key] of gone) this.#owners.set(frontend, key);
     let seen = 0;
     for (const key of keys) {
       if (++seen % SLICE_SIZE === 0) await pause();
       const plan = this.#known.get(key);
-      if (plan) { for (const frontend of frontendTexts(plan)) matcher.watch(frontend, key); }
+      if (plan) { for (const frontend of frontendTexts(plan)) this.#owners.set(frontend, key); }
     }
     for (const plan of this.#coming.values()) {
       if (++seen % SLICE_SIZE === 0) await pause();
-      matcher.expect(plan);
+      this.#expectSuspects(plan);
     }
-    return matcher;
+  }
+
+  /** Forgets the suspects of the search. */
+  endSearch(): void {
+    this.#owners.clear();
+    this.#comingSuspects.clear();
+    this.#isGuess = false;
+  }
+
+  /** Destination ports that a stale flow of the search may have; empty = no flow can be stale. */
+  get ports(): ReadonlySet<Port> {
+    const portOf = (frontend: FrontendText) =>
+      Number(frontend.slice(frontend.lastIndexOf(":") + 1));
+    return new Set(this.#owners.keys().map((frontend) => portOf(frontend) as Port));
+  }
+
+  /** Whether the search spared flows that are valid only if the current sync succeeds. */
+  get isGuess(): boolean {
+    return this.#isGuess;
+  }
+
+  /** Whether a flow is one of a suspect, and no longer valid. */
+  isStale(flow: TrackedFlow): boolean {
+    const frontend = this.#suspectOf(flow);
+    if (frontend === undefined) return false;
+    const answering = formatHostPort(flow.replySource, flow.replySourcePort);
+    const isValidIn = (plan: ServicePlan | undefined) => {
+      if (plan === undefined) return false;
+      const [frontends, endpoints] = this.#valid.getOrInsertComputed(
+        plan,
+        () => [new Set(frontendTexts(plan)), new Set(answeringOf(plan))],
+      );
+      return frontends.has(frontend) && endpoints.has(answering);
+    };
+    if (isValidIn(this.#known.get(this.#owners.get(frontend)!))) return false;
+    if (!isValidIn(this.#comingSuspects.get(frontend))) return true;
+    this.#isGuess = true;
+    return false;
+  }
+
+  /** The ServicePort that has or had a flow; `undefined` for a flow of no suspect. */
+  ownerOf(flow: TrackedFlow): ServicePortKey | undefined {
+    const frontend = this.#suspectOf(flow);
+    return frontend === undefined ? undefined : this.#owners.get(frontend);
+  }
+
+  #suspectOf({ destination, destinationPort }: TrackedFlow): FrontendText | undefined {
+    const frontend = formatHostPort(destination, destinationPort);
+    if (this.#owners.has(frontend)) return frontend;
+    const nodePort = `:${destinationPort}`;
+    return this.#owners.has(nodePort) && this.#nodeAddresses.includes(destination)
+      ? nodePort
+      : undefined;
+  }
+
+  #suspectsOf(plan: ServicePlan): readonly FrontendText[] {
+    if (this.#owners.size === 0) return [];
+    return frontendTexts(plan).filter((frontend) => this.#owners.has(frontend));
+  }
+
+  /** The sync may give the suspect frontends of a plan to it. */
+  #expectSuspects(plan: ServicePlan): void {
+    for (const frontend of this.#suspectsOf(plan)) this.#comingSuspects.set(frontend, plan);
   }
 
   *#upserted(
@@ -176,124 +261,8 @@ function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {
 
 function dropOldest(gone: Map<FrontendText, ServicePortKey>): void {
   for (const oldest of gone.keys()) {
-    if (gone.size <= MOST_GONE) return;
+    if (gone.size <= MAX_GONE) return;
     gone.delete(oldest);
-  }
-}
-
-/** `ip:port`, or `:port` of a node port. */
-type FrontendText = string;
-
-/** The relevant fields of a tracked flow: its destination, and the address that answers. */
-export interface TrackedFlow {
-  readonly destination: IpAddress;
-  readonly destinationPort: Port;
-  /** The endpoint; the destination itself if no rule translated the flow. */
-  readonly replySource: IpAddress;
-  readonly replySourcePort: Port;
-}
-
-/** Frontends that may have stale flows. */
-export interface SuspectFrontends {
-  /** ServicePorts that exist. */
-  readonly keys: ReadonlySet<ServicePortKey>;
-  /** Frontends that a ServicePort gave up, with the last one that had it. */
-  readonly gone: ReadonlyMap<FrontendText, ServicePortKey>;
-}
-
-/** Finds stale flows of suspects. Follows later changes until it is disposed of. */
-export interface StaleFlowMatcher extends Disposable {
-  /** Destination ports that a stale flow may have; empty = no flow can be stale. */
-  readonly ports: ReadonlySet<Port>;
-  /** Whether it spared flows that are valid only if the current sync succeeds. */
-  readonly isGuess: boolean;
-  isStale(flow: TrackedFlow): boolean;
-  /** The ServicePort that has or had the flow; `undefined` for a flow of no suspect. */
-  ownerOf(flow: TrackedFlow): ServicePortKey | undefined;
-}
-
-/** What is valid of a plan: its frontends, and the endpoints that may answer there. */
-interface ValidFlows {
-  readonly frontends: ReadonlySet<FrontendText>;
-  readonly endpoints: ReadonlySet<string>;
-}
-
-class FrontendMatcher implements StaleFlowMatcher {
-  readonly ports = new Set<Port>();
-  isGuess = false;
-  /** Plans that the current sync will apply, by suspect frontend. */
-  readonly coming = new Map<FrontendText, ServicePlan>();
-  /** The ServicePort that has, or had, each suspect frontend: each has one owner. */
-  readonly #owners = new Map<FrontendText, ServicePortKey>();
-  readonly #known: ReadonlyMap<ServicePortKey, ServicePlan>;
-  readonly #nodeAddresses: ReadonlySet<IpAddress>;
-  readonly #onDispose: () => void;
-  readonly #valid = new WeakMap<ServicePlan, ValidFlows>();
-
-  constructor(
-    known: ReadonlyMap<ServicePortKey, ServicePlan>,
-    nodeAddresses: readonly IpAddress[],
-    onDispose: () => void,
-  ) {
-    this.#known = known;
-    this.#nodeAddresses = new Set(nodeAddresses);
-    this.#onDispose = onDispose;
-  }
-
-  /** Adds a suspect. */
-  watch(frontend: FrontendText, owner: ServicePortKey): void {
-    this.#owners.set(frontend, owner);
-    this.ports.add(Number(frontend.slice(frontend.lastIndexOf(":") + 1)) as Port);
-  }
-
-  /** The sync may give the suspect frontends of a plan to it. */
-  expect(plan: ServicePlan): void {
-    for (const frontend of frontendTexts(plan)) {
-      if (this.#owners.has(frontend)) this.coming.set(frontend, plan);
-    }
-  }
-
-  /** The plan has its frontends now, also those that another ServicePort had. */
-  take(plan: ServicePlan): void {
-    for (const frontend of frontendTexts(plan)) {
-      if (this.#owners.has(frontend)) this.#owners.set(frontend, plan.key);
-    }
-  }
-
-  isStale(flow: TrackedFlow): boolean {
-    const frontend = this.#suspectOf(flow);
-    if (frontend === undefined) return false;
-    const answering = formatHostPort(flow.replySource, flow.replySourcePort);
-    const isValidIn = (plan: ServicePlan | undefined) => {
-      if (plan === undefined) return false;
-      const { frontends, endpoints } = this.#valid.getOrInsertComputed(plan, () => ({
-        frontends: new Set(frontendTexts(plan)),
-        endpoints: new Set(answeringOf(plan)),
-      }));
-      return frontends.has(frontend) && endpoints.has(answering);
-    };
-    if (isValidIn(this.#known.get(this.#owners.get(frontend)!))) return false;
-    if (!isValidIn(this.coming.get(frontend))) return true;
-    this.isGuess = true;
-    return false;
-  }
-
-  ownerOf(flow: TrackedFlow): ServicePortKey | undefined {
-    const frontend = this.#suspectOf(flow);
-    return frontend === undefined ? undefined : this.#owners.get(frontend);
-  }
-
-  [Symbol.dispose](): void {
-    this.#onDispose();
-  }
-
-  #suspectOf({ destination, destinationPort }: TrackedFlow): FrontendText | undefined {
-    const frontend = formatHostPort(destination, destinationPort);
-    if (this.#owners.has(frontend)) return frontend;
-    const nodePort = `:${destinationPort}`;
-    return this.#nodeAddresses.has(destination) && this.#owners.has(nodePort)
-      ? nodePort
-      : undefined;
   }
 }
 

@@ -70,11 +70,11 @@ async function staleAfter(steps: readonly Services[], flows: readonly string[]) 
     frontends.note(plan, testPlanChanges(plan, previous));
     previous = plan;
   }
-  const matcher = await frontends.matcherOf(frontends.take(), () => undefined);
+  await frontends.search(frontends.take(), () => undefined);
   return flows.filter((flow) => {
     const parsed = parseFlow(flow);
-    const stale = matcher.isStale(parsed);
-    assert(!stale || matcher.ports.has(parsed.destinationPort), "its port is looked for");
+    const stale = frontends.isStale(parsed);
+    assert(!stale || frontends.ports.has(parsed.destinationPort), "its port is looked for");
     return stale;
   });
 }
@@ -262,9 +262,11 @@ Deno.test("TrackedFrontends of TCP has suspects only where a frontend is new", a
   const suspects = change(web([A]));
   assertEquals([...suspects.keys], ["ns/dns/TCP"]);
   let pauses = 0;
-  const matcher = await frontends.matcherOf(suspects, () => void pauses++);
+  await frontends.search(suspects, () => void pauses++);
   assertEquals(pauses, 0, "no walk over all Services");
-  const isStale = [VIP, A, B].map((answering) => matcher.isStale(parseFlow(`${VIP} ${answering}`)));
+  const isStale = [VIP, A, B].map((answering) =>
+    frontends.isStale(parseFlow(`${VIP} ${answering}`))
+  );
   assertEquals(isStale, [true, false, true], "what leads past the Service");
   assertEquals(change(web([A, B])).keys.size, 0, "another endpoint");
   assertEquals(change(web([A, B], { nodePort: 30053 })).keys.size, 1, "a new node port");
@@ -288,12 +290,12 @@ Deno.test("TrackedFrontends.giveBack() keeps suspects for the next try, with tho
   const last = planOf([]);
   frontends.note(last, testPlanChanges(last, steps[1]));
   frontends.giveBack(failed);
-  const matcher = await frontends.matcherOf(frontends.take(), () => undefined);
-  assert(matcher.isStale(parseFlow(`${VIP} ${A}`)));
-  assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
+  await frontends.search(frontends.take(), () => undefined);
+  assert(frontends.isStale(parseFlow(`${VIP} ${A}`)));
+  assert(frontends.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
-Deno.test("TrackedFrontends.matcherOf() spares flows that appear while the matcher is made, and after", async () => {
+Deno.test("TrackedFrontends.search() spares flows that appear while the search begins, and after", async () => {
   const frontends = new TrackedFrontends("UDP");
   const others = Array.from(
     { length: 300 },
@@ -307,24 +309,24 @@ Deno.test("TrackedFrontends.matcherOf() spares flows that appear while the match
   frontends.note(none!, testPlanChanges(none!, both!));
   frontends.suspectAll();
   let pauses = 0;
-  using matcher = await frontends.matcherOf(frontends.take(), () => {
+  await frontends.search(frontends.take(), () => {
     if (pauses++ === 0) frontends.expect(announced!, testPlanChanges(announced!, none!));
     return undefined;
   });
-  assertEquals([frontends.expecting, matcher.isGuess], [true, false]);
+  assertEquals([frontends.expecting, frontends.isGuess], [true, false]);
   const flows = [A, B].map((endpoint) => parseFlow(`${VIP} ${endpoint}`));
-  assertEquals(flows.map((flow) => matcher.isStale(flow)), [false, true]);
-  assert(matcher.isGuess);
+  assertEquals(flows.map((flow) => frontends.isStale(flow)), [false, true]);
+  assert(frontends.isGuess);
   frontends.note(noted!, testPlanChanges(noted!, none!));
-  assertEquals(flows.map((flow) => matcher.isStale(flow)), [true, false], "A never came");
+  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, false], "A never came");
   assert(!frontends.expecting);
   frontends.expect(noted!, testPlanChanges(noted!, none!));
-  using next = await frontends.matcherOf(frontends.take(), () => undefined);
-  assertEquals(flows.map((flow) => next.isStale(flow)), [true, false]);
-  assert(!next.isGuess, "what is announced is there already");
+  await frontends.search(frontends.take(), () => undefined);
+  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, false]);
+  assert(!frontends.isGuess, "what is announced is there already");
 });
 
-Deno.test("TrackedFrontends.matcherOf() leaves an address to the Service that takes it meanwhile", async () => {
+Deno.test("TrackedFrontends.search() leaves an address to the Service that takes it meanwhile", async () => {
   const frontends = new TrackedFrontends("UDP");
   const other = (...externalIps: string[]) =>
     dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps });
@@ -336,12 +338,12 @@ Deno.test("TrackedFrontends.matcherOf() leaves an address to the Service that ta
   frontends.note(steps[0]!, testPlanChanges(steps[0]!));
   frontends.take();
   frontends.note(steps[1]!, testPlanChanges(steps[1]!, steps[0]!));
-  using matcher = await frontends.matcherOf(frontends.take(), () => undefined);
+  await frontends.search(frontends.take(), () => undefined);
   const flows = [A, B].map((endpoint) => parseFlow(`203.0.113.1:53 ${endpoint}`));
-  assertEquals(flows.map((flow) => matcher.isStale(flow)), [true, true]);
+  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, true]);
   frontends.note(steps[2]!, testPlanChanges(steps[2]!, steps[1]!));
-  assertEquals(flows.map((flow) => matcher.isStale(flow)), [true, false]);
-  assertEquals<string | undefined>(matcher.ownerOf(flows[1]!), "ns/other/UDP");
+  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, false]);
+  assertEquals<string | undefined>(frontends.ownerOf(flows[1]!), "ns/other/UDP");
 });
 
 Deno.test("TrackedFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
@@ -370,7 +372,7 @@ Deno.test("ownerOf() names the owner of a flow, and the former owner of a delete
   frontends.note(first!, testPlanChanges(first!));
   frontends.take();
   frontends.note(second!, testPlanChanges(second!, first!));
-  using matcher = await frontends.matcherOf(frontends.take(), () => undefined);
+  await frontends.search(frontends.take(), () => undefined);
   const owners = [
     ["10.96.0.10:53", "ns/dns/UDP"],
     ["10.96.0.11:53", "ns/old/UDP"],
@@ -379,6 +381,6 @@ Deno.test("ownerOf() names the owner of a flow, and the former owner of a delete
     ["10.96.0.12:53", undefined],
   ] as const;
   for (const [to, owner] of owners) {
-    assertEquals<string | undefined>(matcher.ownerOf(parseFlow(`${to} ${A}`)), owner, to);
+    assertEquals<string | undefined>(frontends.ownerOf(parseFlow(`${to} ${A}`)), owner, to);
   }
 });

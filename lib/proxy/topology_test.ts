@@ -9,7 +9,7 @@ import {
   exclusionOf,
   type NodeTopology,
   selectEndpoints,
-} from "./topology.ts";
+} from "./service_plan.ts";
 
 const NODE: NodeTopology = { name: "node-a", zone: "zone-a" };
 

@@ -72,7 +72,7 @@ class Stage {
 
 function selector(matchLabels: Readonly<Record<string, string>>) {
   const problems = new ProblemCollector("Pool", "test");
-  return parseLabelSelector({ matchLabels }, { path: "", problems });
+  return parseLabelSelector({ matchLabels }, "", problems);
 }
 
 Deno.test("AddressAllocator gives the lowest free address, to the oldest Service first", () => {
@@ -335,7 +335,7 @@ Deno.test("AddressAllocator ends, and refuses nothing, if a Service gets its for
 Deno.test("AddressAllocator permits nothing by the labels of an unknown namespace but its name", () => {
   const problems = new ProblemCollector("Pool", "test");
   const matchExpressions = [{ key: "team", operator: "DoesNotExist" }];
-  const namespaceSelector = parseLabelSelector({ matchExpressions }, { path: "", problems });
+  const namespaceSelector = parseLabelSelector({ matchExpressions }, "", problems);
   const stage = new Stage(pool("team", ["192.0.2.0/24"], { namespaceSelector }));
   const refused = "(No pool with addresses of IPv4 assigns addresses to this Service by itself)";
   assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);

@@ -1,7 +1,7 @@
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { parsePort, type Port } from "../net/port.ts";
-import type { KnownHost } from "../proxy/known_hosts.ts";
+import type { KnownHost } from "../proxy/frontend_owners.ts";
 
 /** The port on which BGP daemons listen. */
 export const BGP_PORT = parsePort(179);

@@ -9,7 +9,7 @@ import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";
 import type { NftablesRenderOptions } from "../../backends/nftables/render_options.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
+import { nodePortAddressesFor } from "../../lib/proxy/node_state.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testNodeState } from "../support/builders/builders.ts";
 import { defaultRenderOptions } from "../support/builders/nftables_render_options.ts";

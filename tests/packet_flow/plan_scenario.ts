@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { type BackendMode, nodePortEntries } from "../../lib/proxy/backend.ts";
 import { EndpointTracker } from "../../lib/proxy/endpoint_tracker.ts";
-import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
+import { nodePortAddressesFor } from "../../lib/proxy/node_state.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { planProxy } from "../support/builders/plan_proxy.ts";
 import { ServiceTracker } from "../../lib/proxy/service_tracker.ts";

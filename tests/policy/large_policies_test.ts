@@ -2,9 +2,13 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
-import { endSentence } from "../../lib/policy/explain_connection.ts";
-import { inspectPolicyPlan } from "../../lib/policy/inspect_policy_plan.ts";
-import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
+import { inspectPolicyPlan } from "../../lib/policy/policy_plan.ts";
+import {
+  endSentence,
+  judgeConnection,
+  viewCluster,
+  viewPlan,
+} from "../../lib/policy/judge_connection.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import {

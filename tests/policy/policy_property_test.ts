@@ -12,11 +12,14 @@ import {
   parseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
-import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
-import { type JudgeUpdate, piecesOf } from "../../lib/policy/judge_update.ts";
+import { ConnectionJudge, type JudgeUpdate, piecesOf } from "../../lib/policy/connection_judge.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
-import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
-import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
+import {
+  memberKey,
+  type PeerMember,
+  type PolicyPlan,
+  type PolicyPlanChanges,
+} from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { type Cluster, consents } from "./oracle.ts";

@@ -4,8 +4,12 @@ import { parsePort, type Protocol } from "../../lib/net/port.ts";
 import type { AllowedPorts } from "../../lib/policy/allowed_ports.ts";
 import { comparePolicies } from "../../lib/policy/compare_policies.ts";
 import { connectionTable, type TableGroup } from "../../lib/policy/connection_table.ts";
-import { denialSentence, endSentence } from "../../lib/policy/explain_connection.ts";
-import { judgeConnection, viewCluster } from "../../lib/policy/judge_connection.ts";
+import {
+  denialSentence,
+  endSentence,
+  judgeConnection,
+  viewCluster,
+} from "../../lib/policy/judge_connection.ts";
 import type { PodKey } from "../../lib/policy/policy_plan.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { caseAddresses } from "./case_addresses.ts";

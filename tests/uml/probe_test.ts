@@ -6,7 +6,7 @@
 import { assertEquals } from "@std/assert";
 import { probeIpvsMode, probeScheduler } from "../../backends/ipvs/probe.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
-import { supportOf } from "../../lib/proxy/mode_support.ts";
+import { supportOf } from "../../lib/proxy/service_mode.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";

@@ -10,7 +10,7 @@
  */
 import { splitWords } from "./iptables_objects.ts";
 import { withUndottedAddresses } from "../undotted_address.ts";
-import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 
 /** An option and its values, e.g. `--mark 0x4000/0x4000`, with `! ` in front where it is turned round. */

@@ -19,7 +19,7 @@ import {
 } from "../../../lib/engine/reconciler.ts";
 import type { RuleWatch } from "../rule_plane.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
-import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
 import type { CodedTable, NftRunner } from "./nft_runner.ts";

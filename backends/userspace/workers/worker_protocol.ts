@@ -7,7 +7,7 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Port } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
-import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
+import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";

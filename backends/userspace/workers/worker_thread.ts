@@ -8,8 +8,11 @@ import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
-import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
-import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
+import {
+  ConnectionJudge,
+  isComplete,
+  type JudgeUpdate,
+} from "../../../lib/policy/connection_judge.ts";
 import { type ServiceTraffic, ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";

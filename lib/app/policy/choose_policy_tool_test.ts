@@ -5,7 +5,7 @@ import {
   missingFeature,
 } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { choosePolicyTool, findPolicyTool } from "./choose_policy_tool.ts";
+import { choosePolicyTool, findPolicyTool } from "./policy_settings.ts";
 
 const NO_NFT: FakeHost = { probes: { nftables: [missingFeature("nft")] } };
 const NOTHING: FakeHost = {
@@ -13,41 +13,35 @@ const NOTHING: FakeHost = {
 };
 
 Deno.test("findPolicyTool() takes nftables where it works, else iptables", async () => {
-  const auto = { request: "auto" };
   for (
     const [host, tool] of [[{}, "nftables"], [NO_NFT, "iptables"]] as const
   ) {
-    const dependencies = { hostChecks: fakeHostChecks(host) };
-    assertEquals(await findPolicyTool(dependencies, auto), { tool });
+    assertEquals(await findPolicyTool(fakeHostChecks(host), "auto"), { tool });
   }
 });
 
 Deno.test("findPolicyTool() never replaces a tool that was named, and says what it lacks", async () => {
-  const dependencies = { hostChecks: fakeHostChecks(NO_NFT) };
-  assertEquals(await findPolicyTool(dependencies, { request: "nftables" }), {
+  const hostChecks = fakeHostChecks(NO_NFT);
+  assertEquals(await findPolicyTool(hostChecks, "nftables"), {
     tool: "nftables",
     refusal: "nft: no nft (get nft)",
   });
-  assertEquals(await findPolicyTool(dependencies, { request: "iptables" }), { tool: "iptables" });
+  assertEquals(await findPolicyTool(hostChecks, "iptables"), { tool: "iptables" });
 });
 
 Deno.test("findPolicyTool() does not try the tool of the mode that runs again", async () => {
   const asked: string[] = [];
   const hostChecks = fakeHostChecks({}, asked as never);
-  const choice = { request: "auto", serviceMode: "nftables" } as const;
-  await findPolicyTool({ hostChecks }, choice);
+  await findPolicyTool(hostChecks, "auto", "nftables");
   assertEquals(asked, []);
-  await findPolicyTool({ hostChecks }, {
-    request: "auto",
-    serviceMode: "userspace",
-  });
+  await findPolicyTool(hostChecks, "auto", "userspace");
   assertEquals(asked, ["nftables"]);
 });
 
 Deno.test("choosePolicyTool() logs an error where nothing works, and goes on with the best", async () => {
   const logger = new MemoryLogger();
   const dependencies = { hostChecks: fakeHostChecks(NOTHING), logger };
-  assertEquals(await choosePolicyTool(dependencies, { request: "auto" }), "nftables");
+  assertEquals(await choosePolicyTool(dependencies, "auto"), "nftables");
   const [line] = logger.lines;
   assertEquals([line?.level, line?.fields.reason], ["error", "nft: no nft (get nft)"]);
 });
@@ -55,10 +49,8 @@ Deno.test("choosePolicyTool() logs an error where nothing works, and goes on wit
 Deno.test("choosePolicyTool() goes on without rules where relayed connections are judged", async () => {
   const logger = new MemoryLogger();
   const dependencies = { hostChecks: fakeHostChecks(NOTHING), logger };
-  const choice = { request: "auto", serviceMode: "userspace" } as const;
-  assertEquals(await choosePolicyTool(dependencies, choice), undefined);
-  const named = { ...choice, request: "iptables" };
-  assertEquals(await choosePolicyTool(dependencies, named), "iptables");
+  assertEquals(await choosePolicyTool(dependencies, "auto", "userspace"), undefined);
+  assertEquals(await choosePolicyTool(dependencies, "iptables", "userspace"), "iptables");
   assertEquals(logger.lines.map(({ level }) => level), ["warn", "error"]);
   assert(logger.lines[0]?.message.includes("direct pod-to-pod traffic is not covered"));
 });

@@ -21,14 +21,7 @@ interface ConnectionCutterDependencies {
   readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
 }
 
-/** The connections to cut, and the plan that judges them. */
-interface ConnectionCutterOptions {
-  readonly family: IpFamily;
-  /** Reads the plan once it does not change. */
-  readonly withPlan: <T>(read: (plan: PolicyPlan) => T) => Promise<T>;
-  /** Whether an address is of this node: its traffic with its own pods is always allowed. */
-  readonly isOwnNode: (address: IpAddress) => boolean;
-}
+type ReadPlan = <T>(read: (plan: PolicyPlan) => T) => Promise<T>;
 
 /** Kinds of connections that one run deletes: the tool goes through the whole table for each. */
 const MOST_DELETED = 500;
@@ -38,14 +31,27 @@ const LONGEST_RETRY_MS = 300_000;
 /** Cuts the connections of one IP family. */
 export class ConnectionCutter {
   readonly #dependencies: ConnectionCutterDependencies;
-  readonly #options: ConnectionCutterOptions;
+  readonly #family: IpFamily;
+  readonly #withPlan: ReadPlan;
+  readonly #isOwnNode: (address: IpAddress) => boolean;
   #suspects = new Set<IpAddress>();
   #wake = Promise.withResolvers<void>();
   #complaint: string | undefined;
 
-  constructor(dependencies: ConnectionCutterDependencies, options: ConnectionCutterOptions) {
+  /**
+   * `withPlan` reads the plan once it does not change. `isOwnNode`: whether an address is of this node,
+   * whose traffic with its own pods is always allowed.
+   */
+  constructor(
+    dependencies: ConnectionCutterDependencies,
+    family: IpFamily,
+    withPlan: ReadPlan,
+    isOwnNode: (address: IpAddress) => boolean,
+  ) {
     this.#dependencies = dependencies;
-    this.#options = options;
+    this.#family = family;
+    this.#withPlan = withPlan;
+    this.#isOwnNode = isOwnNode;
   }
 
   /** A plan was synced: connections of pods that are allowed less than before are looked at soon. */
@@ -82,18 +88,23 @@ export class ConnectionCutter {
 
   async #cut(suspects: ReadonlySet<IpAddress>, signal: AbortSignal): Promise<void> {
     const { conntrack, logger, metrics } = this.#dependencies;
-    const { family, isOwnNode } = this.#options;
+    const family = this.#family;
     const found = new Map<string, TrackedConnection>();
     await conntrack.listConnections(family, {
       addresses: suspects,
       signal,
-      onConnection(connection) {
+      onConnection: (connection) => {
         const { source, endpoint } = connection;
-        if (isOwnNode(source) || isOwnNode(endpoint)) return;
+        if (this.#isOwnNode(source) || this.#isOwnNode(endpoint)) return;
         found.set(JSON.stringify(connection), connection);
       },
     });
-    const denied = await this.#denied([...found.values()]);
+    const denied = await this.#withPlan((plan) => {
+      const view = viewPlan(plan);
+      const isDenied = (each: TrackedConnection) =>
+        !judgeConnection(view, connectionOf(each)).isAllowed;
+      return found.values().filter(isDenied).toArray();
+    });
     if (denied.length === 0) return;
     const taken = denied.slice(0, MOST_DELETED);
     const deleted = await conntrack.deleteConnections(family, taken, { signal });
@@ -104,13 +115,6 @@ export class ConnectionCutter {
       ...(more > 0 && { remaining: more }),
     });
     if (more > 0) this.#giveBack(suspects);
-  }
-
-  #denied(connections: readonly TrackedConnection[]): Promise<readonly TrackedConnection[]> {
-    return this.#options.withPlan((plan) => {
-      const view = viewPlan(plan);
-      return connections.filter((each) => !judgeConnection(view, connectionOf(each)).isAllowed);
-    });
   }
 
   #giveBack(suspects: ReadonlySet<IpAddress>): void {

@@ -50,14 +50,15 @@ class Stage implements AsyncDisposable {
         return { stdout: stdin };
       });
     const { clock, logger } = this;
-    this.#cutter = new ConnectionCutter({
-      ...{ clock, logger, conntrack: createConntrack(this.commands) },
-      metrics: { connectionsCut: (_, count) => void (this.cut += count) },
-    }, {
-      family: "IPv4",
-      withPlan: (read) => Promise.resolve(read(this.planner.plan)),
-      isOwnNode: (address) => address === NODE,
-    });
+    this.#cutter = new ConnectionCutter(
+      {
+        ...{ clock, logger, conntrack: createConntrack(this.commands) },
+        metrics: { connectionsCut: (_, count) => void (this.cut += count) },
+      },
+      "IPv4",
+      (read) => Promise.resolve(read(this.planner.plan)),
+      (address) => address === NODE,
+    );
     this.#running = this.#cutter.run(this.#stop.signal);
     setPod(this.state, "default/web", { address: WEB, labels: { app: "web" } });
     setPod(this.state, "default/friend", { address: FRIEND, labels: { app: "friend" } });

@@ -6,9 +6,13 @@
 import type { DataPlane, DataPlaneEdges, SyncReport } from "../../engine/data_plane.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
-import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
+import type {
+  DeniedPackets,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../policy/policy_plan.ts";
 
 /** The tools by which policies can be enforced, best first. */
 export const POLICY_TOOLS = ["nftables", "iptables"] as const;

@@ -1,4 +1,4 @@
-import { type KubeObject, objectKey } from "../../api/kind.ts";
+import { type KindSpec, type KubeObject, objectKey } from "../../api/kind.ts";
 import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
@@ -12,6 +12,7 @@ import type {
 } from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
+import { countText } from "../../log/count_text.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";
@@ -23,21 +24,23 @@ import {
   tryParseIpAddress,
 } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
-import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
+import type { DeniedPackets, PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { takeOverPolicies } from "../handover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
-import { choosePolicyTool } from "./choose_policy_tool.ts";
-import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
-import { deniedFacts, policyFacts, type ShownPolicies } from "./policy_status.ts";
-import type { PolicyCluster } from "./relayed_policies.ts";
-import { podRangesOf, policySettings } from "./policy_settings.ts";
+import {
+  choosePolicyTool,
+  podRangesOf,
+  POLICY_ACCESS,
+  policyKubeconfigOf,
+  policySettings,
+} from "./policy_settings.ts";
 import type { ObjectChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
@@ -50,7 +53,8 @@ export class NetworkPolicyController implements Controller {
   readonly name = "network-policy";
   readonly kinds: readonly ControllerKind[];
   readonly #parts: ControllerParts;
-  readonly #cluster: PolicyCluster = { state: new PolicyState(), turns: new OneAtATime() };
+  /** The cluster as policies see it, and the turns of everybody who changes it or reads plans. */
+  readonly #cluster = { state: new PolicyState(), turns: new OneAtATime() };
   /** Follows an API server by itself; absent where the common source has the objects. */
   readonly #source: ControllerSource | undefined;
   #families: readonly PolicyFamily[] = [];
@@ -81,21 +85,22 @@ export class NetworkPolicyController implements Controller {
     const { endpointsFallback } = configuration.relay;
     const ownNode = serviceSubscriptions({ nodeName, endpointsFallback }).get(NODE);
     const { state } = this.#cluster;
-    const podHandler = this.#handler<Pod>((previous, current) => {
-      this.#seen({ kind: "Pod", previous, current });
-      state.setPod(objectKey(current ?? previous!) as PodKey, current);
+    const follow = <T extends KubeObject>(
+      spec: KindSpec<T>,
+      kind: string,
+      set: (key: string, current: T | undefined) => void,
+    ) => {
+      const handler = this.#handler<T>((previous, current) => {
+        this.#seen({ kind, previous, current });
+        set(objectKey(current ?? previous!), current);
+      });
+      informers.subscribe(spec, {}, handler);
+    };
+    follow<Pod>(POD, "Pod", (key, pod) => state.setPod(key as PodKey, pod));
+    follow<Namespace>(NAMESPACE, "Namespace", (key, found) => state.setNamespace(key, found));
+    follow<NetworkPolicy>(NETWORK_POLICY, "NetworkPolicy", (key, policy) => {
+      state.setPolicy(key as PolicyKey, policy);
     });
-    const namespaceHandler = this.#handler<Namespace>((previous, current) => {
-      this.#seen({ kind: "Namespace", previous, current });
-      state.setNamespace(objectKey(current ?? previous!), current);
-    });
-    const policyHandler = this.#handler<NetworkPolicy>((previous, current) => {
-      this.#seen({ kind: "NetworkPolicy", previous, current });
-      state.setPolicy(objectKey(current ?? previous!) as PolicyKey, current);
-    });
-    informers.subscribe(POD, {}, podHandler);
-    informers.subscribe(NAMESPACE, {}, namespaceHandler);
-    informers.subscribe(NETWORK_POLICY, {}, policyHandler);
     const nodeHandler = this.#handler<Node>((previous, current) => this.#onNode(previous, current));
     parts.informers.subscribe(NODE, ownNode, nodeHandler);
   }
@@ -122,12 +127,19 @@ export class NetworkPolicyController implements Controller {
   async start(tasks: TaskGroup): Promise<void> {
     const { configuration: { proxy, mode } } = this.#parts;
     this.#tasks = tasks;
-    const tool = this.#tool = await choosePolicyTool(this.#parts, {
-      request: proxy.networkPolicy.mode,
-      serviceMode: mode,
-      signal: tasks.signal,
-    });
-    this.#families = this.#createFamilies(tasks, tool);
+    const tool = this.#tool = await choosePolicyTool(
+      this.#parts,
+      proxy.networkPolicy.mode,
+      mode,
+      tasks.signal,
+    );
+    this.#families = this.#parts.configuration.families.map((family) =>
+      new PolicyFamily(this.#parts, this.#cluster, tasks, {
+        ...{ family, tool, settings: this.#settings(family) },
+        isOwnNode: (address) => this.#isOwnNode(address),
+        onSynced: () => this.#onSynced(family),
+      })
+    );
     this.#closeJudges();
     await Promise.all(this.#families.map(({ loop }) => loop.start()));
     const source = this.#source;
@@ -164,8 +176,7 @@ export class NetworkPolicyController implements Controller {
 
   async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
     const families = this.#families.map((each) => each.loop.status(each.inspect().summary));
-    const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
-    const facts = [...policyFacts(this.#shown()), ...denied];
+    const facts = [...this.#facts(), ...(brief ? [] : await this.#deniedFacts())];
     return { controller: this.name, families, facts };
   }
 
@@ -200,29 +211,67 @@ export class NetworkPolicyController implements Controller {
     this.#readingDenied = undefined;
   }
 
-  #shown(): ShownPolicies {
+  /** The facts, each in one line. */
+  #facts(): ControllerStatus["facts"] {
     const { configuration: { mode }, current: { proxy: { networkPolicy } } } = this.#parts;
-    return {
-      serviceMode: mode,
-      tool: this.#tool,
-      networkPolicy,
-      state: this.#cluster.state,
-      families: this.#families,
-      hasRanges: podRangesOf(this.#node).length > 0,
-    };
+    const { pods, policies } = this.#cluster.state;
+    const [families, tool] = [this.#families, this.#tool];
+    const faulty = policies.values().filter(({ knownProblems }) => knownProblems.length > 0);
+    const faults = faulty.toArray().length;
+    const unusable = faults > 0 ? `; ${faults} with parts that cannot be used` : "";
+    const missing = "kube-relay doctor says what is missing";
+    const rules = families.map((each) => {
+      const { isolated: { ingress, egress }, refused, lists, sets, members } = each.inspect();
+      if (lists === 0) return `${each.family}: no pod of this node is isolated`;
+      const excess = refused > 0
+        ? `; for ${countText(refused, "pod")} there are too many rules: nothing is allowed`
+        : "";
+      return `${each.family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
+        `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
+        countText(members, "member") + excess;
+    });
+    const facts = [
+      {
+        name: "Policies",
+        text: `${policies.size}, for ${countText(pods.size, "pod")} of the cluster${unusable}`,
+      },
+      {
+        name: "Tool",
+        text: families.length === 0
+          ? `none: no NetworkPolicy is enforced; ${missing}`
+          : tool ?? `none: no rules are written; ${missing}`,
+      },
+      ...rules.map((text) => ({ name: "Rules", text })),
+    ];
+    if (MODE_TRAITS[mode].forwardsItself) {
+      const isJudged = families.length > 0;
+      const isCovered = isJudged && tool && families.every(({ loop }) => loop.isComplete);
+      if (isJudged) {
+        facts.push({
+          name: "Relayed",
+          text: "connections are judged by the address of the client",
+        });
+      }
+      if (!isCovered) {
+        facts.push({ name: "Limit", text: "direct pod-to-pod traffic is not covered" });
+      }
+    }
+    if (networkPolicy.start === "closed" && podRangesOf(this.#node).length === 0) {
+      const text = "open: the Node has no pod ranges that could be closed";
+      facts.push({ name: "Start", text });
+    }
+    return facts;
   }
 
-  /** Creates one for each family that is served. */
-  #createFamilies(tasks: TaskGroup, tool: PolicyTool | undefined): readonly PolicyFamily[] {
-    return this.#parts.configuration.families.map((family) =>
-      new PolicyFamily({ ...this.#parts, cluster: this.#cluster, tasks }, {
-        family,
-        tool,
-        settings: this.#settings(family),
-        isOwnNode: (address) => this.#isOwnNode(address),
-        onSynced: () => this.#onSynced(family),
-      })
-    );
+  /** Returns the counts of denied packets, in one line for each family. */
+  async #deniedFacts(): Promise<ControllerStatus["facts"]> {
+    return [...await this.#deniedPackets()].flatMap(([family, { ingress, egress }]) => {
+      const texts = [
+        ...(ingress === undefined ? [] : [`${countText(ingress, "packet")} to pods`]),
+        ...(egress === undefined ? [] : [`${countText(egress, "packet")} from pods`]),
+      ];
+      return texts.length === 0 ? [] : [{ name: "Denied", text: `${family}: ${texts.join(", ")}` }];
+    });
   }
 
   #onSynced(family: IpFamily): void {

@@ -7,28 +7,31 @@ import type { ObjectProblem } from "../../api/problem.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import type { SyncReport } from "../../engine/data_plane.ts";
 import type { LoopId } from "../../engine/loop_id.ts";
+import type { Source } from "../../engine/sync_event.ts";
 import { retryBackoff, SyncLoop } from "../../engine/sync_loop.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
-import { runInSlices } from "../../os/time_slice.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { OneAtATime } from "../../net/one_at_a_time.ts";
 import { createConntrack } from "../../os/conntrack.ts";
-import { inspectPolicyPlan, type PolicyInspection } from "../../policy/inspect_policy_plan.ts";
+import { runInSlices } from "../../os/time_slice.ts";
+import type { ConnectionJudge } from "../../policy/connection_judge.ts";
 import type { Policy } from "../../policy/policy.ts";
-import type {
-  PodKey,
-  PodPlan,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-  RuleListId,
+import {
+  inspectPolicyPlan,
+  type PodKey,
+  type PolicyInspection,
+  type PolicyKey,
+  type PolicyPlan,
+  type PolicyPlanChanges,
+  type RuleListId,
 } from "../../policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanSettings } from "../../policy/policy_planner.ts";
-import type { LoopListener, NamedItem, ObjectChange } from "../change_listener.ts";
+import type { PolicyState } from "../../policy/policy_state.ts";
+import type { LoopListener, NamedItem } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
-import { ConnectionCutter } from "./connection_cutter.ts";
+import { ConnectionCutter, suspectAddresses } from "./connection_cutter.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
-import { type PolicyCluster, RelayedPolicies } from "./relayed_policies.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -42,34 +45,26 @@ const TEXTS = {
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
-/** The dependencies of a family. */
-export interface PolicyFamilyDependencies extends ControllerParts {
-  readonly cluster: PolicyCluster;
-  readonly tasks: TaskGroup;
-}
-
-/** What a controller says of a family. */
-export interface PolicyFamilyOptions {
-  readonly family: IpFamily;
-  /** `undefined` = no rules are written. */
-  readonly tool: PolicyTool | undefined;
-  readonly settings: PolicyPlanSettings;
-  readonly isOwnNode: (address: IpAddress) => boolean;
-  /** Called after each successful sync. Must not throw. */
-  readonly onSynced: () => void;
-}
+type PolicySource = Source<PolicyPlan, PolicyPlanChanges, PolicyKey, SyncReport<PolicyKey>>;
 
 /** Keeps one family's rules in step with the cluster. */
-export class PolicyFamily {
+export class PolicyFamily implements PolicySource {
   readonly family: IpFamily;
   /** Absent where kube-relay only judges what it relays. */
   readonly backend: PolicyBackend | undefined;
   readonly loop: SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, SyncReport<PolicyKey>>;
-  readonly #dependencies: PolicyFamilyDependencies;
+  readonly #dependencies: ControllerParts;
+  readonly #state: PolicyState;
+  readonly #turns: OneAtATime;
   readonly #planner: PolicyPlanner;
   readonly #recorder: LoopListener<NamedItem>;
-  /** Present if kube-relay relays connections itself. */
-  readonly #relayed: RelayedPolicies | undefined;
+  /** Judges what kube-relay relays itself; absent if it relays nothing. */
+  readonly #judge: ConnectionJudge | undefined;
+  /**
+   * Plans for the judge, with the pods of every node: only the relay sees the client of a connection to
+   * another node, where it comes from this node.
+   */
+  readonly #relayed: PolicyPlanner | undefined;
   /** Policies whose problems have not been logged. */
   readonly #news = new Set<Policy>();
   /** The pods that the last plan had. */
@@ -77,51 +72,71 @@ export class PolicyFamily {
   #isPending = true;
   #isAdopted = false;
 
-  constructor(dependencies: PolicyFamilyDependencies, options: PolicyFamilyOptions) {
-    const { family, settings } = options;
-    const logger = dependencies.logger.with({ ipFamily: family });
-    const edges = this.#dependencies = { ...dependencies, logger };
-    const { changes, configuration: { proxy }, current, cluster, judges, nodeName } = edges;
+  /**
+   * `turns`: of events, of plans, which are made in pieces while the state is still, and of readers of a
+   * plan. `tool`: `undefined` = no rules are written. `onSynced` is called after each successful sync, and
+   * must not throw.
+   */
+  constructor(
+    parts: ControllerParts,
+    { state, turns }: { readonly state: PolicyState; readonly turns: OneAtATime },
+    tasks: TaskGroup,
+    { family, tool, settings, isOwnNode, onSynced }: {
+      readonly family: IpFamily;
+      readonly tool: PolicyTool | undefined;
+      readonly settings: PolicyPlanSettings;
+      readonly isOwnNode: (address: IpAddress) => boolean;
+      readonly onSynced: () => void;
+    },
+  ) {
+    const logger = parts.logger.with({ ipFamily: family });
+    const edges = this.#dependencies = { ...parts, logger };
+    const { changes, configuration: { proxy, mode }, metrics, nodeName } = edges;
     const { minSyncPeriod: minPeriodMs } = proxy.networkPolicy;
     const id: LoopId = { controller: "network-policy", family };
-    const cutsConnections = () => current.proxy.networkPolicy.cutConnections;
     const planned = { family, nodeName, ...settings };
-    const judge = judges.get(family);
-    const metrics = edges.metrics.policies;
+    const judge = this.#judge = edges.judges.get(family);
     this.family = family;
+    this.#state = state;
+    this.#turns = turns;
     this.#recorder = changes.follow(id, minPeriodMs);
-    this.#planner = new PolicyPlanner(cluster.state, planned);
-    this.#relayed = judge &&
-      new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
-    // A repair may have left out a policy, which is to be reported and tried again.
-    this.backend = createBackend(edges, options.tool, id, () => this.request());
-    const cutter = this.backend && this.#startCutter(options.isOwnNode);
-    const plan = () => this.plan;
-    const isPending = () => this.#isPending;
+    this.#planner = new PolicyPlanner(state, planned);
+    // A relay has the packets of its own sockets only.
+    const remote = { ...planned, podLinks: [], includesRemotePods: true };
+    this.#relayed = judge && new PolicyPlanner(state, remote);
+    const onDrift = (figures: DriftFigures) => {
+      metrics.loops.driftFound(id, figures);
+      changes.driftFound(id, figures);
+      // A repair may have left out a policy, which is to be reported and tried again.
+      this.request();
+    };
+    const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
+    this.backend = tool && edges.policyBackends[tool]({ ...edges, onDrift }, {
+      ...{ family, syncPeriodMs },
+    });
+    // Rules never see both ends of a relayed connection, so it is cut by the relay.
+    const cutter = this.backend && new ConnectionCutter(
+      { ...edges, metrics: metrics.policies, conntrack: createConntrack(edges.commands) },
+      family,
+      (read) => turns.run(() => Promise.resolve(read(this.plan))),
+      (address) => isOwnNode(address) || judge?.relay?.serves(address) === true,
+    );
+    if (cutter) tasks.run(`policy connections ${family}`, (signal) => cutter.run(signal));
     this.loop = new SyncLoop(edges, {
       id,
       dataPlane: {
-        start: () => this.#adopt().catch((error) => this.#notAdopted(error)),
+        start: () =>
+          this.#adopt().catch((error) =>
+            logger.warn("Cannot read earlier policy rules; the first sync reads them", { error })
+          ),
         sync: (plan, changes) => this.#sync(plan, changes),
       },
-      source: {
-        get plan() {
-          return plan();
-        },
-        get pending() {
-          return isPending();
-        },
-        collectChanges: () => this.#collectChanges(),
-        failed: () => {
-          this.#isPending = true;
-          this.#planner.forget();
-        },
-      },
+      source: this,
       listeners: [{
         on: (event) => {
           if (event.kind !== "synced") return;
-          if (cutsConnections()) cutter?.synced(event.plan, event.changes);
-          options.onSynced();
+          if (this.#cutsConnections) cutter?.synced(event.plan, event.changes);
+          onSynced();
         },
       }, this.#recorder],
       texts: TEXTS,
@@ -132,7 +147,7 @@ export class PolicyFamily {
       },
     });
     const request = () => this.request();
-    cluster.state.follow({
+    state.follow({
       podChanged: request,
       namespaceChanged: request,
       policiesChanged: (policies) => {
@@ -142,58 +157,80 @@ export class PolicyFamily {
     });
   }
 
-  /** The plan; it must not be used while another is made, see {@linkcode PolicyCluster}. */
+  /** The plan; it must not be used while another is made, outside of its turns. */
   get plan(): PolicyPlan {
     return this.#planner.plan;
   }
 
-  /** Returns figures of the plan. */
-  inspect(): PolicyInspection {
-    const summary = this.backend?.summary ?? "no rules; relayed connections are judged";
-    return inspectPolicyPlan(this.plan, summary);
+  get pending(): boolean {
+    return this.#isPending;
   }
 
-  /** Asks for a sync. */
+  get #cutsConnections(): boolean {
+    return this.#dependencies.current.proxy.networkPolicy.cutConnections;
+  }
+
+  /** Returns figures of the plan. */
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(
+      this.plan,
+      this.backend?.summary ?? "no rules; relayed connections are judged",
+    );
+  }
+
   request(): void {
     this.#isPending = true;
     this.loop.request();
   }
 
   /** Notes an object that changed, for the change log. */
-  seen(change: ObjectChange): void {
+  seen(change: Parameters<LoopListener<NamedItem>["seen"]>[0]): void {
     this.#recorder.seen(change);
   }
 
   /** Takes settings that changed. */
   setOptions(options: PolicyPlanSettings): void {
     this.#planner.setOptions(options);
-    this.#relayed?.setOptions(options);
+    this.#relayed?.setOptions({ deny: options.deny, closedRanges: options.closedRanges });
     this.request();
   }
 
-  #collectChanges(): Promise<{
+  /** As {@linkcode Source.collectChanges}; the planner names what failed before. */
+  collectChanges(): Promise<{
     readonly changes: PolicyPlanChanges;
     readonly problems: readonly ObjectProblem[];
   }> {
-    const { clock, cluster: { state, turns } } = this.#dependencies;
-    return turns.run(async () => {
+    return this.#turns.run(async () => {
       this.#isPending = false;
       this.#recorder.drained();
-      const changes = await runInSlices(clock, this.#planner.updateInSteps());
+      const changes = await runInSlices(this.#dependencies.clock, this.#planner.updateInSteps());
       this.#record(changes);
-      const news = [...this.#news].filter((policy) => state.policies.get(policy.key) === policy);
+      const { policies } = this.#state;
+      const news = [...this.#news].filter((policy) => policies.get(policy.key) === policy);
       const problems = news.flatMap(({ problems }) => problems);
       this.#news.clear();
       return { changes, problems: [...problems, ...this.#planner.takeProblems()] };
     });
   }
 
+  failed(): void {
+    this.#isPending = true;
+    this.#planner.forget();
+  }
+
   /** Notes for the change log what a plan changes: pods by name, sets of peers as a count. */
   #record({ pods, peers, members }: PolicyPlanChanges): void {
     const { plan } = this;
+    const policiesOf = (id: RuleListId) => {
+      const { length } = plan.lists.get(id)?.policies ?? [];
+      return length === 1 ? "1 policy" : `${length} policies`;
+    };
     for (const key of pods) {
       const pod = plan.pods.get(key);
-      const item = { key: `pod ${key}`, words: pod ? podWords(plan, pod) : [] };
+      const words = (["ingress", "egress"] as const).flatMap((direction) =>
+        pod?.[direction] ? [`${direction} isolated by ${policiesOf(pod[direction])}`] : []
+      );
+      const item = { key: `pod ${key}`, words: words.length > 0 ? words : ["not isolated"] };
       this.#recorder.planned(this.#planned.has(key) ? item : undefined, pod && item);
       if (pod) this.#planned.add(key);
       else this.#planned.delete(key);
@@ -220,61 +257,25 @@ export class PolicyFamily {
     this.#isAdopted = true;
   }
 
-  #notAdopted(error: unknown): void {
-    this.#dependencies.logger.warn("Cannot read earlier policy rules; the first sync reads them", {
-      error,
-    });
-  }
-
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<SyncReport<PolicyKey>> {
     // Relayed connections are judged even if the host refuses the rules.
-    await this.#relayed?.sync();
+    if (this.#judge && this.#relayed) await this.#syncJudge(this.#judge, this.#relayed);
     if (!this.#isAdopted) await this.#adopt();
     return await this.backend?.sync(plan, changes) ??
       { full: changes.full, operations: {}, quarantined: [] };
   }
 
-  /** Starts what ends connections that rules judged; rules never see both ends of a relayed one. */
-  #startCutter(isOwnNode: (address: IpAddress) => boolean): ConnectionCutter {
-    const { cluster, tasks, judges, ...edges } = this.#dependencies;
-    const { family } = this;
-    const conntrack = createConntrack(edges.commands);
-    const cutter = new ConnectionCutter({ ...edges, metrics: edges.metrics.policies, conntrack }, {
-      family,
-      withPlan: (read) => cluster.turns.run(() => Promise.resolve(read(this.plan))),
-      isOwnNode: (address) =>
-        isOwnNode(address) || judges.get(family)?.relay?.serves(address) === true,
-    });
-    tasks.run(`policy connections ${family}`, (signal) => cutter.run(signal));
-    return cutter;
+  /** Gives the judge a plan, and ends the relayed connections that it denies. */
+  async #syncJudge(judge: ConnectionJudge, planner: PolicyPlanner): Promise<void> {
+    const { clock, logger, metrics } = this.#dependencies;
+    const changes = await this.#turns.run(() => runInSlices(clock, planner.updateInSteps()));
+    const { plan } = planner;
+    await judge.turns.run(() => runInSlices(clock, judge.takeInSteps(plan, changes)));
+    await judge.pass(plan, changes);
+    if (!this.#cutsConnections) return;
+    const connections = await judge.relay?.recheck(suspectAddresses(plan, changes)) ?? 0;
+    if (connections === 0) return;
+    metrics.policies.connectionsCut(this.family, connections);
+    logger.info("Cut relayed connections that NetworkPolicies do not allow", { connections });
   }
-}
-
-function createBackend(
-  edges: PolicyFamilyDependencies,
-  tool: PolicyTool | undefined,
-  loop: LoopId,
-  request: () => void,
-): PolicyBackend | undefined {
-  const { changes, configuration: { proxy, mode }, metrics } = edges;
-  const onDrift = (figures: DriftFigures) => {
-    metrics.loops.driftFound(loop, figures);
-    changes.driftFound(loop, figures);
-    request();
-  };
-  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
-  return tool &&
-    edges.policyBackends[tool]({ ...edges, onDrift }, { family: loop.family, syncPeriodMs });
-}
-
-function podWords({ lists }: PolicyPlan, { ingress, egress }: PodPlan): readonly string[] {
-  const textOf = (id: RuleListId | undefined) => {
-    const policies = (id && lists.get(id)?.policies) ?? [];
-    return policies.length === 1 ? "1 policy" : `${policies.length} policies`;
-  };
-  const words = [
-    ...(ingress ? [`ingress isolated by ${textOf(ingress)}`] : []),
-    ...(egress ? [`egress isolated by ${textOf(egress)}`] : []),
-  ];
-  return words.length > 0 ? words : ["not isolated"];
 }

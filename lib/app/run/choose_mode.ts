@@ -11,8 +11,12 @@ import type { Network } from "../../os/network.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostCheckOptions } from "../../proxy/host_checks.ts";
-import { missingText, type ModeSupport, supportOf } from "../../proxy/mode_support.ts";
-import type { ProbeResult } from "../../proxy/service_mode.ts";
+import {
+  missingText,
+  type ModeSupport,
+  type ProbeResult,
+  supportOf,
+} from "../../proxy/service_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
 
 /** The modes of `auto`, best first. IPVS is only used if it is requested by name. */
@@ -30,14 +34,9 @@ export class ModeError extends Error {
   override name = "ModeError";
 }
 
-type ModeDependencies =
-  & Pick<Dependencies, "backends" | "hostChecks">
-  & { readonly logger: Logger };
-
-/** The choice. */
+/** A mode, and the IP families in which the host supports it. */
 interface ChosenMode {
   readonly mode: BackendMode;
-  /** The IP families in which the host supports it. */
   readonly families: readonly IpFamily[];
 }
 
@@ -46,14 +45,28 @@ interface ChosenMode {
  * never replaced: kube-proxy's silent fallbacks left nodes in modes that no administrator had chosen.
  */
 export async function chooseMode(
-  dependencies: ModeDependencies,
+  { logger, ...dependencies }: Pick<Dependencies, "backends" | "hostChecks"> & {
+    readonly logger: Logger;
+  },
   request: ModeRequest,
   options: HostCheckOptions = {},
 ): Promise<ChosenMode> {
-  const evaluate = (mode: BackendMode) => evaluateMode(dependencies, mode, options);
-  const verdict = await chooseVerdict(dependencies, { request, evaluate });
-  logLimits(dependencies, verdict);
-  return { mode: verdict.mode, families: verdict.support.families };
+  const verdict = await chooseVerdict(
+    logger,
+    request,
+    (mode) => evaluateMode(dependencies, mode, options),
+  );
+  const { mode, support: { families, missing, reduced } } = verdict;
+  for (const ipFamily of IP_FAMILIES.filter((family) => !families.includes(family))) {
+    const reason = missingText(missing.filter(({ family }) => family === ipFamily));
+    logger.warn("Mode does not work in an IP family on this host", { mode, ipFamily, reason });
+  }
+  if (reduced.length > 0) {
+    const features = [...new Set(reduced.map(({ feature }) => feature))].join(", ");
+    const message = "Some features of the mode are missing; kube-relay doctor lists them";
+    logger.info(message, { mode, features });
+  }
+  return { mode, families };
 }
 
 /** Returns the families that both host and mode support. Throws a {@linkcode ModeError} if there is none. */
@@ -69,18 +82,13 @@ export function commonFamilies(
   );
 }
 
-/** Settings of a choice; `doctor` passes verdicts that it already has. */
-interface VerdictOptions {
-  readonly request: ModeRequest;
-  readonly evaluate: (mode: BackendMode) => Promise<ModeVerdict>;
-}
-
-/** Like {@linkcode chooseMode}, with the evaluation of the mode. */
+/** Like {@linkcode chooseMode}; `doctor` passes verdicts that it already has. */
 export async function chooseVerdict(
-  { logger }: Pick<ModeDependencies, "logger">,
-  { request, evaluate }: VerdictOptions,
+  logger: Logger,
+  request: ModeRequest,
+  evaluate: (mode: BackendMode) => Promise<ModeVerdict>,
 ): Promise<ModeVerdict> {
-  if (request === "auto") return await chooseBest(logger, { evaluate, known: [] });
+  if (request === "auto") return await chooseBest(logger, evaluate);
   const wanted = trustLateTool(logger, await evaluate(namedMode(request)));
   if (wanted.refusal === undefined) return wanted;
   if (request !== "default") {
@@ -91,30 +99,29 @@ export async function chooseVerdict(
   }
   logger.warn(
     "No mode is set, which means iptables; it is not available, so the best available mode is used",
-    {
-      reason: wanted.refusal,
-    },
+    { reason: wanted.refusal },
   );
-  return await chooseBest(logger, { evaluate, known: [wanted] });
+  return await chooseBest(logger, evaluate, wanted);
 }
 
-/** Returns the first of {@linkcode AUTO_ORDER} that works. Logs each mode that it skips. */
+/**
+ * Returns the first of {@linkcode AUTO_ORDER} that works. Logs each mode that it skips, but not one that
+ * is `known`.
+ */
 async function chooseBest(
   logger: Logger,
-  { evaluate, known }: Pick<VerdictOptions, "evaluate"> & {
-    readonly known: readonly ModeVerdict[];
-  },
+  evaluate: (mode: BackendMode) => Promise<ModeVerdict>,
+  known?: ModeVerdict,
 ): Promise<ModeVerdict> {
   const refusals: string[] = [];
   for (const mode of AUTO_ORDER) {
-    const evaluated = known.find((verdict) => verdict.mode === mode);
-    const verdict = evaluated ?? await evaluate(mode);
+    const verdict = mode === known?.mode ? known : await evaluate(mode);
     if (verdict.refusal === undefined) {
       logger.info("Chose the best mode that works here", { mode });
       return trustLateTool(logger, verdict);
     }
     refusals.push(`${mode}: ${verdict.refusal}`);
-    if (!evaluated) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
+    if (verdict !== known) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
   }
   throw new ModeError(`Cannot find a mode that works here: ${refusals.join("; ")}`);
 }
@@ -135,23 +142,6 @@ function trustLateTool(logger: Logger, verdict: ModeVerdict): ModeVerdict {
   return { mode, results, support };
 }
 
-/** Returns the features that are missing although the mode works. */
-function logLimits(
-  { logger }: ModeDependencies,
-  { mode, support: { families, missing, reduced } }: ModeVerdict,
-): void {
-  for (const ipFamily of IP_FAMILIES.filter((family) => !families.includes(family))) {
-    const reason = missingText(missing.filter(({ family }) => family === ipFamily));
-    logger.warn("Mode does not work in an IP family on this host", { mode, ipFamily, reason });
-  }
-  if (reduced.length === 0) return;
-  const features = [...new Set(reduced.map(({ feature }) => feature))].join(", ");
-  logger.info("Some features of the mode are missing; kube-relay doctor lists them", {
-    mode,
-    features,
-  });
-}
-
 /** The evaluation of a mode. */
 export interface ModeVerdict {
   readonly mode: BackendMode;
@@ -162,16 +152,13 @@ export interface ModeVerdict {
   readonly support: ModeSupport;
 }
 
-interface EvaluateOptions extends HostCheckOptions {
-  /** Also probes the needs of a mode that this build lacks. @default {false} */
-  readonly always?: boolean;
-}
-
-/** Evaluates one mode. Rejects only if the caller aborts. */
+/**
+ * Evaluates one mode; `always` also one that this build lacks. Rejects only if the caller aborts.
+ */
 export async function evaluateMode(
   { backends, hostChecks }: Pick<Dependencies, "backends" | "hostChecks">,
   mode: BackendMode,
-  { always = false, ...options }: EvaluateOptions = {},
+  { always = false, ...options }: HostCheckOptions & { readonly always?: boolean } = {},
 ): Promise<ModeVerdict> {
   const absent = backends[mode] === undefined;
   const results = absent && !always ? [] : await hostChecks.probeMode(mode, options);
@@ -189,6 +176,9 @@ const DISABLE_IPV6 = "net.ipv6.conf.all.disable_ipv6";
 /**
  * Returns both families if the kernel has both, whatever the cluster uses, as kube-proxy does; only
  * IPv4 if IPv6 is off. On a host without `sysctl`, the addresses decide.
+ *
+ * kube-proxy looks for `/proc/net/if_inet6`, which this process may not open. But a kernel with IPv6
+ * always has `::1` on `lo`, and only such a kernel knows the setting.
  */
 export async function chooseFamilies(
   { network, commands, logger }: {
@@ -197,24 +187,14 @@ export async function chooseFamilies(
     readonly logger: Logger;
   },
 ): Promise<readonly IpFamily[]> {
-  const reason = await whyNoIpv6(network, commands);
-  if (reason === undefined) return IP_FAMILIES;
-  logger.info("Skipping an IP family", { ipFamily: "IPv6", reason });
-  return ["IPv4"];
-}
-
-/**
- * kube-proxy looks for `/proc/net/if_inet6`, which this process may not open. But a kernel with IPv6
- * always has `::1` on `lo`, and only such a kernel knows the setting.
- */
-async function whyNoIpv6(
-  network: Pick<Network, "interfaceAddresses">,
-  commands: CommandRunner,
-): Promise<string | undefined> {
-  const hasIpv6 = network.interfaceAddresses().some(({ address }) =>
-    ipFamilyOf(address) === "IPv6"
-  );
-  if (!hasIpv6) return "no interface has an IPv6 address, not even lo";
+  const only = (reason: string): readonly IpFamily[] => {
+    logger.info("Skipping an IP family", { ipFamily: "IPv6", reason });
+    return ["IPv4"];
+  };
+  const addresses = network.interfaceAddresses();
+  if (!addresses.some(({ address }) => ipFamilyOf(address) === "IPv6")) {
+    return only("no interface has an IPv6 address, not even lo");
+  }
   const { values } = await createSysctl(commands).read([DISABLE_IPV6]);
-  return values.get(DISABLE_IPV6) === "1" ? `${DISABLE_IPV6} is 1` : undefined;
+  return values.get(DISABLE_IPV6) === "1" ? only(`${DISABLE_IPV6} is 1`) : IP_FAMILIES;
 }

@@ -13,7 +13,7 @@ import { defaultConfiguration } from "../../config/configuration.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
-import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_settings.ts";
 import { ControllerSource, findMissingAccess } from "./controller_source.ts";
 import {
   NO_POLICY_BACKENDS,

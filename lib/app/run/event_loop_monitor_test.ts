@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { EventLoopMonitor } from "./event_loop_monitor.ts";
+import { EventLoopMonitor } from "./service_manager.ts";
 
 async function withMonitor(
   run: (monitor: EventLoopMonitor, clock: FakeClock) => Promise<void>,

@@ -9,7 +9,7 @@ import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { createSysctl, type SysctlProblem } from "../../os/sysctl.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
-import type { HostSettingOutcome, HostSettingRequest } from "../../proxy/host_setting.ts";
+import type { HostSettingOutcome, HostSettingRequest } from "../../proxy/data_plane.ts";
 import { configuredNodePorts } from "./plan_settings.ts";
 
 const BRIDGE_PURPOSE = "apply NetworkPolicies to traffic between pods on one bridge of this node";

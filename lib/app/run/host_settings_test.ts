@@ -2,7 +2,7 @@ import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_run
 import { settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration, type KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { HostSettingRequest } from "../../proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../proxy/data_plane.ts";
 import { HostSettings } from "./host_settings.ts";
 import { assertEquals, assertStringIncludes } from "@std/assert";
 

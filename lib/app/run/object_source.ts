@@ -22,7 +22,7 @@ import { tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import { addressesOfHost } from "../../os/host_addresses.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
-import type { KnownHost } from "../../proxy/known_hosts.ts";
+import type { KnownHost } from "../../proxy/frontend_owners.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { API_SERVER, hostsAt } from "../service/host_registry.ts";
 

@@ -18,13 +18,16 @@ import {
   parseIpAddress,
 } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
-import type { AgentPort } from "../../proxy/frontend_owners.ts";
+import type { AgentPort, KnownHost } from "../../proxy/frontend_owners.ts";
 import { type BackendMode, MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
-import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
 import { BGP_PORT, bgpHostOf } from "../../routing/bgp_plan.ts";
-import { type NodePortAddresses, nodePortAddressesFor } from "../../proxy/node_port_addresses.ts";
-import { type NodeState, nodeStateFromNode } from "../../proxy/node_state.ts";
+import {
+  type NodePortAddresses,
+  nodePortAddressesFor,
+  type NodeState,
+  nodeStateFromNode,
+} from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { BackendOptions } from "../dependencies.ts";

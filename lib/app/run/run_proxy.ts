@@ -22,25 +22,24 @@ import type { InterfaceAddress, Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { shareRefusal } from "../../os/shared_listener.ts";
 import { type RelayWorkers, WorkerPool } from "../../os/worker_pool.ts";
+import { ConnectionJudge } from "../../policy/connection_judge.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerDefinition } from "../controllers.ts";
 import type { Dependencies, RunConfiguration } from "../dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../policy/policy_controller.ts";
-import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { ROUTING_CONTROLLER } from "../routing/routing_controller.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import type { ServiceSyncListener } from "../change_listener.ts";
 import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
-import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import {
   createApiObjectSource,
   createManifestObjectSource,
   loadConfiguredAuth,
 } from "./object_source.ts";
 import type { ProgramDependencies } from "./run_tools.ts";
-import { ServiceManager, SERVING } from "./service_manager.ts";
+import { EventLoopMonitor, ServiceManager, SERVING } from "./service_manager.ts";
 import { nodeNameOf, StartUp } from "./start_up.ts";
 
 /**
@@ -134,10 +133,12 @@ function createParts(
   const collection = new StartCollection(edges.clock, collectGarbage);
   // A pause delays what is forwarded.
   const collecting = mode === "userspace" ? [] : [collection];
+  const isJudged = proxy.networkPolicy.enabled && MODE_TRAITS[mode].forwardsItself;
   const listeners = [health, metrics.loops, manager, ...collecting];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, sources: [source], startUp },
-    ...{ health, metrics, changes: tools.changes, judges: createConnectionJudges(configuration) },
+    ...{ health, metrics, changes: tools.changes },
+    judges: new Map(isJudged ? families.map((family) => [family, new ConnectionJudge()]) : []),
     serviceListeners: [] as ServiceSyncListener[],
   };
   const parts = { ...dependencies, ...shared, listeners };

@@ -12,9 +12,8 @@ import type { ChangeListener } from "../change_listener.ts";
 import type { CurrentConfiguration, Dependencies, RunConfiguration } from "../dependencies.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ServiceController } from "../service/service_controller.ts";
-import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import type { ObjectSource } from "./object_source.ts";
-import type { ServiceManager } from "./service_manager.ts";
+import type { EventLoopMonitor, ServiceManager } from "./service_manager.ts";
 import type { StartUp } from "./start_up.ts";
 
 /** The parts of a run that the tools read. */

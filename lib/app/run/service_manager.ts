@@ -4,15 +4,15 @@
  *
  * @module
  */
-import type { IpFamily } from "../../net/ip_address.ts";
-import type { Logger } from "../../log/logger.ts";
-import type { Clock, Timer } from "../../os/clock.ts";
-import { ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller, LoopActivity } from "../../engine/controller.ts";
 import type { ControllerName, LoopId } from "../../engine/loop_id.ts";
 import type { SyncEvent, SyncListener } from "../../engine/sync_event.ts";
-import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
+import { ServiceNotifier } from "../../os/sd_notify.ts";
+import type { ProcessInfo } from "../dependencies.ts";
 
 /** A sync that takes longer counts as stuck: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
@@ -149,4 +149,59 @@ export function mayFeedWatchdog(
     const since = runningSince ?? pendingSince;
     return since === undefined || now - since < SYNC_DEADLINE_MS;
   });
+}
+
+/** Time between two checks. A stall is noticed if a check falls into it, so long ones always are. */
+const PERIOD_MS = 20;
+/** The time for which it keeps checking after the last sign of work. */
+const WATCH_MS = 5000;
+
+/**
+ * Checks while there is work, and sleeps otherwise: 50 checks a second would be most of the CPU time of
+ * an idle node.
+ */
+export class EventLoopMonitor {
+  readonly #clock: Clock;
+  #watchUntil = 0;
+  #largestMs = 0;
+  #work = Promise.withResolvers<void>();
+
+  constructor({ clock }: { readonly clock: Clock }) {
+    this.#clock = clock;
+  }
+
+  /** The longest time since the start for which the event loop was blocked, in milliseconds. */
+  get largestMs(): number {
+    return this.#largestMs;
+  }
+
+  /** Announces work that may keep the event loop busy, now or in the next seconds. */
+  expectWork(): void {
+    this.#watchUntil = this.#clock.now() + WATCH_MS;
+    this.#work.resolve();
+  }
+
+  /** Measures until the signal is aborted. */
+  async run(signal: AbortSignal): Promise<void> {
+    const wake = () => this.#work.resolve();
+    signal.addEventListener("abort", wake, { once: true });
+    while (!signal.aborted) {
+      await this.#work.promise;
+      await this.#watch(signal);
+      this.#work = Promise.withResolvers();
+      if (signal.aborted) this.#work.resolve();
+    }
+    signal.removeEventListener("abort", wake);
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    const clock = this.#clock;
+    let before = clock.now();
+    while (!signal.aborted && before < this.#watchUntil) {
+      await clock.sleep(PERIOD_MS, signal).catch(() => {});
+      const now = clock.now();
+      if (!signal.aborted) this.#largestMs = Math.max(this.#largestMs, now - before - PERIOD_MS);
+      before = now;
+    }
+  }
 }

@@ -13,7 +13,6 @@ import type { Conntrack } from "../../os/conntrack.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import {
-  type StaleFlowMatcher,
   type SuspectFrontends,
   type TrackedFlow,
   TrackedFrontends,
@@ -37,22 +36,12 @@ interface Work {
   readonly frontends: TrackedFrontends;
   lastFullAt: number;
   /** Set while flows are being deleted. */
-  deletion?: Deletion | undefined;
-}
-
-/** Stale flows with the same description, and their number. */
-interface FoundFlows {
-  readonly flow: TrackedFlow;
-  count: number;
-}
-
-/** A deletion in progress, which the controller can abort. */
-interface Deletion {
-  readonly flows: readonly TrackedFlow[];
-  readonly matcher: StaleFlowMatcher;
-  readonly controller: AbortController;
-  /** Resolves when all deletions have ended. Never rejects. */
-  readonly ended: Promise<unknown>;
+  deletion?: {
+    readonly flows: readonly TrackedFlow[];
+    readonly controller: AbortController;
+    /** Resolves when all deletions have ended. Never rejects. */
+    readonly ended: Promise<unknown>;
+  } | undefined;
 }
 
 /**
@@ -99,7 +88,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
   async #syncing(works: readonly Work[], plan: ProxyPlan, changes: PlanChanges): Promise<void> {
     for (const { frontends, deletion } of works) {
       frontends.expect(plan, changes);
-      if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) continue;
+      if (!deletion || deletion.flows.every((flow) => frontends.isStale(flow))) continue;
       deletion.controller.abort();
       await deletion.ended;
     }
@@ -156,6 +145,8 @@ export class ConntrackCleaner implements ServiceSyncListener {
           tookMs: this.#dependencies.clock.now() - startedAt,
           error: messageOf(error),
         });
+      } finally {
+        frontends.endSearch();
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -173,25 +164,30 @@ export class ConntrackCleaner implements ServiceSyncListener {
   ): Promise<void> {
     const { changes, clock, logger, conntrack, metrics } = this.#dependencies;
     const { family, frontends } = work;
-    using matcher = await frontends.matcherOf(suspects, () => clock.yieldToEventLoop());
-    const found = new Map<string, FoundFlows>();
+    await frontends.search(suspects, () => clock.yieldToEventLoop());
+    /** Flows with the same description, and their number. */
+    const found = new Map<string, { readonly flow: TrackedFlow; count: number }>();
     const entries = await conntrack.listFlows(family, {
       protocol: frontends.protocol,
-      ports: matcher.ports,
+      ports: frontends.ports,
       signal,
       onFlow: (flow) => {
-        if (!matcher.isStale(flow)) return;
+        if (!frontends.isStale(flow)) return;
         const alike = found.get(describe(flow));
         if (alike) alike.count++;
         else found.set(describe(flow), { flow, count: 1 });
       },
     });
     // Reading a large table takes seconds, in which an endpoint may have been added again.
-    const stale = [...found.values()].filter(({ flow }) => matcher.isStale(flow));
+    const stale = [...found.values()].filter(({ flow }) => frontends.isStale(flow));
     const flows = stale.map(({ flow }) => flow);
-    const known = await this.#delete(work, matcher, flows, signal);
+    const known = await this.#delete(work, flows, signal);
     const deleted = known ?? 0;
-    const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
+    const removed = new Map<ServicePortKey, number>();
+    for (const { flow, count } of known === undefined ? [] : stale) {
+      const owner = frontends.ownerOf(flow);
+      if (owner !== undefined) removed.set(owner, (removed.get(owner) ?? 0) + count);
+    }
     // New TCP frontends hardly ever have such attempts.
     if (frontends.protocol === "UDP" || removed.size > 0) {
       changes?.flowsCleaned(family, { removed, tookMs: clock.now() - startedAt });
@@ -202,7 +198,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
     const { protocol } = frontends;
     const fields = { ipFamily: family, protocol, entries, deleted, ms };
     logger.verbose(2, "Looked for stale flows", fields);
-    if (!matcher.isGuess) return;
+    if (!frontends.isGuess) return;
     // Only a successful sync confirms the expected changes.
     frontends.giveBack(suspects);
     if (!frontends.expecting) this.#wake.resolve();
@@ -211,7 +207,6 @@ export class ConntrackCleaner implements ServiceSyncListener {
   /** Resolves to the number of deleted entries; `undefined` if a sync aborted the deletion. */
   async #delete(
     work: Work,
-    matcher: StaleFlowMatcher,
     flows: readonly TrackedFlow[],
     signal: AbortSignal,
   ): Promise<number | undefined> {
@@ -220,7 +215,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
       protocol: work.frontends.protocol,
       signal: AbortSignal.any([signal, controller.signal]),
     });
-    work.deletion = { flows, matcher, controller, ended: deleting.catch(() => {}) };
+    work.deletion = { flows, controller, ended: deleting.catch(() => {}) };
     try {
       return await deleting;
     } catch (error) {
@@ -245,19 +240,6 @@ export class ConntrackCleaner implements ServiceSyncListener {
       { ipFamily: family, error },
     );
   }
-}
-
-/** Returns the number of flows of each ServicePort. */
-function countByOwner(
-  found: readonly FoundFlows[],
-  matcher: StaleFlowMatcher,
-): ReadonlyMap<ServicePortKey, number> {
-  const counts = new Map<ServicePortKey, number>();
-  for (const { flow, count } of found) {
-    const owner = matcher.ownerOf(flow);
-    if (owner !== undefined) counts.set(owner, (counts.get(owner) ?? 0) + count);
-  }
-  return counts;
 }
 
 /** Describes a flow by its two ends. Flows with the same description are deleted together. */

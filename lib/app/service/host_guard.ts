@@ -16,6 +16,7 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { ServicePortIndex } from "../../proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type HostRegistry, hostsAt } from "./host_registry.ts";
+import type { ServiceFamily } from "./services.ts";
 
 /** A client that cannot reach the API server for so long at the start is cut off, perhaps by leftovers. */
 const START_MS = 10_000;
@@ -36,17 +37,9 @@ const RETRY_MS = 10_000;
 /** The name of the machines behind addresses that were taken back. */
 const LOST = "a machine on the path to the API server";
 
-/** The parts of one family that the guard needs. */
-interface GuardedFamily {
-  /** Whether a plan was applied, so that it decides about every address. */
-  readonly hasSynced: boolean;
-  /** See {@linkcode DataPlane.disown}. */
-  disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]>;
-}
-
 interface HostGuardOptions {
   readonly registry: HostRegistry;
-  readonly families: readonly GuardedFamily[];
+  readonly families: readonly Pick<ServiceFamily, "disown" | "hasSynced">[];
   /** The client of the API server; `undefined` = not opened yet, or there is none. */
   readonly client: () => Pick<KubeClient, "get"> | undefined;
   /** Whether leftovers of an earlier run serve nothing until the first sync. */
@@ -117,19 +110,15 @@ export class HostGuard {
 
   /** Guards until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    this.#readPresent();
-    try {
-      await Promise.all([this.#guardAdded(signal), this.#guardStart(signal)]);
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
-  }
-
-  #readPresent(): void {
     try {
       this.#present = new Set(this.#network.interfaceAddresses().map(({ address }) => address));
     } catch (error) {
       this.#logger.verbose(1, "Cannot read the addresses of this machine", { error });
+    }
+    try {
+      await Promise.all([this.#guardAdded(signal), this.#guardStart(signal)]);
+    } catch (error) {
+      if (!signal.aborted) throw error;
     }
   }
 
@@ -148,7 +137,8 @@ export class HostGuard {
     for (;;) {
       const isKnown = (address: IpAddress) => this.#options.registry.get(address) !== undefined;
       const isDone = await this.#disown(isKnown, "they belong to other machines");
-      const added = this.#takeAdded();
+      const added = [...this.#added];
+      this.#added.clear();
       if (added.length > 0 && this.#options.client() !== undefined) {
         await this.#examine(added, { isRepeated: false, signal });
       }
@@ -175,12 +165,6 @@ export class HostGuard {
       }
     }
     return isDone;
-  }
-
-  #takeAdded(): readonly IpAddress[] {
-    const added = [...this.#added];
-    this.#added.clear();
-    return added;
   }
 
   /**
@@ -253,7 +237,8 @@ export class HostGuard {
   ): Promise<boolean> {
     for (const end = this.#clock.now() + ms;;) {
       if (suspects) {
-        for (const address of this.#takeAdded()) suspects.add(address);
+        for (const address of this.#added) suspects.add(address);
+        this.#added.clear();
         for (const address of suspects) this.#withheld.add(address);
         this.#publish();
       }

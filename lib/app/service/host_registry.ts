@@ -5,7 +5,7 @@ import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../net/ip_address.ts";
 import { type Port, tryParsePort } from "../../net/port.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { KnownHost } from "../../proxy/known_hosts.ts";
+import type { KnownHost } from "../../proxy/frontend_owners.ts";
 import { namespacedNameOf } from "../../proxy/service_port_name.ts";
 
 /** The name of the API server in messages. */

@@ -20,9 +20,8 @@ import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/p
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
-import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
-import { collectFamilyStatus, type StatusFamily } from "./service_status.ts";
+import { collectFamilyStatus, NodePortReport, type StatusFamily } from "./service_status.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { createServiceFamily, followServices, type ServiceFamily } from "./services.ts";
 import { whenSynced } from "../change_listener.ts";

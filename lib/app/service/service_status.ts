@@ -1,15 +1,18 @@
-import type { LoopStatus } from "../../engine/controller.ts";
+import type { LoopStatus, StatusSource } from "../../engine/controller.ts";
+import { countText } from "../../log/count_text.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { EndpointHealth, ServedAddress, ServiceInspection } from "../../proxy/service_mode.ts";
-import type { TrafficFigures } from "../../proxy/service_traffic.ts";
-import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
+import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import type { ServiceFamily } from "./services.ts";
-import { TimeSlice } from "../../os/time_slice.ts";
 
 /** An endpoint of a ServicePort. */
 export interface StatusEndpoint {
@@ -77,33 +80,43 @@ export async function collectFamilyStatus(
   const wallNow = clock.wallNow();
   const plans = planned.plan.services;
   const slice = new TimeSlice(clock);
+  const { forwardsItself } = MODE_TRAITS[backend.mode];
   // Only these have a health of their own; to inspect all is expensive in some modes.
-  const checked = MODE_TRAITS[backend.mode].forwardsItself
+  const checked = forwardsItself
     ? [...plans].flatMap(([key, { edge }]) => edge === undefined ? [] : [key])
     : [];
   const { services: inspected, summary } = await backend.inspect(brief ? checked : undefined);
   const { lastSync, quarantined } = loop;
   const byKey = new Map(inspected.map((service) => [service.key, service]));
-  const reasons = reasonsByKey(quarantined);
-  const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));
+  const inQuarantine = Map.groupBy(quarantined, ({ key }) => key);
   const services: StatusService[] = [];
   const counts = { all: plans.size, unhealthy: 0, withoutEndpoints: 0 };
   for (const [key, plan] of plans) {
     await slice.pause();
-    const [reason, retryAt, inspection] = [reasons.get(key), retries.get(key), byKey.get(key)];
+    const inspection = byKey.get(key);
+    const { health } = inspection ?? {};
+    const refusals = inQuarantine.get(key);
+    const { edge, endpoints } = plan;
     if (brief) {
-      if (plan.endpoints.length === 0) counts.withoutEndpoints++;
-      const isFine = inspection?.health === undefined && plan.endpoints.some(({ ready }) => ready);
-      if (isFine || reason !== undefined) continue;
+      if (endpoints.length === 0) counts.withoutEndpoints++;
+      const isFine = health === undefined && endpoints.some(({ ready }) => ready);
+      if (isFine || refusals !== undefined) continue;
     }
-    const service = serviceStatus(plan, { inspection, wallNow });
+    const service = serviceStatus(plan, inspection, wallNow);
     if (brief && (severity(service) < 2 || ++counts.unhealthy > MOST_UNHEALTHY)) continue;
-    const otherPorts = plan.endpoints.length === 0 ? planned.endpoints.otherPorts(key) : [];
+    const otherPorts = endpoints.length === 0 ? planned.endpoints.otherPorts(key) : [];
+    // Each of its addresses may have a reason.
+    const reasons = refusals?.map(({ address, reason }) =>
+      address === undefined ? reason : `${address}: ${reason}`
+    );
+    const retryAt = refusals?.at(-1)?.retryAt;
     services.push({
       ...service,
       ...(otherPorts.length > 0 && { otherPorts }),
-      ...settingsOf(plan, { mode: backend.mode, inspection }),
-      ...(reason !== undefined && { quarantined: reason }),
+      ...(edge && forwardsItself && {
+        settings: [...describeEdgeSettings(edge), ...(health?.ignored ? [health.ignored] : [])],
+      }),
+      ...(reasons && { quarantined: reasons.join("; ") }),
       ...(retryAt !== undefined && { retryAt }),
     });
   }
@@ -118,71 +131,35 @@ export async function collectFamilyStatus(
   };
 }
 
-/** Joins the reasons of each ServicePort in quarantine: each of its addresses may have one. */
-export function reasonsByKey(
-  quarantined: readonly Quarantined[],
-): ReadonlyMap<ServicePortKey, string> {
-  const reasons = new Map<ServicePortKey, string>();
-  for (const { key, address, reason } of quarantined) {
-    const text = address === undefined ? reason : `${address}: ${reason}`;
-    const before = reasons.get(key);
-    reasons.set(key, before === undefined ? text : `${before}; ${text}`);
-  }
-  return reasons;
-}
-
-function settingsOf(
-  { edge }: ServicePlan,
-  { mode, inspection }: {
-    readonly mode: BackendMode;
-    readonly inspection: ServiceInspection | undefined;
-  },
-): Pick<StatusService, "settings"> {
-  if (edge === undefined || !MODE_TRAITS[mode].forwardsItself) return {};
-  const { ignored } = inspection?.health ?? {};
-  return { settings: [...describeEdgeSettings(edge), ...(ignored === undefined ? [] : [ignored])] };
-}
-
 function serviceStatus(
   plan: ServicePlan,
-  { inspection, wallNow }: {
-    readonly inspection: ServiceInspection | undefined;
-    readonly wallNow: number;
-  },
+  inspection: ServiceInspection | undefined,
+  wallNow: number,
 ): StatusService {
   const health = new Map(inspection?.health?.endpoints.map((each) => [each.endpoint, each]));
   return {
     name: servicePortText(plan.name),
     protocol: plan.protocol,
     addresses: inspection?.addresses ?? [],
-    endpoints: plan.endpoints.map((endpoint) => {
-      const found = health.get(endpoint.key);
+    endpoints: plan.endpoints.map(({ key, ready, serving, terminating, isLocal: local }) => {
+      const { state, reason, forMs = 0 } = health.get(key) ?? {};
+      const since = new Date(wallNow - forMs).toISOString();
       return {
-        address: endpoint.key,
-        state: endpointState(endpoint),
-        local: endpoint.isLocal,
-        ...(found && { health: healthStatus(found, wallNow) }),
+        address: key,
+        state: ready
+          ? "ready"
+          : !terminating
+          ? "not ready"
+          : serving
+          ? "serving, terminating"
+          : "terminating",
+        local,
+        ...(state && { health: { state, ...(reason !== undefined && { reason }), since } }),
       };
     }),
     ...(inspection?.connections !== undefined && { connections: inspection.connections }),
     ...(inspection?.traffic && { traffic: inspection.traffic }),
   };
-}
-
-function healthStatus(
-  { state, reason, forMs }: EndpointHealth,
-  wallNow: number,
-): NonNullable<StatusEndpoint["health"]> {
-  const since = new Date(wallNow - forMs).toISOString();
-  return { state, ...(reason !== undefined && { reason }), since };
-}
-
-function endpointState(
-  { ready, serving, terminating }: Pick<Endpoint, "ready" | "serving" | "terminating">,
-): StatusEndpoint["state"] {
-  if (ready) return "ready";
-  if (terminating) return serving ? "serving, terminating" : "terminating";
-  return "not ready";
 }
 
 /** Whether new connections skip an endpoint. */
@@ -202,4 +179,57 @@ export function severity(service: Pick<StatusService, "endpoints" | "quarantined
   const skipped = service.endpoints.filter(isSkipped).length;
   if (readyCount(service) <= skipped) return 3;
   return skipped > 0 ? 2 : 0;
+}
+
+/** The remedy if no address of the node serves node ports. */
+export const NODE_PORT_CURE =
+  "name the addresses with --nodeport-addresses, or the node's own one with --bind-address";
+
+/** Reports node ports that no address of the node serves. */
+export class NodePortReport {
+  readonly #logger: Logger;
+  readonly #withNodePort = new Map<IpFamily, Set<ServicePortKey>>();
+  readonly #problems = new Map<IpFamily, string>();
+
+  constructor({ logger }: { readonly logger: Logger }) {
+    this.#logger = logger;
+  }
+
+  synced(family: IpFamily, plan: ProxyPlan, { removed, upserted }: PlanChanges): void {
+    const keys = this.#withNodePort.getOrInsertComputed(family, () => new Set());
+    for (const key of removed.keys()) keys.delete(key);
+    for (const key of upserted) {
+      if (plan.services.get(key)?.nodePort === undefined) keys.delete(key);
+      else keys.add(key);
+    }
+    const problem = keys.size === 0 ? undefined : problemOf(plan);
+    if (problem === this.#problems.get(family)) return;
+    if (problem === undefined) {
+      this.#problems.delete(family);
+      this.#logger.info("Node ports are served again", { ipFamily: family });
+      return;
+    }
+    this.#problems.set(family, problem);
+    this.#logger.warn("No address of this node serves node ports", {
+      ...{ ipFamily: family, reason: problem, cure: NODE_PORT_CURE },
+    });
+  }
+
+  /** A line of `status`, which `doctor` reports too, if there is a problem. */
+  status(): readonly StatusSource[] {
+    if (this.#problems.size === 0) return [];
+    const problems = [...this.#problems].map(([family, reason]) => {
+      const count = countText(this.#withNodePort.get(family)?.size ?? 0, "node port");
+      return `${count} of ${family} on no address: ${reason}; ${NODE_PORT_CURE}`;
+    });
+    return [{ name: "Node ports", state: "served on no address", problems }];
+  }
+}
+
+function problemOf({ shared: { nodePortAddresses, nodePortRanges } }: ProxyPlan) {
+  if (nodePortAddresses.length > 0 || nodePortRanges.kind === "all") return undefined;
+  const ranges = nodePortRanges.cidrs.join(", ");
+  return ranges === ""
+    ? "the primary address of the node is not known: it has no default route, and no Node names one"
+    : `the node has no address in ${ranges}`;
 }

@@ -27,8 +27,7 @@ import type { Backend } from "../../proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
-import { contestedItems } from "../../proxy/frontend_owners.ts";
-import type { AskedHost, KnownHost } from "../../proxy/known_hosts.ts";
+import { type AskedHost, contestedItems, type KnownHost } from "../../proxy/frontend_owners.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import {
   createProxyPlan,
@@ -301,8 +300,10 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
       const plan = this.#plan.services.get(key);
       if (plan?.endpoints.length === 0) this.#withoutEndpoints.add(serviceKeyOfPort(key), key);
       else this.#withoutEndpoints.delete(serviceKeyOfPort(key), key);
-      note(this.#droppedInternally, key, plan?.internal.kind === "drop");
-      note(this.#droppedExternally, key, plan?.external.kind === "drop");
+      this.#droppedInternally.delete(key);
+      this.#droppedExternally.delete(key);
+      if (plan?.internal.kind === "drop") this.#droppedInternally.add(key);
+      if (plan?.external.kind === "drop") this.#droppedExternally.add(key);
     }
   }
 
@@ -319,11 +320,6 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     this.#recorder?.seen(cause);
     this.onDue();
   }
-}
-
-function note(set: Set<ServicePortKey>, key: ServicePortKey, isIn: boolean): void {
-  if (isIn) set.add(key);
-  else set.delete(key);
 }
 
 /** Passes objects from the informers to the families, and to the registry the machines that they name. */

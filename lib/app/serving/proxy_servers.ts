@@ -55,23 +55,51 @@ export interface ProxyServersOptions {
 
 /** Starts the health and the metrics server of every kube-proxy as tasks. */
 export function startProxyServers(
-  dependencies: ProxyServersDependencies,
+  { events, openFiles, ...edges }: ProxyServersDependencies,
   tasks: TaskGroup,
   options: ProxyServersOptions,
 ): void {
-  const { healthz, metrics } = serverAddresses(options.configuration.proxy);
-  if (healthz) {
-    const handler = healthzHandler(dependencies, options);
-    const server = { name: "healthz", address: healthz, handler } as const;
-    const reason = "FailedToStartProxierHealthcheck";
-    tasks.run("healthz", (signal) => runServer(dependencies, server, reason, options, signal));
-  }
-  if (metrics) {
-    const handler = metricsHandler(dependencies, options);
-    const server = { name: "metrics", address: metrics, handler } as const;
-    const reason = "FailedToStartMetricServer";
-    tasks.run("metrics", (signal) => runServer(dependencies, server, reason, options, signal));
-  }
+  const { configuration, handover, health, localPages, manager, metrics, nodeName } = options;
+  const { proxy } = configuration;
+  /** `reason`: that of kube-proxy's event if the server cannot listen. */
+  const run = (
+    name: "healthz" | "metrics",
+    address: ListenAddress | undefined,
+    handler: HttpHandler,
+    reason: string,
+  ) => {
+    if (address === undefined) return;
+    tasks.run(name, async (signal) => {
+      try {
+        await runHttpServer(edges, {
+          ...{ name, address, handler, signal },
+          hardFail: proxy.bindAddressHardFail,
+          ...(handover && { handover }),
+          bounds: openFiles.httpBounds,
+          onRefused: () => openFiles.countRefused(name),
+        });
+      } catch (error) {
+        const [note, regarding] = [messageOf(error), nodeRegarding(nodeName)];
+        events.record({ type: "Warning", reason, action: "StartKubeProxy", note, regarding });
+        throw error;
+      }
+    });
+  };
+  const answerHealth = createHealthzHandler({
+    health,
+    now: () => edges.clock.wallNow(),
+    phase: () => manager.phase === SERVING ? undefined : manager.phase,
+    onAnswer: (path, code) => metrics.healthAnswered(path, code),
+  });
+  const answerMetrics = metricsHandler(edges, options);
+  const addresses = serverAddresses(proxy);
+  run("healthz", addresses.healthz, answerHealth, "FailedToStartProxierHealthcheck");
+  run(
+    "metrics",
+    addresses.metrics,
+    (request, peer) => localPages?.(request, peer) ?? answerMetrics(request, peer),
+    "FailedToStartMetricServer",
+  );
 }
 
 /** The addresses of both servers; `undefined` = it is turned off. */
@@ -87,49 +115,9 @@ function serverAddresses(
   };
 }
 
-/** `reason`: that of kube-proxy's event if the server cannot listen. */
-async function runServer(
-  { events, openFiles, ...dependencies }: ProxyServersDependencies,
-  server: {
-    readonly name: "healthz" | "metrics";
-    readonly address: ListenAddress;
-    readonly handler: HttpHandler;
-  },
-  reason: string,
-  { configuration, handover, nodeName }: ProxyServersOptions,
-  signal: AbortSignal,
-): Promise<void> {
-  try {
-    await runHttpServer(dependencies, {
-      ...server,
-      hardFail: configuration.proxy.bindAddressHardFail,
-      ...(handover && { handover }),
-      signal,
-      bounds: openFiles.httpBounds,
-      onRefused: () => openFiles.countRefused(server.name),
-    });
-  } catch (error) {
-    const [note, regarding] = [messageOf(error), nodeRegarding(nodeName)];
-    events.record({ type: "Warning", reason, action: "StartKubeProxy", note, regarding });
-    throw error;
-  }
-}
-
-function healthzHandler(
-  { clock }: ProxyServersDependencies,
-  { health, metrics, manager }: ProxyServersOptions,
-): HttpHandler {
-  return createHealthzHandler({
-    health,
-    now: () => clock.wallNow(),
-    phase: () => manager.phase === SERVING ? undefined : manager.phase,
-    onAnswer: (path, code) => metrics.healthAnswered(path, code),
-  });
-}
-
 function metricsHandler(
-  { clock, logger }: ProxyServersDependencies,
-  { configuration, current = configuration, localPages, metrics, gather }: ProxyServersOptions,
+  { clock, logger }: Pick<ProxyServersDependencies, "clock" | "logger">,
+  { configuration, current = configuration, metrics, gather }: ProxyServersOptions,
 ): HttpHandler {
   const { proxy, mode, flags } = configuration;
   const startedAt = clock.wallNow();
@@ -140,7 +128,7 @@ function metricsHandler(
     release: KUBE_PROXY_RELEASE,
     runtime: `deno ${Deno.version.deno}`,
   });
-  const answerMetrics = createMetricsHandler({
+  return createMetricsHandler({
     mode,
     render: async () => {
       await gather();
@@ -154,7 +142,6 @@ function metricsHandler(
     status: featureEnabled(proxy, "ComponentStatusz") ? statusOf : undefined,
     setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,
   });
-  return (request, peer) => localPages?.(request, peer) ?? answerMetrics(request, peer);
 }
 
 /** Renders all metrics. */

@@ -11,7 +11,7 @@ import { printableText } from "../../log/printable_text.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { EndpointHealth, EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Tone } from "../report.ts";

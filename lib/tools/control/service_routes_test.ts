@@ -4,7 +4,7 @@ import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { BadQuestion } from "./control_server.ts";
 import type { NodeDifference } from "../diff/node_difference.ts";

@@ -2,7 +2,7 @@
 import type { Quarantined } from "../../engine/data_plane.ts";
 import { loopText } from "../../engine/loop_id.ts";
 import { countText } from "../../log/count_text.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { Report, Row } from "../report.ts";
 import { ageText, timeTexts } from "../status/number_texts.ts";
 import type { RoutingComparison } from "./compare_routing.ts";

@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference, Quarantined } from "../../proxy/data_plane.ts";
 import { paintText } from "../report.ts";
 import { differenceJson, differenceReport } from "./difference_report.ts";
 import { isRepairFailed, type NodeDifference } from "./node_difference.ts";

@@ -1,9 +1,8 @@
 import type * as controller from "../../engine/data_plane.ts";
 import type { EntryLoop } from "../changes/change_entry.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { DataPlaneDifference, Quarantined } from "../../proxy/data_plane.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { RoutingComparison } from "./compare_routing.ts";

@@ -6,7 +6,7 @@ import type {
   ConnectionChange,
   PolicyComparison,
 } from "../../policy/compare_policies.ts";
-import { policyNames } from "../../policy/explain_connection.ts";
+import { policyNames } from "../../policy/judge_connection.ts";
 import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import type { Report, Row } from "../report.ts";
 import { servicePortTitle } from "./difference_report.ts";

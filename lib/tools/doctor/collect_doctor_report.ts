@@ -1,5 +1,5 @@
 import type { Dependencies } from "../../app/dependencies.ts";
-import { NODE_PORT_CURE } from "../../app/service/node_port_report.ts";
+import { NODE_PORT_CURE } from "../../app/service/service_status.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";

@@ -52,7 +52,7 @@ export async function examineModes(
   const evaluate = (mode: BackendMode) => Promise.resolve(verdicts.get(mode)!);
   try {
     const logger = collectingLogger(lines);
-    const { mode } = await chooseVerdict({ logger }, { request, evaluate });
+    const { mode } = await chooseVerdict(logger, request, evaluate);
     const reasons = lines.filter(({ fields }) => fields.reason !== undefined)
       .map(({ fields }) => `${fields.mode ?? "iptables"}: ${fields.reason}`);
     return { modes, fact: { request, mode, reasons }, findings: [] };

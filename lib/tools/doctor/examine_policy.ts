@@ -1,5 +1,8 @@
-import { findPolicyTool } from "../../app/policy/choose_policy_tool.ts";
-import { POLICY_ACCESS, policyKubeconfigOf } from "../../app/policy/policy_access.ts";
+import {
+  findPolicyTool,
+  POLICY_ACCESS,
+  policyKubeconfigOf,
+} from "../../app/policy/policy_settings.ts";
 import { BRIDGE_SETTINGS } from "../../app/run/host_settings.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
@@ -18,9 +21,7 @@ export async function examinePolicy(examined: Examined): Promise<readonly HostFi
   // The results of the probes of all modes: no probe runs twice.
   const probeMode = (wanted: BackendMode) =>
     Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
-  const { tool, refusal } = await findPolicyTool({ hostChecks: { probeMode } }, {
-    request: networkPolicy.mode,
-  });
+  const { tool, refusal } = await findPolicyTool({ probeMode }, networkPolicy.mode);
   const names = BRIDGE_SETTINGS.map(({ name }) => name);
   const { values, problems } = await createSysctl(commands).read(names);
   signal.throwIfAborted();

@@ -7,7 +7,7 @@ import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { schemaNode } from "../../api/schema_node.ts";
-import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
+import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { CONTROLLER_NAMES } from "../../engine/loop_id.ts";
 import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";

@@ -4,7 +4,7 @@ import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
-import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
+import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { API_VERSION, KIND, parseConfiguration } from "../../config/configuration.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";

@@ -7,13 +7,16 @@ import { type IpAddress, type IpFamily, ipFamilyOf, parseIpAddress } from "../..
 import { formatHostPort, parsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
-import { denialSentence } from "../../policy/explain_connection.ts";
-import { type Connection, judgeConnection, viewCluster } from "../../policy/judge_connection.ts";
+import {
+  type Connection,
+  denialSentence,
+  judgeConnection,
+  viewCluster,
+} from "../../policy/judge_connection.ts";
 import type { PodKey } from "../../policy/policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference, Quarantined } from "../../proxy/data_plane.ts";
 import { explainPacket } from "../../proxy/explain_packet.ts";
 import type { Packet } from "../../proxy/packet.ts";
 import type {

@@ -1,9 +1,8 @@
 /** Explanations in words: the headline and the steps. Pure. */
 import { formatHostPort } from "../../net/port.ts";
-import { endSentence } from "../../policy/explain_connection.ts";
-import type { Judgement } from "../../policy/judge_connection.ts";
+import { endSentence, type Judgement } from "../../policy/judge_connection.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
 import type {
@@ -17,9 +16,8 @@ import type {
   UnservedReason,
 } from "../../proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../proxy/proxy_plan.ts";
-import type { FrontendRole } from "../../proxy/service_plan.ts";
+import type { FrontendRole, NodeTopology } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { NodeTopology } from "../../proxy/topology.ts";
 import { assertNever } from "../../proxy/verdict.ts";
 import type { Row, Tone } from "../report.ts";
 

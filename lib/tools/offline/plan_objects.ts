@@ -10,10 +10,9 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
-import type { AskedHost } from "../../proxy/known_hosts.ts";
-import type { MachineFacts } from "../../proxy/machine_facts.ts";
+import type { AskedHost } from "../../proxy/frontend_owners.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { ComparisonScope } from "../../proxy/service_mode.ts";
+import type { ComparisonScope, MachineFacts } from "../../proxy/service_mode.ts";
 import {
   namespacedNameOf,
   serviceKey,

@@ -4,7 +4,7 @@ import { testDump, testDumpParts } from "../../../tests/support/builders/test_du
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
-import type { MachineFacts } from "../../proxy/machine_facts.ts";
+import type { MachineFacts } from "../../proxy/service_mode.ts";
 import { ControlError } from "../control/control_client.ts";
 import { startControlServer } from "../control/control_server.ts";
 import { DumpError } from "../dump/read_dump.ts";

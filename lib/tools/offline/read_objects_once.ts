@@ -6,7 +6,7 @@ import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource, loadConfiguredAuth } from "../../app/run/object_source.ts";
-import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
+import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";

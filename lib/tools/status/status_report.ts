@@ -2,7 +2,7 @@ import type { StatusNode } from "../../app/run/start_up.ts";
 import type { StatusFamily } from "../../app/service/service_status.ts";
 import type { ControllerStatus, StatusSource } from "../../engine/controller.ts";
 import type { TrafficFigures } from "../../proxy/service_traffic.ts";
-import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
+import type { HostSettingOutcome } from "../../proxy/data_plane.ts";
 
 /** The answer to `kube-relay status`, and its JSON. */
 export interface StatusReport {

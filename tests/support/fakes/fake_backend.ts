@@ -6,10 +6,12 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
-import type { Quarantined, SyncReport } from "../../../lib/proxy/data_plane.ts";
-import type { HostSettingRequest } from "../../../lib/proxy/host_setting.ts";
-import type { MachineFacts } from "../../../lib/proxy/machine_facts.ts";
-import type { BackendInspection, ProbeResult } from "../../../lib/proxy/service_mode.ts";
+import type { HostSettingRequest, Quarantined, SyncReport } from "../../../lib/proxy/data_plane.ts";
+import type {
+  BackendInspection,
+  MachineFacts,
+  ProbeResult,
+} from "../../../lib/proxy/service_mode.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";

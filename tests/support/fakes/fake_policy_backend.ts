@@ -10,15 +10,15 @@ import type {
 import type { CleanupReport, Quarantined, SyncReport } from "../../../lib/engine/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import type { DeniedPackets } from "../../../lib/policy/inspect_policy_plan.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
 import type {
+  DeniedPackets,
   PeerSet,
   PolicyKey,
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../../lib/policy/policy_plan.ts";
-import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane.ts";
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {

@@ -13,9 +13,8 @@ import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
-import type { DeniedPackets } from "../../../lib/policy/inspect_policy_plan.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
-import type { PolicyKey } from "../../../lib/policy/policy_plan.ts";
+import type { DeniedPackets, PolicyKey } from "../../../lib/policy/policy_plan.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { ADDRESSES } from "../builders/address_plan.ts";
 import { IPV4_PLAN, setPod, setPolicy } from "../builders/policy_objects.ts";

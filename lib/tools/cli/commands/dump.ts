@@ -3,7 +3,7 @@ import { messageOf } from "../../../log/message_of.ts";
 import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
-import { POLICY_KINDS } from "../../../app/policy/policy_access.ts";
+import { POLICY_KINDS } from "../../../app/policy/policy_settings.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import { jsonPieces } from "../json_stream.ts";

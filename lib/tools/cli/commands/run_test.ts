@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../../../tests/support/fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
-import type { HostSettingRequest } from "../../../proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../../proxy/data_plane.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { runInitOnly } from "./run.ts";
 import { configurationOf } from "../../../../tests/support/drivers/own_flags.ts";

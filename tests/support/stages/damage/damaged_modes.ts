@@ -4,7 +4,7 @@
  * @module
  */
 import type { BackendMode } from "../../../../lib/proxy/backend.ts";
-import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane.ts";
 import { IPTABLES_VARIANTS, type IptablesVariant, restoreRules } from "../iptables_tools.ts";
 import type { Namespace } from "../netns.ts";
 import { loadNftables } from "../nftables_tools.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../../../lib/proxy/service_plan.ts";
 import { CompareStage } from "../compare_stage.ts";
 import { damagedServices } from "../../builders/damaged_services.ts";
