@@ -1,5 +1,6 @@
 /**
- * Says in words which Service has an address, which pool it comes from, and how clients reach it.
+ * Says in words which Service has an address, which pool it comes from, and how clients reach it; and
+ * whether a node announces a prefix by BGP, to whom, and why not otherwise.
  *
  * @module
  */
@@ -12,7 +13,7 @@ import {
   prefixLengthOf,
 } from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
-import { type AddressPool, poolOf } from "./address_pool.ts";
+import { poolOf } from "./address_pool.ts";
 import {
   type BgpImports,
   type BgpPeer,
@@ -26,13 +27,11 @@ import type { PrefixSource } from "./bgp_planner.ts";
 import type { OwnerCandidate } from "./layer2_owner.ts";
 import type { AddressHolder, PlannedRouting } from "./planned_routing.ts";
 
-/** The addresses that this node holds now, by interface. */
-type HeldAddresses = ReadonlyMap<IpAddress, string>;
-
 /** What the machine was found to do. Absent parts were not asked. */
 export interface SeenRouting {
   readonly bgp?: SeenSessions;
-  readonly held?: HeldAddresses;
+  /** The addresses that this node holds now, by interface. */
+  readonly held?: ReadonlyMap<IpAddress, string>;
 }
 
 /** An address, with everything that decides how clients reach it. */
@@ -82,6 +81,25 @@ export function explainAddress(
     : pool
     ? `FREE: no Service has ${address}`
     : `UNKNOWN: no Service and no pool has ${address}`;
+  const poolText = pool === undefined
+    ? "it is in no pool, so kube-relay never assigns it"
+    : `'${pool.name}', ` +
+      (pool.announce === "none" ? "which is not announced" : `announced by ${pool.announce}`) +
+      (pool.autoAssign ? "" : "; Services get its addresses only if they ask for them");
+  const serviceText = services.length > 1
+    ? "it is shared by"
+    : services.length === 1
+    ? "it belongs to"
+    : nodeAt === undefined
+    ? "no Service of type LoadBalancer has it"
+    : "no Service gets it, because addresses of nodes are never assigned";
+  const absence = services.length === 0
+    ? "no Service has it"
+    : !pool
+    ? "it is in no pool"
+    : pool.announce === "layer2"
+    ? "its Service has no port that is served at it"
+    : `pool '${pool.name}' is not announced by layer2`;
   return {
     ...{ address, node: nodeName, headline },
     ...(pool && { pool: pool.name }),
@@ -89,11 +107,19 @@ export function explainAddress(
     ...(isLayer2 && { layer2: { ...(owner !== undefined && { owner }), candidates } }),
     bgp,
     steps: [
-      { topic: "Pool", text: poolText(pool) },
-      serviceStep(services, nodeAt),
+      { topic: "Pool", text: poolText },
+      {
+        topic: "Services",
+        text: serviceText,
+        ...(services.length > 0 && {
+          items: services.map(({ service, refusals }) =>
+            [service, ...refusals.map((refusal) => `BUT ${refusal}`)].join(": ")
+          ),
+        }),
+      },
       isLayer2
-        ? layer2Step(planned, owner, candidates, heldItems(nodeName, address, owner, seen.held))
-        : { topic: "Layer 2", text: `no node answers for it: ${absenceText(pool, services)}` },
+        ? layer2Step(planned, owner, candidates, seen.held && [seen.held.get(address)])
+        : { topic: "Layer 2", text: `no node answers for it: ${absence}` },
       { topic: "BGP", text: bgp.headline },
       // Its headline has the reason of a single source.
       ...bgp.steps.filter(({ topic }) =>
@@ -103,44 +129,12 @@ export function explainAddress(
   };
 }
 
-function poolText(pool: AddressPool | undefined): string {
-  if (!pool) return "it is in no pool, so kube-relay never assigns it";
-  const { name, announce, autoAssign } = pool;
-  const how = announce === "none" ? "which is not announced" : `announced by ${announce}`;
-  const condition = autoAssign ? "" : "; Services get its addresses only if they ask for them";
-  return `'${name}', ${how}${condition}`;
-}
-
-function serviceStep(services: readonly AddressHolder[], nodeAt: string | undefined): RoutingStep {
-  const topic = "Services";
-  if (services.length === 0) {
-    const text = nodeAt === undefined
-      ? "no Service of type LoadBalancer has it"
-      : "no Service gets it, because addresses of nodes are never assigned";
-    return { topic, text };
-  }
-  return {
-    topic,
-    text: services.length === 1 ? "it belongs to" : "it is shared by",
-    items: services.map(({ service, refusals }) =>
-      [service, ...refusals.map((refusal) => `BUT ${refusal}`)].join(": ")
-    ),
-  };
-}
-
-function absenceText(pool: AddressPool | undefined, services: readonly AddressHolder[]): string {
-  if (services.length === 0) return "no Service has it";
-  if (!pool) return "it is in no pool";
-  return pool.announce === "layer2"
-    ? "its Service has no port that is served at it"
-    : `pool '${pool.name}' is not announced by layer2`;
-}
-
+/** `held`: the interface of this node that has the address; absent if it was not asked. */
 function layer2Step(
-  { areLeasesKnown }: PlannedRouting,
+  { areLeasesKnown, nodeName }: PlannedRouting,
   owner: string | undefined,
   candidates: readonly OwnerCandidate[],
-  held: readonly string[],
+  held: readonly [device: string | undefined] | undefined,
 ): RoutingStep {
   const able = candidates.filter(({ obstacle }) => obstacle === undefined).length;
   const items = candidates.map(({ node, obstacle }) =>
@@ -150,6 +144,16 @@ function layer2Step(
       ? `${node}: may own it, with a lower score`
       : `${node}: cannot: ${obstacle}`
   );
+  if (held) {
+    const [device] = held;
+    if (owner === nodeName) {
+      items.push(
+        device === undefined
+          ? "BUT this node does not have it on any interface; see kube-relay status"
+          : `this node has it on ${device}`,
+      );
+    } else if (device !== undefined) items.push(`BUT this node still has it on ${device}`);
+  }
   const leases = areLeasesKnown
     ? ""
     : " (Leases are not known here: every Node counts as running kube-relay)";
@@ -157,25 +161,7 @@ function layer2Step(
   const text = owner === undefined
     ? `no node can answer for it${leases}`
     : `${owner} answers for it: it is ${why}${leases}`;
-  return { topic: "Layer 2", text, items: [...items, ...held] };
-}
-
-function heldItems(
-  nodeName: string,
-  address: IpAddress,
-  owner: string | undefined,
-  held: HeldAddresses | undefined,
-): readonly string[] {
-  if (!held) return [];
-  const device = held.get(address);
-  if (owner !== nodeName) {
-    return device === undefined ? [] : [`BUT this node still has it on ${device}`];
-  }
-  return [
-    device === undefined
-      ? "BUT this node does not have it on any interface; see kube-relay status"
-      : `this node has it on ${device}`,
-  ];
+  return { topic: "Layer 2", text, items };
 }
 
 /** A paragraph of an explanation. */
@@ -195,14 +181,6 @@ export interface SeenSessions {
   readonly sent: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-/** A peer that a prefix is announced to. */
-interface PrefixPeer extends Pick<BgpPeer, "name" | "address" | "as" | "role"> {
-  /** The state of the session in words. Absent if the daemon was not asked. */
-  readonly session?: string;
-  /** Whether the daemon sends the prefix now. Absent if it was not asked. */
-  readonly isSent?: boolean;
-}
-
 /** Whether a node announces a prefix. */
 export interface PrefixReport {
   readonly prefix: Cidr;
@@ -211,7 +189,13 @@ export interface PrefixReport {
   readonly headline: string;
   /** Whether the plan announces it. */
   readonly isAnnounced: boolean;
-  readonly peers: readonly PrefixPeer[];
+  /** The peers that it is announced to. */
+  readonly peers: readonly (Pick<BgpPeer, "name" | "address" | "as" | "role"> & {
+    /** The state of the session in words. Absent if the daemon was not asked. */
+    readonly session?: string;
+    /** Whether the daemon sends the prefix now. Absent if it was not asked. */
+    readonly isSent?: boolean;
+  })[];
   readonly sources: readonly PrefixSource[];
   /** Announced prefixes that contain it. */
   readonly containedIn: readonly Cidr[];
@@ -258,125 +242,103 @@ export function explainPrefix(
   const family = cidrFamilyOf(prefix);
   const peers = plan.peers.filter((peer) =>
     announced?.to.includes(peer.role) && carriesFamily(peer, family)
-  ).map((peer) => prefixPeer(peer, { prefix, seen }));
+  ).map(({ name, address, as, role }) => ({
+    ...{ name, address, as, role },
+    ...(seen && {
+      session: seen.sessions.get(name) ?? "the BGP daemon does not have the session",
+      isSent: seen.sent.get(name)?.has(prefix) ?? false,
+    }),
+  }));
   const containedIn = plan.announced.map((each) => each.prefix).filter((other) =>
     prefixLengthOf(other) < prefixLengthOf(prefix) && cidrContains(other, networkOf(prefix))
   );
-  return {
-    prefix,
-    node,
-    headline: headlineOf(node, { isAnnounced: announced !== undefined, peers, sources }),
-    isAnnounced: announced !== undefined,
-    peers,
-    sources,
-    containedIn,
-    steps: [
-      sourceStep(sources),
-      ...(announced === undefined ? [] : [peerStep(peers, family)]),
-      ...attributeSteps(announced ?? { communities: [], largeCommunities: [] }),
-      ...(containedIn.length === 0 ? [] : [{
-        topic: "Contained in",
-        text: `${containedIn.join(", ")}, which ${node} announces`,
-      }]),
-      ...receivedSteps(plan, prefix),
-    ],
-  };
-}
-
-function prefixPeer(
-  { name, address, as, role }: BgpPeer,
-  { prefix, seen }: { readonly prefix: Cidr; readonly seen: SeenSessions | undefined },
-): PrefixPeer {
-  const session = seen?.sessions.get(name) ?? (seen && "the BGP daemon does not have the session");
-  return {
-    ...{ name, address, as, role },
-    ...(session !== undefined && { session }),
-    ...(seen && { isSent: seen.sent.get(name)?.has(prefix) ?? false }),
-  };
-}
-
-function headlineOf(
-  node: string,
-  { isAnnounced, peers, sources }: Pick<PrefixReport, "isAnnounced" | "peers" | "sources">,
-): string {
-  if (!isAnnounced) return `NOT ANNOUNCED by ${node}: ${obstacleText(sources)}`;
-  const count = peers.length === 1 ? "1 peer" : `${peers.length} peers`;
-  if (peers.length === 0) return `NOT ANNOUNCED by ${node}: it may, but has no peer that gets it`;
-  const waiting = peers.filter(({ isSent }) => isSent === false).length;
-  if (waiting === 0) return `ANNOUNCED by ${node} to ${count}`;
-  return waiting === peers.length
-    ? `PLANNED by ${node} for ${count}, but sent to none now`
-    : `ANNOUNCED by ${node} to ${peers.length - waiting} of ${count}`;
-}
-
-function obstacleText(sources: readonly PrefixSource[]): string {
   const obstacles = new Set(sources.map(({ obstacle }) => obstacle));
-  const [first] = obstacles;
-  if (first === undefined) return "no Service and no range has exactly this prefix";
-  return obstacles.size === 1 ? first : "each Service or range that has it has an obstacle";
-}
-
-function sourceStep(sources: readonly PrefixSource[]): RoutingStep {
-  const items = sources.map(({ kind, service, to, obstacle }) => {
-    const name = service === undefined ? KINDS[kind] : `Service ${service} (${KINDS[kind]})`;
-    return obstacle === undefined
-      ? `${name}: for ${to.map((role) => PLURALS[role]).join(" and ")}`
-      : `${name}: not announced: ${obstacle}`;
-  });
-  const text = items.length === 0 ? "no Service and no range has it" : "it belongs to";
-  return { topic: "Sources", text, ...(items.length > 0 && { items }) };
-}
-
-function peerStep(peers: readonly PrefixPeer[], family: string): RoutingStep {
-  if (peers.length === 0) {
-    const remedy = `add a peer with an address of ${family}, or set bothFamilies of a peer`;
-    return { topic: "Peers", text: `no session for these peers carries ${family}: ${remedy}` };
-  }
-  const items = peers.map(({ name, address, as, role, session, isSent }) => {
-    const peer = `${name} (${address}, AS ${as}, ${ROLES[role]})`;
-    if (isSent === undefined) return peer;
-    return `${peer}: ${isSent ? "sent" : "NOT SENT"}; ${session}`;
-  });
-  return { topic: "Peers", text: "it is for", items };
-}
-
-function attributeSteps(
-  { communities, largeCommunities, localPreference }: {
-    readonly communities: readonly string[];
-    readonly largeCommunities: readonly string[];
-    readonly localPreference?: number;
-  },
-): readonly RoutingStep[] {
-  const texts = [
+  const [obstacle = "no Service and no range has exactly this prefix"] = obstacles;
+  const sent = peers.filter((peer) => peer.isSent ?? true).length;
+  const count = peers.length === 1 ? "1 peer" : `${peers.length} peers`;
+  const headline = !announced
+    ? `NOT ANNOUNCED by ${node}: ` +
+      (obstacles.size > 1 ? "each Service or range that has it has an obstacle" : obstacle)
+    : peers.length === 0
+    ? `NOT ANNOUNCED by ${node}: it may, but has no peer that gets it`
+    : sent === peers.length
+    ? `ANNOUNCED by ${node} to ${count}`
+    : sent === 0
+    ? `PLANNED by ${node} for ${count}, but sent to none now`
+    : `ANNOUNCED by ${node} to ${sent} of ${count}`;
+  const { communities = [], largeCommunities = [], localPreference } = announced ?? {};
+  const attributes = [
     ...(communities.length > 0 ? [`communities ${communities.join(", ")}`] : []),
     ...(largeCommunities.length > 0 ? [`large communities ${largeCommunities.join(", ")}`] : []),
     ...(localPreference === undefined ? [] : [`local preference ${localPreference}`]),
   ];
-  return texts.length === 0 ? [] : [{ topic: "Attributes", text: texts.join("; ") }];
+  const steps: RoutingStep[] = [{
+    topic: "Sources",
+    text: sources.length === 0 ? "no Service and no range has it" : "it belongs to",
+    ...(sources.length > 0 && {
+      items: sources.map(({ kind, service, to, obstacle }) => {
+        const name = service === undefined ? KINDS[kind] : `Service ${service} (${KINDS[kind]})`;
+        return obstacle === undefined
+          ? `${name}: for ${to.map((role) => PLURALS[role]).join(" and ")}`
+          : `${name}: not announced: ${obstacle}`;
+      }),
+    }),
+  }];
+  if (announced) {
+    steps.push(
+      peers.length === 0
+        ? {
+          topic: "Peers",
+          text: `no session for these peers carries ${family}: add a peer with an address of ` +
+            `${family}, or set bothFamilies of a peer`,
+        }
+        : {
+          topic: "Peers",
+          text: "it is for",
+          items: peers.map(({ name, address, as, role, session, isSent }) =>
+            `${name} (${address}, AS ${as}, ${ROLES[role]})` +
+            (isSent === undefined ? "" : `: ${isSent ? "sent" : "NOT SENT"}; ${session}`)
+          ),
+        },
+    );
+  }
+  if (attributes.length > 0) steps.push({ topic: "Attributes", text: attributes.join("; ") });
+  if (containedIn.length > 0) {
+    const text = `${containedIn.join(", ")}, which ${node} announces`;
+    steps.push({ topic: "Contained in", text });
+  }
+  const received = receivedItems(plan, prefix);
+  if (received.length > 0) {
+    steps.push({ topic: "Received", text: "a route for it would be", items: received });
+  }
+  return {
+    ...{ prefix, node, headline, isAnnounced: announced !== undefined },
+    ...{ peers, sources, containedIn, steps },
+  };
 }
 
 /** What is done with the prefix if peers send it. */
-function receivedSteps({ peers, imports }: BgpPlan, prefix: Cidr): readonly RoutingStep[] {
+function receivedItems({ peers, imports }: BgpPlan, prefix: Cidr): readonly string[] {
   const isAny = (isSo: (peer: BgpPeer) => boolean) => peers.some(isSo);
   const roles = [
     ...(isAny(({ role }) => role !== "external") ? ["mesh" as const] : []),
     ...(isAny((peer) => peer.role === "external" && !peer.import) ? ["external" as const] : []),
   ];
-  const items = [
-    ...roles.map((role) => `from ${PLURALS[role]}: ${importSentence(imports, { prefix, role })}`),
+  return [
+    ...roles.map((role) => `from ${PLURALS[role]}: ${importSentence(imports, prefix, role)}`),
     ...peers.flatMap(({ name, address, import: own }) =>
       own && ipFamilyOf(address) === cidrFamilyOf(prefix)
         ? [`from peer ${name}: ${peerImportSentence(imports, { prefix, own })}`]
         : []
     ),
   ];
-  return items.length === 0 ? [] : [{ topic: "Received", text: "a route for it would be", items }];
 }
 
 /** Says whether a route that peers of a role send is accepted, as the end of a sentence. */
 function importSentence(
   imports: BgpImports,
-  { prefix, role }: { readonly prefix: Cidr; readonly role: "mesh" | "external" },
+  prefix: Cidr,
+  role: "mesh" | "external",
 ): string {
   const refusing = refusingRange(imports, prefix);
   if (refusing !== undefined) return refusing;
@@ -399,8 +361,11 @@ export function peerImportSentence(
   if (prefixLengthOf(prefix) === 0) {
     return own.defaultRoute ? "accepted, because its import.defaultRoute is on" : DEFAULT_ROUTE;
   }
+  const length = prefixLengthOf(prefix);
   const find = (ranges: readonly ImportedPrefix[]) =>
-    ranges.find((range) => isImported(prefix, range));
+    ranges.find(({ prefix: range, minLength, maxLength }) =>
+      isWithin(prefix, range) && minLength <= length && length <= maxLength
+    );
   const cluster = find(own.clusterPrefixes);
   if (cluster) return `accepted, because its import.clusterPrefixes has ${rangeText(cluster)}`;
   const refusing = refusingRange(imports, prefix);
@@ -430,11 +395,6 @@ const DEFAULT_ROUTE = "refused: it is the default route";
 function refusingRange({ refused }: BgpImports, prefix: Cidr): string | undefined {
   const range = refused.find((each) => isWithin(prefix, each));
   return range && `refused: ${range} belongs to this cluster`;
-}
-
-function isImported(prefix: Cidr, { prefix: range, minLength, maxLength }: ImportedPrefix) {
-  const length = prefixLengthOf(prefix);
-  return isWithin(prefix, range) && minLength <= length && length <= maxLength;
 }
 
 function isWithin(prefix: Cidr, range: Cidr): boolean {

@@ -11,7 +11,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
 import type { BgpPart } from "./bgp_part.ts";
-import type { Layer2Part, OwnedAddressView } from "./layer2_part.ts";
+import type { Layer2Part } from "./layer2_part.ts";
 import type { PodNetworkPart } from "./pod_network_part.ts";
 import type { BgpSessionView } from "./routing_backends.ts";
 import type { RoutingLeases } from "./routing_leases.ts";
@@ -43,17 +43,28 @@ export async function routingStatus(
   { brief }: { readonly brief: boolean },
 ): Promise<ControllerStatus> {
   const { settings, services, assigner, leases, layer2, bgp, pods } = routing;
-  const families = [
+  const families: ControllerStatus["families"][number][] = [
     ...(layer2?.families ?? []).map(({ loop, backend }) => {
       const { held, announcing } = backend.inspect();
       const problem = announcing === undefined ? "" : `; moves are not announced: ${announcing}`;
       return loop.status(`layer 2, answers for ${held.length}${problem}`);
     }),
-    ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
-    ...(pods
-      ? [{ ...pods.loop.status(podSummary(pods.plan)), controller: "pod-network" as const }]
-      : []),
   ];
+  if (bgp) {
+    const { plan } = bgp;
+    const summary = plan
+      ? `BGP, AS ${plan.localAs}, ${countText(plan.peers.length, "peer")}, ` +
+        `${plan.announced.length} announced`
+      : "BGP, the own Node is not known";
+    families.push({ ...bgp.loop.status(summary), controller: "bgp" });
+  }
+  if (pods) {
+    const summary = pods.plan
+      ? `pod network, ${countText(pods.plan.routes.length, "route")}, ` +
+        countText(pods.plan.tunnels.length, "tunnel")
+      : "pod network, the own Node or its networks are not known";
+    families.push({ ...pods.loop.status(summary), controller: "pod-network" });
+  }
   const facts = [
     ...poolFacts(settings, services),
     ...(leases ? leaseFacts(leases, assigner.problem) : []),
@@ -61,7 +72,11 @@ export async function routingStatus(
       name: "Refused",
       text: `${key}: ${reasons.join("; ")}`,
     })),
-    ...limited(brief ? [] : layer2?.view() ?? [], ownerFact),
+    ...limited(brief ? [] : layer2?.view() ?? [], ({ address, owner, services, candidates }) => {
+      const reasons = candidates.map(({ node, obstacle }) => `${node}: ${obstacle}`).slice(0, 3);
+      const text = owner ?? `no node (${reasons.join("; ")})`;
+      return { name: "Layer 2", text: `${address} of ${services.join(", ")}: ${text}` };
+    }),
     ...limited(layer2?.problems ?? [], ({ node, text }) => ({
       name: "Layer 2",
       text: `node ${node}: ${text}`,
@@ -90,20 +105,6 @@ export async function collectRoutingMetrics(
   const { plan } = bgp;
   routing.setAnnounced(plan);
   routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
-}
-
-function bgpSummary(plan: BgpPlan | undefined): string {
-  if (!plan) return "BGP, the own Node is not known";
-  const { localAs, peers, announced } = plan;
-  return `BGP, AS ${localAs}, ${countText(peers.length, "peer")}, ` +
-    `${announced.length} announced`;
-}
-
-function podSummary(plan: PodNetworkPlan | undefined): string {
-  if (!plan) return "pod network, the own Node or its networks are not known";
-  const { routes, tunnels } = plan;
-  return `pod network, ${countText(routes.length, "route")}, ` +
-    `${countText(tunnels.length, "tunnel")}`;
 }
 
 /** The addresses that Services have in their status. */
@@ -146,12 +147,6 @@ function leaseFacts(
       ? [{ name: "Lease", text: `this node does not hold its Lease: ${node.problem ?? "waiting"}` }]
       : []),
   ];
-}
-
-function ownerFact({ address, owner, services, candidates }: OwnedAddressView): Facts[number] {
-  const reasons = candidates.map(({ node, obstacle }) => `${node}: ${obstacle}`).slice(0, 3);
-  const text = owner ?? `no node (${reasons.join("; ")})`;
-  return { name: "Layer 2", text: `${address} of ${services.join(", ")}: ${text}` };
 }
 
 /** `sessions`: or the reason why they are not known. */
