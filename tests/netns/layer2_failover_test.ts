@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { FailoverCluster, type FailoverNode } from "../support/stages/failover_cluster.ts";
+import { FailoverCluster } from "../support/stages/failover_cluster.ts";
 import {
   doubleAnswersOf,
   FAILOVER_CAUSES,
@@ -117,50 +117,6 @@ Deno.test({
       }
       // deno-lint-ignore no-console -- a figure for people
       console.log(`the first node serves again after ${Date.now() - back} ms`);
-    });
-  },
-});
-
-Deno.test({
-  name: "addresses move while an owner that reaches the API server has no link, or no interface",
-  ignore,
-  async fn(t) {
-    await using cluster = await FailoverCluster.start({ isApart: true });
-    const { addresses, nodes: [first, second] } = cluster;
-    const why = async (of: FailoverNode, text: string) => {
-      const { controllers } = await cluster.relay(of).status();
-      const facts = controllers!.flatMap(({ facts }) => facts.map((fact) => fact.text));
-      assert(facts.some((fact) => fact.includes(text)), facts.join("\n"));
-    };
-    const assertMoved = (since: number) => {
-      for (const address of Object.values(addresses.web)) {
-        const frames = cluster.frames(address, since);
-        const servedMs = frames.find(({ kind, from }) =>
-          kind === "data" && from === second.link
-        )!.at - since;
-        // deno-lint-ignore no-console -- a figure for people
-        console.log(`${address}: served after ${servedMs} ms`);
-        assert(servedMs <= LEASE_MS + SLACK_MS, `${address}: served after ${servedMs} ms`);
-        const { doubleMs } = doubleAnswersOf(frames);
-        assert(doubleMs <= LEASE_MS, `${address}: double answers for ${doubleMs} ms`);
-      }
-    };
-    await t.step("the far end of its interface is down", async () => {
-      const since = Date.now();
-      await cluster.setConnected(first, false);
-      await cluster.servedBy(second, "web");
-      assertMoved(since);
-      await why(first, "does not answer in 192.168.9.0/24: its interface eth0 has no carrier");
-      await cluster.setConnected(first, true);
-      await cluster.servedBy(first, "web", { calmMs: 1_000 });
-    });
-    await t.step("its interface is deleted, and made again", async () => {
-      const since = Date.now();
-      await cluster.setConnected(first, "deleted");
-      await cluster.servedBy(second, "web");
-      assertMoved(since);
-      await cluster.setConnected(first, true);
-      await cluster.servedBy(first, "web", { calmMs: 1_000 });
     });
   },
 });

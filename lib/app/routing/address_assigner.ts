@@ -153,14 +153,10 @@ export class AddressAssigner {
     if (this.#setPools()) this.#term?.abort(undefined);
   }
 
-  /** Whether a range has addresses of a pool, and is in none that has another use anyway. */
+  /** Whether a range has addresses of a pool. */
   #concerns(cidr: Cidr): boolean {
     const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
-    return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block))) &&
-      !this.#taken.keys().some((each) =>
-        cidrFamilyOf(each) === block.family && rangeOf(each).first <= block.first &&
-        block.last <= rangeOf(each).last
-      );
+    return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
   }
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */

@@ -326,22 +326,6 @@ Deno.test("AddressAssigner assigns no address of a Node that has just come", asy
   await led;
 });
 
-Deno.test("AddressAssigner does nothing for a Node whose range of pods is in one that is left out", async () => {
-  const cluster = new Cluster([pool("large", ["10.0.0.0/8", "192.0.2.0/28"])]);
-  const { clock, logger } = cluster;
-  const { assigner, stop } = cluster.lead();
-  assigner.setTaken(new Map([[parseCidr("10.0.0.0/8"), "a range of pods"]]));
-  await clock.advance(2_000);
-  const reads = await readsOfRanges({ assigner, clock });
-  assert(reads <= 2_000, `${reads} reads of 1,000 nodes`);
-  await clock.advance(0);
-  assertEquals([clock.pendingTimers, logger.lines.length], [0, 1]);
-  cluster.put({ name: "a" });
-  await clock.advance(0);
-  assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
-  await stop();
-});
-
 Deno.test("AddressAssigner leaves ranges of other use out of its pools, also those that come later", async () => {
   const cluster = new Cluster();
   const { client, clock, logger } = cluster;

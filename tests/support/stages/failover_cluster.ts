@@ -18,7 +18,7 @@ import {
   type FailoverService,
   localSlices,
 } from "./failover_objects.ts";
-import { connectNode, createLayer2Scene, type Layer2Scene } from "./layer2_scene.ts";
+import { createLayer2Scene, type Layer2Scene } from "./layer2_scene.ts";
 import { Namespace } from "./netns.ts";
 import { RelayProcess } from "./relay_process.ts";
 
@@ -56,13 +56,8 @@ export class FailoverCluster implements AsyncDisposable {
     this.addresses = parts.addresses;
   }
 
-  /**
-   * Starts everything; the first node answers for all addresses when this resolves. With `isApart`, nodes
-   * reach the API server by an interface of its own.
-   */
-  static async start(
-    { isApart = false }: { readonly isApart?: boolean } = {},
-  ): Promise<FailoverCluster> {
+  /** Starts everything; the first node answers for all addresses when this resolves. */
+  static async start(): Promise<FailoverCluster> {
     await using stack = new globalThis.AsyncDisposableStack();
     const folder = await Deno.makeTempDir();
     stack.defer(() => Deno.remove(folder, { recursive: true }));
@@ -72,8 +67,7 @@ export class FailoverCluster implements AsyncDisposable {
     await connectClients(scene.router, { client: client!, watcher: watcher! });
     const kubeconfig = `${folder}/kubeconfig`;
     const api = await ApiProcess.start(scene.router, kubeconfig);
-    if (isApart) await connectApart(scene);
-    const apiPort = await connectToApi(scene, kubeconfig, isApart ? APART : "192.168.9.1");
+    const apiPort = await connectToApi(scene, kubeconfig);
     const links: string[] = [];
     for (const [index, node] of [scene.first, scene.second].entries()) {
       await node.sysctl(...FORWARDING);
@@ -137,13 +131,9 @@ export class FailoverCluster implements AsyncDisposable {
     this.#relays.set(node, RelayProcess.start(node.namespace, { folder, args }));
   }
 
-  /** Takes a node off the bridge, or deletes its interface, or puts it on again. */
-  async setConnected(node: FailoverNode, isConnected: boolean | "deleted"): Promise<void> {
+  /** Takes a node off the bridge, or puts it on again. */
+  async setConnected(node: FailoverNode, isConnected: boolean): Promise<void> {
     const { router } = this.#parts.scene;
-    if (isConnected === "deleted") return void await router.ip(`link del ${node.port}`);
-    if (!(await router.ip("link show")).includes(` ${node.port}@`)) {
-      await connectNode(router, node.namespace, this.nodes.indexOf(node), node.link);
-    }
     await router.ip(`link set ${node.port} ${isConnected ? "up" : "down"}`);
   }
 
@@ -260,29 +250,12 @@ async function connectClients(
 }
 
 /** Lets nodes reach the API server of the router at the address that its certificate has. */
-export async function connectToApi(
-  scene: Layer2Scene,
-  kubeconfig: string,
-  address = "192.168.9.1",
-): Promise<string> {
+async function connectToApi(scene: Layer2Scene, kubeconfig: string): Promise<string> {
+  const address = "192.168.9.1";
   const [, port = ""] = /127\.0\.0\.1:(\d+)/.exec(await Deno.readTextFile(kubeconfig))!;
   const pass = (from: Namespace, bind: string, to: string) =>
     from.start("socat", [`TCP-LISTEN:${port},bind=${bind},fork,reuseaddr`, `TCP:${to}:${port}`]);
   pass(scene.router, address, "127.0.0.1");
   for (const node of [scene.first, scene.second]) pass(node, "127.0.0.1", address);
   return port;
-}
-
-/** The router's address in the network of {@linkcode connectApart}. */
-const APART = "10.99.0.1";
-
-/** Gives the nodes another network with the router. */
-async function connectApart({ router, first, second }: Layer2Scene): Promise<void> {
-  await router.ip("link add apart type bridge");
-  await router.ipBatch([`addr add ${APART}/24 dev apart`, "link set apart up"]);
-  for (const [index, node] of [first, second].entries()) {
-    await router.ip(`link add apart${index} type veth peer name eth9 netns ${node.name}`);
-    await router.ip(`link set apart${index} master apart up`);
-    await node.ipBatch([`addr add 10.99.0.${index + 2}/24 dev eth9`, "link set eth9 up"]);
-  }
 }

@@ -29,28 +29,17 @@ async function connect(router: Namespace, nodes: readonly Namespace[]): Promise<
     "net.ipv4.neigh.br0.base_reachable_time_ms=3600000",
     "net.ipv6.neigh.br0.base_reachable_time_ms=3600000",
   );
-  for (const [index, node] of nodes.entries()) await connectNode(router, node, index);
-}
-
-/** Puts a node on the bridge of the router. `link`: its link-layer address. @default {any} */
-export async function connectNode(
-  router: Namespace,
-  node: Namespace,
-  index: number,
-  link?: string,
-): Promise<void> {
-  const address = link === undefined ? "" : ` address ${link}`;
-  await router.ip(
-    `link add node${index} type veth peer name eth0${address} netns ${node.name}`,
-  );
-  await router.ip(`link set node${index} master br0 up`);
-  await node.ipBatch([
-    `addr add 192.168.9.${index + 2}/24 dev eth0`,
-    `addr add fd09::${index + 2}/64 dev eth0`,
-    "link set eth0 up",
-    "route add default via 192.168.9.1",
-    "route add default via fd09::1 dev eth0",
-  ]);
+  for (const [index, node] of nodes.entries()) {
+    await router.ip(`link add node${index} type veth peer name eth0 netns ${node.name}`);
+    await router.ip(`link set node${index} master br0 up`);
+    await node.ipBatch([
+      `addr add 192.168.9.${index + 2}/24 dev eth0`,
+      `addr add fd09::${index + 2}/64 dev eth0`,
+      "link set eth0 up",
+      "route add default via 192.168.9.1",
+      "route add default via fd09::1 dev eth0",
+    ]);
+  }
 }
 
 /** Makes the namespaces; the nodes are 192.168.9.2 and .3 on `eth0`, the router is 192.168.9.1. */
