@@ -7,7 +7,6 @@ import type { Labels } from "../policy/label_selector.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
 import { AddressAllocator } from "./address_allocator.ts";
-import { type PoolUse, poolUse } from "./address_pool.ts";
 import { addressRequestOf } from "./address_request.ts";
 import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
@@ -113,19 +112,6 @@ export class PlannedRouting {
   /** Why a Service does not have what it asks for. */
   refusalsOf(service: ServiceKey): readonly string[] {
     return this.#allocator.assignment(service)?.refusals.map(({ message }) => message) ?? [];
-  }
-
-  /** Services without an address, or without the one that they ask for. */
-  refused(): readonly AddressHolder[] {
-    return [...this.#statuses.keys()].sort().flatMap((service) => {
-      const refusals = this.refusalsOf(service);
-      return refusals.length === 0 ? [] : [{ service, refusals }];
-    });
-  }
-
-  /** How many addresses of each pool are in use. */
-  poolUse(): readonly PoolUse[] {
-    return poolUse(this.settings.pools, new Set(this.#holders.keys()));
   }
 
   #takeNodes(

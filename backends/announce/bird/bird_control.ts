@@ -54,6 +54,9 @@ export class BirdError extends Error {
   }
 }
 
+/** Longest time of a command. BIRD answers between its other work. */
+const TIMEOUT_MS = 10_000;
+
 /** Codes of errors that the caller can act on. */
 const ERROR_KINDS: Readonly<Record<number, BirdErrorKind>> = {
   8001: "absent",
@@ -61,22 +64,6 @@ const ERROR_KINDS: Readonly<Record<number, BirdErrorKind>> = {
   8003: "absent",
   9001: "absent",
 };
-
-/** The edges of the client. */
-export interface BirdControlDependencies {
-  readonly clock: Pick<Clock, "setTimer">;
-  readonly connect: (path: string) => Promise<UnixConnection>;
-}
-
-/** The settings of the client. */
-interface BirdControlOptions {
-  /** The path of BIRD's control socket. */
-  readonly socket: string;
-  /** Longest time of a command. BIRD answers between its other work. @default {10000} */
-  readonly timeoutMs?: number;
-  /** @default {67108864} a million routes */
-  readonly longestReply?: number;
-}
 
 /** The result of {@linkcode BirdControl.configurationInForce}. */
 export interface ConfigurationInForce {
@@ -87,13 +74,23 @@ export interface ConfigurationInForce {
 
 /** Runs commands, one at a time. Each has a connection of its own, so a restart of BIRD breaks none. */
 export class BirdControl {
-  readonly #dependencies: BirdControlDependencies;
-  readonly #options: Required<BirdControlOptions>;
+  readonly #clock: Pick<Clock, "setTimer">;
+  readonly #connect: (path: string) => Promise<UnixConnection>;
+  readonly #socket: string;
+  readonly #longestReply: number;
   readonly #turns = new OneAtATime();
 
-  constructor(dependencies: BirdControlDependencies, options: BirdControlOptions) {
-    this.#dependencies = dependencies;
-    this.#options = { timeoutMs: 10_000, longestReply: 64 * 1024 * 1024, ...options };
+  /** `longestReply`: in bytes; a million routes by default. */
+  constructor(
+    clock: Pick<Clock, "setTimer">,
+    connect: (path: string) => Promise<UnixConnection>,
+    socket: string,
+    longestReply = 64 * 1024 * 1024,
+  ) {
+    this.#clock = clock;
+    this.#connect = connect;
+    this.#socket = socket;
+    this.#longestReply = longestReply;
   }
 
   /** Runs a command. Throws a BirdError. */
@@ -117,18 +114,18 @@ export class BirdControl {
   }
 
   async #run(command: string): Promise<readonly BirdLine[]> {
-    const { longestReply, socket, timeoutMs } = this.#options;
+    const socket = this.#socket;
     let connection: UnixConnection | undefined;
     let isOver = false;
     const late = Promise.withResolvers<never>();
-    const timer = this.#dependencies.clock.setTimer(timeoutMs, () => {
-      const reason = `no answer on ${socket} within ${timeoutMs} ms`;
+    const timer = this.#clock.setTimer(TIMEOUT_MS, () => {
+      const reason = `no answer on ${socket} within ${TIMEOUT_MS} ms`;
       late.reject(new BirdError(command, "timeout", reason));
     });
     const talk = async () => {
-      connection = await this.#dependencies.connect(socket);
+      connection = await this.#connect(socket);
       if (isOver) connection.close();
-      const lines = linesOf(connection, longestReply);
+      const lines = linesOf(connection, this.#longestReply);
       // The greeting.
       await readReply(lines);
       let rest: Uint8Array = new TextEncoder().encode(`${command}\n`);

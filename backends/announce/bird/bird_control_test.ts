@@ -42,12 +42,12 @@ function connectionOf(
 
 function controlOf(
   chunks: readonly (string | null)[],
-  options: { readonly longestReply?: number } = {},
+  longestReply?: number,
 ): BirdControl {
   const clock = new ManualClock();
   const onSilence = () => clock.timers.forEach((fire) => fire());
   const connect = () => Promise.resolve(connectionOf(chunks, { onSilence }));
-  return new BirdControl({ clock, connect }, { socket: "/bird.ctl", ...options });
+  return new BirdControl(clock, connect, "/bird.ctl", longestReply);
 }
 
 const GREETING = "0001 BIRD 2.0.12 ready.\n";
@@ -117,7 +117,7 @@ const ERRORS: readonly (readonly [
 
 for (const [what, chunks, kind, reason] of ERRORS) {
   Deno.test(`BirdControl.run() rejects with '${kind}' after ${what}`, async () => {
-    const control = controlOf(chunks, { longestReply: 100 });
+    const control = controlOf(chunks, 100);
     const error = await assertRejects(() => control.run("show x"), BirdError);
     assertEquals([error.kind, error.reason], [kind, reason]);
     assertEquals(error.message, `Cannot run 'show x' in BIRD: ${reason}`);
@@ -127,7 +127,7 @@ for (const [what, chunks, kind, reason] of ERRORS) {
 Deno.test("BirdControl.run() rejects with 'down' where no socket is", () =>
   withFolder(async (folder) => {
     const socket = `${folder}/bird.ctl`;
-    const control = new BirdControl({ clock: new ManualClock(), connect: connectUnix }, { socket });
+    const control = new BirdControl(new ManualClock(), connectUnix, socket);
     const error = await assertRejects(() => control.run("show status"), BirdError);
     assertEquals([error.kind, error.reason], [
       "down",
@@ -143,7 +143,7 @@ Deno.test("BirdControl.run() runs one command at a time and closes each connecti
     connections.push(connection);
     return Promise.resolve(connection);
   };
-  const control = new BirdControl({ clock: new ManualClock(), connect }, { socket: "/s" });
+  const control = new BirdControl(new ManualClock(), connect, "/s");
   const replies = await Promise.all([control.run("a"), control.run("b"), control.run("c")]);
   assertEquals(replies.flat().map(({ text }) => text), ["alone", "alone", "alone"]);
   assertEquals(connections.map(({ isClosed }) => isClosed), [true, true, true]);
@@ -169,7 +169,7 @@ Deno.test("BirdControl.run() gives up on a line without an end long before the l
       read: (buffer: Uint8Array) =>
         Promise.resolve((read += buffer.length, buffer.fill(65).length)),
     });
-  const control = new BirdControl({ clock: new ManualClock(), connect }, { socket: "/bird.ctl" });
+  const control = new BirdControl(new ManualClock(), connect, "/bird.ctl");
   const error = await assertRejects(() => control.run("show status"), BirdError);
   assertEquals(error.kind, "unreadable");
   assertEquals(error.reason, "a line of the answer has more than 1048576 characters");

@@ -19,12 +19,7 @@ import {
   quoted,
   SECRETS_ID,
 } from "./bird_config.ts";
-import {
-  BirdControl,
-  type BirdControlDependencies,
-  BirdError,
-  type ConfigurationInForce,
-} from "./bird_control.ts";
+import { BirdControl, BirdError, type ConfigurationInForce } from "./bird_control.ts";
 import { type BgpSession, describeSession, parsePrefixes, parseSessions } from "./bird_status.ts";
 import { type OwnFileKind, readOwnFile, writeOwnFile } from "../own_file.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
@@ -111,7 +106,7 @@ export class BirdDataPlane implements AsyncDisposable {
   constructor(
     { clock, commands, connect = connectUnix, logger, random }: DataPlaneEdges & {
       /** @default {the machine's Unix sockets} */
-      readonly connect?: BirdControlDependencies["connect"];
+      readonly connect?: typeof connectUnix;
     },
     paths: BirdPaths,
     pauseMs = 5_000,
@@ -120,7 +115,7 @@ export class BirdDataPlane implements AsyncDisposable {
     this.#commands = commands;
     this.#random = random;
     this.#logger = logger.with({ component: "bird" });
-    this.#control = new BirdControl({ clock, connect }, { socket: paths.socket });
+    this.#control = new BirdControl(clock, connect, paths.socket);
     this.#paths = paths;
     this.#pauseMs = pauseMs;
     this.#schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });

@@ -4,6 +4,7 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
+import type { SyncReport } from "../../engine/data_plane.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
@@ -74,28 +75,16 @@ class Layer2Family extends PartLoop<IpAddress> {
   constructor(
     parts: ConstructorParameters<typeof PartLoop>[0],
     backend: Layer2Backend,
-    options: {
-      /** Empty = the interface with a network that contains the address. */
-      readonly interfaces: () => readonly string[];
-      /** Brings the owners up to date before a plan is made. Calls {@linkcode hold}. */
-      readonly refresh: () => Promise<void>;
-      /** Called after addresses were added or removed. Must not throw. */
-      readonly onMoved: () => void;
-    },
+    /** Brings the owners up to date before a plan is made. Calls {@linkcode hold}. */
+    refresh: () => Promise<void>,
+    sync: (addresses: ReadonlySet<IpAddress>) => Promise<SyncReport<IpAddress>>,
   ) {
     super(parts, {
       id: { controller: "routing", family: backend.family },
       texts: TEXTS,
       periodMs: [MIN_SYNC_PERIOD_MS, MAX_SYNC_PERIOD_MS],
-      async collect() {
-        await options.refresh();
-        return [];
-      },
-      sync: async () => {
-        const report = await backend.sync(this.#addresses, options.interfaces());
-        if (Object.keys(report.operations).length > 0) options.onMoved();
-        return report;
-      },
+      collect: () => refresh().then(() => []),
+      sync: () => sync(this.#addresses),
     });
     this.backend = backend;
   }
@@ -177,7 +166,13 @@ export class Layer2Part {
     this.#settings = settings;
     this.#owners = new Layer2Owners(settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
-    services.follow((_, keys) => this.#onServices(keys), () => {});
+    services.follow((_, keys) => {
+      for (const name of keys) {
+        this.#dirty.add(name);
+        this.#seen({ kind: "Service", name, words: [] });
+      }
+      if (keys.size > 0) this.#request();
+    }, () => {});
     if (isAlone) this.setMember(dependencies.nodeName, { report: undefined });
   }
 
@@ -338,7 +333,19 @@ export class Layer2Part {
    * time: their former owner is about to give them up.
    */
   async yieldConflicts(since: number): Promise<void> {
-    await Promise.all(this.families.map((family) => this.#yieldConflicts(family, since)));
+    await Promise.all(this.families.map(async (family) => {
+      for (const [address, machine] of await family.backend.findConflicts()) {
+        if (machine === undefined) continue;
+        const isNew = (this.#ownedAt.get(address) ?? -Infinity) >= since;
+        if (isNew || !family.addresses.has(address)) continue;
+        this.#yielded.add(address);
+        family.hold(address, false);
+        this.#dependencies.logger.warn(
+          "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
+          { address },
+        );
+      }
+    }));
   }
 
   /** The API server answers again: addresses that this node gave up and still owns are its own again. */
@@ -380,39 +387,19 @@ export class Layer2Part {
     const { layer2: { announceIntervalSeconds } } = this.#settings;
     const parts = { ...edges, random, logger };
     const options = { family, announceIntervalMs: announceIntervalSeconds * 1000 };
-    return new Layer2Family(parts, routing.layer2(parts, options), {
-      interfaces: () => this.#settings.layer2.interfaces,
-      refresh: () => this.#refresh(),
+    const backend = routing.layer2(parts, options);
+    return new Layer2Family(parts, backend, () => this.#refresh(), async (addresses) => {
+      const report = await backend.sync(addresses, this.#settings.layer2.interfaces);
       // A mode that forwards by itself can only listen where an address is local.
-      onMoved: () => forwardsItself && controllerOfServices.requestSync(family),
+      const hasMoved = Object.keys(report.operations).length > 0;
+      if (hasMoved && forwardsItself) controllerOfServices.requestSync(family);
+      return report;
     });
   }
 
   #family(address: IpAddress): Layer2Family | undefined {
     const family = ipFamilyOf(address);
     return this.families.find((each) => each.family === family);
-  }
-
-  #onServices(keys: ReadonlySet<ServiceKey>): void {
-    for (const name of keys) {
-      this.#dirty.add(name);
-      this.#seen({ kind: "Service", name });
-    }
-    if (keys.size > 0) this.#request();
-  }
-
-  async #yieldConflicts(family: Layer2Family, since: number): Promise<void> {
-    for (const [address, machine] of await family.backend.findConflicts()) {
-      if (machine === undefined) continue;
-      const isNew = (this.#ownedAt.get(address) ?? -Infinity) >= since;
-      if (isNew || !family.addresses.has(address)) continue;
-      this.#yielded.add(address);
-      family.hold(address, false);
-      this.#dependencies.logger.warn(
-        "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
-        { address },
-      );
-    }
   }
 
   #seen(change: ObjectChange): void {
