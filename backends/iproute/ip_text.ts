@@ -120,19 +120,13 @@ export function addDummyLine(device: string): string {
   return `link add ${device} type dummy`;
 }
 
-/** The line that creates a tunnel. */
+/** The line that creates a tunnel, of the kind `ipip` or `ip6tnl`. */
 export function addTunnelLine({ device, local, remote }: Tunnel): string {
-  const type = kindOfTunnel({ local }) === "ipip"
-    ? "ipip"
-    // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
-    : "ip6tnl mode ip6ip6 encaplimit none";
-  const word = type === "ipip" ? "ttl" : "hoplimit";
-  return `link add ${device} type ${type} local ${local} remote ${remote} ${word} 64`;
-}
-
-/** The kind of device that a tunnel has, by the family of its ends. */
-export function kindOfTunnel({ local }: Pick<Tunnel, "local">): string {
-  return local.includes(":") ? "ip6tnl" : "ipip";
+  // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
+  const [type, hops] = local.includes(":")
+    ? ["ip6tnl mode ip6ip6 encaplimit none", "hoplimit"]
+    : ["ipip", "ttl"];
+  return `link add ${device} type ${type} local ${local} remote ${remote} ${hops} 64`;
 }
 
 /** The line that sets the properties of a device and brings it up. */

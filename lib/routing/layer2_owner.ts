@@ -16,12 +16,6 @@ export interface Layer2Address {
   readonly endpointNodes?: ReadonlySet<string>;
 }
 
-/** A change of an owner. */
-export interface OwnerChange {
-  readonly before?: string;
-  readonly after?: string;
-}
-
 /** A node, and why it cannot own an address. */
 export interface OwnerCandidate {
   readonly node: string;
@@ -187,22 +181,20 @@ export class Layer2Owners {
   }
 
   /** Decides the owners again, and returns the changes. */
-  update(): ReadonlyMap<IpAddress, OwnerChange> {
+  update(): ReadonlyMap<IpAddress, { readonly before?: string; readonly after?: string }> {
     const before = this.#usable;
     const usable = this.#usable = new Map(
       [...this.#nodes].filter(([name, node]) => this.#obstacle(name, node) === undefined),
     );
     // A Node whose labels changed is another one.
-    const lost = new Set(
-      [...before].filter(([name, node]) => usable.get(name) !== node).map(nameOf),
-    );
-    const won = [...usable].filter(([name, node]) => before.get(name) !== node).map(([, node]) =>
-      node
-    );
+    const differ = (these: ReadonlyMap<string, KnownNode>, those: typeof these) =>
+      [...these].flatMap(([name, node]) => those.get(name) === node ? [] : node);
+    const lost = new Set(differ(before, usable).map(({ name }) => name));
+    const won = differ(usable, before);
     const isReadinessUsed = [...usable.values()].every(({ report }) => report);
     const isOtherOrder = isReadinessUsed !== this.#isReadinessUsed;
     this.#isReadinessUsed = isReadinessUsed;
-    const changes = new Map<IpAddress, OwnerChange>();
+    const changes = new Map<IpAddress, { before?: string; after?: string }>();
     for (const [address, owner] of this.#gone) changes.set(address, { before: owner });
     this.#gone.clear();
     const hasOtherNodes = lost.size + won.length > 0;
@@ -300,10 +292,6 @@ export class Layer2Owners {
 
 function addressesOf(service: AnnouncedService | undefined): readonly ServiceAddress[] {
   return service?.addresses.filter(({ kind }) => kind === "loadBalancerIps") ?? [];
-}
-
-function nameOf([name]: readonly [string, unknown]): string {
-  return name;
 }
 
 /** Whether a node may own addresses of some pool, whichever Services there are. */

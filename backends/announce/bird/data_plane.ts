@@ -477,7 +477,7 @@ const LONGEST_PASSWORD_FILE = 4_096;
 const LONGEST_PASSWORD = 80;
 
 /** The files of a configuration. */
-export const BIRD_FILE: OwnFileKind = {
+const BIRD_FILE: OwnFileKind = {
   name: "BIRD configuration",
   folderMode: 0o700,
   isOwn: (text) => text.startsWith(`${OWNER_LINE}\n`),
