@@ -6,7 +6,7 @@
  */
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
-import { ExplainedNft } from "./backends/netfilter/nft/explained_nft.ts";
+import { explainCrashes } from "./backends/netfilter/nft/explained_nft.ts";
 import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
@@ -26,7 +26,7 @@ import { writeText } from "./lib/os/write_text.ts";
 /** The machine as it is. */
 export function createDependencies(): ProgramDependencies {
   const clock = systemClock;
-  const tools = new ExplainedNft({ commands: systemCommandRunner, clock });
+  const tools = explainCrashes(systemCommandRunner, clock);
   const commands = new HeldNft({
     commands: new RememberedResults({ commands: tools, clock }),
     clock,

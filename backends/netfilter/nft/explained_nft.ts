@@ -6,12 +6,7 @@
  * @module
  */
 import type { Clock } from "../../../lib/os/clock.ts";
-import {
-  CommandError,
-  type CommandOptions,
-  type CommandResult,
-  type CommandRunner,
-} from "../../../lib/os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { listNftTables } from "./nft_runner.ts";
 import { isAtLeast, parseVersion, versionText } from "../probe/tool_version.ts";
 import { tryTool } from "../probe/try_tool.ts";
@@ -23,41 +18,25 @@ const MOST_NAMES = 5;
 /** A failed sync is tried again within seconds, and each large table takes a second to read. */
 const REMEMBERED_MS = 60_000;
 
-/** Runs commands; the error of an nft that crashes says why, and what to do. */
-export class ExplainedNft implements CommandRunner {
-  readonly #commands: CommandRunner;
-  readonly #clock: Pick<Clock, "now">;
-  #known: { readonly at: number; readonly explanation: Promise<string> } | undefined;
-
-  constructor(
-    { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
-  ) {
-    this.#commands = commands;
-    this.#clock = clock;
-  }
-
-  async run(
-    program: string,
-    args: readonly string[],
-    options?: CommandOptions,
-  ): Promise<CommandResult> {
-    try {
-      return await this.#commands.run(program, args, options);
-    } catch (error) {
-      const isCrash = error instanceof CommandError && error.kind === "crashed";
-      if (!isCrash || program !== "nft") throw error;
-      const message = `${error.message}: ${await this.#explain()}`;
-      throw new CommandError(program, args, "crashed", message, { cause: error });
-    }
-  }
-
-  #explain(): Promise<string> {
-    const now = this.#clock.now();
-    if (this.#known === undefined || now - this.#known.at >= REMEMBERED_MS) {
-      this.#known = { at: now, explanation: explainCrash(this.#commands) };
-    }
-    return this.#known.explanation;
-  }
+/** Returns a runner of commands whose error for an nft that crashes says why, and what to do. */
+export function explainCrashes(commands: CommandRunner, clock: Pick<Clock, "now">): CommandRunner {
+  let known: { readonly at: number; readonly explanation: Promise<string> } | undefined;
+  return {
+    async run(program, args, options) {
+      try {
+        return await commands.run(program, args, options);
+      } catch (error) {
+        const isCrash = error instanceof CommandError && error.kind === "crashed";
+        if (!isCrash || program !== "nft") throw error;
+        const now = clock.now();
+        if (known === undefined || now - known.at >= REMEMBERED_MS) {
+          known = { at: now, explanation: explainCrash(commands) };
+        }
+        const message = `${error.message}: ${await known.explanation}`;
+        throw new CommandError(program, args, "crashed", message, { cause: error });
+      }
+    },
+  };
 }
 
 async function explainCrash(commands: CommandRunner): Promise<string> {

@@ -10,26 +10,20 @@ import type { PacketHeader, TraceStep } from "../../../lib/proxy/packet_trace.ts
 /** Begins the names of the tables that mark packets, without the family. */
 export const PREFIX = "kube-relay-trace-";
 
-/** The content of one line of `nft monitor trace`. */
-type TraceEvent =
-  & {
-    /** Number of the packet: it may get another one when it comes in again. */
-    readonly id: string;
-    /** With its family. */
-    readonly table: string;
-    readonly chain: string;
-  }
-  & (
-    | { readonly kind: "packet"; readonly header: PacketHeader }
-    | {
-      readonly kind: "rule";
-      readonly rule: string;
-      readonly verdict: string;
-      /** Number of the rule in its table. */
-      readonly handle?: number;
-    }
-    | { readonly kind: "policy"; readonly verdict: string }
-  );
+/** The content of one line of `nft monitor trace`: a packet, a rule, or the policy of a chain. */
+interface TraceEvent {
+  /** Number of the packet: it may get another one when it comes in again. */
+  readonly id: string;
+  /** With its family. */
+  readonly table: string;
+  readonly chain: string;
+  readonly header?: PacketHeader;
+  readonly rule?: string;
+  /** Number of the rule in its table. */
+  readonly handle?: number;
+  /** Of a rule or a policy. */
+  readonly verdict?: string;
+}
 
 const LINE = /^trace id ([0-9a-f]+) (\w+) (\S+) (\S+) (packet:|rule|unknown|policy|verdict) ?(.*)$/;
 /** Nothing in a rule's own text ends in this. */
@@ -45,28 +39,17 @@ export function parseNftTraceLine(line: string): TraceEvent | undefined {
   const [, id, family, table, chain, word, rest] = LINE.exec(line) ?? [];
   if (id === undefined || word === undefined || rest === undefined) return undefined;
   const place = { id, table: `${family} ${table}`, chain: chain! };
-  switch (word) {
-    case "packet:": {
-      const header = headerOf(rest);
-      return header && { ...place, kind: "packet", header };
-    }
-    case "policy":
-      return { ...place, kind: "policy", verdict: rest.split(" ")[0] ?? "" };
-    case "verdict":
-      return { ...place, kind: "policy", verdict: rest.trim() };
-    default: {
-      const [, rule, verdict] = RULE.exec(rest) ?? [];
-      if (rule === undefined || verdict === undefined) return undefined;
-      const [, text = rule, handle] = (word === "unknown" ? UNKNOWN : HANDLE).exec(rule) ?? [];
-      return {
-        ...place,
-        kind: "rule",
-        rule: withoutCounters(text),
-        verdict,
-        ...(handle !== undefined && { handle: Number(handle) }),
-      };
-    }
+  if (word === "packet:") {
+    const header = headerOf(rest);
+    return header && { ...place, header };
   }
+  if (word === "policy") return { ...place, verdict: rest.split(" ")[0] ?? "" };
+  if (word === "verdict") return { ...place, verdict: rest.trim() };
+  const [, rule, verdict] = RULE.exec(rest) ?? [];
+  if (rule === undefined || verdict === undefined) return undefined;
+  const [, text = rule, handle] = (word === "unknown" ? UNKNOWN : HANDLE).exec(rule) ?? [];
+  const number = handle === undefined ? {} : { handle: Number(handle) };
+  return { ...place, rule: withoutCounters(text), verdict, ...number };
 }
 
 /** A rule's text without its counters: they are of the moment at which nft read the rules. */
@@ -80,19 +63,17 @@ function headerOf(text: string): PacketHeader | undefined {
   const source = tryParseIpAddress(field(/\bip6? saddr (\S+)/) ?? "");
   const destination = tryParseIpAddress(field(/\bip6? daddr (\S+)/) ?? "");
   if (source === undefined || destination === undefined) return undefined;
-  const numbers = {
-    sourcePort: field(/\b(?:tcp|udp|sctp) sport (\d{1,10})\b/),
-    destinationPort: field(/\b(?:tcp|udp|sctp) dport (\d{1,10})\b/),
-    id: field(/\bip id (\d{1,10})\b/),
-  };
-  const names = { arrivedBy: field(/\biif "([^"]*)"/), leavesBy: field(/\boif "([^"]*)"/) };
+  const number = (name: string, found: string | undefined) =>
+    found === undefined ? {} : { [name]: Number(found) };
+  const [arrivedBy, leavesBy] = [field(/\biif "([^"]*)"/), field(/\boif "([^"]*)"/)];
   return {
-    ...{ source, destination },
-    ...Object.fromEntries(
-      Object.entries(numbers).filter(([, value]) => value !== undefined)
-        .map(([name, value]) => [name, Number(value)]),
-    ),
-    ...Object.fromEntries(Object.entries(names).filter(([, value]) => value)),
+    source,
+    destination,
+    ...number("sourcePort", field(/\b(?:tcp|udp|sctp) sport (\d{1,10})\b/)),
+    ...number("destinationPort", field(/\b(?:tcp|udp|sctp) dport (\d{1,10})\b/)),
+    ...number("id", field(/\bip id (\d{1,10})\b/)),
+    ...(arrivedBy && { arrivedBy }),
+    ...(leavesBy && { leavesBy }),
   };
 }
 
@@ -109,11 +90,12 @@ const MOST_STEPS = 2000;
 /** Takes the lines in the order in which they were printed. */
 export class PacketFollower {
   readonly steps: FollowedStep[] = [];
+  /** The packet as it was when it was marked. */
+  header: PacketHeader | undefined;
   readonly #table: string;
   readonly #beaconPort: number;
   readonly #headers = new Map<string, PacketHeader>();
   readonly #own = new Set<string>();
-  #first: PacketHeader | undefined;
   #lastHeader: PacketHeader | undefined;
 
   /**
@@ -125,24 +107,19 @@ export class PacketFollower {
     this.#beaconPort = beaconPort;
   }
 
-  /** The packet as it was when it was marked. */
-  get header(): PacketHeader | undefined {
-    return this.#first;
-  }
-
   /** Takes a line, and returns what it is about: a beacon, the packet, or neither. */
   take(line: string): "beacon" | "packet" | undefined {
     const event = parseNftTraceLine(line);
     if (event === undefined) return undefined;
-    const { id, table, chain } = event;
-    if (event.kind === "packet") return this.#takeHeader(id, event.header);
+    const { id, table, chain, rule, handle, verdict } = event;
+    if (event.header) return this.#takeHeader(id, event.header);
     const name = table.split(" ").at(-1)!;
-    if (name === this.#table && event.kind === "rule" && event.verdict === "continue") {
+    if (name === this.#table && rule !== undefined && verdict === "continue") {
       const header = this.#headers.get(id);
       const { sourcePort, destinationPort } = header ?? {};
       if (sourcePort === this.#beaconPort && destinationPort === this.#beaconPort) return "beacon";
-      if (this.#first === undefined && header !== undefined) {
-        this.#first = header;
+      if (this.header === undefined && header !== undefined) {
+        this.header = header;
         this.#own.add(id);
       }
     }
@@ -151,12 +128,11 @@ export class PacketFollower {
     const header = this.#headers.get(id);
     const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
     if (isNew) this.#lastHeader = header;
-    const { rule, handle } = event.kind === "rule" ? event : {};
     this.steps.push({
       place: `${table} ${chain}`,
       ...(rule !== undefined && { rule }),
       ...(handle !== undefined && { handle }),
-      verdict: event.verdict,
+      verdict: verdict!,
       ...(isNew && { header }),
     });
     return "packet";
@@ -166,7 +142,7 @@ export class PacketFollower {
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
     // A packet from this machine to itself gets another number when it arrives.
-    if (this.#first && !this.#own.has(id) && isSame(header, this.#lastHeader ?? this.#first)) {
+    if (this.header && !this.#own.has(id) && isSame(header, this.#lastHeader ?? this.header)) {
       this.#own.add(id);
     }
     return this.#own.has(id) ? "packet" : undefined;

@@ -18,7 +18,6 @@ Deno.test("parseNftTraceLine() parses the output of nft", () => {
   assertEquals(RECORDED.map(parseNftTraceLine), [
     {
       ...place,
-      kind: "packet",
       header: {
         source: parseIpAddress("10.1.0.1"),
         destination: parseIpAddress("10.0.0.9"),
@@ -28,22 +27,20 @@ Deno.test("parseNftTraceLine() parses the output of nft", () => {
         leavesBy: "v0",
       },
     },
-    { ...place, kind: "rule", rule: "jump services", verdict: "jump services" },
+    { ...place, rule: "jump services", verdict: "jump services" },
     {
       id: "cc67f778",
       table: "ip nat",
       chain: "KUBE-SERVICES",
-      kind: "rule",
       rule: "meta l4proto tcp ip daddr 10.0.0.9 tcp dport 80 jump KUBE-SVC-ABC",
       verdict: "jump KUBE-SVC-ABC",
       handle: 7,
     },
-    { id: "08d6b4c5", table: "ip filter", chain: "OUTPUT", kind: "policy", verdict: "accept" },
+    { id: "08d6b4c5", table: "ip filter", chain: "OUTPUT", verdict: "accept" },
     {
       id: "fa6ad3a8",
       table: "ip own",
       chain: "o",
-      kind: "rule",
       rule: "rule handle 3",
       verdict: "continue",
       handle: 3,
@@ -52,7 +49,6 @@ Deno.test("parseNftTraceLine() parses the output of nft", () => {
       id: "df7c1ab7",
       table: "ip6 own",
       chain: "o",
-      kind: "packet",
       header: {
         source: parseIpAddress("::1"),
         destination: parseIpAddress("::1"),
