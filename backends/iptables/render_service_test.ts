@@ -3,7 +3,6 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import {
-  testEndpoint,
   testForward,
   type TestServicePlan,
   testServicePlan,
@@ -39,18 +38,6 @@ function without(feature: keyof IptablesFeatures): Partial<IptablesRenderOptions
   return { features: { ...ALL_FEATURES, [feature]: false } };
 }
 
-Deno.test("renderService() sends a cluster IP to its endpoints without a chain", () => {
-  const { rulesOf, chains } = render(
-    plan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:8080", "10.0.0.2:8080"] }),
-  );
-  assertEquals(rulesOf("services"), [
-    "-d 172.30.0.1 ! -s 10.0.0.0/8 -m tcp -p tcp --dport 80 -j KUBE-MARK-MASQ",
-    `${VIP} -m statistic --mode random --probability 0.5000000000 -j DNAT --to-destination 10.0.0.1:8080`,
-    `${VIP} -j DNAT --to-destination 10.0.0.2:8080`,
-  ]);
-  assertEquals(chains, []);
-});
-
 Deno.test("renderService() leaves the masquerade of a cluster IP to the rule for its range", () => {
   const marks = (service: TestServicePlan, range = "172.30.0.0/16") => {
     const masqueradedRanges = {
@@ -66,31 +53,11 @@ Deno.test("renderService() leaves the masquerade of a cluster IP to the rule for
   assertEquals(marks({ masqueradeInternal: "all" }), 1);
 });
 
-Deno.test("renderService() gives many endpoints one chain for all addresses", () => {
-  const to = [1, 2, 3, 4].map((host) => `10.0.0.${host}:80`);
-  const { rulesOf, chains } = render(plan({ to, nodePort: 30080, externalIps: ["1.1.1.1"] }));
-  assertEquals(chains.length, 1);
-  assertEquals(chains[0]?.map((rule) => /probability (\S+)/.exec(rule)?.[1]), [
-    ...[undefined, "0.2500000000", "0.3333333333", "0.5000000000", undefined],
-  ]);
-  const jumps = [...rulesOf("services"), ...rulesOf("nodePorts")]
-    .filter((rule) => rule.includes("-j KUBE-SVC-"));
-  assertEquals(jumps.length, 3);
-});
-
 Deno.test("renderService() names the owner of a rule, in quotes", () => {
   const { rulesOf } = render(plan({ name: 'a" -j ACCEPT' }), { serviceComments: true });
   assertEquals(rulesOf("services"), [
     `${VIP} -m comment --comment "ns/a\\" -j ACCEPT cluster IP" -j DNAT --to-destination 10.0.0.1:8080`,
   ]);
-});
-
-Deno.test("renderService() keeps a client by a list for each endpoint", () => {
-  const { rulesOf } = render(plan({ affinityTimeoutSeconds: 60 }));
-  const list = "-m recent --name KUBE-SEP-";
-  const [known = "", drawn = ""] = rulesOf("services");
-  assert(known.includes(list) && known.includes("--update --seconds 60 --reap -j DNAT"));
-  assert(drawn.includes(list) && drawn.includes("--set -j DNAT"));
 });
 
 Deno.test("renderService() admits no client if no source range is valid", () => {
@@ -99,29 +66,20 @@ Deno.test("renderService() admits no client if no source range is valid", () => 
   assertEquals(rulesOf("firewall").length, 1);
 });
 
-Deno.test("renderService() admits the node by the load balancer's address too", () => {
-  const sourceRanges = [parseCidr("192.168.0.0/24")];
-  const options = { loadBalancerVips: ["1.2.3.4"], sourceRanges };
-  const sources = (node: Pick<ServicePlan, "admitsNode">) =>
-    render(plan({ ...options, ...node })).chains
-      .find(([name]) => name?.startsWith("KUBE-FW-"))?.slice(1)
-      .map((rule) => rule.split(" ").slice(0, 2).join(" "));
-  assertEquals(sources({ admitsNode: true }), ["-s 192.168.0.0/24", "-s 1.2.3.4"]);
-  assertEquals(sources({}), ["-s 192.168.0.0/24"]);
-});
-
-Deno.test("renderService() masquerades packets from an endpoint to itself", () => {
-  const local = testEndpoint("10.0.0.1:80", { isLocal: true });
-  const remote = testEndpoint("10.0.0.2:80", { nodeName: "node-b" });
-  const reachable = [local, remote];
-  const both = { reachable, internal: testForward("10.0.0.1:80", "10.0.0.2:80") };
-  const hairpin = (address: string) => `-d ${address} -s ${address} -j MASQUERADE --random-fully`;
-  assertEquals(render(plan(both)).rulesOf("hairpin"), [hairpin("10.0.0.1")]);
-  const unknown = { ...both, reachable: [testEndpoint("10.0.0.3:80")] };
-  assertEquals(render(plan(unknown)).rulesOf("hairpin"), [hairpin("10.0.0.3")]);
-  // With external policy Local a pod elsewhere comes by unmasked, and may be sent to itself.
-  const sentOn = plan({ ...both, nodePort: 30080, externalTrafficPolicy: "Local" });
-  assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
+Deno.test("renderService() gives the endpoints of policy Local a chain of their own", () => {
+  const to = [1, 2, 3, 4, 5].map((host) => `10.0.0.${host}:80`);
+  const [internal, external] = [testForward(...to), testForward(...to.slice(1))];
+  const { chains } = render(
+    plan({
+      ...{ internal, external, externalFromCluster: internal },
+      ...{ nodePort: 30080, externalTrafficPolicy: "Local" },
+    }),
+  );
+  const counts = chains.map(([name, ...rules]) => [
+    name,
+    rules.filter((rule) => rule.includes(" DNAT ")).length,
+  ]);
+  assertEquals(counts.sort(), [["KUBE-EXT", 0], ["KUBE-SVC", 5], ["KUBE-SVL", 4]]);
 });
 
 Deno.test("renderService() counts connections to node ports on loopback if it can", () => {
