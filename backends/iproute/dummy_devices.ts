@@ -5,7 +5,7 @@
  */
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { askTool, reasonOfExit, type Seen } from "../netfilter/probe/try_tool.ts";
-import { addDummyLine } from "./ip_text.ts";
+import { addDummyLine } from "./ip_runner.ts";
 
 /** kube-proxy's. */
 export const IPVS_DEVICE = "kube-ipvs0";

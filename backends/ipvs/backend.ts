@@ -62,7 +62,7 @@ import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
 import { TakenServers } from "./taken_servers.ts";
 import type { SeenServer, ServerKey } from "../netfilter/virtual_servers.ts";
-import { addressLine } from "../iproute/ip_text.ts";
+import { addressLine } from "../iproute/ip_runner.ts";
 import { type SetId, setName } from "./ipset_table.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -20,7 +20,7 @@ import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_
 import { parseProtocol } from "../../lib/net/port.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import { addDummyLine, addressLine } from "../iproute/ip_text.ts";
+import { addDummyLine, addressLine } from "../iproute/ip_runner.ts";
 import {
   addLine,
   canBeSwapped,

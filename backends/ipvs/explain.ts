@@ -9,7 +9,7 @@ import type {
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import { addressLine } from "../iproute/ip_text.ts";
+import { addressLine } from "../iproute/ip_runner.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { setName } from "./ipset_table.ts";
 import {

@@ -1,5 +1,5 @@
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
-import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
+import { addDummyLine, deleteLinkLine } from "../iproute/ip_runner.ts";
 import {
   IPTABLES_TABLES,
   RULE_FEATURES,

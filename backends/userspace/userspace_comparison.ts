@@ -15,8 +15,13 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
-import { addressLine, type DeviceAddress, type Route, routeLine } from "../iproute/ip_text.ts";
+import {
+  addressLine,
+  type DeviceAddress,
+  IpRunner,
+  type Route,
+  routeLine,
+} from "../iproute/ip_runner.ts";
 import type { AddressStore } from "./addresses/address_store.ts";
 import { addAddressLine, localRouteLine } from "./addresses/addresses.ts";
 import { serviceAddresses, type SocketKey, socketKey } from "./listeners.ts";

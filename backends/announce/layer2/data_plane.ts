@@ -8,8 +8,7 @@
  * @module
  */
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
-import { IpRunner } from "../../iproute/ip_runner.ts";
-import { addressLine, type DeviceAddress } from "../../iproute/ip_text.ts";
+import { addressLine, type DeviceAddress, IpRunner } from "../../iproute/ip_runner.ts";
 import { tryTool } from "../../netfilter/probe/try_tool.ts";
 import type {
   CleanupReport,

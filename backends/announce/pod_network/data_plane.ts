@@ -9,17 +9,17 @@
 import { type OwnFileKind, readOwnFile, writeOwnFile } from "../own_file.ts";
 import { hasNft, masqueradeText, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
 import { IptablesMasquerade } from "./masquerade_iptables.ts";
-import { IpRunner } from "../../iproute/ip_runner.ts";
 import {
   addressLine,
   addTunnelLine,
   type ChosenRoute,
   deleteLinkLine,
+  IpRunner,
   type Link,
   type Route,
   routeLine,
   setLinkLine,
-} from "../../iproute/ip_text.ts";
+} from "../../iproute/ip_runner.ts";
 import { watchLinks } from "../../iproute/link_watch.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import type {

@@ -23,8 +23,13 @@ import { CommandError, type CommandRunner } from "../../../lib/os/command_runner
 import type { Network } from "../../../lib/os/network.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
-import { type Failures, IpRunner } from "../../iproute/ip_runner.ts";
-import { addressLine, type IpFailure, routeLine } from "../../iproute/ip_text.ts";
+import {
+  addressLine,
+  type Failures,
+  type IpFailure,
+  IpRunner,
+  routeLine,
+} from "../../iproute/ip_runner.ts";
 import type {
   AcquiredAddress,
   AddressDemand,

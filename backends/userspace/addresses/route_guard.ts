@@ -7,7 +7,7 @@
  */
 import { type Cidr, cidrContains, hostCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { Route } from "../../iproute/ip_text.ts";
+import type { Route } from "../../iproute/ip_runner.ts";
 
 /**
  * Returns the directly attached network that contains the address: any machine there may have it,

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { parseRoutes } from "../../iproute/ip_text.ts";
+import { parseRoutes } from "../../iproute/ip_runner.ts";
 import { addressConflict, rangeConflict } from "./route_guard.ts";
 
 const ROUTES = parseRoutes(JSON.stringify([

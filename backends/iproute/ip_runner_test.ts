@@ -10,7 +10,7 @@ import {
   parseNeighbours,
   parseRoutes,
   routeLine,
-} from "./ip_text.ts";
+} from "./ip_runner.ts";
 
 Deno.test("addressLine() keeps the address from becoming a source address", () => {
   const v4 = { address: parseIpAddress("10.96.0.1"), device: "lo", neverSource: true };
