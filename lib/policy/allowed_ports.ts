@@ -190,17 +190,22 @@ export function podGroups(
   states: readonly [PolicyState, ...PolicyState[]],
   family: IpFamily,
 ): readonly PodGroup[] {
-  const distinctions = distinctionsOf(states, family);
+  const { labels, names, blocks: listed } = distinctionsOf(states, family);
   const groups = new Map<string, PodGroup & { readonly pods: PodKey[] }>();
   for (const pod of states[0].pods.values()) {
     const [address] = addressesIn(pod, family);
     if (address === undefined) continue;
     const blocks = new Set<PeerSetId>();
-    for (const { id, isIn } of distinctions.blocks.itemsAt(address)) {
+    for (const { id, isIn } of listed.itemsAt(address)) {
       if (isIn) blocks.add(id);
       else blocks.delete(id);
     }
-    const key = signature(pod, { ...distinctions, blocks });
+    const key = JSON.stringify([
+      pod.namespace,
+      Object.entries(pod.labels).filter(([key]) => labels.has(key)).sort(),
+      names.values().map(portFinder(pod)).map((port) => port ?? 0).toArray(),
+      [...blocks],
+    ]);
     const group = groups.get(key);
     if (group) group.pods.push(pod.key);
     else groups.set(key, { namespace: pod.namespace, pod, pods: [pod.key], blocks });
@@ -208,18 +213,6 @@ export function podGroups(
   return [...groups.values()]
     .map((group) => ({ ...group, pods: group.pods.sort() }))
     .sort((left, right) => left.pods[0]! < right.pods[0]! ? -1 : 1);
-}
-
-function signature(
-  pod: PolicyPod,
-  { labels, names, blocks }: Omit<Distinctions, "blocks"> & Pick<PodGroup, "blocks">,
-): string {
-  return JSON.stringify([
-    pod.namespace,
-    Object.entries(pod.labels).filter(([key]) => labels.has(key)).sort(),
-    names.values().map(portFinder(pod)).map((port) => port ?? 0).toArray(),
-    [...blocks],
-  ]);
 }
 
 function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Distinctions {

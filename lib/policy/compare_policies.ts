@@ -92,8 +92,8 @@ export function comparePolicies(
   const all = [...groups, OUTSIDE];
   const changed = groups.filter(({ isChanged }) => isChanged);
   const found: GroupChange[] = [];
-  for (const pair of changedPairs(changed, all).take(MOST_PAIRS)) {
-    const change = comparePair(books, pair);
+  for (const [from, to] of changedPairs(changed, all).take(MOST_PAIRS)) {
+    const change = comparePair(books, from, to);
     if (change) found.push(change);
   }
   const pairs = changed.length * (2 * all.length - changed.length);
@@ -107,21 +107,16 @@ export function comparePolicies(
   };
 }
 
-interface GroupPair {
-  readonly from: ComparedGroup;
-  readonly to: ComparedGroup;
-}
-
 /** Every pair in which the rules of an end change, once. */
 function* changedPairs(
   changed: readonly ComparedGroup[],
   all: readonly ComparedGroup[],
-): Generator<GroupPair, undefined> {
+): Generator<readonly [from: ComparedGroup, to: ComparedGroup], undefined> {
   for (const own of changed) {
     for (const other of all) {
-      yield { from: own, to: other };
+      yield [own, other];
       // If the other policy also changes, the loop visits this pair again.
-      if (!other.isChanged) yield { from: other, to: own };
+      if (!other.isChanged) yield [other, own];
     }
   }
 }
@@ -143,7 +138,8 @@ function textOf(rules: SourcedRuleList | undefined): string {
 
 function comparePair(
   books: BeforeAndAfter<RuleBook>,
-  { from, to }: GroupPair,
+  from: ComparedGroup,
+  to: ComparedGroup,
 ): GroupChange | undefined {
   if (from === to && from.group?.pods.length === 1) return undefined;
   const grants = (direction: Direction, side: 0 | 1): readonly Grant[] | undefined => {

@@ -65,15 +65,13 @@ export function connectionTable(
   const book = new RuleBook(state, family);
   const pods = podGroups([state], family).map((group) => podEnd(book, group, namespace));
   const cell = (from: TableEnd, to: TableEnd): AllowedPorts | undefined =>
-    from.isOwn || to.isOwn ? portsBetween(book, { from, to }) : undefined;
+    from.isOwn || to.isOwn ? portsBetween(book, from, to) : undefined;
   const found = pods.filter(({ isOwn }) => isOwn);
   const own = found.slice(0, MOST_ENDS);
-  const others = mergeAlike([...pods.filter(({ isOwn }) => !isOwn), ...blockEnds(own), OUTSIDE], {
-    among: own,
-    cell,
-  });
+  const strangers = [...pods.filter(({ isOwn }) => !isOwn), ...blockEnds(own), OUTSIDE];
+  const others = mergeAlike(strangers, own, cell);
   const shown = [...others.slice(0, MOST_ENDS), ...others.slice(MOST_ENDS).slice(-1)];
-  const ends = [...mergeAlike(own, { among: [...own, ...shown], cell }), ...shown];
+  const ends = [...mergeAlike(own, [...own, ...shown], cell), ...shown];
   return {
     namespace,
     family,
@@ -129,22 +127,17 @@ function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
 }
 
 /** The ports on which both ends let a connection through. */
-function portsBetween(
-  book: RuleBook,
-  { from, to }: { readonly from: TableEnd; readonly to: TableEnd },
-): AllowedPorts {
+function portsBetween(book: RuleBook, from: TableEnd, to: TableEnd): AllowedPorts {
   const out = from.egress && book.grantsOf(from.egress, to.peer);
   const into = to.ingress && book.grantsOf(to.ingress, from.peer);
   return commonPorts(portsOfGrants(out), portsOfGrants(into));
 }
 
-/** Makes one end of those whose rows and columns are the same. */
+/** Makes one end of those whose rows and columns among others are the same. */
 function mergeAlike(
   ends: readonly TableEnd[],
-  { among, cell }: {
-    readonly among: readonly TableEnd[];
-    readonly cell: (from: TableEnd, to: TableEnd) => AllowedPorts | undefined;
-  },
+  among: readonly TableEnd[],
+  cell: (from: TableEnd, to: TableEnd) => AllowedPorts | undefined,
 ): readonly TableEnd[] {
   const text = (from: TableEnd, to: TableEnd) => portsText(cell(from, to) ?? "all");
   const alike = Map.groupBy(ends, (end) => {
