@@ -37,7 +37,8 @@ export function startConfigurationReload(
   const { config } = flags;
   if (config === undefined) return;
   tasks.run("configuration file", async (signal) => {
-    if (await isPipe(config)) {
+    // Such as `--config <(…)`. A second read finds it empty, or waits.
+    if (await Deno.stat(config).then(({ isFifo }) => isFifo === true, () => false)) {
       logger.info("Configuration was read from a pipe; changes are not watched", { file: config });
       return;
     }
@@ -51,7 +52,10 @@ export function startConfigurationReload(
         onApplicable({ proxy }, fields) {
           current.proxy = proxy;
           changes.configurationChanged(fields);
-          takeUpLogging(logger, proxy, fields);
+          // Only changes: the verbosity may have been set at /debug/flags/v in the meantime.
+          const { verbosity, vmodule } = proxy.logging;
+          if (fields.includes("logging.verbosity")) logger.setVerbosity(verbosity);
+          if (fields.includes("logging.vmodule")) logger.setVmodule(vmodule);
           for (const controller of controllers) controller.onConfiguration?.();
           if (fields.some(concernsServices)) services.setConfiguration(proxy);
         },
@@ -65,22 +69,3 @@ export function startConfigurationReload(
 const concernsServices = (field: string) =>
   /^routing\.bgp\.(enabled|peers)$/.test(field) ||
   !/^(logging|networkPolicy|routing)\./.test(field);
-
-/** Such as `--config <(…)`. A second read finds it empty, or waits. */
-async function isPipe(path: string): Promise<boolean> {
-  try {
-    return (await Deno.stat(path)).isFifo === true;
-  } catch {
-    return false;
-  }
-}
-
-/** Applies only changes: the verbosity may have been set at /debug/flags/v in the meantime. */
-function takeUpLogging(
-  logger: AdjustableLogger,
-  { logging: { verbosity, vmodule } }: KubeProxyConfiguration,
-  fields: readonly string[],
-): void {
-  if (fields.includes("logging.verbosity")) logger.setVerbosity(verbosity);
-  if (fields.includes("logging.vmodule")) logger.setVmodule(vmodule);
-}

@@ -1,10 +1,4 @@
-import {
-  IP_FAMILIES,
-  type IpAddress,
-  type IpFamily,
-  ipFamilyOf,
-  isLoopback,
-} from "../../net/ip_address.ts";
+import { IP_FAMILIES, type IpAddress, ipFamilyOf, isLoopback } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { defaultRouteSource } from "../../os/route_source.ts";
@@ -25,13 +19,11 @@ export class PrimaryAddresses {
   #same = 0;
   #wake = Promise.withResolvers<void>();
 
+  /** `isNeeded`: whether the configuration asks for the primary address. */
   constructor(
     commands: CommandRunner,
-    { isNeeded, onChange }: {
-      /** Whether the configuration asks for the primary address. */
-      readonly isNeeded: () => boolean;
-      readonly onChange: (found: readonly IpAddress[]) => void;
-    },
+    isNeeded: () => boolean,
+    onChange: (found: readonly IpAddress[]) => void,
   ) {
     this.#commands = commands;
     this.#isNeeded = isNeeded;
@@ -74,14 +66,9 @@ export class PrimaryAddresses {
     }
   }
 
-  /** The address of a family; `undefined` = it has no default route. */
-  of(family: IpFamily): IpAddress | undefined {
-    return this.#found.find((address) => ipFamilyOf(address) === family);
-  }
-
-  /** Adds the addresses of families of which the Node, or the configuration, names none. */
-  complete(state: NodeState): NodeState {
-    return withPrimaryAddresses(state, this.#found);
+  /** One of each family that has a default route. */
+  get found(): readonly IpAddress[] {
+    return this.#found;
   }
 }
 

@@ -8,10 +8,8 @@ Deno.test("PrimaryAddresses notices a default route that comes without another a
   const address = parseIpAddress("198.51.100.1");
   const commands = new FakeCommandRunner().on("ip ", { code: 2 });
   const seen: string[] = [];
-  const primary = new PrimaryAddresses(commands, {
-    isNeeded: () => true,
-    onChange: (found) => void seen.push(found.join()),
-  });
+  const onChange = (found: readonly string[]) => void seen.push(found.join());
+  const primary = new PrimaryAddresses(commands, () => true, onChange);
   const ending = new AbortController();
   await primary.read();
   const running = primary.run(ending.signal);

@@ -20,7 +20,7 @@ import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/p
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
-import { PrimaryAddresses } from "./primary_addresses.ts";
+import { PrimaryAddresses, withPrimaryAddresses } from "./primary_addresses.ts";
 import { collectFamilyStatus, NodePortReport, type StatusFamily } from "./service_status.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { createServiceFamily, followServices, type ServiceFamily } from "./services.ts";
@@ -97,13 +97,14 @@ export class ServiceController implements Controller {
     if (relay.manifests.length > 0) {
       // A host without a cluster has no Node that could be unfit.
       health.nodeSeen({});
-      this.#primary = new PrimaryAddresses(parts.commands, {
-        isNeeded: () => nodePortEntries(current.proxy.nodePortAddresses, mode).includes("primary"),
-        onChange: (found) => {
+      this.#primary = new PrimaryAddresses(
+        parts.commands,
+        () => nodePortEntries(current.proxy.nodePortAddresses, mode).includes("primary"),
+        (found) => {
           startUp.onRouteSources(found);
           this.#passNode();
         },
-      });
+      );
     }
     const { endpointsFallback, serviceCidrs } = relay;
     // During a takeover, kube-proxy serves the unread objects, and ends afterwards.
@@ -211,7 +212,7 @@ export class ServiceController implements Controller {
 
   /** The address by which the default route sends; `undefined` with a cluster. */
   primaryAddress(family: IpFamily): IpAddress | undefined {
-    return this.#primary?.of(family);
+    return this.#primary?.found.find((address) => ipFamilyOf(address) === family);
   }
 
   async collectMetrics(): Promise<void> {
@@ -237,9 +238,9 @@ export class ServiceController implements Controller {
   }
 
   #passNode(): void {
-    const state = this.#settings.nodeState(this.#node);
-    const complete = this.#primary?.complete(state) ?? state;
-    for (const { services } of this.families) services.onNode(complete);
+    const own = this.#settings.nodeState(this.#node);
+    const state = withPrimaryAddresses(own, this.#primary?.found ?? []);
+    for (const { services } of this.families) services.onNode(state);
   }
 
   #onNode(node: Node): void {
