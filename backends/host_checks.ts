@@ -36,7 +36,7 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
 
 /** Creates the checks of this machine. Runs nothing before a check is called. */
 export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
-  const { noting, avoiding } = new HungTools(dependencies);
+  const { noting, avoiding } = rememberHungTools(dependencies);
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
     // Skips tools that hung while `doctor` tested the modes.
@@ -49,52 +49,33 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
 /** A repaired tool is used again without a restart of kube-relay. */
 const FORGET_MS = 60_000;
 
-/** Remembers which programs ran into a time-out when they were started last. */
-export class HungTools {
-  readonly #commands: CommandRunner;
-  readonly #clock: Pick<Clock, "now">;
+/**
+ * Remembers which programs ran into a time-out when they were started last. `noting` runs every command:
+ * for trials, where a later command may have to clean up after an earlier one. `avoiding` skips a program
+ * that hung within the last minute.
+ */
+export function rememberHungTools(
+  { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
+): { readonly noting: CommandRunner; readonly avoiding: CommandRunner } {
   /** The time at which each program was given up. */
-  readonly #hung = new Map<string, number>();
-
-  constructor(
-    { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
-  ) {
-    this.#commands = commands;
-    this.#clock = clock;
-  }
-
-  /**
-   * Runs every command. For trials, where a later command may have to clean up after an earlier
-   * one.
-   */
-  get noting(): CommandRunner {
-    return { run: (...command) => this.#run(...command) };
-  }
-
-  /** As {@linkcode noting}, but skips a program that hung within the last minute. */
-  get avoiding(): CommandRunner {
-    return {
-      run: (program, args, options) => {
-        const since = this.#hung.get(program);
-        if (since === undefined || this.#clock.now() - since >= FORGET_MS) {
-          return this.#run(program, args, options);
-        }
-        const message = `Cannot run '${program}': it hung a moment ago`;
-        return Promise.reject(new CommandError(program, args, "failed", message));
-      },
-    };
-  }
-
-  async #run(...[program, ...rest]: Parameters<CommandRunner["run"]>) {
+  const hung = new Map<string, number>();
+  const run: CommandRunner["run"] = async (program, ...rest) => {
     try {
-      const result = await this.#commands.run(program, ...rest);
-      this.#hung.delete(program);
+      const result = await commands.run(program, ...rest);
+      hung.delete(program);
       return result;
     } catch (error) {
       if (error instanceof CommandError && error.kind === "timeout") {
-        this.#hung.set(program, this.#clock.now());
+        hung.set(program, clock.now());
       }
       throw error;
     }
-  }
+  };
+  const runUnlessHung: CommandRunner["run"] = (program, args, options) => {
+    const since = hung.get(program);
+    if (since === undefined || clock.now() - since >= FORGET_MS) return run(program, args, options);
+    const message = `Cannot run '${program}': it hung a moment ago`;
+    return Promise.reject(new CommandError(program, args, "failed", message));
+  };
+  return { noting: { run }, avoiding: { run: runUnlessHung } };
 }

@@ -114,6 +114,21 @@ Deno.test("probeIptablesMode() needs one run for each family of iptables-legacy"
   }
 });
 
+Deno.test("probeIptablesMode() removes the chains that iptables-nft kept, though it should have refused them", async () => {
+  const commands = hostForRun();
+  const inputs = () => commands.calls.filter(({ line }) => line.includes("--noflush"));
+  for (const name of ["iptables", "ip6tables"]) commands.on(`${name}-restore --noflush`, {});
+  const results = await probeIptablesMode({ commands });
+  assertEquals(results.filter(({ available }) => !available), []);
+  const removals = inputs().map(({ stdin }) => stdin).filter((stdin) => !stdin.includes("-A"));
+  for (const table of ["nat", "filter", "mangle"]) {
+    for (const chain of ["KUBE-RELAY-PROBE", "KUBE-RELAY-PROBE-HELD"]) {
+      const wanted = `*${table}\n-F ${chain}\n-X ${chain}\nCOMMIT\n`;
+      assertEquals(removals.filter((stdin) => stdin === wanted).length, 2, wanted);
+    }
+  }
+});
+
 Deno.test("probeIptablesMode() halves the rules of iptables-legacy to find a missing feature", async () => {
   const runsOf = async (refuse: (rule: string) => boolean) => {
     const commands = hostForRun(refuse);

@@ -5,15 +5,12 @@
  */
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Cidr } from "../../../lib/net/cidr.ts";
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
-import { CommandError } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type {
   KubeProxyRemovalOptions,
   PolicyRemovalOptions,
 } from "../../../lib/proxy/host_checks.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
-import { IpRunner } from "../../iproute/ip_runner.ts";
 import { inSteps } from "../in_steps.ts";
 import { readSets } from "../ipset/ipset_runner.ts";
 import { removeCounters } from "../packet_counters.ts";
@@ -107,23 +104,15 @@ async function findServers(
   const all = await inSteps({ clock }, readVirtualServers(table ?? ""));
   if (all.length === 0) return [];
   const sets = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
+  const addresses = network.interfaceAddresses();
+  const onDevice = addresses.filter(({ interfaceName }) => interfaceName === IPVS_DEVICE);
   const ownership = {
     noted: await inSteps({ clock }, notedServers(sets.state === "seen" ? sets.value : new Map())),
-    deviceAddresses: await findDeviceAddresses(new IpRunner(commands, run.signal)),
-    nodeAddresses: new Set(network.interfaceAddresses().map(({ address }) => address)),
+    deviceAddresses: new Set(onDevice.map(({ address }) => address)),
+    nodeAddresses: new Set(addresses.map(({ address }) => address)),
     excludeCidrs,
   };
   return all.filter((server) => isOwnServer(server, ownership));
-}
-
-/** Returns no addresses if the device does not exist or cannot be read. */
-async function findDeviceAddresses(ip: IpRunner): Promise<ReadonlySet<IpAddress>> {
-  try {
-    return new Set((await ip.addresses(IPVS_DEVICE))?.map(({ address }) => address));
-  } catch (error) {
-    if (error instanceof CommandError && error.kind !== "aborted") return new Set();
-    throw error;
-  }
 }
 
 async function removeServers(

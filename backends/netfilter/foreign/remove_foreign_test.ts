@@ -34,11 +34,6 @@ create mine hash:ip,port family inet
 add mine 198.51.100.1,tcp:80
 `;
 
-const ADDRESSES = JSON.stringify([{
-  ifname: "kube-ipvs0",
-  addr_info: [{ local: "10.96.0.1", prefixlen: 32 }, { local: "10.96.0.10", prefixlen: 32 }],
-}]);
-
 /** A node with ipvs mode's things, without iptables' and nft's programs. */
 class IpvsNode {
   readonly network = new FakeNetwork();
@@ -52,6 +47,10 @@ class IpvsNode {
     const missing = { code: 1, stderr: "there is none" };
     this.network.interfaceAddresses = () => [
       { interfaceName: "eth0", address: parseIpAddress("192.168.0.5") },
+      ...(this.device ? ["10.96.0.1", "10.96.0.10"] : []).map((address) => ({
+        interfaceName: "kube-ipvs0",
+        address: parseIpAddress(address),
+      })),
     ];
     this.commands
       .on("iptables", missing).on("ip6tables", missing).on("nft", missing).on("nfacct", missing)
@@ -65,7 +64,6 @@ class IpvsNode {
         for (const [, name] of stdin.matchAll(/^destroy (\S+)$/gm)) this.#destroy(name!);
         return {};
       })
-      .on("ip -j addr", () => this.device ? { stdout: ADDRESSES } : missing)
       .on("ip -o link", () => ({ stdout: this.device ? "7: kube-ipvs0: <BROADCAST,NOARP>\n" : "" }))
       .on("ip link del", () => {
         this.device = false;
