@@ -16,11 +16,11 @@ import type {
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
+import { ignoredHealth, usableEndpoints } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, Forwarding } from "../forwarding.ts";
 import { EndpointChecks, type FollowedEndpoint, type FollowedPort } from "./endpoint_checks.ts";
 import { ejectionOf } from "./health_settings.ts";
 import { failureText } from "./probe_endpoint.ts";
-import { ignoredHealth, usableEndpoints } from "./usable_endpoints.ts";
 
 /** Receives the verdicts. */
 interface HealthReceiver {

@@ -26,8 +26,6 @@ export class WatchedWorkers {
   readonly #byName = new Map<string, WatchedWorker>();
   /** How often workers were started. */
   started = 0;
-  /** Called with each operation that a worker was told to carry out. */
-  onCommanded: ((index: number, op: string) => void) | undefined;
 
   readonly spawn = (name: string): WorkerThread => {
     this.started++;
@@ -40,11 +38,8 @@ export class WatchedWorkers {
         onerror: null,
         postMessage: (message) => {
           const [, [type, , content]] = message as Posted;
-          const operations = type === "ask" ? operationsOf(content) : [];
-          watched.commanded.push(...operations);
+          if (type === "ask") watched.commanded.push(...operationsOf(content));
           worker.postMessage(message);
-          const index = Number(name.split(" ").at(-1)) - 1;
-          for (const op of operations) this.onCommanded?.(index, op);
         },
         terminate: () => worker.terminate(),
       },
