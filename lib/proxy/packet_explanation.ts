@@ -95,7 +95,7 @@ export interface ExplainedEndpoint extends Omit<Endpoint, "address" | "port"> {
 }
 
 /** The policy by which the endpoints were chosen. */
-export interface ExplainedPolicy {
+interface ExplainedPolicy {
   readonly verdict: VerdictName;
   readonly policy: TrafficPolicy;
   /** The policy of the Service; `policy` differs if the sender is not bound by it. */

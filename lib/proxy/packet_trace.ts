@@ -75,15 +75,12 @@ export interface PacketWatch extends AsyncDisposable {
    */
   readonly seen: Promise<void>;
   /** Waits until no more steps arrive, and returns the observation. */
-  path(options: PathOptions): Promise<TracedPath>;
-}
-
-/** The known facts about the packet besides the observation. */
-export interface PathOptions {
-  /** The ServicePort that owns the destination. */
-  readonly service?: string | undefined;
-  /** The packet never reached a rule, as its sender knows: there is nothing to wait for. */
-  readonly isUnsent?: boolean;
+  path(options: {
+    /** The ServicePort that owns the destination. */
+    readonly service?: string | undefined;
+    /** The packet never reached a rule, as its sender knows: there is nothing to wait for. */
+    readonly isUnsent?: boolean;
+  }): Promise<TracedPath>;
 }
 
 /** Starts a watch. Throws a {@linkcode TraceError} if the packet cannot be observed. */

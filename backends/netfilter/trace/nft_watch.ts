@@ -36,7 +36,7 @@ export interface TraceEdges {
 }
 
 /** Says what a step means in a mode; `undefined` for rules of other programs. */
-export type DescribeStep = (step: TraceStep, service: string | undefined) => string | undefined;
+type DescribeStep = (step: TraceStep, service: string | undefined) => string | undefined;
 
 /** Adds their meanings to steps. */
 export function described(

@@ -21,7 +21,7 @@ export type RoutingQuestion =
   | { readonly kind: "bgp"; readonly prefix: Cidr };
 
 /** The answer, and what is not known. */
-export interface ExplainedRouting {
+interface ExplainedRouting {
   readonly subject: string;
   readonly report: PrefixReport | AddressReport;
   readonly notes: readonly string[];
