@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { systemClock } from "../../os/clock.ts";
 import { FlowWatches } from "../../proxy/flow_watches.ts";
-import { answerFlow, type FlowParts } from "./answer_flow.ts";
+import { answerFlow } from "./service_routes.ts";
 import { BadQuestion } from "./control_server.ts";
 
 const QUERY = {
@@ -9,16 +9,18 @@ const QUERY = {
   ...{ from: "10.0.0.1", sourcePort: "4000" },
 };
 
-function parts(watches?: FlowWatches): FlowParts {
+type Families = Parameters<typeof answerFlow>[1];
+
+function families(watches?: FlowWatches): Families {
   const backend = {
     ...(watches && { connections: { watches, refresh: () => Promise.resolve() } }),
-  } as FlowParts["families"][0]["backend"];
-  return { clock: systemClock, families: [{ family: "IPv4", backend }] };
+  } as Families[0]["backend"];
+  return [{ family: "IPv4", backend }];
 }
 
 Deno.test("answerFlow() begins a watch", async () => {
   const watches = new FlowWatches();
-  assertEquals(await answerFlow(parts(watches), QUERY), []);
+  assertEquals(await answerFlow(systemClock, families(watches), QUERY), []);
   assertEquals(watches.isIdle, false);
 });
 
@@ -35,8 +37,12 @@ Deno.test("answerFlow() refuses an invalid request, and a mode that sees no conn
     ]
   ) {
     const query = { ...QUERY, ...wrong };
-    const ask = () => answerFlow(parts(new FlowWatches()), query);
+    const ask = () => answerFlow(systemClock, families(new FlowWatches()), query);
     await assertRejects(ask, BadQuestion, "Cannot watch", JSON.stringify(wrong));
   }
-  await assertRejects(() => answerFlow(parts(), QUERY), BadQuestion, "sees no connections");
+  await assertRejects(
+    () => answerFlow(systemClock, families(), QUERY),
+    BadQuestion,
+    "sees no connections",
+  );
 });

@@ -10,17 +10,19 @@ import { RoutingController } from "../../app/routing/routing_controller.ts";
 import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ServiceFamily } from "../../app/service/services.ts";
 import { messageOf } from "../../log/message_of.ts";
-import { IP_FAMILIES } from "../../net/ip_address.ts";
+import { IP_FAMILIES, ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
+import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
+import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";
 import type { Clock } from "../../os/clock.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
-import { comparePolicyRules } from "../diff/compare_policy_rules.ts";
 import { compareRouting, machineAddresses } from "../diff/compare_routing.ts";
 import {
   type ChosenKeys,
   compareFamily,
+  comparePolicyRules,
   type FamilyDifference,
   type NodeDifference,
 } from "../diff/node_difference.ts";
@@ -29,7 +31,6 @@ import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_ends.ts";
 import { seeRouting } from "../explain/see_routing.ts";
-import { answerFlow } from "./answer_flow.ts";
 import { BadQuestion } from "./control_server.ts";
 import type { Query, Routes } from "./routes.ts";
 
@@ -51,7 +52,7 @@ export function serviceRoutes(
   return {
     "/services": ({ prefix = "" }) => serviceNames(clock, run, prefix),
     // A separate function, so that its exceptions become rejections.
-    "/flow": async (query) => await answerFlow({ clock, families: run.services.families }, query),
+    "/flow": async (query) => await answerFlow(clock, run.services.families, query),
     "/difference": (query, signal) =>
       turns.run(async () => {
         signal?.throwIfAborted();
@@ -118,10 +119,7 @@ async function compare(
     })),
     ...policies.filter(({ family }) => wanted === undefined || family === wanted).map((each) => ({
       loop: each.loop,
-      compare() {
-        const { backend, plan, loop: { quarantined } } = each;
-        return comparePolicyRules({ backend, plan, quarantined });
-      },
+      compare: () => comparePolicyRules(each.backend, each.plan, each.loop.quarantined),
       repair: async () => await each.backend?.repair() ?? {},
     })),
   ];
@@ -228,4 +226,49 @@ export async function explain(
     if (error instanceof PacketEndsError) throw new BadQuestion(error.message, { cause: error });
     throw error;
   }
+}
+
+const ID = /^[\w-]{1,64}$/;
+
+/**
+ * Answers `trace` in userspace mode with the events of a connection since the first request with
+ * this id. The watch ends 10 s after the last request. Throws a BadQuestion for an invalid query or
+ * in another mode.
+ */
+export async function answerFlow(
+  clock: Clock,
+  families: readonly Pick<ServiceFamily, "backend" | "family">[],
+  query: Query<"/flow">,
+): Promise<readonly WatchedFlow[]> {
+  const { id = "" } = query;
+  if (!ID.test(id)) throw new BadQuestion("Cannot watch without an 'id' of letters and digits");
+  const wanted = parseFlowQuery(query);
+  const family = families.find(({ family }) => family === ipFamilyOf(wanted.to));
+  const connections = family?.backend.connections;
+  if (!connections) throw new BadQuestion("Cannot watch: this mode sees no connections");
+  const ask = () => connections.watches.ask(id, { query: wanted, now: clock.now() });
+  ask();
+  await connections.refresh();
+  return ask();
+}
+
+function parseFlowQuery(query: Query<"/flow">): FlowQuery {
+  const protocol = PROTOCOLS.find((each) => each === query.protocol);
+  const to = tryParseIpAddress(query.to ?? "");
+  const port = tryParsePort(query.port ?? "");
+  const from = optional(query.from, tryParseIpAddress);
+  const sourcePort = optional(query.sourcePort, tryParsePort);
+  if (!protocol || !to || !port || from === "wrong" || sourcePort === "wrong") {
+    throw new BadQuestion(
+      "Cannot watch: expected protocol, to, port, and perhaps from, sourcePort",
+    );
+  }
+  return { protocol, to, port, ...(from && { from }), ...(sourcePort && { sourcePort }) };
+}
+
+function optional<Value>(
+  text: string | undefined,
+  parse: (text: string) => Value | undefined,
+): Value | "wrong" | undefined {
+  return text === undefined ? undefined : parse(text) ?? "wrong";
 }

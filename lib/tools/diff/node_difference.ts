@@ -1,3 +1,5 @@
+import type { PolicyBackend } from "../../app/policy/policy_backend.ts";
+import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import type * as controller from "../../engine/data_plane.ts";
 import type { EntryLoop } from "../changes/change_entry.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
@@ -71,6 +73,19 @@ export async function compareFamily(
   const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
   const scope = { keys: chosen, quarantined: all, serving };
   return { family: plan.family, quarantined, differences: await backend.compare(plan, scope) };
+}
+
+/**
+ * Compares the rules on the machine with those of NetworkPolicies of one family; none are written without a
+ * backend. Rejects if the machine cannot be read.
+ */
+export async function comparePolicyRules(
+  backend: Pick<PolicyBackend, "compare"> | undefined,
+  plan: PolicyPlan,
+  quarantined: readonly controller.Quarantined<string>[] = [],
+): Promise<FamilyDifference> {
+  const differences = await backend?.compare(plan) ?? [];
+  return { controller: "network-policy", family: plan.family, quarantined, differences };
 }
 
 /** The number of ServicePorts and addresses in quarantine. */

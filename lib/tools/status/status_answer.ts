@@ -215,20 +215,29 @@ function familyPart(
 }
 
 /** The last sync of a loop. */
-export function loopRows(
+export function loopRows(loop: LoopStatus, time: StatusOptions["time"]): readonly Row[] {
+  const work = loop.lastSync === undefined
+    ? ""
+    : ` (${loop.lastSync.full ? "everything" : "changes only"}: ${
+      operationsText(loop.lastSync.operations)
+    })`;
+  const cells = ["Sync", syncText(loop, time, work)];
+  return [{ cells, ...(loop.failures > 0 && { tone: "bad" }) }];
+}
+
+/** When the last sync was, how long it took, what follows, and what waits or fails since. */
+export function syncText(
   { lastSync, pending, failures }: LoopStatus,
   time: StatusOptions["time"],
-): readonly Row[] {
-  const texts = [
+  notes: string,
+): string {
+  return [
     lastSync === undefined
-      ? "no sync yet"
-      : `${time(Date.parse(lastSync.at))} in ${durationText(lastSync.durationMs)} (${
-        lastSync.full ? "everything" : "changes only"
-      }: ${operationsText(lastSync.operations)})`,
+      ? `no sync yet${notes}`
+      : `${time(Date.parse(lastSync.at))} in ${durationText(lastSync.durationMs)}${notes}`,
     ...(pending ? ["changes wait"] : []),
     ...(failures > 0 ? [`${countText(failures, "sync")} failed`] : []),
-  ];
-  return [{ cells: ["Sync", texts.join(", ")], ...(failures > 0 && { tone: "bad" }) }];
+  ].join(", ");
 }
 
 /** The table of these Services. */

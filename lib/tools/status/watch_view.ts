@@ -11,7 +11,7 @@ import { entryMatches, entryRows } from "../changes/changes_view.ts";
 import { ageText, durationText, sizeText, timeTexts } from "./number_texts.ts";
 import type { StatusReport } from "./status_report.ts";
 import { trafficRate } from "./traffic.ts";
-import { agesAt, statusAnswer } from "./status_answer.ts";
+import { agesAt, statusAnswer, syncText } from "./status_answer.ts";
 import { inverse, type Line, painter, type Report, reportLines, type Row } from "../report.ts";
 
 /** The last answer of kube-relay. */
@@ -179,21 +179,14 @@ function stateReport(
     ),
   ];
   const rows = loops.map((loop) => {
-    const { lastSync, pending, failures, mode } = loop;
+    const { failures, mode } = loop;
     const title = loopText(loop);
     const syncs = changes.syncs
       .filter((sync) => loopText({ controller: "service", ...sync }) === title).slice(-BARS);
     const highest = Math.max(0, ...syncs.map(({ durationMs }) => durationMs));
-    const texts = [
-      ...(lastSync
-        ? [`${time(Date.parse(lastSync.at))} in ${durationText(lastSync.durationMs)}`]
-        : ["no sync yet"]),
-      ...(syncs.length > 1 ? [`highest ${durationText(highest)}`] : []),
-      ...(pending ? ["changes wait"] : []),
-      ...(failures > 0 ? [`${countText(failures, "sync")} failed`] : []),
-    ];
+    const notes = syncs.length > 1 ? `, highest ${durationText(highest)}` : "";
     const tone = failures > 0 ? { tone: "warning" as const } : {};
-    return { cells: [title, mode, `${texts.join(", ")}  ${sparkline(syncs)}`], ...tone };
+    return { cells: [title, mode, `${syncText(loop, time, notes)}  ${sparkline(syncs)}`], ...tone };
   });
   const most = mostChanged(changes);
   const perSecond = rate &&

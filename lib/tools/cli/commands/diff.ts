@@ -4,10 +4,10 @@ import { askControl } from "../../control/control_client.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { differenceJson, differenceReport } from "../../diff/difference_report.ts";
-import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
 import {
   type ChosenKeys,
   compareNode,
+  comparePolicyRules,
   countDifferences,
   type FamilyDifference,
   isRepairFailed,
@@ -139,7 +139,7 @@ async function comparePolicies(
     const policies = planPolicies(dependencies, planned, { family, addresses });
     if (policies === undefined) continue;
     await using backend = policies.backend;
-    families.push(await comparePolicyRules({ backend, plan: policies.plan }));
+    families.push(await comparePolicyRules(backend, policies.plan));
   }
   return families;
 }
