@@ -126,15 +126,6 @@ interface FixedSettings {
   readonly localhostNodePorts: boolean;
 }
 
-/** Facts about the machine. */
-interface MachineSettings {
-  readonly features: IptablesFeatures;
-  readonly beLiberal: boolean;
-  readonly serviceComments: boolean;
-  /** {@linkcode allowsRanges} */
-  readonly masqueradesRanges: boolean;
-}
-
 /** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
 export function servesLocalhost(
   { family, localhostNodePorts }: FixedSettings,
@@ -148,7 +139,10 @@ export function servesLocalhost(
 export function renderOptionsOf(
   fixed: FixedSettings,
   shared: Pick<SharedPlan, "localTraffic" | "nodePortRanges" | "serviceCidrs">,
-  { features, beLiberal, serviceComments, masqueradesRanges }: MachineSettings,
+  { features, beLiberal, serviceComments, masqueradesRanges }:
+    & Pick<IptablesRenderOptions, "beLiberal" | "features" | "serviceComments">
+    /** {@linkcode allowsRanges} */
+    & { readonly masqueradesRanges: boolean },
 ): IptablesRenderOptions {
   const { family, masqueradeBit } = fixed;
   const { localTraffic, nodePortRanges, serviceCidrs } = shared;

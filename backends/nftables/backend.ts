@@ -30,10 +30,9 @@ import {
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { NftablesLayout } from "./layout.ts";
 import { asEntry, NftablesTarget } from "./target.ts";
-import { servicesTable, TABLE } from "./containers.ts";
+import { EXPRESSIONS, servicesTable, TABLE } from "./containers.ts";
 import type { Entry, EntryId } from "./entry.ts";
 import { explainNftables } from "./explain.ts";
-import { EXPRESSIONS } from "./expressions.ts";
 import { appliedSlots, findAffinity } from "./find_affinity.ts";
 import {
   ALL_FEATURES,

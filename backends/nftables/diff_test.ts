@@ -3,8 +3,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
-import { LAYOUT_MARK } from "./base_chains.ts";
-import { chainElement, chainName } from "./chain_spec.ts";
+import { chainElement, chainName, LAYOUT_MARK } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
 
 /** The number-th ServicePort, with two endpoints. */

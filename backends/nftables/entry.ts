@@ -5,7 +5,6 @@ import { type Frontend, frontendsOf, hairpinEndpoints } from "../../lib/proxy/fr
 import type { AdmittedSources, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   chainName,
   type ChainSpec,
@@ -14,6 +13,7 @@ import {
   FIRST_NUMBER,
   LOCAL_OFFSET,
   REJECT_CHAIN,
+  SOURCE_RANGES_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";

@@ -12,7 +12,7 @@ import type {
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
-import { LOOPBACK_GUARD } from "./base_chains.ts";
+import { LOOPBACK_GUARD } from "./chain_spec.ts";
 import { type Entry, rangeText } from "./entry.ts";
 import { type EntryId, frontendId, hairpinId } from "./entry.ts";
 import { NftablesLayout, unsupported } from "./layout.ts";

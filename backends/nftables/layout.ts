@@ -18,8 +18,8 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
-import { baseChains, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
+  baseChains,
   type ChainContext,
   chainElement,
   chainName,
@@ -28,6 +28,7 @@ import {
   DROP,
   LOCAL_OFFSET,
   REJECT_CHAIN,
+  SOURCE_RANGES_CHAIN,
 } from "./chain_spec.ts";
 import {
   arrangeEntry,

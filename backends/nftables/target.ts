@@ -19,8 +19,7 @@ import { chainObject, containerObjects, NftFigures, NftTable } from "../netfilte
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
-import { LAYOUT_MARK } from "./base_chains.ts";
-import { FIRST_NUMBER, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
+import { FIRST_NUMBER, LAYOUT_MARK, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
 import {
   elementsOf,

@@ -1,8 +1,7 @@
 import type { StartPacketWatch, TraceStep } from "../../lib/proxy/packet_trace.ts";
 import { startNftWatch, type TraceEdges } from "../netfilter/trace/nft_watch.ts";
 import { lookUpRules } from "../netfilter/trace/rule_texts.ts";
-import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
-import { REJECT_CHAIN } from "./chain_spec.ts";
+import { REJECT_CHAIN, SOURCE_RANGES_CHAIN } from "./chain_spec.ts";
 import { TABLE } from "./containers.ts";
 
 /** Watches packets in nftables mode. */

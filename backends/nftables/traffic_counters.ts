@@ -27,7 +27,7 @@ import { chainObject, containerObjects, NftTable } from "../netfilter/nft/nft_ta
 import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
 import { claimsOf, containerOf, type EntryId, keyOfEntry } from "./entry.ts";
-import { EXPRESSIONS } from "./expressions.ts";
+import { EXPRESSIONS } from "./containers.ts";
 
 /** Its sets; each element has a counter. */
 const COUNTING_SETS: readonly string[] = ["service-ips", "node-ports"];

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { LAYOUT_MARK } from "../../backends/nftables/base_chains.ts";
+import { LAYOUT_MARK } from "../../backends/nftables/chain_spec.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { checkTable, createNftStage, nft, writeLayout } from "../support/stages/nft_kernel.ts";

@@ -4,8 +4,7 @@
  * @module
  */
 import { walkNft } from "../support/walk/nft_walk.ts";
-import { TABLE } from "../../backends/nftables/containers.ts";
-import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
+import { EXPRESSIONS, TABLE } from "../../backends/nftables/containers.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";
 import type { NftablesRenderOptions } from "../../backends/nftables/render_options.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";

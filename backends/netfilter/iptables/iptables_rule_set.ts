@@ -10,7 +10,7 @@ import {
   findIptablesPrograms,
   type IptablesVariant,
   readLegacyTables,
-} from "./iptables_programs.ts";
+} from "./iptables_variant.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
 import { parseSaveLine, type SavedRule, targetOf } from "./iptables_save.ts";
 

@@ -8,7 +8,7 @@
 import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
-import type { IptablesPrograms } from "./iptables_programs.ts";
+import type { IptablesPrograms } from "./iptables_variant.ts";
 import {
   IptablesSave,
   parseSaveLine,

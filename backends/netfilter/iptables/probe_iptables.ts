@@ -25,8 +25,7 @@ import {
 } from "../probe/try_features.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted } from "../probe/try_tool.ts";
 import type { RuleFeature, TableFeature } from "./iptables_features.ts";
-import type { IptablesPrograms } from "./iptables_programs.ts";
-import { chooseIptables, type IptablesChoice } from "./iptables_variant.ts";
+import { chooseIptables, type IptablesChoice, type IptablesPrograms } from "./iptables_variant.ts";
 
 /** The features of iptables that a mode needs. */
 interface IptablesNeeds {

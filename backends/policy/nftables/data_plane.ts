@@ -10,8 +10,7 @@ import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../../netfilter/rule_plane.ts";
 import { PolicyPlane, type PolicyPlaneOptions } from "../policy_plane.ts";
-import { denyChain } from "./base_chains.ts";
-import { NFT_LAYOUT, policyTable, renderPolicies } from "./layout.ts";
+import { denyChain, NFT_LAYOUT, policyTable, renderPolicies } from "./layout.ts";
 import type {
   Batch,
   Change,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { LAYOUT_MARK } from "../../../backends/nftables/base_chains.ts";
+import { LAYOUT_MARK } from "../../../backends/nftables/chain_spec.ts";
 
 const PORT = "meta l4proto \\. th dport";
 

@@ -1,6 +1,5 @@
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
-import { TABLE } from "../../../backends/nftables/containers.ts";
-import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
+import { EXPRESSIONS, TABLE } from "../../../backends/nftables/containers.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { defaultRenderOptions } from "../builders/nftables_render_options.ts";

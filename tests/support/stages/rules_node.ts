@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import type { ForeignSoftwareEdges } from "../../../backends/netfilter/foreign/find_foreign_software.ts";
-import type { IptablesVariant } from "../../../backends/netfilter/iptables/iptables_programs.ts";
+import type { IptablesVariant } from "../../../backends/netfilter/iptables/iptables_variant.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";

@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { baseChains } from "../../../backends/nftables/base_chains.ts";
-import { TABLE } from "../../../backends/nftables/containers.ts";
-import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
+import { baseChains } from "../../../backends/nftables/chain_spec.ts";
+import { EXPRESSIONS, TABLE } from "../../../backends/nftables/containers.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
 import type { NftablesRenderOptions } from "../../../backends/nftables/render_options.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
