@@ -68,14 +68,6 @@ export interface FamilyTraffic {
   leave(name: ServicePortName): void;
 }
 
-/** Limits of the table; tests set them. */
-interface ServiceTrafficBounds {
-  /** @default {2000} */
-  readonly maxServices?: number;
-  /** @default {8000} */
-  readonly maxServicePorts?: number;
-}
-
 /** The counters of all Services. */
 export class ServiceTrafficTable {
   readonly #maxServices: number;
@@ -85,9 +77,9 @@ export class ServiceTrafficTable {
   /** Number of rows of each Service. */
   readonly #services = new Map<ServiceKey, number>();
 
-  constructor(bounds: ServiceTrafficBounds = {}) {
-    this.#maxServices = bounds.maxServices ?? MAX_SERVICES;
-    this.#maxServicePorts = bounds.maxServicePorts ?? MAX_SERVICE_PORTS;
+  constructor({ maxServices = MAX_SERVICES, maxServicePorts = MAX_SERVICE_PORTS } = {}) {
+    this.#maxServices = maxServices;
+    this.#maxServicePorts = maxServicePorts;
   }
 
   /** The counters of one IP family. */

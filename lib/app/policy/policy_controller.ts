@@ -83,7 +83,7 @@ export class NetworkPolicyController implements Controller {
       parts.sources.push(this.#source);
     }
     const { endpointsFallback } = configuration.relay;
-    const ownNode = serviceSubscriptions({ nodeName, endpointsFallback }).get(NODE);
+    const ownNode = serviceSubscriptions(nodeName, endpointsFallback).get(NODE);
     const { state } = this.#cluster;
     const follow = <T extends KubeObject>(
       spec: KindSpec<T>,

@@ -110,7 +110,8 @@ export class ServiceController implements Controller {
     // During a takeover, kube-proxy serves the unread objects, and ends afterwards.
     const servesEarly = relay.manifests.length > 0 && !relay.takeover;
     const families = this.families.map(({ services }) => services);
-    followServices(informers, { nodeName, endpointsFallback }, families, {
+    followServices(informers, nodeName, families, {
+      endpointsFallback,
       serviceCidrs,
       hosts: this.#hosts,
       hasAllNodes: bindsAddresses,

@@ -11,17 +11,6 @@ import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** The options of the subscriptions. */
-export interface FollowedObjects {
-  /** Name of the own Node. */
-  readonly nodeName: string;
-  /**
-   * Whether Endpoints are followed besides EndpointSlices, for Services without a slice. A server
-   * without EndpointSlices is always served by its Endpoints.
-   */
-  readonly endpointsFallback: boolean;
-}
-
 /** The kinds that Services are planned from. */
 export const SERVICE_KINDS: readonly KindSpec[] = [
   ...[SERVICE, ENDPOINT_SLICE, ENDPOINTS, NODE, SERVICE_CIDR],
@@ -41,9 +30,14 @@ export const ALL_NODES: ListOptions = { optionalOn: [403, 404] };
 
 const NOT_HEADLESS: ListOptions = { labelSelector: `!${HEADLESS_LABEL}` };
 
-/** Each kind, and which of its objects are followed. */
+/**
+ * Each kind, and which of its objects are followed. `endpointsFallback`: whether Endpoints are followed
+ * besides EndpointSlices, for Services without a slice. A server without EndpointSlices is always served
+ * by its Endpoints.
+ */
 export function serviceSubscriptions(
-  { nodeName, endpointsFallback }: FollowedObjects,
+  nodeName: string,
+  endpointsFallback: boolean,
 ): ReadonlyMap<KindSpec, ListOptions> {
   return new Map<KindSpec, ListOptions>([
     [SERVICE, {

@@ -58,12 +58,7 @@ import type { BackendTable } from "../dependencies.ts";
 import { modeSettingsOf } from "../run/plan_settings.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import type { HostRegistry } from "./host_registry.ts";
-import {
-  ALL_NODES,
-  type FollowedObjects,
-  serviceCidrsOf,
-  serviceSubscriptions,
-} from "./service_subscriptions.ts";
+import { ALL_NODES, serviceCidrsOf, serviceSubscriptions } from "./service_subscriptions.ts";
 
 /** Samples of the programming latency in one sync. */
 const MOST_TRIGGER_TIMES = 100_000;
@@ -325,9 +320,11 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
 /** Passes objects from the informers to the families, and to the registry the machines that they name. */
 export function followServices(
   informers: InformerSet,
-  followed: FollowedObjects,
+  nodeName: string,
   families: readonly Services[],
-  { serviceCidrs, onNode, onNodeDeleted, afterChange, hosts, hasAllNodes }: {
+  { endpointsFallback, serviceCidrs, onNode, onNodeDeleted, afterChange, hosts, hasAllNodes }: {
+    /** As in {@linkcode serviceSubscriptions}. */
+    readonly endpointsFallback: boolean;
     /** Ranges from the command line; they replace the API's ServiceCIDRs. */
     readonly serviceCidrs: readonly Cidr[];
     readonly hosts: HostRegistry;
@@ -339,7 +336,7 @@ export function followServices(
     readonly afterChange?: () => void;
   },
 ): void {
-  const subscriptions = serviceSubscriptions(followed);
+  const subscriptions = serviceSubscriptions(nodeName, endpointsFallback);
   const follow = <T extends KubeObject>(
     spec: KindSpec<T>,
     take: (previous: T | undefined, current: T | undefined) => void,
@@ -376,7 +373,7 @@ export function followServices(
   if (!hasAllNodes) return;
   follow(NODE, (previous, current) => {
     const { metadata: { name } } = current ?? previous!;
-    if (name !== followed.nodeName) hosts.onNode(name, current);
+    if (name !== nodeName) hosts.onNode(name, current);
   }, ALL_NODES);
 }
 

@@ -95,7 +95,7 @@ function subscriptionsOf(
   // An API server may have very many pods.
   const hasPolicies = manifests.length > 0 || configuration.proxy.networkPolicy.enabled;
   return new Map<KindSpec, ListOptions>([
-    ...serviceSubscriptions({ nodeName, endpointsFallback }),
+    ...serviceSubscriptions(nodeName, endpointsFallback),
     ...(hasPolicies ? POLICY_KINDS : []).map((spec) => [spec, {}] as const),
   ]);
 }

@@ -36,7 +36,7 @@ export class RecordingInformers {
   ) {
     const { add, update, delete: gone, synced } = words ??
       { add: "+", update: "~", delete: "-" } as NonNullable<typeof words>;
-    for (const [spec, options] of serviceSubscriptions({ nodeName, endpointsFallback })) {
+    for (const [spec, options] of serviceSubscriptions(nodeName, endpointsFallback)) {
       const note = (word: string, object: KubeObject) =>
         void this.events.push(`${word}${spec.kind} ${objectKey(object)}`);
       this.set.subscribe(spec, options, {

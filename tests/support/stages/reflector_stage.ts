@@ -25,7 +25,7 @@ const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
 export const SERVICES_PATH = collectionPath(SERVICE);
 
 /** The subscription to Services. */
-export const SERVICES = serviceSubscriptions({ nodeName: "node-1", endpointsFallback: false })
+export const SERVICES = serviceSubscriptions("node-1", false)
   .get(SERVICE)!;
 
 /** The options of a reflector under test. */
