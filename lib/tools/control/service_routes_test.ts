@@ -3,12 +3,13 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
+import { FlowWatches } from "../../proxy/flow_watches.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { BadQuestion } from "./control_server.ts";
 import type { NodeDifference } from "../diff/node_difference.ts";
-import { serviceRoutes } from "./service_routes.ts";
+import { answerFlow, serviceRoutes } from "./service_routes.ts";
 import type { Query } from "./routes.ts";
 
 const WEB = testServicePlan({ name: "web", portName: "http" });
@@ -201,4 +202,47 @@ Deno.test("POST /difference repairs the other families if one cannot be repaired
   assertEquals(six?.repair?.refused, [], "it did not differ");
   assertEquals([four?.failures, six?.lastError], [2, "no table"]);
   assertEquals(log, [error, undefined]);
+});
+
+const QUERY = {
+  ...{ id: "trace-7", protocol: "UDP", to: "10.96.0.1", port: "53" },
+  ...{ from: "10.0.0.1", sourcePort: "4000" },
+};
+
+type Families = Parameters<typeof answerFlow>[1];
+
+function families(watches?: FlowWatches): Families {
+  const backend = {
+    ...(watches && { connections: { watches, refresh: () => Promise.resolve() } }),
+  } as Families[0]["backend"];
+  return [{ family: "IPv4", backend }];
+}
+
+Deno.test("answerFlow() begins a watch", async () => {
+  const watches = new FlowWatches();
+  assertEquals(await answerFlow(new FakeClock(), families(watches), QUERY), []);
+  assertEquals(watches.isIdle, false);
+});
+
+Deno.test("answerFlow() refuses an invalid request, and a mode that sees no connections", async () => {
+  for (
+    const wrong of [
+      { id: undefined },
+      { id: "a b" },
+      { protocol: "ICMP" },
+      { to: "x" },
+      { port: "0" },
+      { sourcePort: "-1" },
+      { to: "fd00::1" },
+    ]
+  ) {
+    const query = { ...QUERY, ...wrong };
+    const ask = () => answerFlow(new FakeClock(), families(new FlowWatches()), query);
+    await assertRejects(ask, BadQuestion, "Cannot watch", JSON.stringify(wrong));
+  }
+  await assertRejects(
+    () => answerFlow(new FakeClock(), families(), QUERY),
+    BadQuestion,
+    "sees no connections",
+  );
 });
