@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { TOOLS } from "../../../lib/os/tools.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { buildApiserver } from "../../conformance/build_apiserver.ts";
 import { type ApiMachinery, startApiMachinery } from "../../support/stages/api_machinery.ts";
@@ -21,11 +22,8 @@ import {
 } from "../bench_relay.ts";
 import { runBenchTask } from "../bench_task.ts";
 import { BENCH_PORT, benchClusterIp, benchObjects } from "../bench_services.ts";
-import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
 import { memoryOverChanges } from "./many_changes.ts";
-import { countPrograms } from "./program_counter.ts";
-import { measureToolLoad, type ToolLoad } from "./tool_load.ts";
 
 /** The output, as JSON. */
 export interface StartFigures {
@@ -86,8 +84,6 @@ const BACKENDS: Readonly<Record<StartedMode, BackendMode>> = {
   iptables: "iptables",
   "iptables-legacy": "iptables",
 };
-
-if (import.meta.main) await runBenchTask(measure);
 
 /** The program to start. */
 export interface StartTask {
@@ -230,3 +226,85 @@ async function answers(hostname: string): Promise<boolean> {
 async function acceptAll(listener: Deno.Listener): Promise<void> {
   for await (const connection of listener) connection.close();
 }
+
+/** Totals of the open connections of a process. */
+interface ApiTraffic {
+  /** Bytes from the API server, with TLS. */
+  readonly receivedBytes: number;
+  /** Segments with data to it: requests, and updates of HTTP/2 windows. */
+  readonly sentSegments: number;
+}
+
+/** Counts the connections of a process to a port. */
+async function apiTraffic(
+  { pid, port }: { readonly pid: number; readonly port: string },
+): Promise<ApiTraffic> {
+  const args = ["-tinpHO", "state", "established", `dport = :${port}`];
+  const lines = (await runTool("ss", args)).split("\n").filter((line) =>
+    line.includes(`pid=${pid},`)
+  );
+  const sum = (field: string) =>
+    lines.reduce((total, line) => {
+      return total + Number(new RegExp(`\\b${field}:(\\d+)`).exec(line)?.[1] ?? 0);
+    }, 0);
+  const receivedBytes = sum("bytes_received");
+  if (receivedBytes === 0) throw new Error(`Cannot count: process ${pid} has read nothing`);
+  return { receivedBytes, sentSegments: sum("data_segs_out") };
+}
+
+/** The cost of one load. */
+interface ToolLoad {
+  readonly seconds: number;
+  readonly cpuSeconds: number;
+}
+
+const RULE_TOOLS: Readonly<Record<StartedMode, { readonly save: string; readonly load: string }>> =
+  {
+    nftables: { save: "nft list ruleset", load: "nft -f" },
+    iptables: { save: "iptables-nft-save", load: "iptables-nft-restore" },
+    "iptables-legacy": { save: "iptables-legacy-save", load: "iptables-legacy-restore" },
+  };
+
+/** Takes the rules of this network namespace, and loads them into another one. */
+async function measureToolLoad(mode: StartedMode, folder: string): Promise<ToolLoad> {
+  const { save, load } = RULE_TOOLS[mode];
+  const path = `${folder}/rules`;
+  const times = `${folder}/times`;
+  // The counters of nfacct that two rules name are not in the other namespace.
+  await runTool("bash", ["-c", `${save} | grep -v nfacct >${path}`]);
+  await runTool("unshare", [
+    "--net",
+    ...["bash", "-c", `TIMEFORMAT="%R %U %S"; { time ${load} ${path}; } 2>${times}`],
+  ]);
+  const [seconds = NaN, user = NaN, system = NaN] = (await Deno.readTextFile(times)).trim()
+    .split(" ").map(Number);
+  return { seconds, cpuSeconds: user + system };
+}
+
+/** Puts stand-ins in front of the PATH of this process and of those that it starts from now on. */
+async function countPrograms(
+  folder: string,
+): Promise<{ counts(): Promise<Readonly<Record<string, number>>> }> {
+  const stands = `${folder}/programs`;
+  const log = `${folder}/programs.log`;
+  await Deno.mkdir(stands);
+  await Deno.writeTextFile(log, "");
+  for (const { name } of TOOLS) {
+    const path = await runTool("sh", ["-c", `command -v ${name} || true`]);
+    if (path === "") continue;
+    const script = `#!/bin/sh\necho ${name} >>${log}\nexec ${path.trim()} "$@"\n`;
+    await Deno.writeTextFile(`${stands}/${name}`, script, { mode: 0o755 });
+  }
+  Deno.env.set("PATH", `${stands}:${Deno.env.get("PATH")}`);
+  return {
+    async counts() {
+      const names = (await Deno.readTextFile(log)).trim().split("\n");
+      const groups = Object.groupBy(names, (name) => name);
+      return Object.fromEntries(
+        Object.entries(groups).map(([name, lines]) => [name, lines?.length ?? 0]),
+      );
+    },
+  };
+}
+
+if (import.meta.main) await runBenchTask(measure);

@@ -11,11 +11,17 @@
  * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
+import { runInBenchNamespace } from "../bench_namespace.ts";
 import { type Gate, isFailure } from "../gates.ts";
 import { newTable, reportGates } from "../report.ts";
 import { CHANGES_PER_LOOK, growthGate } from "./many_changes.ts";
-import { measureStart } from "./measure_start.ts";
-import { STARTED_MODES, type StartedMode, type StartFigures, sumOf } from "./run_start.ts";
+import {
+  STARTED_MODES,
+  type StartedMode,
+  type StartFigures,
+  type StartTask,
+  sumOf,
+} from "./run_start.ts";
 
 const flags = parseArgs(Deno.args, { string: ["services", "modes", "changes"] });
 const services = Number(flags.services ?? 10_000);
@@ -60,6 +66,11 @@ for (const mode of modes) {
 report();
 reportGates(gates);
 if (gates.some(isFailure)) Deno.exitCode = 1;
+
+function measureStart(task: StartTask): Promise<StartFigures> {
+  const program = new URL("./run_start.ts", import.meta.url).pathname;
+  return runInBenchNamespace(program, [JSON.stringify(task)]);
+}
 
 function gatesOf(
   mode: StartedMode,
