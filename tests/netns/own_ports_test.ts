@@ -1,6 +1,6 @@
 /**
- * Tenants' Services that ask for the health port of kube-relay at the node's own address, or for the
- * port of its BGP peer, with real packets.
+ * Tenants' Services that ask for the port of the node's BGP peer, with real packets. Those that ask for
+ * kube-relay's own ports are in `tests/own_ports_test.ts`, by the rules of each mode.
  *
  * @module
  */
@@ -14,39 +14,12 @@ import { RULE_MODES } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
 
 const { IPv4 } = ADDRESSES;
-const HEALTH_PORT = 10_256;
-const PORTS = { own: HEALTH_PORT, other: 10_257 } as const;
 
 /** Its endpoint answers as `pod-b1`. */
-const TENANT = testService("tenant", {
-  clusterIP: "172.30.0.66",
-  externalIPs: [IPv4.node],
-  ports: Object.entries(PORTS).map(([name, port]) => ({ name, port })),
-});
 const SLICE = testEndpointSlice("tenant", {
   endpoints: [IPv4.remotePods[0]],
-  ports: Object.keys(PORTS).map((name) => ({ name, protocol: "TCP", port: 8080 })),
+  ports: ["own", "other"].map((name) => ({ name, protocol: "TCP", port: 8080 })),
 });
-
-for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `${mode.name}: a Service does not get the health port of the node`,
-    ignore: isMissing(`the health port in ${mode.name}`, mode.requirements()),
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      const { scene, scene: { cluster: { client } } } = stage;
-      await scene.write([...webServices(), TENANT], [...webSlices("a1"), SLICE]);
-      const relay = scene.start(mode.args);
-      await relay.settled();
-      const probes = ProbeClient.start(client);
-      assertEquals(await probes.who({ ...VIP, address: IPv4.node, port: PORTS.other }), "pod-b1");
-      const address = `http://${IPv4.node}:${HEALTH_PORT}/livez`;
-      const code = `console.log((await fetch("${address}")).headers.get("server"))`;
-      assertEquals((await client.output(Deno.execPath(), ["eval", code])).trim(), "kube-relay");
-      assertEquals(await relay.stop(), 0, relay.log);
-    },
-  });
-}
 
 /** The external IP is the BGP peer of the node. */
 const REDIRECTING = testService("tenant", {
