@@ -1,5 +1,4 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
@@ -64,46 +63,6 @@ Deno.test("KubeClient.patch() changes the fields of the patch, and rejects for a
     assertEquals((stored as { spec: unknown }).spec, spec);
     const refused = () => client.patch(`${path}/none`, patch, signal);
     assertEquals((await assertRejects(refused, ApiError)).isNotFound(), true);
-  }));
-
-Deno.test("KubeClient.listPage() returns a page, and its continuation", () =>
-  withClient(async ({ fake, client }) => {
-    for (const name of ["a", "b", "c"]) fake.store.create(service(name));
-    const names: unknown[] = [];
-    const onItem = (raw: unknown) =>
-      names.push((raw as { metadata: { name: string } }).metadata.name);
-    const first = await client.listPage({ path: SERVICES, limit: 2, signal }, onItem);
-    assertEquals(names, ["a", "b"]);
-    const options = { path: SERVICES, limit: 2, continue: first.continue, signal };
-    const second = await client.listPage(options, onItem);
-    assertEquals([names, second], [["a", "b", "c"], {
-      resourceVersion: first.resourceVersion,
-      continue: undefined,
-    }]);
-  }));
-
-Deno.test("KubeClient.watch() gives events until its reader leaves", () =>
-  withClient(async ({ fake, client }) => {
-    const events = await client.watch({
-      path: SERVICES,
-      labelSelector: "!other",
-      resourceVersion: String(fake.store.version),
-      timeoutSeconds: 60,
-      signal,
-    });
-    fake.store.create(service("web"));
-    for await (const [event] of events) {
-      assertEquals(event?.type, "ADDED");
-      break;
-    }
-    await eventually("the watch is closed", () => fake.openWatches === 0);
-    assertEquals(fake.requests.at(-1)?.query, {
-      watch: "true",
-      allowWatchBookmarks: "true",
-      labelSelector: "!other",
-      resourceVersion: "1000",
-      timeoutSeconds: "60",
-    });
   }));
 
 Deno.test("KubeClient reads its credentials again after a 401, and asks once more", () =>

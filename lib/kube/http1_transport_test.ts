@@ -46,21 +46,6 @@ Deno.test("HTTP/1 transport: request() gives status, body and a sign of life", (
     assertEquals(transport.lastSignOfLifeMs, 7);
   }));
 
-Deno.test("HTTP/1 transport: request() sends a body", () =>
-  withServer(async ({ transport }) => {
-    const body = JSON.stringify({ metadata: { name: "e", namespace: "default" } });
-    const path = "/api/v1/namespaces/default/events";
-    const answer = await transport.request({
-      method: "POST",
-      path,
-      headers: {},
-      body,
-      signal: NEVER,
-    });
-    assertEquals(answer.status, 201);
-    await textOf(answer);
-  }));
-
 Deno.test("HTTP/1 transport ends a body when its reader leaves, and by the signal", () =>
   withServer(async ({ fake, get, transport }) => {
     const first = await get(WATCH);

@@ -53,21 +53,6 @@ Deno.test("HTTP/2 transport: request() sends everything over one connection", ()
     assertEquals(transport.lastSignOfLifeMs, 7);
   }));
 
-Deno.test("HTTP/2 transport: request() sends a body", () =>
-  withServer(async ({ fake, transport }) => {
-    const body = JSON.stringify({ metadata: { name: "e", namespace: "default" }, reason: "Wörd" });
-    const path = "/api/v1/namespaces/default/events";
-    const answer = await transport.request({
-      method: "POST",
-      path,
-      headers: {},
-      body,
-      signal: NEVER,
-    });
-    assertEquals([answer.status, JSON.parse(await textOf(answer)).reason], [201, "Wörd"]);
-    assertEquals(fake.requests.at(-1)?.method, "POST");
-  }));
-
 Deno.test("HTTP/2 transport ends a body when its reader leaves, and keeps the connection", () =>
   withServer(async ({ fake, relay, get }) => {
     const { body } = await get(WATCH);
