@@ -11,15 +11,9 @@ import { isPair, readPem } from "./identity_auth.ts";
 import {
   type CredentialPlugin,
   KubeAuthError,
-  type PemSource,
+  type KubeIdentity,
   type PluginCredentials,
 } from "./kube_identity.ts";
-
-/** Dependencies of a plugin. */
-export interface CredentialPluginDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-}
 
 /** The plugin's part of the kubeconfig. */
 export interface CredentialPluginOptions {
@@ -30,25 +24,10 @@ export interface CredentialPluginOptions {
   /** Folder of the kubeconfig, the base of a relative command. */
   readonly folder: string;
   /** For plugins that ask for it by `provideClusterInfo`. */
-  readonly cluster: ClusterInfo;
-}
-
-/** The cluster for which a plugin is asked. */
-interface ClusterInfo {
-  readonly server: string;
-  readonly tlsServerName?: string;
-  readonly insecure: boolean;
-  readonly ca?: PemSource;
-  /** The extension `client.authentication.k8s.io/exec` of the cluster. */
-  readonly config?: unknown;
-}
-
-interface Exec {
-  readonly command: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-  readonly apiVersion: string;
-  readonly provideClusterInfo: boolean;
+  readonly cluster: Pick<KubeIdentity, "server" | "tlsServerName" | "insecure" | "ca"> & {
+    /** The extension `client.authentication.k8s.io/exec` of the cluster. */
+    readonly config?: unknown;
+  };
 }
 
 interface TimedCredentials extends PluginCredentials {
@@ -71,10 +50,14 @@ const PAUSES = { initialMs: 1000, maxMs: 60_000 };
  * an invalid field; whether the program may be started is only known when it runs.
  */
 export function credentialPlugin(
-  { clock, commands }: CredentialPluginDependencies,
+  clock: Clock,
+  commands: CommandRunner,
   options: CredentialPluginOptions,
 ): CredentialPlugin {
-  const exec = readExec(options);
+  const { field, folder } = options;
+  const exec = checked(EXEC, options.exec, field);
+  const isRelative = exec.command.includes("/") && !exec.command.startsWith("/");
+  const command = isRelative ? folder + exec.command : exec.command;
   // The callers' own waits have jitter.
   const backoff = new Backoff(() => 0, PAUSES);
   let current: TimedCredentials | undefined;
@@ -89,7 +72,7 @@ export function credentialPlugin(
     (current.endsAt === undefined || clock.wallNow() < current.endsAt - LEEWAY_MS);
   const run = async () => {
     try {
-      current = await runPlugin(commands, exec, options);
+      current = await runPlugin(commands, { ...exec, command }, options);
       isRefused = false;
       failure = undefined;
       return current;
@@ -102,7 +85,7 @@ export function credentialPlugin(
     }
   };
   return {
-    name: exec.command,
+    name: command,
     async ask() {
       if (isValid()) return current!;
       // Concurrent requests share one run.
@@ -160,34 +143,32 @@ const CREDENTIAL = v.object({
   ),
 }, "an object");
 
-function readExec({ exec, field, folder }: CredentialPluginOptions): Exec {
-  const { command, args, env, apiVersion, provideClusterInfo } = checked(EXEC, exec, field);
-  return {
-    command: command.includes("/") && !command.startsWith("/") ? folder + command : command,
-    args,
-    env: Object.fromEntries(env.map(({ name, value }) => [name, value])),
-    apiVersion,
-    provideClusterInfo,
-  };
-}
-
 async function runPlugin(
   commands: CommandRunner,
-  exec: Exec,
+  { command, args, env, apiVersion, provideClusterInfo }: v.InferOutput<typeof EXEC>,
   { field, cluster }: CredentialPluginOptions,
 ): Promise<TimedCredentials> {
-  const { command, args, apiVersion } = exec;
-  const spec = {
-    ...(exec.provideClusterInfo && { cluster: await clusterField(cluster) }),
-    interactive: false,
-  };
-  const info = { kind: "ExecCredential", apiVersion, spec };
-  const env = { ...exec.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
+  const spec: Record<string, unknown> = { interactive: false };
+  if (provideClusterInfo) {
+    // The data of a CA in a file, too, as kubectl gives it.
+    const pem = await readPem(cluster.ca, "CERTIFICATE");
+    spec["cluster"] = {
+      server: cluster.server,
+      "tls-server-name": cluster.tlsServerName,
+      "insecure-skip-tls-verify": cluster.insecure || undefined,
+      "certificate-authority-data": pem && new TextEncoder().encode(pem).toBase64(),
+      config: cluster.config,
+    };
+  }
+  const info = JSON.stringify({ kind: "ExecCredential", apiVersion, spec });
   const failed = (reason: string, cause?: unknown) =>
     new KubeAuthError(`Cannot get credentials of ${field}: ${reason}`, { cause });
   try {
     const result = await commands.run(command, args, {
-      env,
+      env: {
+        ...Object.fromEntries(env.map(({ name, value }) => [name, value])),
+        KUBERNETES_EXEC_INFO: info,
+      },
       timeoutMs: TIMEOUT_MS,
       longestOutput: LONGEST_OUTPUT,
     });
@@ -199,22 +180,6 @@ async function runPlugin(
   } catch (error) {
     throw error instanceof CommandError ? failed(error.message, error) : error;
   }
-}
-
-/** `spec.cluster` of an ExecCredential; the data of a CA in a file, too, as kubectl gives it. */
-async function clusterField(
-  { server, tlsServerName, insecure, ca, config }: ClusterInfo,
-): Promise<Readonly<Record<string, unknown>>> {
-  const pem = await readPem(ca, "CERTIFICATE");
-  return {
-    server,
-    ...(tlsServerName !== undefined && { "tls-server-name": tlsServerName }),
-    ...(insecure && { "insecure-skip-tls-verify": true }),
-    ...(pem !== undefined && {
-      "certificate-authority-data": new TextEncoder().encode(pem).toBase64(),
-    }),
-    ...(config !== undefined && { config }),
-  };
 }
 
 /** The plugin's output is never shown: it contains secrets. */

@@ -19,7 +19,7 @@ const FIELD = "users['me'].user.exec of '/etc/k'";
 const CLUSTER = { server: "https://192.0.2.1:6443", insecure: false };
 
 function plugin(exec: unknown, commands = new FakeCommandRunner(), clock = new FakeClock()) {
-  return credentialPlugin({ clock, commands }, {
+  return credentialPlugin(clock, commands, {
     exec,
     field: FIELD,
     folder: "/etc/",
@@ -183,7 +183,7 @@ Deno.test("credentialPlugin() gives a real program its variables and KUBERNETES_
     env: [{ name: "EXTRA", value: "own" }],
   };
   const commands = createCommandRunner(systemClock);
-  const { ask } = credentialPlugin({ clock: systemClock, commands }, {
+  const { ask } = credentialPlugin(systemClock, commands, {
     exec,
     field: FIELD,
     folder: "/",
@@ -199,7 +199,7 @@ Deno.test("credentialPlugin() ends a program that prints endlessly", async () =>
   const commands = createCommandRunner(systemClock);
   for (const command of ["exec yes", "exec yes >&2"]) {
     const exec = { ...EXEC, command: "sh", args: ["-c", command] };
-    const { ask } = credentialPlugin({ clock: systemClock, commands }, {
+    const { ask } = credentialPlugin(systemClock, commands, {
       exec,
       field: FIELD,
       folder: "/",

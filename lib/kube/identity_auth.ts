@@ -5,22 +5,12 @@ import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
-/** Dependencies of {@linkcode IdentityAuth}. */
-interface IdentityAuthDependencies {
-  readonly logger: Logger;
-  /** Reads the identity; called again when its file changed, and after a 401. */
-  readonly readIdentity: () => Promise<KubeIdentity>;
-}
-
 /** The size of a bundle of several hundred certificates. */
 const LONGEST_FILE = 1024 * 1024;
 
 /** A {@linkcode KubeAuth} on files and plugins, which are read again when they change. */
 export class IdentityAuth implements KubeAuth {
   readonly server: string;
-  readonly #logger: Logger;
-  readonly #readIdentity: () => Promise<KubeIdentity>;
-  #identity: KubeIdentity;
   #tls: TlsMaterial | undefined;
   /** State of the files at the last read. */
   #fingerprint = "";
@@ -30,18 +20,19 @@ export class IdentityAuth implements KubeAuth {
   /** The last warning for each unreadable file. */
   readonly #warnings = new Map<string, string>();
 
-  /** `identity` is the first result of `readIdentity`. */
-  constructor(dependencies: IdentityAuthDependencies, identity: KubeIdentity) {
+  /** `readIdentity` is called again when a file changed, and after a 401; `identity` is its first result. */
+  constructor(
+    private readonly logger: Logger,
+    private readonly readIdentity: () => Promise<KubeIdentity>,
+    private identity: KubeIdentity,
+  ) {
     this.server = identity.server;
-    this.#logger = dependencies.logger;
-    this.#readIdentity = dependencies.readIdentity;
-    this.#identity = identity;
   }
 
   /** Reads every file. Does not run a plugin: it may fail now and work later. */
   async load(): Promise<void> {
     await this.#update();
-    if (this.#identity.tokenFile) await this.authorization();
+    if (this.identity.tokenFile) await this.authorization();
   }
 
   async tls(): Promise<TlsMaterial> {
@@ -53,7 +44,7 @@ export class IdentityAuth implements KubeAuth {
     // A secret over plain text is not a secret.
     if (new URL(this.server).protocol === "http:") return undefined;
     await this.#update();
-    const { tokenFile, plugin, authorization } = this.#identity;
+    const { tokenFile, plugin, authorization } = this.identity;
     if (plugin) return (await plugin.ask()).authorization;
     if (!tokenFile) return authorization;
     // The file may belong to the other server already.
@@ -73,16 +64,16 @@ export class IdentityAuth implements KubeAuth {
   async refresh(): Promise<void> {
     this.#fingerprint = "";
     await this.#update();
-    this.#identity.plugin?.refuse();
+    this.identity.plugin?.refuse();
   }
 
   describe(): KubeAuthDescription {
-    const { source, file } = this.#identity;
+    const { source, file } = this.identity;
     return {
       server: this.server,
       source,
       ...(file !== undefined && { file }),
-      method: methodOf(this.#identity),
+      method: methodOf(this.identity),
     };
   }
 
@@ -92,9 +83,9 @@ export class IdentityAuth implements KubeAuth {
     if (this.#tls !== undefined && fingerprint === this.#fingerprint) return;
     await this.#keepingFormer({ what: "files", former: this.#tls }, async () => {
       // The constructor already has the current identity.
-      const identity = this.#tls === undefined ? this.#identity : await this.#readAgain();
+      const identity = this.#tls === undefined ? this.identity : await this.#readAgain();
       const tls = await readTls(identity);
-      this.#identity = identity;
+      this.identity = identity;
       this.#fingerprint = fingerprint;
       if (!isSame(this.#tls, tls)) this.#tls = tls;
     });
@@ -102,7 +93,7 @@ export class IdentityAuth implements KubeAuth {
 
   /** Everything that is known comes from one server; another one may be another cluster. */
   async #readAgain(): Promise<KubeIdentity> {
-    const identity = await this.#readIdentity();
+    const identity = await this.readIdentity();
     this.#hasMoved = identity.server !== this.server;
     if (!this.#hasMoved) return identity;
     throw new KubeAuthError(
@@ -122,7 +113,7 @@ export class IdentityAuth implements KubeAuth {
     } catch (error) {
       if (former === undefined || !(error instanceof Error)) throw error;
       if (this.#warnings.get(what) !== error.message) {
-        this.#logger.warn("Cannot reload credentials; the previous ones stay in use", {
+        this.logger.warn("Cannot reload credentials; the previous ones stay in use", {
           error: error.message,
         });
       }
@@ -131,8 +122,8 @@ export class IdentityAuth implements KubeAuth {
   }
 
   async #withPluginCertificate(tls: TlsMaterial): Promise<TlsMaterial> {
-    if (!this.#identity.plugin) return tls;
-    const { cert, key } = await this.#identity.plugin.ask();
+    if (!this.identity.plugin) return tls;
+    const { cert, key } = await this.identity.plugin.ask();
     if (cert === undefined || key === undefined) return tls;
     // The same object while nothing changed, because another object means a new connection.
     if (tls.cert !== cert || tls.key !== key) this.#tls = { ...tls, cert, key };
@@ -140,7 +131,7 @@ export class IdentityAuth implements KubeAuth {
   }
 
   #files(): string[] {
-    const { file, ca, cert, key } = this.#identity;
+    const { file, ca, cert, key } = this.identity;
     const pems = [ca, cert, key].flatMap((pem) => pem && "file" in pem ? [pem.file] : []);
     return file === undefined ? pems : [file, ...pems];
   }

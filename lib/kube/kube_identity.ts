@@ -3,7 +3,6 @@
  *
  * @module
  */
-import type { Logger } from "../log/logger.ts";
 import type { KubeAuthDescription } from "./kube_auth.ts";
 
 /** PEM text, or its path; `field` is its name in messages. */
@@ -48,30 +47,4 @@ export interface CredentialPlugin {
 /** Credentials that are not available now. They may be later: files appear, plugins recover. */
 export class KubeAuthError extends Error {
   override name = "KubeAuthError";
-}
-
-const OTHERS_READ = 0o004;
-const OTHERS_WRITE = 0o002;
-
-/**
- * Warns of a kubeconfig, key or token that every user can read or write. The kubelet is responsible
- * for a pod's own files.
- */
-export async function warnOfOpenFiles(identity: KubeIdentity, logger: Logger): Promise<void> {
-  if (identity.source === "in-cluster account") return;
-  const { file, key, tokenFile } = identity;
-  for (const path of [file, key && "file" in key ? key.file : undefined, tokenFile?.file]) {
-    if (path === undefined) continue;
-    const mode = (await Deno.stat(path)).mode ?? 0;
-    const verbs = [
-      ...(mode & OTHERS_READ ? ["read"] : []),
-      ...(mode & OTHERS_WRITE ? ["write"] : []),
-    ];
-    if (verbs.length === 0) continue;
-    logger.warn("File with credentials is open to every user of this machine", {
-      file: path,
-      othersMay: verbs.join(" and "),
-      cure: `chmod 600 ${path}`,
-    });
-  }
 }

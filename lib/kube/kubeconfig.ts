@@ -1,48 +1,32 @@
 /**
- * Kubeconfig files. Only this file imports `@kubernetes/client-node`, and only its parser of
- * clusters, users and contexts: the module with `KubeConfig` also loads an HTTP client and every
- * API type, 10 MB of unused memory.
+ * The API server and the identity: from a kubeconfig, a pod's service account, or `--master` alone.
+ * Only this file imports `@kubernetes/client-node`, and only its parser of clusters, users and
+ * contexts: the module with `KubeConfig` also loads an HTTP client and every API type, 10 MB of
+ * unused memory.
  *
  * @module
  */
-import {
-  type Cluster,
-  type Context,
-  newClusters,
-  newContexts,
-  newUsers,
-  type User,
-} from "@kubernetes/client-node/dist/config_types.js";
+import { newClusters, newContexts, newUsers } from "@kubernetes/client-node/dist/config_types.js";
 import { parse } from "@std/yaml";
+import * as v from "valibot";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
+import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
-import {
-  credentialPlugin,
-  type CredentialPluginDependencies,
-  type CredentialPluginOptions,
-} from "./credential_plugin.ts";
+import { credentialPlugin, type CredentialPluginOptions } from "./credential_plugin.ts";
 import { IdentityAuth } from "./identity_auth.ts";
-import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { kubeconfigShapeProblem, serverUrl } from "./kubeconfig_shape.ts";
 import {
   type CredentialPlugin,
   KubeAuthError,
   type KubeIdentity,
   type PemSource,
-  warnOfOpenFiles,
 } from "./kube_identity.ts";
 
-/** Dependencies of {@linkcode loadKubeAuth}. */
-interface KubeAuthDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** Runs credential plugins. @default {systemCommandRunner} */
-  readonly commands?: CommandRunner;
-}
+/** The folder in which the kubelet puts a service account's files. */
+const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /** The places where the API server and the identity are configured. */
 interface KubeAuthOptions {
@@ -55,62 +39,88 @@ interface KubeAuthOptions {
   readonly serviceAccountFolder?: string;
 }
 
+/** Makes plugins from their part of a kubeconfig. */
+type PluginOf = (options: CredentialPluginOptions) => CredentialPlugin;
+
 /**
  * Finds the API server and reads the credentials. Throws a {@linkcode KubeAuthError} that names
  * file, field and remedy. Later problems with the files are logged, and the former credentials stay
- * in use.
+ * in use. `commands` runs credential plugins.
  */
 export async function loadKubeAuth(
-  { clock, logger, commands = systemCommandRunner }: KubeAuthDependencies,
+  { clock, logger, commands = systemCommandRunner }: {
+    readonly clock: Clock;
+    readonly logger: Logger;
+    readonly commands?: CommandRunner;
+  },
   options: KubeAuthOptions,
 ): Promise<KubeAuth> {
-  const pluginOf = pluginKeeper({ clock, commands });
+  // A plugin stays, with its credentials, while its part of the kubeconfig is the same.
+  let known: { readonly text: string; readonly plugin: CredentialPlugin } | undefined;
+  const pluginOf: PluginOf = (part) => {
+    const text = JSON.stringify(part);
+    if (known?.text !== text) known = { text, plugin: credentialPlugin(clock, commands, part) };
+    return known.plugin;
+  };
   const readIdentity = () => findIdentity(pluginOf, options);
   const identity = await readIdentity();
-  const auth = new IdentityAuth({ logger, readIdentity }, identity);
+  const auth = new IdentityAuth(logger, readIdentity, identity);
   await auth.load();
   await warnOfOpenFiles(identity, logger);
   if (identity.insecure) {
     logger.warn(
       "The API server's certificate is not checked: anyone on the network path can read the token",
-      {
-        field: "insecure-skip-tls-verify",
-        file: identity.file,
-      },
+      { field: "insecure-skip-tls-verify", file: identity.file },
     );
   }
   return auth;
 }
 
-/** Makes plugins from their part of a kubeconfig. */
-type PluginOf = (options: CredentialPluginOptions) => CredentialPlugin;
-
-/** A plugin stays, with its credentials, while its part of the kubeconfig is the same. */
-function pluginKeeper(dependencies: CredentialPluginDependencies): PluginOf {
-  let known: { readonly text: string; readonly plugin: CredentialPlugin } | undefined;
-  return (options) => {
-    const text = JSON.stringify(options);
-    if (known?.text !== text) known = { text, plugin: credentialPlugin(dependencies, options) };
-    return known.plugin;
-  };
+/**
+ * Warns of a kubeconfig, key or token that every user can read or write. The kubelet is responsible
+ * for a pod's own files.
+ */
+async function warnOfOpenFiles(identity: KubeIdentity, logger: Logger): Promise<void> {
+  if (identity.source === "in-cluster account") return;
+  const { file, key, tokenFile } = identity;
+  for (const path of [file, key && "file" in key ? key.file : undefined, tokenFile?.file]) {
+    if (path === undefined) continue;
+    const mode = (await Deno.stat(path)).mode ?? 0;
+    const verbs = [...(mode & 0o004 ? ["read"] : []), ...(mode & 0o002 ? ["write"] : [])];
+    if (verbs.length === 0) continue;
+    logger.warn("File with credentials is open to every user of this machine", {
+      file: path,
+      othersMay: verbs.join(" and "),
+      cure: `chmod 600 ${path}`,
+    });
+  }
 }
 
 async function findIdentity(
   pluginOf: PluginOf,
-  { kubeconfig, master, env, serviceAccountFolder }: KubeAuthOptions,
+  { kubeconfig, master, env, serviceAccountFolder: folder = SERVICE_ACCOUNT_FOLDER }:
+    KubeAuthOptions,
 ): Promise<KubeIdentity> {
-  const masterUrl = (tls: { readonly usesTls: boolean }) =>
-    master === undefined ? undefined : serverUrl("--master", master, tls);
   const file = kubeconfig ?? env("KUBECONFIG");
-  if (file) return await readKubeconfig(pluginOf, { file, master });
-  const inCluster = await inClusterIdentity({
-    env,
-    master: masterUrl({ usesTls: true }),
-    serviceAccountFolder,
-  });
-  if (inCluster) return inCluster;
-  const server = masterUrl({ usesTls: false });
-  if (server !== undefined) return { server, source: "--master alone", insecure: false };
+  if (file) return await readKubeconfig(file, master, pluginOf);
+  const [host, port] = [env("KUBERNETES_SERVICE_HOST"), env("KUBERNETES_SERVICE_PORT")];
+  const token = `${folder}/token`;
+  const isPod = await Deno.stat(token).then(() => true, () => false);
+  if (isPod && (master !== undefined || host && port)) {
+    return {
+      server: master === undefined
+        ? `https://${formatHostPort(host!, Number(port))}`
+        : serverUrl("--master", master, { usesTls: true }),
+      source: "in-cluster account",
+      ca: { field: "the service account's ca.crt", file: `${folder}/ca.crt` },
+      insecure: false,
+      tokenFile: { field: "the service account's token", file: token },
+    };
+  }
+  if (master !== undefined) {
+    const server = serverUrl("--master", master, { usesTls: false });
+    return { server, source: "--master alone", insecure: false };
+  }
   throw new KubeAuthError(
     "Cannot find the API server: there is no --kubeconfig, and this is no pod with a service account; " +
       "give --kubeconfig FILE (on a k3s node /var/lib/rancher/k3s/agent/kubeproxy.kubeconfig), " +
@@ -118,29 +128,103 @@ async function findIdentity(
   );
 }
 
-/** Reads one kubeconfig: its current context, with cluster and user. */
+/** Reads the current context of a kubeconfig, with its cluster and user. */
 async function readKubeconfig(
+  file: string,
+  master: string | undefined,
   pluginOf: PluginOf,
-  { file, master }: { readonly file: string; readonly master: string | undefined },
 ): Promise<KubeIdentity> {
+  const unusable = (reason: string, cause?: unknown) =>
+    new KubeAuthError(`Cannot use kubeconfig '${file}': ${reason}`, { cause });
+  let raw: unknown;
   const text = await readText(file);
-  const raw = parseYaml(text, file);
-  const problem = kubeconfigShapeProblem(raw);
-  if (problem) throw unusable(file, problem);
+  try {
+    raw = parse(text);
+  } catch (error) {
+    // The message and its cause quote the file, which may contain a token.
+    const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
+    throw unusable(`it is not YAML${place}`);
+  }
+  const problem = shapeProblem(raw);
+  if (problem) throw unusable(problem);
+  const document = (raw ?? {}) as Record<string, unknown>;
+  let [clusters, users, contexts]: ReturnType<typeof entriesOf> = [[], [], []];
+  try {
+    [clusters, users, contexts] = entriesOf(document);
+  } catch (cause) {
+    throw unusable(messageOf(cause), cause);
+  }
+  const current = document["current-context"] ?? "";
+  const context = contexts.find(({ name }) => name === current);
+  if (current === "" || !context) {
+    const known = contexts.map(({ name }) => `'${name}'`).join(", ") || "none";
+    throw unusable(`current-context is '${current}', and its contexts are: ${known}`);
+  }
+  const unknown = (list: "cluster" | "user", name: string) =>
+    unusable(`contexts['${current}'].context.${list} is '${name}', which is not in '${list}s'`);
+  const cluster = clusters.find(({ name }) => name === context.cluster);
+  if (!cluster) throw unknown("cluster", context.cluster);
+  // A context may have no user.
+  const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
+  if (!user) throw unknown("user", context.user);
+
+  // As in kubectl, a relative path starts at the kubeconfig's folder, and data has precedence over it.
   const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
-  const { cluster, user } = currentOf(entriesOf(raw, file), file);
-  const hasCert = !!(user.certData || user.certFile);
-  const known = clusterPart(cluster, { file, folder, master, hasCert });
-  const config = execConfigOf(raw, cluster.name);
+  const absolute = (path: string) => path.startsWith("/") ? path : folder + path;
+  const pem = (field: string, data: string | undefined, path: string | undefined) => {
+    if (data) return { field: `${field}-data of '${file}'`, base64: data };
+    return path ? { field: `${field} of '${file}'`, file: absolute(path) } : undefined;
+  };
+  const clusterPath = `clusters['${cluster.name}'].cluster`;
+  const userPath = `users['${user.name}'].user`;
+  const { skipTLSVerify: insecure, tlsServerName } = cluster;
+  if (cluster.proxyUrl) throw unusable(`${clusterPath}.proxy-url is not supported; remove it`);
+  const ca = pem(`${clusterPath}.certificate-authority`, cluster.caData, cluster.caFile);
+  if (ca && insecure) {
+    const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
+    throw unusable(`${clusterPath}: ${both}; remove the second`);
+  }
+  for (
+    const [name, value] of [["as", user.impersonateUser], ["auth-provider", user.authProvider]]
+  ) {
+    if (!value) continue;
+    const cure = "remove it, or use a credential plugin (exec), a token or a certificate";
+    throw unusable(`${userPath}.${name} is not supported; ${cure}`);
+  }
+  const cert = pem(`${userPath}.client-certificate`, user.certData, user.certFile);
+  const key = pem(`${userPath}.client-key`, user.keyData, user.keyFile);
+  const field = master === undefined ? `${clusterPath}.server of '${file}'` : "--master";
+  const usesTls = cert !== undefined || ca !== undefined || insecure;
+  const known = {
+    server: serverUrl(field, master ?? cluster.server, { usesTls }),
+    insecure,
+    ...(ca && { ca }),
+    ...(tlsServerName && { tlsServerName }),
+  };
+  if (!cert !== !key) {
+    throw unusable(`${userPath}: client-certificate and client-key must be given together`);
+  }
+  const { token, username, password = "" } = user;
+  const basic = username && new TextEncoder().encode(`${username}:${password}`).toBase64();
+  const authorization = token ? `Bearer ${token}` : basic && `Basic ${basic}`;
+  // client-node knows neither `tokenFile` (a request would have no token) nor extensions.
+  const tokenFile = entryOf(document["users"], user.name)?.user?.tokenFile;
+  const { extensions } = entryOf(document["clusters"], cluster.name)?.cluster ?? {};
+  const config = entryOf(extensions, "client.authentication.k8s.io/exec")?.extension;
   return {
     source: "kubeconfig",
     file,
     ...known,
-    ...userPart({ user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
+    ...(cert && { cert }),
+    ...(key && { key }),
+    ...(authorization && { authorization }),
+    ...(tokenFile && {
+      tokenFile: { field: `${userPath}.tokenFile of '${file}'`, file: absolute(tokenFile) },
+    }),
     ...(user.exec && {
       plugin: pluginOf({
         exec: user.exec,
-        field: `users['${user.name}'].user.exec of '${file}'`,
+        field: `${userPath}.exec of '${file}'`,
         folder,
         cluster: { ...known, ...(config !== undefined && { config }) },
       }),
@@ -148,154 +232,16 @@ async function readKubeconfig(
   };
 }
 
-function clusterPart(
-  cluster: Cluster,
-  { file, folder, master, hasCert }: {
-    readonly file: string;
-    readonly folder: string;
-    readonly master: string | undefined;
-    readonly hasCert: boolean;
-  },
-): Pick<KubeIdentity, "server" | "insecure" | "ca" | "tlsServerName"> {
-  const path = `clusters['${cluster.name}'].cluster`;
-  if (cluster.proxyUrl) throw unusable(file, `${path}.proxy-url is not supported; remove it`);
-  const ca = pemSource(`${path}.certificate-authority of '${file}'`, {
-    data: cluster.caData,
-    file: absolutePath(folder, cluster.caFile),
-  });
-  if (ca && cluster.skipTLSVerify) {
-    const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
-    throw unusable(file, `${path}: ${both}; remove the second`);
-  }
-  const field = master === undefined ? `${path}.server of '${file}'` : "--master";
-  const usesTls = hasCert || ca !== undefined || cluster.skipTLSVerify;
-  return {
-    server: serverUrl(field, master ?? cluster.server, { usesTls }),
-    insecure: cluster.skipTLSVerify,
-    ...(ca && { ca }),
-    ...(cluster.tlsServerName && { tlsServerName: cluster.tlsServerName }),
-  };
+function entriesOf(document: Record<string, unknown>) {
+  return [
+    newClusters(document["clusters"]),
+    newUsers(document["users"]),
+    newContexts(document["contexts"]),
+  ] as const;
 }
 
-function userPart(
-  { user, file, folder, tokenFile }: {
-    readonly user: User;
-    readonly file: string;
-    readonly folder: string;
-    readonly tokenFile: string | undefined;
-  },
-): Pick<KubeIdentity, "cert" | "key" | "authorization" | "tokenFile"> {
-  const path = `users['${user.name}'].user`;
-  const field = (name: string) => `${path}.${name} of '${file}'`;
-  for (
-    const [name, value] of [["as", user.impersonateUser], ["auth-provider", user.authProvider]]
-  ) {
-    if (value) {
-      const cure = "remove it, or use a credential plugin (exec), a token or a certificate";
-      throw unusable(file, `${path}.${name} is not supported; ${cure}`);
-    }
-  }
-  const cert = pemSource(field("client-certificate"), {
-    data: user.certData,
-    file: absolutePath(folder, user.certFile),
-  });
-  const key = pemSource(field("client-key"), {
-    data: user.keyData,
-    file: absolutePath(folder, user.keyFile),
-  });
-  if (!cert !== !key) {
-    throw unusable(file, `${path}: client-certificate and client-key must be given together`);
-  }
-  const authorization = authorizationOf(user);
-  return {
-    ...(cert && { cert }),
-    ...(key && { key }),
-    ...(authorization !== undefined && { authorization }),
-    ...(tokenFile !== undefined && {
-      tokenFile: { field: field("tokenFile"), file: absolutePath(folder, tokenFile) },
-    }),
-  };
-}
-
-/** The lists of a kubeconfig, and the name of the context. */
-interface Entries {
-  readonly clusters: readonly Cluster[];
-  readonly users: readonly User[];
-  readonly contexts: readonly Context[];
-  readonly current: string | undefined;
-}
-
-function entriesOf(raw: unknown, file: string): Entries {
-  const document = (raw ?? {}) as Record<string, unknown>;
-  const current = document["current-context"];
-  try {
-    return {
-      clusters: newClusters(document["clusters"]),
-      users: newUsers(document["users"]),
-      contexts: newContexts(document["contexts"]),
-      current: typeof current === "string" ? current : undefined,
-    };
-  } catch (cause) {
-    throw unusable(file, messageOf(cause), cause);
-  }
-}
-
-function currentOf(
-  { clusters, users, contexts, current }: Entries,
-  file: string,
-): { cluster: Cluster; user: User } {
-  const context = contexts.find(({ name }) => name === current);
-  if (!current || !context) {
-    const known = contexts.map(({ name }) => `'${name}'`).join(", ") || "none";
-    throw unusable(file, `current-context is '${current ?? ""}', and its contexts are: ${known}`);
-  }
-  const path = `contexts['${current}'].context`;
-  const cluster = clusters.find(({ name }) => name === context.cluster);
-  if (!cluster) {
-    throw unusable(file, `${path}.cluster is '${context.cluster}', which is not in 'clusters'`);
-  }
-  // A context may have no user.
-  const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
-  if (!user) throw unusable(file, `${path}.user is '${context.user}', which is not in 'users'`);
-  return { cluster, user };
-}
-
-/** client-node does not know `tokenFile`: a request would have no token. */
-function tokenFileOf(raw: unknown, userName: string): string | undefined {
-  const file: unknown = entryOf(raw, "users", userName)?.user?.tokenFile;
-  return typeof file === "string" && file !== "" ? file : undefined;
-}
-
-/** What a cluster's entry has for plugins. client-node does not know extensions. */
-function execConfigOf(raw: unknown, clusterName: string): unknown {
-  const { extensions } = entryOf(raw, "clusters", clusterName)?.cluster ?? {};
-  return (Array.isArray(extensions) ? extensions : [])
-    .find((extension) => extension?.name === "client.authentication.k8s.io/exec")?.extension;
-}
-
-function entryOf(raw: unknown, list: "clusters" | "users", name: string) {
-  const entries = (raw as Record<string, unknown> | null)?.[list];
-  return (Array.isArray(entries) ? entries : []).find((entry) => entry?.name === name);
-}
-
-function authorizationOf({ token, username, password = "" }: User): string | undefined {
-  if (token) return `Bearer ${token}`;
-  if (!username) return undefined;
-  return `Basic ${new TextEncoder().encode(`${username}:${password}`).toBase64()}`;
-}
-
-/** As in kubectl, a relative path starts at the kubeconfig's folder. */
-function absolutePath<Path extends string | undefined>(folder: string, path: Path): Path | string {
-  return path && !path.startsWith("/") ? folder + path : path;
-}
-
-/** As in kubectl, data in the file itself has precedence over a path. */
-function pemSource(
-  field: string,
-  { data, file }: { readonly data: string | undefined; readonly file: string | undefined },
-): PemSource | undefined {
-  if (data) return { field: field.replace(" of ", "-data of "), base64: data };
-  return file ? { field, file } : undefined;
+function entryOf(list: unknown, name: string) {
+  return (Array.isArray(list) ? list : []).find((entry) => entry?.name === name);
 }
 
 /** The size of a hundred clusters with certificates; a longer file is no kubeconfig. */
@@ -314,16 +260,76 @@ async function readText(file: string): Promise<string> {
   }
 }
 
-function parseYaml(text: string, file: string): unknown {
-  try {
-    return parse(text);
-  } catch (error) {
-    // The message and its cause quote the file, which may contain a token.
-    const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
-    throw unusable(file, `it is not YAML${place}`);
-  }
+const TEXT = v.nullish(v.string("text"));
+const FLAG = v.nullish(v.boolean("true or false"));
+
+function fields<Entries extends v.ObjectEntries>(entries: Entries) {
+  return v.nullish(v.object(entries, "fields"));
 }
 
-function unusable(file: string, reason: string, cause?: unknown): KubeAuthError {
-  return new KubeAuthError(`Cannot use kubeconfig '${file}': ${reason}`, { cause });
+function named<Entries extends v.ObjectEntries>(entries: Entries) {
+  return v.nullish(v.array(v.object(entries, "fields"), "a list"));
+}
+
+/** The fields that kube-relay reads; `exec` is checked when the plugin is created. */
+const SHAPE = v.nullish(v.object({
+  "current-context": TEXT,
+  contexts: named({ name: TEXT, context: fields({ cluster: TEXT, user: TEXT }) }),
+  clusters: named({
+    name: TEXT,
+    cluster: fields({
+      server: TEXT,
+      "certificate-authority": TEXT,
+      "certificate-authority-data": TEXT,
+      "tls-server-name": TEXT,
+      "proxy-url": TEXT,
+      "insecure-skip-tls-verify": FLAG,
+    }),
+  }),
+  users: named({
+    name: TEXT,
+    user: fields({
+      token: TEXT,
+      tokenFile: TEXT,
+      username: TEXT,
+      password: TEXT,
+      "client-certificate": TEXT,
+      "client-certificate-data": TEXT,
+      "client-key": TEXT,
+      "client-key-data": TEXT,
+    }),
+  }),
+}, "fields"));
+
+/**
+ * Returns the first field of a wrong type, e.g. `users[0].user.token has to be text`, or
+ * `undefined`. Shows no value, because it may be a secret: `token: 12345` is a number in YAML.
+ */
+function shapeProblem(raw: unknown): string | undefined {
+  const [issue] = v.safeParse(SHAPE, raw, { abortEarly: true }).issues ?? [];
+  if (issue === undefined) return undefined;
+  const path = (issue.path ?? []).map(({ key }) =>
+    typeof key === "number" ? `[${key}]` : `.${String(key)}`
+  );
+  return `${path.join("").slice(1) || "it"} has to be ${issue.message}`;
+}
+
+/**
+ * Returns the URL of an API server. HOST:PORT gets a scheme as in client-go: https if any setting
+ * of TLS is known (a CA, a certificate), otherwise http. Throws a {@linkcode KubeAuthError} that
+ * names the field.
+ */
+function serverUrl(
+  field: string,
+  text: string,
+  { usesTls }: { readonly usesTls: boolean },
+): string {
+  const hasScheme = text.includes("://");
+  const url = URL.parse(hasScheme ? text : `${usesTls ? "https" : "http"}://${text}`);
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  if (isHttp && hasScheme) return text;
+  if (isHttp && url.pathname === "/" && url.search === "") return url.origin;
+  throw new KubeAuthError(
+    `Cannot use ${field}: '${text}' has to be a URL such as https://192.0.2.1:6443`,
+  );
 }

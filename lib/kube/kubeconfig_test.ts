@@ -200,6 +200,26 @@ Deno.test("loadKubeAuth() uses the service account of a pod", async () => {
   assertEquals(logger.lines, []);
 });
 
+Deno.test("loadKubeAuth() uses the account with an IPv6 address, or with that of --master", async () => {
+  await using folder = await Folder.make();
+  await folder.write("token", "abc");
+  await folder.write("ca.crt", CA);
+  const { clock, logger, path: serviceAccountFolder } = folder;
+  const load = async (host: string, master?: string) => {
+    const env = (name: string) =>
+      name.endsWith("HOST") ? host : name.endsWith("PORT") && host !== "" ? "6443" : undefined;
+    const options = { env, serviceAccountFolder, ...(master !== undefined && { master }) };
+    const { server, source } = (await loadKubeAuth({ clock, logger }, options)).describe();
+    return [server, source];
+  };
+  assertEquals(await load("fd00::1"), ["https://[fd00::1]:6443", "in-cluster account"]);
+  const master = "https://192.0.2.1:6443";
+  assertEquals(await load("", master), [master, "in-cluster account"]);
+  await assertRejects(() => load(""), KubeAuthError, "Cannot find the API server");
+  await Deno.remove(`${serviceAccountFolder}/token`);
+  await assertRejects(() => load("10.96.0.1"), KubeAuthError, "Cannot find the API server");
+});
+
 Deno.test("loadKubeAuth() takes --master alone, without an identity", async () => {
   await using folder = await Folder.make();
   const { clock, logger, path: serviceAccountFolder } = folder;
