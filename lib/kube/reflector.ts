@@ -9,24 +9,21 @@ import { hasFieldNumbers } from "../api/schema_node.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
-import { ApiError } from "./api_error.ts";
+import { ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { Backoff, type BackoffOptions } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
 import { PageTooLargeError } from "./list_page.ts";
 import { TransportError } from "./transport.ts";
 import type { Subscription } from "./informer_set.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import {
-  type FailureContext,
-  judgeFailure,
-  ShortWatchError,
-  StalledListError,
-} from "./reflector_failure.ts";
+import { KubeAuthError } from "./kube_identity.ts";
+import { INITIAL_EVENTS_END } from "./protobuf.ts";
+import { TimeSlice } from "../os/time_slice.ts";
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
-import { keyOf } from "./slim.ts";
+import { keyOf, metadataOf } from "./slim.ts";
 import { isOlderVersion } from "./resource_version.ts";
 import { Watchdog } from "./watchdog.ts";
-import { WatchFeed } from "./watch_feed.ts";
+import { WatchStreamError } from "./watch_stream.ts";
 
 /** Dependencies of {@linkcode Reflector}. */
 interface ReflectorDependencies {
@@ -102,6 +99,19 @@ const EARLY_END_MS = 1000;
 /** Longest wait that a server may request. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
+/** After this many successive failures with one version, a new list is made. */
+const LONGEST_ROW = 3;
+
+/** A streaming list that was accepted and not completed. */
+class StalledListError extends Error {
+  override name = "StalledListError";
+}
+
+/** Lists and watches that ended at once. Repeated immediately, they would be a busy loop. */
+class ShortWatchError extends Error {
+  override name = "ShortWatchError";
+}
+
 /** Lists and watches one resource into one informer. */
 export class Reflector<T extends KubeObject> {
   readonly #dependencies: ReflectorDependencies;
@@ -112,7 +122,7 @@ export class Reflector<T extends KubeObject> {
   readonly #timing: typeof TIMING;
   /** The version from which to watch; `undefined` = list first. */
   #version: string | undefined;
-  #doing: FailureContext["phase"] = "streaming list";
+  #doing: "streaming list" | "paged list" | "watch" = "streaming list";
   #streaming: boolean;
   #fieldSelector: string | undefined;
   readonly #protobufKind: string | undefined;
@@ -190,7 +200,7 @@ export class Reflector<T extends KubeObject> {
   /** Runs a streaming list, which continues as a watch. */
   async #streamingList(signal: AbortSignal): Promise<void> {
     this.#begin("streaming list");
-    await this.#follow({ sendInitialEvents: true }, signal);
+    await this.#follow({ isList: true }, signal);
     if (this.#version === undefined) {
       throw new StalledListError("Cannot list: the stream ended before the list did");
     }
@@ -229,33 +239,24 @@ export class Reflector<T extends KubeObject> {
 
   async #watch(signal: AbortSignal): Promise<void> {
     this.#begin("watch");
-    if (!await this.#isKnownVersion(this.#version!, signal)) {
+    // The server may be another one. It accepts a watch from a future version, and sends nothing until
+    // then, perhaps for days.
+    const current = this.#isSameServer
+      ? undefined
+      : await this.#dependencies.client.currentVersion({ ...this.#selection(), signal });
+    if (!this.#isSameServer && isOlderVersion(current, this.#version!)) {
       return this.#relist(
         "the server's state is older than the local one, as after a restore of etcd",
       );
     }
-    await this.#follow({ resourceVersion: this.#version }, signal);
+    await this.#follow({ isList: false }, signal);
   }
 
-  /**
-   * Returns whether the server has reached our version. It accepts a watch from a future version
-   * and sends nothing until then, perhaps for days.
-   */
-  async #isKnownVersion(version: string, signal: AbortSignal): Promise<boolean> {
-    if (this.#isSameServer) return true;
-    const selection = this.#selection();
-    const current = await this.#dependencies.client.currentVersion({ ...selection, signal });
-    return !isOlderVersion(current, version);
-  }
-
-  /** Opens a watch and applies its events until it ends. */
-  async #follow(
-    from: { readonly sendInitialEvents: true } | { readonly resourceVersion: string | undefined },
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { clock, client } = this.#dependencies;
+  /** Opens a watch, which may begin with a list of all objects, and applies its events until it ends. */
+  async #follow({ isList }: { readonly isList: boolean }, signal: AbortSignal): Promise<void> {
+    const { clock, client, random } = this.#dependencies;
     const { informer } = this.#options.subscription;
-    const timeoutSeconds = this.#watchSeconds();
+    const timeoutSeconds = Math.ceil(this.#timing.minWatchSeconds * (1 + random()));
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
     using call = new LinkedAbort(signal);
@@ -265,27 +266,51 @@ export class Reflector<T extends KubeObject> {
       onSilence: () =>
         call.abort(new TransportError("frozen", "Cannot watch: it did not end when expected")),
     });
-    const feed = new WatchFeed(clock, {
-      informer,
-      slim: (raw) => this.#slim(raw),
-      initialEvents: "sendInitialEvents" in from,
-      onNewInList: () => stall.touch(),
-      onEvent: (version) => this.#noteEvent(version),
-      onListed: () => this.#noteListed(),
-    });
+    // Present until the list is complete.
+    let replacement = isList ? informer.replace() : undefined;
     using stall = new Watchdog(clock, {
       silenceMs: this.#timing.stallMs,
-      onSilence: () => {
-        if (!feed.listing) return;
-        call.abort(
-          new StalledListError("Cannot list: the streaming list does not end"),
-        );
-      },
+      onSilence: () =>
+        replacement &&
+        call.abort(new StalledListError("Cannot list: the streaming list does not end")),
     });
-    const options = { ...this.#selection(), ...from, timeoutSeconds, signal: call.signal };
-    const events = await client.watch(options);
+    const chunks = await client.watch({
+      ...this.#selection(),
+      ...(isList ? { sendInitialEvents: true } : { resourceVersion: this.#version }),
+      timeoutSeconds,
+      signal: call.signal,
+    });
     this.#progress.noteAccepted();
-    await feed.run(events, call.signal);
+    const slice = new TimeSlice(clock);
+    for await (const events of chunks) {
+      for (const { type, object: raw } of events) {
+        // Decoded events still arrive after an abort.
+        call.signal.throwIfAborted();
+        if (type === "ERROR") throw apiErrorFromStatus(raw, { action: "watch on" });
+        const isPresent = type === "ADDED" || type === "MODIFIED";
+        const object = isPresent ? this.#slim(raw) : undefined;
+        const { annotations, resourceVersion } = object?.metadata ?? metadataOf(raw);
+        if (object !== undefined) {
+          if (!replacement) informer.upsert(object);
+          else if (replacement.add(object)) stall.touch();
+        } else if (isPresent) {
+          replacement?.keep(keyOf(raw) ?? "");
+        } else if (type === "DELETED") {
+          informer.delete(keyOf(raw) ?? "");
+        } else if (annotations?.[INITIAL_EVENTS_END] === "true") {
+          replacement?.finish();
+          replacement = undefined;
+          this.#noteListed();
+        }
+        // Before its end, a streaming list has no order: no version of it may start a watch. An empty
+        // version would mean "from now", and lose events.
+        const isUsable = typeof resourceVersion === "string" && resourceVersion !== "";
+        if (!replacement && isUsable) this.#version = resourceVersion;
+        this.#progress.noteEvent();
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
+    }
     this.#isSameServer = clock.now() >= endsAt - EARLY_END_MS;
   }
 
@@ -293,14 +318,9 @@ export class Reflector<T extends KubeObject> {
     return this.#options.subscription.informer.withRoom(this.#options.slim(raw));
   }
 
-  #begin(doing: FailureContext["phase"]): void {
+  #begin(doing: "streaming list" | "paged list" | "watch"): void {
     this.#doing = doing;
     this.#progress.begin(doing === "watch" ? "watching" : "listing");
-  }
-
-  #noteEvent(version: string | undefined): void {
-    if (version !== undefined) this.#version = version;
-    this.#progress.noteEvent();
   }
 
   #noteListed(): void {
@@ -310,35 +330,47 @@ export class Reflector<T extends KubeObject> {
     this.#options.onListed?.();
   }
 
+  /** Reacts to a failure: most are followed by a wait, some need another kind of list. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { fieldSelectorMayBeUnknown = false, optionalOn = [] } =
-      this.#options.subscription.options;
+    const { fieldSelectorMayBeUnknown, optionalOn = [] } = this.#options.subscription.options;
     this.#progress.noteFailure(error);
-    const verdict = judgeFailure(error, {
-      phase: this.#doing,
-      fieldSelectorMayBeUnknown: fieldSelectorMayBeUnknown && this.#fieldSelector !== undefined,
-      optionalOn,
-      failuresInARow: this.#progress.failuresInARow,
-    });
     const message = messageOf(error);
-    switch (verdict) {
-      case "drop field selector":
+    const isStreaming = this.#doing === "streaming list";
+    if (error instanceof ApiError) {
+      if (optionalOn.includes(error.status)) return await this.#waitUntilAvailable(message, signal);
+      const mayBeUnknown = fieldSelectorMayBeUnknown && this.#fieldSelector !== undefined;
+      if (error.isBadRequest() && mayBeUnknown) {
         this.#fieldSelector = undefined;
         return this.#logger.verbose(1, "Server doesn't know the field selector", { message });
-      case "list in pages":
-        this.#streaming = false;
-        return this.#logger.verbose(1, "Server refuses a streaming list", { message });
-      case "unavailable":
-        return await this.#waitUntilAvailable(message, signal);
-      case "relist": {
-        const isExpired = error instanceof ApiError &&
-          (error.isGone() || error.isResourceVersionTooLarge());
-        const isAtOnce = isExpired && this.#version !== undefined && !this.#isFresh();
-        this.#relist(message);
-        if (isAtOnce) return;
       }
     }
+    const isRefused = error instanceof ApiError && isStreaming && !isPassing(error);
+    if (isRefused || error instanceof StalledListError) {
+      this.#streaming = false;
+      return this.#logger.verbose(1, "Server refuses a streaming list", { message });
+    }
+    if (this.#isVersionDoubtful(error)) {
+      const isExpired = error instanceof ApiError &&
+        (error.isGone() || error.isResourceVersionTooLarge());
+      const isAtOnce = isExpired && this.#version !== undefined && !this.#isFresh();
+      this.#relist(message);
+      if (isAtOnce) return;
+    }
     await this.#backOff(error, signal);
+  }
+
+  /** Whether to list again and compare, instead of watching from the last version. */
+  #isVersionDoubtful(error: unknown): boolean {
+    const isLongRow = this.#progress.failuresInARow >= LONGEST_ROW;
+    if (error instanceof ApiError) {
+      if (error.isGone() || error.isResourceVersionTooLarge()) return true;
+      return !isPassing(error) && (!error.isServerError() || isLongRow);
+    }
+    // Invalid data at one point may be related to the version.
+    if (error instanceof WatchStreamError) return isLongRow;
+    // An unreachable server is not.
+    return !(error instanceof TransportError || error instanceof ShortWatchError ||
+      error instanceof KubeAuthError);
   }
 
   /** Whether the last list is so recent that a new one would expire as soon. */
@@ -396,8 +428,10 @@ export class Reflector<T extends KubeObject> {
       protobufKind: this.#protobufKind,
     };
   }
+}
 
-  #watchSeconds(): number {
-    return Math.ceil(this.#timing.minWatchSeconds * (1 + this.#dependencies.random()));
-  }
+/** Whether the answer concerns load or rights, and not the request itself. */
+function isPassing(error: ApiError): boolean {
+  return error.isTooManyRequests() || error.isUnauthorized() || error.isForbidden() ||
+    error.isNotFound() || error.status === 503 || error.status === 504;
 }
