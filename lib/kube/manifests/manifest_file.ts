@@ -12,6 +12,7 @@ import {
   type YamlResult,
 } from "../../config/yaml_source.ts";
 import type { TimeSlice } from "../../os/time_slice.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
 import { type InformerSet, objectId } from "../informer_set.ts";
 import { findJsonItems, type FoundItems } from "../json_text.ts";
 import type { StringTable } from "../string_table.ts";
@@ -37,6 +38,9 @@ export interface PlacedObject {
   /** When the file was last written (milliseconds since 1970), as this content of it was read. */
   readonly fileTimeMs: number;
 }
+
+/** The objects of one file. */
+export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
 
 /** The file, the followed kinds and what concurrent reads share. */
 interface ManifestFileOptions {
@@ -219,6 +223,44 @@ export class ManifestFileContent {
   #ignore(kind: string): void {
     this.ignored.set(kind, (this.ignored.get(kind) ?? 0) + 1);
   }
+}
+
+/**
+ * Brings the last good content of a file up to date.
+ *
+ * - A file with syntax errors keeps all its objects, because it is unknown what is missing. Without
+ * former objects, it gives the readable ones.
+ * - An object with errors keeps its last valid version; the others are updated. Without one, an object
+ * that restricts others is used without its invalid fields.
+ * - While an object has errors and no name, missing objects stay: it may be one of them.
+ *
+ * Unchanged objects keep their identity.
+ */
+export async function keepLastGood(
+  previous: FileObjects,
+  content: ManifestFileContent,
+  slice: TimeSlice,
+): Promise<FileObjects> {
+  if (content.isBroken && previous.size > 0) return previous;
+  const objects = new Map<ManifestObjectId, PlacedObject>();
+  for (const [id, placed] of content.objects) {
+    objects.set(id, reuse(previous.get(id), placed));
+    const pause = slice.pause();
+    if (pause) await pause;
+  }
+  for (const [id, rest] of content.refused) {
+    const last = previous.get(id);
+    const used = last && (!last.entry.isPartial || !rest) ? last : rest;
+    if (used && !objects.has(id)) objects.set(id, reuse(last, used));
+  }
+  if (!content.isIncomplete) return objects;
+  for (const [id, last] of previous) if (!objects.has(id)) objects.set(id, last);
+  return objects;
+}
+
+function reuse(previous: PlacedObject | undefined, current: PlacedObject): PlacedObject {
+  if (!previous || !deepEqual(previous.entry.object, current.entry.object)) return current;
+  return previous.line === current.line ? previous : { ...previous, line: current.line };
 }
 
 /** A part of a file that can be parsed separately. */

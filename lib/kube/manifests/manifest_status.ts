@@ -10,7 +10,6 @@ import type { Logger } from "../../log/logger.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { RecentTexts } from "../../log/recent_texts.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { ManifestFileRecord } from "./manifest_files.ts";
 import { type ManifestProblem, ManifestProblems } from "./manifest_problem.ts";
 import type { ManifestStore, ShadowedObject, StoreChanges } from "./manifest_store.ts";
 
@@ -21,29 +20,36 @@ const MAX_NAMED_KINDS = 5;
 /** Longest name of a kind in a text; the API accepts no longer one. */
 const LONGEST_KIND = 63;
 
-/** Returns the kinds that a user may expect to have an effect. */
-function unservedKinds(ignored: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
-  return new Map([...ignored].filter(([kind]) => !SILENT.includes(kind)));
+/** The state of one file that was read. */
+export interface ManifestFileRecord {
+  /** The version that was last read; `undefined` = read it in any case. */
+  readonly version?: string | undefined;
+  readonly problems: ManifestProblems;
+  /** Wall-clock milliseconds at which it was last read without an error. */
+  readonly lastGoodAtMs: number | undefined;
+  /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
+  readonly isStale: boolean;
+  /** Since when a file with objects looks gone or empty (clock time). */
+  readonly suspectSince?: number;
+  /** Numbers of objects of kinds that are not read. */
+  readonly ignored: ReadonlyMap<string, number>;
 }
 
-/** Names kinds with the number of their objects, such as `NetworkPolicy x2, Deployment x1`. */
-function kindsText(kinds: ReadonlyMap<string, number>): string {
-  const named = [...kinds]
+/**
+ * Names kinds with the number of their objects, such as `NetworkPolicy x2, Deployment x1`, and what serves
+ * some of them.
+ */
+function describeKinds(counts: ReadonlyMap<string, number>): { names: string; cure?: string } {
+  const isPolicy = (kind: string) => kind === NETWORK_POLICY.kind;
+  const rankOf = (kind: string) => `${isPolicy(kind) ? 0 : 1} ${kind}`;
+  const named = [...counts]
     .sort(([one], [other]) => rankOf(one) < rankOf(other) ? -1 : 1)
     .slice(0, MAX_NAMED_KINDS)
     .map(([kind, count]) => `${printableText(kind.slice(0, LONGEST_KIND))} x${count}`);
-  const more = kinds.size - named.length;
-  return more > 0 ? `${named.join(", ")} and ${more} more kinds` : named.join(", ");
-}
-
-/** Returns what serves some of the kinds; `undefined` = nothing does. */
-function cureOf(kinds: ReadonlyMap<string, number>): string | undefined {
-  if (!kinds.has(NETWORK_POLICY.kind)) return undefined;
-  return "NetworkPolicies are enforced with --network-policy only";
-}
-
-function rankOf(kind: string): string {
-  return `${kind === NETWORK_POLICY.kind ? 0 : 1} ${kind}`;
+  const more = counts.size - named.length;
+  const names = more > 0 ? `${named.join(", ")} and ${more} more kinds` : named.join(", ");
+  if (!counts.has(NETWORK_POLICY.kind)) return { names };
+  return { names, cure: "NetworkPolicies are enforced with --network-policy only" };
 }
 
 /** One manifest file, or a path without a file. */
@@ -76,21 +82,24 @@ export function filesNotShown(
   return Math.max(0, records.size + missing.size - MAX_FILES);
 }
 
-/** The state of each file and of each path without a file, with the reason; sorted by path. If there are too many, those with problems precede. */
+/**
+ * The state of each file and of each path without a file, with the reason; sorted by path. If there are
+ * too many, those with problems precede.
+ */
 export function manifestStatus(
   records: ReadonlyMap<string, ManifestFileRecord>,
   store: ManifestStore,
   missing: ReadonlyMap<string, string>,
 ): ManifestFileStatus[] {
   const shadowed = store.shadowed();
-  const found = [...missing].slice(0, MAX_FILES).map(([path, reason]): ManifestFileStatus => ({
-    path,
-    objects: 0,
-    problems: [missingProblem(path, reason)],
-    problemsNotShown: 0,
-    stale: false,
-    missing: reason,
-  }));
+  const found = [...missing].slice(0, MAX_FILES).map(([path, reason]): ManifestFileStatus => {
+    const problems = new ManifestProblems(path);
+    const message = `Cannot read manifest: ${reason}; it is read once there is one`;
+    const problem = { severity: "error" as const, path: "", value: "", message };
+    problems.add(problem, () => ({ line: 1, column: 1 }));
+    const { list } = problems;
+    return { path, objects: 0, problems: list, problemsNotShown: 0, stale: false, missing: reason };
+  });
   const [bad, good]: [string[], string[]] = [[], []];
   for (const [path, { problems }] of records) {
     (problems.list.length > 0 || shadowed.has(path) ? bad : good).push(path);
@@ -99,6 +108,8 @@ export function manifestStatus(
   for (const path of [...bad.slice(0, room), ...good.slice(0, Math.max(0, room - bad.length))]) {
     const record = records.get(path)!;
     const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
+    const unserved = unservedKinds(record.ignored);
+    const { names, cure } = describeKinds(unserved);
     found.push({
       path,
       objects: store.objectsOf(path).size,
@@ -106,32 +117,15 @@ export function manifestStatus(
       problemsNotShown: problems.notShown + record.problems.notShown,
       ...(record.lastGoodAtMs !== undefined && { lastGoodAtMs: record.lastGoodAtMs }),
       stale: record.isStale,
-      ...unservedOf(record.ignored),
+      ...(unserved.size > 0 && { unserved: cure ? `${names} (${cure})` : names }),
     });
   }
   return found.sort((left, right) => left.path < right.path ? -1 : 1);
 }
 
-function unservedOf(
-  ignored: ReadonlyMap<string, number>,
-): Pick<ManifestFileStatus, "unserved"> {
-  const kinds = unservedKinds(ignored);
-  const cure = cureOf(kinds);
-  const text = `${kindsText(kinds)}${cure === undefined ? "" : ` (${cure})`}`;
-  return kinds.size > 0 ? { unserved: text } : {};
-}
-
-/** Returns why a path has no objects. */
-function missingProblem(path: string, reason: string): ManifestProblem {
-  return {
-    file: path,
-    line: 1,
-    column: 1,
-    severity: "error",
-    path: "",
-    value: "",
-    message: `Cannot read manifest: ${reason}; it is read once there is one`,
-  };
+/** Returns the kinds that a user may expect to have an effect. */
+function unservedKinds(ignored: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
+  return new Map([...ignored].filter(([kind]) => !SILENT.includes(kind)));
 }
 
 /**
@@ -161,17 +155,8 @@ const MAX_NAMED_FILES = 5;
 /** Maximum number of kinds that are reported as not served. */
 const MAX_KINDS = 100;
 
-/** The result of a reading. */
-interface ManifestReadingSummary {
-  readonly changes: StoreChanges;
-  readonly ms: number;
-  readonly records: ReadonlyMap<string, ManifestFileRecord>;
-  readonly shadowed: ReadonlyMap<string, readonly ShadowedObject[]>;
-}
-
 /** Writes the log lines of a manifest source. */
 export class ManifestLog {
-  readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #recent: RecentTexts;
   #lines = 0;
@@ -182,9 +167,8 @@ export class ManifestLog {
   readonly #unserved = new Set<string>();
   #missing: ReadonlyMap<string, string> = new Map();
 
-  constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
+  constructor(private readonly clock: Clock, logger: Logger) {
     this.#logger = logger.with({ component: "manifests" });
-    this.#clock = clock;
     this.#recent = new RecentTexts({ clock });
   }
 
@@ -199,21 +183,24 @@ export class ManifestLog {
 
   /** Reports once that the first reading of the files is slow, and why. */
   incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
-    if (this.#isIncompleteLogged || this.#clock.now() - startedAt < LONG_MS) return;
+    if (this.#isIncompleteLogged || this.clock.now() - startedAt < LONG_MS) return;
     this.#isIncompleteLogged = true;
     const message = "Manifests are still being read; Services of those read so far are served";
     const files = [...underWay].slice(0, MAX_NAMED_FILES);
     this.#logger.warn(message, { files, more: underWay.size - files.length });
   }
 
-  /** Reports the result of reading files. */
-  read(paths: readonly string[], summary: ManifestReadingSummary): void {
-    const { changes, ms, records, shadowed } = summary;
+  /** Reports the result of reading files, in `ms`; a deleted one has no record. */
+  read(
+    files: readonly (readonly [path: string, record: ManifestFileRecord | undefined])[],
+    changes: StoreChanges,
+    ms: number,
+    shadowed: ReadonlyMap<string, readonly ShadowedObject[]>,
+  ): void {
     let [problems, logged] = [0, 0];
     const unserved = new Map<string, number>();
     const inFiles = new Set<string>();
-    for (const path of paths) {
-      const record = records.get(path);
+    for (const [path, record] of files) {
       if (!record) continue;
       for (const [kind, count] of unservedKinds(record.ignored)) {
         if (this.#unserved.has(kind) || this.#unserved.size >= MAX_KINDS) continue;
@@ -228,7 +215,7 @@ export class ManifestLog {
     }
     this.#warnUnserved(unserved, [...inFiles]);
     this.#logger.info("Read manifests", {
-      files: paths.length <= MAX_NAMED_FILES ? paths : paths.length,
+      files: files.length <= MAX_NAMED_FILES ? files.map(([path]) => path) : files.length,
       ...changes,
       ms: Math.round(ms),
       // Nothing else reminds the user of problems that were already logged.
@@ -241,7 +228,7 @@ export class ManifestLog {
    * times a second. Ignores the line number, which changes when earlier text is edited.
    */
   #isLogged({ severity, path, message, ...place }: ManifestProblem): boolean {
-    const now = this.#clock.now();
+    const now = this.clock.now();
     if (now - this.#linesSince >= LINES_MS) [this.#lines, this.#linesSince] = [0, now];
     if (this.#lines >= MOST_LINES) return false;
     if (!this.#recent.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
@@ -258,9 +245,9 @@ export class ManifestLog {
   #warnUnserved(kinds: ReadonlyMap<string, number>, files: readonly string[]): void {
     if (kinds.size === 0) return;
     for (const kind of kinds.keys()) this.#unserved.add(kind);
-    const cure = cureOf(kinds);
+    const { names, cure } = describeKinds(kinds);
     this.#logger.warn("The manifests have objects of kinds that are not served; they are ignored", {
-      kinds: kindsText(kinds),
+      kinds: names,
       files: files.toSorted().slice(0, MAX_NAMED_FILES),
       ...(files.length > MAX_NAMED_FILES && { more: files.length - MAX_NAMED_FILES }),
       ...(cure !== undefined && { cure }),

@@ -15,26 +15,14 @@ import { claimsOf } from "../../proxy/frontend_owners.ts";
 import { servicePortsFromService } from "../../proxy/service_port.ts";
 import type { Informer } from "../informer.ts";
 import { type InformerSet, isSelected, objectId, type Subscription } from "../informer_set.ts";
-import type { PlacedObject } from "./manifest_file.ts";
+import type { FileObjects, PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_objects.ts";
-
-/** The objects of one file. */
-export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
 
 /** The result of an update. */
 export interface StoreChanges {
   added: number;
   updated: number;
   deleted: number;
-}
-
-/** The options for applying new content. */
-interface UpdateOptions {
-  /**
-   * Whether more files are unread: nothing is deleted then, and no Service is added before some of
-   * its endpoints. @default {false}
-   */
-  readonly isPartial?: boolean;
 }
 
 /** An object that two files contain; the other file is used. */
@@ -52,13 +40,11 @@ export interface ShadowedObject {
  * and after that one has gone, it is the oldest file, then the first by path.
  */
 export class ManifestStore {
-  readonly #clock: Clock;
-  readonly #informers: InformerSet;
   readonly #files = new Map<string, FileObjects>();
   readonly #owners = new Map<ManifestObjectId, string>();
-  /** Services whose endpoints were read while {@linkcode UpdateOptions.isPartial}. */
+  /** Services whose endpoints were read while files were unread. */
   readonly #withEndpoints = new Set<string>();
-  /** Unpublished objects that changed while {@linkcode UpdateOptions.isPartial}. */
+  /** Unpublished objects that changed while files were unread. */
   readonly #withheld = new Set<ManifestObjectId>();
   /** Further files that contain an object. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
@@ -68,15 +54,12 @@ export class ManifestStore {
   /** Whether all files have been read once. */
   #isSynced = false;
 
-  constructor({ clock }: { readonly clock: Clock }, informers: InformerSet) {
-    this.#clock = clock;
-    this.#informers = informers;
-  }
+  constructor(private readonly clock: Clock, private readonly informers: InformerSet) {}
 
   /** Absent if no Services are followed. Controllers may subscribe after this store is created. */
   get #ages(): ObjectAges | undefined {
-    const isFollowed = () => [...this.#informers].some(({ spec }) => spec === SERVICE as KindSpec);
-    if (!this.#knownAges && isFollowed()) this.#knownAges = new ObjectAges(this.#informers);
+    const isFollowed = () => [...this.informers].some(({ spec }) => spec === SERVICE as KindSpec);
+    if (!this.#knownAges && isFollowed()) this.#knownAges = new ObjectAges(this.informers);
     return this.#knownAges;
   }
 
@@ -113,15 +96,19 @@ export class ManifestStore {
   markSynced(): void {
     this.#isSynced = true;
     this.#undecided.clear();
-    for (const { informer } of this.#informers) informer.markSynced();
+    for (const { informer } of this.informers) informer.markSynced();
   }
 
-  /** Applies the new content of files at once. Empty content means that the file was deleted. */
+  /**
+   * Applies the new content of files at once. Empty content means that the file was deleted. While more
+   * files are unread (`isPartial`), nothing is deleted, and no Service is added before some of its
+   * endpoints.
+   */
   async update(
     files: ReadonlyMap<string, FileObjects>,
-    { isPartial = false }: UpdateOptions = {},
+    { isPartial = false }: { readonly isPartial?: boolean } = {},
   ): Promise<StoreChanges> {
-    const slice = new TimeSlice(this.#clock);
+    const slice = new TimeSlice(this.clock);
     const touched = new Set(this.#withheld);
     this.#withheld.clear();
     for (const [path, objects] of files) {
@@ -199,7 +186,7 @@ export class ManifestStore {
 
   #upsert({ entry, fileTimeMs }: PlacedObject, changes: StoreChanges): void {
     const { spec } = entry;
-    const known = this.#informers.of(spec).get(objectKey(entry.object));
+    const known = this.informers.of(spec).get(objectKey(entry.object));
     const object: KubeObject = this.#ages?.aged(entry, known, fileTimeMs) ?? entry.object;
     const outcomes = new Set<"added" | "updated">();
     for (const { informer, options } of this.#subscriptionsTo(spec.kind)) {
@@ -221,7 +208,7 @@ export class ManifestStore {
   }
 
   #subscriptionsTo(kind: string | undefined): readonly Subscription[] {
-    return [...this.#informers].filter(({ spec }) => spec.kind === kind);
+    return [...this.informers].filter(({ spec }) => spec.kind === kind);
   }
 
   #claim(id: ManifestObjectId, path: string, placed: PlacedObject): void {

@@ -7,8 +7,8 @@ import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_poli
 import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";
 import { InformerSet } from "../informer_set.ts";
-import type { PlacedObject } from "./manifest_file.ts";
-import { type FileObjects, ManifestStore } from "./manifest_store.ts";
+import type { FileObjects, PlacedObject } from "./manifest_file.ts";
+import { ManifestStore } from "./manifest_store.ts";
 
 /** Services of a file, by name; the cluster IP reports the versions apart. */
 type Services = Readonly<Record<string, string>>;
@@ -32,7 +32,7 @@ function changesOf(files: Readonly<Record<string, Services>>): ReadonlyMap<strin
 
 function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
   const informers = new RecordingInformers();
-  return { store: new ManifestStore({ clock: systemClock }, informers.set), informers };
+  return { store: new ManifestStore(systemClock, informers.set), informers };
 }
 
 Deno.test("update() ends with the first file by path for each object, whatever came before", async () => {
@@ -108,7 +108,7 @@ Deno.test("update() gives a policy that comes later a later creation time, whate
   const informers = new InformerSet();
   informers.subscribe(SERVICE);
   const policies = informers.subscribe(NETWORK_POLICY);
-  const store = new ManifestStore({ clock: systemClock }, informers);
+  const store = new ManifestStore(systemClock, informers);
   const put = (name: string, fileTimeMs: number, types: readonly ("Ingress" | "Egress")[]) => {
     const metadata = { name, namespace: "default" };
     const object = { metadata, spec: { podSelector: {}, policyTypes: types } } as NetworkPolicy;
@@ -148,7 +148,7 @@ for (const [where, having] of HAVING) {
   Deno.test(`update() keeps Services of one age at one age when the ${where} of one claims what another one has`, async () => {
     const informers = new InformerSet();
     const services = informers.subscribe(SERVICE);
-    const store = new ManifestStore({ clock: systemClock }, informers);
+    const store = new ManifestStore(systemClock, informers);
     const put = (...objects: readonly Service[]) => {
       const placed = objects.map((object) => {
         const entry = { spec: SERVICE as KindSpec, object };
@@ -177,7 +177,7 @@ Deno.test("shadowed() can be asked while an update is under way", async () => {
   let time = 0;
   // Each look at the clock is the end of a time slice.
   const clock = { ...systemClock, now: () => time += 1000 };
-  const store = new ManifestStore({ clock }, new RecordingInformers().set);
+  const store = new ManifestStore(clock, new RecordingInformers().set);
   await store.update(changesOf({ "b.yaml": { a: "1", b: "1" } }));
   const updating = store.update(changesOf({ "a.yaml": { a: "1", b: "1" }, "c.yaml": { a: "1" } }));
   let isUnderWay = true;

@@ -6,53 +6,28 @@
  */
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { FileState } from "../../os/file_state.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { InformerSet } from "../informer_set.ts";
+import { StringTable } from "../string_table.ts";
+import { type FileObjects, keepLastGood, readManifestFile } from "./manifest_file.ts";
 import {
   hostFileSystem,
-  isFresh,
   listManifests,
-  ManifestFiles,
   type ManifestFileSystem,
   type ManifestListing,
   NOT_LISTED,
 } from "./manifest_files.ts";
+import { ManifestProblems } from "./manifest_problem.ts";
 import {
   filesNotShown,
+  type ManifestFileRecord,
   type ManifestFileStatus,
   ManifestLog,
   manifestStatus,
 } from "./manifest_status.ts";
-import { type FileObjects, ManifestStore } from "./manifest_store.ts";
-
-/** Dependencies of a manifest source. */
-interface ManifestSourceDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** The machine's, unless a test replaces it. */
-  readonly fileSystem?: ManifestFileSystem;
-}
-
-/** Inputs of a manifest source. */
-interface ManifestSourceOptions {
-  /** Files and folders; the source waits for missing ones. */
-  readonly paths: readonly string[];
-  /** The followed objects; others are ignored. */
-  readonly informers: InformerSet;
-}
-
-/** A source of objects. */
-export interface ManifestSource {
-  /**
-   * Feeds the informers; resolves once the signal is aborted. Synced when every file has been read
-   * once, with any result. Before that, objects are added as they are read, and none is deleted.
-   */
-  run(signal: AbortSignal): Promise<void>;
-  /** Returns the state of each file, or of the first thousand, those with problems before others. */
-  status(): readonly ManifestFileStatus[];
-  /** The number of files that the status leaves out. */
-  readonly filesNotShown: number;
-}
+import { ManifestStore } from "./manifest_store.ts";
 
 /** The interval at which the paths are checked and new content is published. */
 const PERIOD_MS = 1_000;
@@ -73,14 +48,42 @@ const PATIENCE_MS = 1_000;
 /** Limit of unfinished checks: in a hanging file system, each occupies a thread. */
 const MOST_UNDER_WAY = 64;
 
+/**
+ * Time until a vanished or empty file counts as such. Programs that do not rename a new file over
+ * the old one cause such a moment, and it must not end a connection.
+ */
+const CONFIRM_MS = 300;
+/** A file is read once it has not changed for this time, because one save has several steps. */
+const QUIET_MS = 50;
+/** A file that keeps changing is read after this time. */
+const LONGEST_WAIT_MS = 1000;
+/**
+ * The kernel's clock for files has steps of up to 10 ms: a second change within one is invisible.
+ */
+const TICK_MS = 20;
+/** Larger files are refused: a file must fit into memory several times over. */
+const LARGEST_FILE = 64 * 1024 * 1024;
+/** Total size of files that are read at a time, except for one larger file. */
+const MOST_BYTES = 64 * 1024 * 1024;
+
 /** A manifest source; it does nothing before `run()`. */
-export class FileManifestSource implements ManifestSource {
+export class FileManifestSource {
   readonly #clock: Clock;
   readonly #fileSystem: ManifestFileSystem;
   readonly #paths: readonly string[];
-  readonly #files: ManifestFiles;
+  readonly #informers: InformerSet;
   readonly #store: ManifestStore;
   readonly #log: ManifestLog;
+  readonly #strings = new StringTable();
+  /** Shared, so that no two files are parsed in one turn of the event loop. */
+  readonly #slice: TimeSlice;
+  /** The state of each file that was read, by path. */
+  readonly #records = new Map<string, ManifestFileRecord>();
+  /** New versions of files that may still change, and since when. */
+  readonly #changing = new Map<string, { readonly version: string; readonly since: number }>();
+  /** Total size of the files that are being read. */
+  #bytes = 0;
+  #freed = Promise.withResolvers<void>();
   #listing: ManifestListing = NOT_LISTED;
   #everythingDueAt = 0;
   /** Whether each file has been started. */
@@ -96,24 +99,41 @@ export class FileManifestSource implements ManifestSource {
   #readSince: number | undefined;
   #wake: () => void = () => {};
 
-  constructor(dependencies: ManifestSourceDependencies, options: ManifestSourceOptions) {
-    const { clock, logger, fileSystem = hostFileSystem } = dependencies;
+  /**
+   * `paths` are files and folders; the source waits for missing ones. Only the objects that `informers`
+   * follow are read. The file system is the machine's, unless a test replaces it.
+   */
+  constructor(
+    { clock, logger, fileSystem = hostFileSystem }: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly fileSystem?: ManifestFileSystem;
+    },
+    { paths, informers }: { readonly paths: readonly string[]; readonly informers: InformerSet },
+  ) {
     this.#clock = clock;
     this.#fileSystem = fileSystem;
-    this.#paths = options.paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
-    this.#files = new ManifestFiles(clock, fileSystem, options.informers);
-    this.#store = new ManifestStore({ clock }, options.informers);
-    this.#log = new ManifestLog({ clock, logger });
+    this.#paths = paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
+    this.#informers = informers;
+    this.#store = new ManifestStore(clock, informers);
+    this.#log = new ManifestLog(clock, logger);
+    this.#slice = new TimeSlice(clock);
   }
 
+  /** Returns the state of each file, or of the first thousand, those with problems before others. */
   status(): readonly ManifestFileStatus[] {
-    return manifestStatus(this.#files.records, this.#store, this.#listing.missing);
+    return manifestStatus(this.#records, this.#store, this.#listing.missing);
   }
 
+  /** The number of files that the status leaves out. */
   get filesNotShown(): number {
-    return filesNotShown(this.#files.records, this.#listing.missing);
+    return filesNotShown(this.#records, this.#listing.missing);
   }
 
+  /**
+   * Feeds the informers; resolves once the signal is aborted. Synced when every file has been read
+   * once, with any result. Before that, objects are added as they are read, and none is deleted.
+   */
   async run(signal: AbortSignal): Promise<void> {
     const startedAt = this.#clock.now();
     const rounds = async () => {
@@ -192,15 +212,104 @@ export class FileManifestSource implements ManifestSource {
     this.#later.delete(path);
     const startedAt = this.#clock.now();
     const previous = this.#read.get(path) ?? this.#store.objectsOf(path);
-    const waitsForQuiet = this.#isComplete;
-    const look = await this.#files.look(path, { previous, isListed, waitsForQuiet });
+    const found = await this.#readChanged(path, isListed, previous)
+      .catch((error: unknown) => this.#unreadable(path, error, previous));
     this.#underWay.delete(path);
-    if (look.look === "later") this.#later.set(path, this.#clock.now() + look.ms);
-    if (look.look === "changed") {
-      this.#read.set(path, look.objects);
+    if (typeof found === "number") {
+      this.#later.set(path, this.#clock.now() + found);
+    } else if (found !== undefined) {
+      this.#read.set(path, found);
       this.#readSince = Math.min(this.#readSince ?? startedAt, startedAt);
     }
     this.#wake();
+  }
+
+  /**
+   * Reads a file if it has changed. Returns its objects; `undefined` if they are the same; after how many
+   * milliseconds to check it again if it is being written, or looks gone.
+   */
+  async #readChanged(
+    path: string,
+    isListed: boolean,
+    previous: FileObjects,
+  ): Promise<FileObjects | number | undefined> {
+    const record = this.#records.get(path);
+    const state = isListed ? await this.#fileSystem.stat(path) : undefined;
+    if (!state) {
+      this.#changing.delete(path);
+      if (!this.#records.has(path)) return undefined;
+      if (previous.size > 0 && this.#isSuspect(path)) return CONFIRM_MS;
+      this.#records.delete(path);
+      return new Map();
+    }
+    const { version, kind, size } = state;
+    if (version === record?.version && record.suspectSince === undefined) return undefined;
+    if (this.#isComplete) {
+      const before = this.#changing.get(path);
+      const since = before?.since ?? this.#clock.now();
+      this.#changing.set(path, { version, since });
+      const isQuiet = version === before?.version || this.#clock.now() - since >= LONGEST_WAIT_MS;
+      if (!isQuiet) return QUIET_MS;
+    }
+    this.#changing.delete(path);
+    if (kind !== "file") throw new TypeError("it is not a regular file");
+    if (size > LARGEST_FILE) {
+      throw new RangeError(`it has ${size} bytes; at most ${LARGEST_FILE} are accepted, split it`);
+    }
+    const isSettled = !this.#isFresh(state);
+    while (this.#bytes > 0 && this.#bytes + size > MOST_BYTES) await this.#freed.promise;
+    this.#bytes += size;
+    try {
+      const text = await this.#fileSystem.readText(path, LARGEST_FILE);
+      if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return CONFIRM_MS;
+      const content = await readManifestFile(text, {
+        file: path,
+        fileTimeMs: state.modifiedAtMs ?? 0,
+        informers: this.#informers,
+        strings: this.#strings,
+      }, this.#slice);
+      const objects = await keepLastGood(previous, content, this.#slice);
+      const isStale = content.isIncomplete || content.refused.size > 0;
+      this.#records.set(path, {
+        version: isSettled ? version : undefined,
+        problems: content.problems,
+        isStale,
+        lastGoodAtMs: isStale ? record?.lastGoodAtMs : this.#clock.wallNow(),
+        ignored: content.ignored,
+      });
+      return objects;
+    } finally {
+      this.#bytes -= size;
+      this.#freed.resolve();
+      this.#freed = Promise.withResolvers();
+    }
+  }
+
+  /** Returns whether a file that looks gone may return soon. Records when this was first seen. */
+  #isSuspect(path: string): boolean {
+    const record = this.#records.get(path);
+    if (!record) return false;
+    const suspectSince = record.suspectSince ?? this.#clock.now();
+    this.#records.set(path, { ...record, suspectSince });
+    return this.#clock.now() - suspectSince < CONFIRM_MS;
+  }
+
+  /** Keeps the former content in use. Without a version, each check tries again. */
+  #unreadable(path: string, error: unknown, previous: FileObjects): FileObjects | undefined {
+    const { problems: former, lastGoodAtMs, ignored = new Map() } = this.#records.get(path) ?? {};
+    const problems = new ManifestProblems(path);
+    const message = `Cannot read manifest: ${error instanceof Error ? error.message : error}`;
+    problems.add(
+      { severity: "error", path: "", value: "", message },
+      () => ({ line: 1, column: 1 }),
+    );
+    this.#records.set(path, { problems, isStale: true, lastGoodAtMs, ignored });
+    return former?.list[0]?.message === message ? undefined : previous;
+  }
+
+  /** Whether a file may have changed after its state was read and still have the same version. */
+  #isFresh({ modifiedAtMs }: FileState): boolean {
+    return modifiedAtMs !== undefined && Math.abs(this.#clock.wallNow() - modifiedAtMs) < TICK_MS;
   }
 
   /** Returns whether work ends within `ms`. An abort ends the wait too. */
@@ -233,7 +342,7 @@ export class FileManifestSource implements ManifestSource {
     for (const [path, before] of this.#listing.states) {
       const state = await this.#fileSystem.stat(path).catch(() => undefined);
       if (state?.version !== before?.version) return true;
-      if (before?.kind === "folder" && isFresh(this.#clock, before)) return true;
+      if (before?.kind === "folder" && this.#isFresh(before)) return true;
     }
     return false;
   }
@@ -242,7 +351,7 @@ export class FileManifestSource implements ManifestSource {
   async #list(): Promise<readonly string[]> {
     this.#listing = await listManifests(this.#fileSystem, this.#paths);
     this.#log.missing(this.#listing.missing);
-    const paths = [...new Set([...this.#listing.files, ...this.#files.records.keys()])];
+    const paths = [...new Set([...this.#listing.files, ...this.#records.keys()])];
     return paths.length > MOST_SORTED ? paths : paths.sort();
   }
 
@@ -254,7 +363,7 @@ export class FileManifestSource implements ManifestSource {
     this.#readSince = undefined;
     const changes = await this.#store.update(files, { isPartial });
     if (files.size === 0) return;
-    const { records } = this.#files;
-    this.#log.read([...files.keys()], { changes, ms, records, shadowed: this.#store.shadowed() });
+    const read = [...files.keys()].map((path) => [path, this.#records.get(path)] as const);
+    this.#log.read(read, changes, ms, this.#store.shadowed());
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_files.ts";
 import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
-import { FileManifestSource, type ManifestSource } from "../../../lib/kube/manifests/manifests.ts";
+import { FileManifestSource } from "../../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeManifestFiles } from "../fakes/fake_manifest_files.ts";
@@ -16,7 +16,7 @@ import { RecordingInformers } from "../fakes/recording_informers.ts";
 export class ManifestHarness implements AsyncDisposable {
   readonly informers = new RecordingInformers();
   readonly logger = new MemoryLogger();
-  readonly source: ManifestSource;
+  readonly source: FileManifestSource;
   readonly #controller = new AbortController();
   readonly #running: Promise<void>;
 
