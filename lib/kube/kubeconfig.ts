@@ -18,12 +18,7 @@ import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { credentialPlugin, type CredentialPluginOptions } from "./credential_plugin.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import {
-  type CredentialPlugin,
-  KubeAuthError,
-  type KubeIdentity,
-  type PemSource,
-} from "./kube_identity.ts";
+import { type CredentialPlugin, KubeAuthError, type KubeIdentity } from "./kube_identity.ts";
 
 /** The folder in which the kubelet puts a service account's files. */
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
