@@ -155,7 +155,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     files: new RegExp(
       "^lib/(app|tools|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
         "engine/sync_loop|kube/event_recorder|kube/credential_plugin|" +
-        "kube/manifests/manifest_files)\\.ts$|" +
+        "kube/manifests/manifests)\\.ts$|" +
         "^backends/netfilter/refused_items\\.ts$",
     ),
   },
