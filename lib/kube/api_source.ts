@@ -21,6 +21,9 @@ import { Reflector, type ReflectorOptions, type ReflectorTiming } from "./reflec
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
+const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
+  "own address with --master, or in a kubeconfig";
+
 /** Dependencies of {@linkcode ApiSource}. */
 interface ApiSourceDependencies {
   readonly clock: Clock;
@@ -205,15 +208,23 @@ export class ApiSource {
     informer.replace().finish();
   }
 
+  /** Returns the fault of the server's address and the remedy, or `undefined`. */
   #hint(): string | undefined {
+    const { server, source } = this.#dependencies.auth.describe();
+    const { hostname, port } = new URL(server);
+    const host = hostname.replace(/^\[|\]$/g, "");
+    const address = formatHostPort(host, Number(port || 443));
     const services = [...this.#options.informers].find(({ spec }) => spec === SERVICE);
-    return apiAddressHint({
-      auth: this.#dependencies.auth.describe(),
-      reached: this.#transport.lastSignOfLifeMs !== undefined,
-      failing: services !== undefined &&
-        this.#reflectors.get(services)?.status.phase === "backoff",
-      kubernetesService: services?.informer.get("default/kubernetes") as Service | undefined,
-    });
+    const own = services?.informer.get("default/kubernetes") as Service | undefined;
+    if ((own?.spec.clusterIPs ?? [own?.spec.clusterIP]).includes(host)) {
+      return `The API server's address ${address} is the ClusterIP of Service default/kubernetes; ${CURE}`;
+    }
+    // In a pod, KUBERNETES_SERVICE_HOST is that ClusterIP unless the user overrides it.
+    const isUnreached = this.#transport.lastSignOfLifeMs === undefined &&
+      services !== undefined && this.#reflectors.get(services)?.status.phase === "backoff";
+    if (!isUnreached || source !== "in-cluster account") return undefined;
+    return `The API server's address ${address} of KUBERNETES_SERVICE_HOST does not answer and ` +
+      `looks like a ClusterIP; ${CURE}`;
   }
 
   #logHint(): void {
@@ -227,37 +238,4 @@ export class ApiSource {
       },
     );
   }
-}
-
-/** The known facts about the connection to the API server. */
-export interface ApiAddressFacts {
-  readonly auth: KubeAuthDescription;
-  /** Whether the server has ever answered. */
-  readonly reached: boolean;
-  /** Whether the last attempt to reach it failed. */
-  readonly failing: boolean;
-  /** Service `default/kubernetes`, once known. */
-  readonly kubernetesService: Service | undefined;
-}
-
-const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
-  "own address with --master, or in a kubeconfig";
-
-/** Returns the fault of the server's address and the remedy, or `undefined`. */
-export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
-  const { hostname, port } = new URL(facts.auth.server);
-  const host = hostname.replace(/^\[|\]$/g, "");
-  const address = formatHostPort(host, Number(port || 443));
-  const clusterIps = facts.kubernetesService?.spec.clusterIPs ??
-    [facts.kubernetesService?.spec.clusterIP];
-  if (clusterIps.includes(host)) {
-    return `The API server's address ${address} is the ClusterIP of Service default/kubernetes; ${CURE}`;
-  }
-  // In a pod, KUBERNETES_SERVICE_HOST is that ClusterIP unless the user overrides it.
-  const isInPod = facts.auth.source === "in-cluster account";
-  if (!facts.reached && facts.failing && isInPod) {
-    return `The API server's address ${address} of KUBERNETES_SERVICE_HOST does not answer and ` +
-      `looks like a ClusterIP; ${CURE}`;
-  }
-  return undefined;
 }

@@ -326,6 +326,13 @@ Deno.test("ApiSource names the remedy when KUBERNETES_SERVICE_HOST does not answ
     },
   }));
 
+Deno.test("ApiSource does not doubt the address of a kubeconfig that does not answer", () =>
+  withSource(async ({ source }) => {
+    const isFailing = () => source.status().resources.every(({ phase }) => phase === "backoff");
+    await eventually("it failed", () => source.status().resources.length > 0 && isFailing());
+    assertEquals(source.status().hint, undefined);
+  }, { auth: (fake) => new StaticAuth(`https://127.0.0.9:${fake.port}`) }));
+
 Deno.test("ApiSource.client creates objects over the same connection", () =>
   withSource(async (stage) => {
     await synced(stage);

@@ -32,37 +32,6 @@ export interface Selection {
   readonly protobufKind?: string | undefined;
 }
 
-/** One page of a list. */
-interface ListPageOptions extends Selection {
-  /** Maximum number of items. */
-  readonly limit?: number | undefined;
-  /** The token from the previous page. */
-  readonly continue?: string | undefined;
-  readonly signal: AbortSignal;
-}
-
-/** A watch. */
-interface WatchOptions extends Selection {
-  /** Events after this version; absent together with `sendInitialEvents`. */
-  readonly resourceVersion?: string | undefined;
-  /** Whether the watch begins with all existing objects and a bookmark: a streaming list. */
-  readonly sendInitialEvents?: boolean;
-  /** The server ends the watch after this time. */
-  readonly timeoutSeconds: number;
-  readonly signal: AbortSignal;
-}
-
-/** Dependencies of {@linkcode KubeClient}. */
-interface KubeClientDependencies {
-  readonly clock: Clock;
-  readonly auth: KubeAuth;
-  readonly transport: HttpTransport;
-  /** Called for each request that was not aborted. Must not throw. */
-  readonly onAnswer?: (answer: ApiAnswer) => void;
-  /** Longest time to the end of an answer other than a watch. @default {120000} */
-  readonly answerMs?: number;
-}
-
 /** One request, answered or not. */
 export interface ApiAnswer {
   readonly method: ApiRequest["method"];
@@ -118,16 +87,23 @@ export class KubeClient {
   /** Path of the server's URL, for servers behind a gateway. */
   readonly #prefix: string;
 
-  constructor(
-    { clock, auth, transport, onAnswer = () => {}, answerMs = ANSWER_MS }: KubeClientDependencies,
-  ) {
+  constructor({ clock, auth, transport, onAnswer = () => {}, answerMs = ANSWER_MS }: {
+    readonly clock: Clock;
+    readonly auth: KubeAuth;
+    readonly transport: HttpTransport;
+    /** Called for each request that was not aborted. Must not throw. */
+    readonly onAnswer?: (answer: ApiAnswer) => void;
+    /** Longest time to the end of an answer other than a watch. @default {120000} */
+    readonly answerMs?: number;
+  }) {
     this.#clock = clock;
     this.#auth = auth;
     this.#transport = transport;
     this.#onAnswer = onAnswer;
     this.#answerMs = answerMs;
-    this.#host = new URL(auth.server).host;
-    this.#prefix = new URL(auth.server).pathname.replace(/\/+$/, "");
+    const { host, pathname } = new URL(auth.server);
+    this.#host = host;
+    this.#prefix = pathname.replace(/\/+$/, "");
   }
 
   /** Reads one object of any kind. */
@@ -153,7 +129,16 @@ export class KubeClient {
    * Reads one page of a list; passes on each raw item as soon as it is parsed, and does not keep
    * it. Throws a {@linkcode PageTooLargeError} for one that may be smaller with fewer items.
    */
-  async listPage(options: ListPageOptions, onItem: (raw: unknown) => void): Promise<ListMeta> {
+  async listPage(
+    options: Selection & {
+      /** Maximum number of items. */
+      readonly limit?: number | undefined;
+      /** The token from the previous page. */
+      readonly continue?: string | undefined;
+      readonly signal: AbortSignal;
+    },
+    onItem: (raw: unknown) => void,
+  ): Promise<ListMeta> {
     using call = new LinkedAbort(options.signal);
     using _limit = this.#limit(call);
     const response = await this.#send({
@@ -191,7 +176,17 @@ export class KubeClient {
   }
 
   /** Opens a watch, which ends when the loop over its events ends. */
-  async watch(options: WatchOptions): Promise<AsyncGenerator<Iterable<WatchEvent>, void, void>> {
+  async watch(
+    options: Selection & {
+      /** Events after this version; absent together with `sendInitialEvents`. */
+      readonly resourceVersion?: string | undefined;
+      /** Whether the watch begins with all existing objects and a bookmark: a streaming list. */
+      readonly sendInitialEvents?: boolean;
+      /** The server ends the watch after this time. */
+      readonly timeoutSeconds: number;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<AsyncGenerator<Iterable<WatchEvent>, void, void>> {
     // Not disposed of: the body follows it. The limit ends once the watch is accepted.
     const call = new LinkedAbort(options.signal);
     using _limit = this.#limit(call);
@@ -218,7 +213,10 @@ export class KubeClient {
   async #sendForObject(request: ApiRequest): Promise<unknown> {
     using call = new LinkedAbort(request.signal);
     using _limit = this.#limit(call);
-    return await readObject(await this.#send({ ...request, signal: call.signal }));
+    const { body } = await this.#send({ ...request, signal: call.signal });
+    const text = new TextPieces(MAX_OBJECT);
+    for await (const chunk of body) text.append(chunk);
+    return parseJson(text.take());
   }
 
   /** Aborts a request whose answer, with its body, does not end in time. */
@@ -291,56 +289,43 @@ function queryText(query: ApiRequest["query"] = {}): string {
   return text === "" ? "" : `?${text}`;
 }
 
+/** Longest error body; a proxy may send a page of HTML. */
+const LONGEST_ERROR_BODY = 64 * 1024;
+
+/** Reads the beginning of an error body, as text or as the `Status` that it is in protobuf. */
 async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
-  const excerpt = await readExcerpt(response);
+  const pieces = new TextPieces(LONGEST_ERROR_BODY);
+  for await (const chunk of response.body) {
+    pieces.append(chunk.subarray(0, LONGEST_ERROR_BODY - pieces.length));
+    if (pieces.length === LONGEST_ERROR_BODY) break;
+  }
+  let found: unknown;
+  if (isProtobuf(response)) {
+    found = tryReadStatus(pieces.takeBytes());
+  } else {
+    const text = pieces.take();
+    try {
+      found = parseJson(text) ?? text;
+    } catch {
+      found = text;
+    }
+  }
+  const { method, path, query } = request;
+  const verb = method === "GET" ? query?.watch ? "watch" : "read" : VERBS[method];
   const seconds = Number(response.retryAfter);
-  const verb = VERBS[request.method] ?? (request.query?.watch ? "watch" : "read");
-  return apiErrorFromStatus(excerpt, {
-    action: `${verb} ${request.path}`,
+  return apiErrorFromStatus(found, {
+    action: `${verb} ${path}`,
     httpStatus: response.status,
     retryAfterMs: seconds > 0 ? seconds * 1000 : undefined,
   });
 }
 
 /** For messages; the query distinguishes the kinds of GET. */
-const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
-  POST: "create",
-  PATCH: "patch",
-};
-
-/** Longest error body; a proxy may send a page of HTML. */
-const LONGEST_ERROR_BODY = 64 * 1024;
-
-/** Reads one object in JSON. */
-async function readObject({ body }: HttpResponse): Promise<unknown> {
-  const text = new TextPieces(MAX_OBJECT);
-  for await (const chunk of body) text.append(chunk);
-  return parseJson(text.take());
-}
-
-/** Returns the beginning of an error body, as text or as the `Status` that it is in protobuf. */
-async function readExcerpt(response: HttpResponse): Promise<unknown> {
-  const pieces = new TextPieces(LONGEST_ERROR_BODY);
-  for await (const chunk of response.body) {
-    pieces.append(chunk.subarray(0, LONGEST_ERROR_BODY - pieces.length));
-    if (pieces.length === LONGEST_ERROR_BODY) break;
-  }
-  if (isProtobuf(response)) return tryReadStatus(pieces.takeBytes());
-  const text = pieces.take();
-  return tryParseJson(text) ?? text;
-}
+const VERBS = { POST: "create", PATCH: "patch" } as const;
 
 /** Whether an answer is in protobuf. */
 function isProtobuf({ contentType = "" }: HttpResponse): boolean {
   return contentType.split(";")[0]!.trim().toLowerCase() === PROTOBUF;
-}
-
-function tryParseJson(text: string): unknown {
-  try {
-    return parseJson(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** The least that a chunk counts: its own memory, however small it is. */

@@ -46,3 +46,8 @@ export const NO_EVENTS: EventSink = { record: () => {} };
 export function nodeRegarding(name: string): EventRegarding {
   return { apiVersion: "v1", kind: "Node", name };
 }
+
+/** The API's MicroTime: always six digits. */
+export function microTime(milliseconds: number): string {
+  return new Date(milliseconds).toISOString().replace(/Z$/, "000Z");
+}

@@ -5,19 +5,17 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { printableText } from "../log/printable_text.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import type { KubeClient } from "./client.ts";
-import type { EventSink, KubeEvent } from "./event.ts";
-import {
-  eventObject,
-  type EventReporter,
-  type EventSeries,
-  eventsPath,
-  seriesPatch,
-} from "./event_object.ts";
+import { type EventSink, type KubeEvent, microTime } from "./event.ts";
 import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
+
+/** Limits of the API server's validation, in bytes. */
+const LONGEST_NOTE = 1024;
+const LONGEST_INSTANCE = 128;
 
 /** Longest queue; more events are dropped, as upstream. */
 const LONGEST_QUEUE = 1000;
@@ -35,8 +33,11 @@ const SERIES_IDLE_MS = 6 * 60_000;
  */
 const SERIES_REFRESH_MS = 30 * 60_000;
 
-/** A series and what the API server has of it. */
-interface SentSeries extends EventSeries {
+/** An event with its number of occurrences, and what the API server has of it. */
+interface Series {
+  readonly event: KubeEvent;
+  /** The time of the first occurrence; milliseconds since 1970, as all times here. */
+  readonly firstAt: number;
   lastAt: number;
   count: number;
   /** The count that the API server has, or is about to get; 0 = none yet. */
@@ -49,9 +50,9 @@ interface SentSeries extends EventSeries {
 /** Accepts events from the start, and sends them once {@linkcode run} has a client. */
 export class EventRecorder implements EventSink {
   /** The open series. */
-  readonly #open = new Map<string, SentSeries>();
+  readonly #open = new Map<string, Series>();
   /** The events to send, in order; a series is queued once, however often it occurred. */
-  readonly #queue = new Set<SentSeries>();
+  readonly #queue = new Set<Series>();
   #wake = Promise.withResolvers<void>();
   #sweep: Timer | undefined;
   #made = 0;
@@ -59,12 +60,15 @@ export class EventRecorder implements EventSink {
   /** Whether no event has been accepted or given up yet. */
   #isFirst = true;
 
-  /** `random` returns numbers from 0 to just below 1. */
+  /**
+   * `random` returns numbers from 0 to just below 1. `reporter` is the `controller`, e.g. `kube-proxy`, and
+   * its `instance`, e.g. `kube-proxy-node-a`.
+   */
   constructor(
     private readonly clock: Clock,
     private readonly logger: Logger,
     private readonly random: () => number,
-    private readonly reporter: EventReporter,
+    private readonly reporter: { readonly controller: string; readonly instance: string },
   ) {}
 
   record(event: KubeEvent): void {
@@ -111,7 +115,7 @@ export class EventRecorder implements EventSink {
         this.#queue.delete(series);
         // The event repeated while it was sent, and its new count was sent too.
         if (series.sentCount === series.count) continue;
-        goesOn = await this.#deliver(client, { series, signal, last: last.signal });
+        goesOn = await this.#deliver(client, series, signal, last.signal);
       }
     } finally {
       lastWords?.cancel();
@@ -120,7 +124,7 @@ export class EventRecorder implements EventSink {
     }
   }
 
-  #enqueue(series: SentSeries): boolean {
+  #enqueue(series: Series): boolean {
     if (!this.#queue.has(series) && this.#queue.size >= LONGEST_QUEUE) return false;
     this.#queue.add(series);
     this.#wake.resolve();
@@ -146,15 +150,13 @@ export class EventRecorder implements EventSink {
   /** Returns whether sending more makes sense. `last` aborts requests, `signal` aborts waits. */
   async #deliver(
     client: KubeClient,
-    { series, signal, last }: {
-      readonly series: SentSeries;
-      readonly signal: AbortSignal;
-      readonly last: AbortSignal;
-    },
+    series: Series,
+    signal: AbortSignal,
+    last: AbortSignal,
   ): Promise<boolean> {
     for (let attempt = 1;; attempt++) {
       try {
-        await this.#send(client, { series, signal: last });
+        await this.#send(client, series, last);
         return true;
       } catch (error) {
         if (last.aborted) return false;
@@ -170,38 +172,47 @@ export class EventRecorder implements EventSink {
     }
   }
 
-  async #send(
-    client: KubeClient,
-    { series, signal }: { readonly series: SentSeries; readonly signal: AbortSignal },
-  ): Promise<void> {
-    const path = eventsPath(series.event.regarding);
-    // Read before the request: later repetitions have not been sent.
-    const { count } = series;
+  async #send(client: KubeClient, series: Series, signal: AbortSignal): Promise<void> {
+    const { event: { type, reason, action, note, regarding }, firstAt, count, lastAt } = series;
+    const { namespace = "default" } = regarding;
+    const path = `/apis/events.k8s.io/v1/namespaces/${namespace}/events`;
+    // The API rejects a series of one. Later repetitions have not been sent.
+    const patch = count < 2 ? {} : { series: { count, lastObservedTime: microTime(lastAt) } };
     if (series.objectName !== undefined) {
       try {
-        await client.patch(`${path}/${series.objectName}`, seriesPatch(series), signal);
+        await client.patch(`${path}/${series.objectName}`, patch, signal);
         return this.#note(series, count);
       } catch (error) {
         // Events live for an hour: a long series outlives its object.
         if (!(error instanceof ApiError) || !error.isNotFound()) throw error;
       }
     }
-    const name = this.#nameOf(series);
-    await client.create(path, eventObject(series, { name, ...this.reporter }), signal);
+    // As upstream: the object's name and a time in nanoseconds, here with a counter at its end.
+    const nanoseconds = BigInt(this.clock.wallNow()) * 1_000_000n;
+    const unique = (nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16);
+    const name = `${regarding.name}.${unique}`;
+    await client.create(path, {
+      apiVersion: "events.k8s.io/v1",
+      kind: "Event",
+      metadata: { name, namespace },
+      eventTime: microTime(firstAt),
+      reportingController: this.reporter.controller,
+      reportingInstance: cut(this.reporter.instance, LONGEST_INSTANCE),
+      action,
+      reason,
+      regarding,
+      note: cut(printableText(note), LONGEST_NOTE),
+      type,
+      ...patch,
+    }, signal);
     series.objectName = name;
     this.#note(series, count);
   }
 
-  #note(series: SentSeries, count: number): void {
+  #note(series: Series, count: number): void {
     this.#isFirst = false;
     series.sentCount = count;
     series.sentAt = this.clock.wallNow();
-  }
-
-  /** As upstream: the object's name and a time in nanoseconds, here with a counter at its end. */
-  #nameOf({ event: { regarding } }: EventSeries): string {
-    const nanoseconds = BigInt(this.clock.wallNow()) * 1_000_000n;
-    return `${regarding.name}.${(nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16)}`;
   }
 
   /**
@@ -216,7 +227,7 @@ export class EventRecorder implements EventSink {
   }
 
   /** One line in the log: a process that may not create events would otherwise log nothing else. */
-  #giveUp(series: SentSeries, error: unknown): void {
+  #giveUp(series: Series, error: unknown): void {
     this.#isFirst = false;
     const key = keyOf(series.event);
     if (this.#open.get(key) === series) this.#open.delete(key);
@@ -231,4 +242,10 @@ export class EventRecorder implements EventSink {
 function keyOf({ type, reason, action, note, regarding }: KubeEvent): string {
   const { apiVersion, kind, namespace = "", name, uid = "" } = regarding;
   return [type, reason, action, note, apiVersion, kind, namespace, name, uid].join("\n");
+}
+
+/** Cuts between characters, never inside one. */
+function cut(text: string, bytes: number): string {
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(bytes));
+  return text.slice(0, read);
 }

@@ -2,7 +2,7 @@ import { collectionPath } from "../../api/kind.ts";
 import { LEASE, type Lease } from "../../api/kinds/lease.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
-import { microTime } from "../../kube/event_object.ts";
+import { microTime } from "../../kube/event.ts";
 import { answeredInTime } from "../../kube/linked_abort.ts";
 import { isOlderVersion } from "../../kube/resource_version.ts";
 import { slimObject } from "../../kube/slim.ts";

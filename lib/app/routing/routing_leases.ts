@@ -6,7 +6,7 @@ import type { Layer2Part } from "./layer2_part.ts";
 import { type LeaseClient, LeaseHolder, leaseOf } from "./lease_holder.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
-import { microTime } from "../../kube/event_object.ts";
+import { microTime } from "../../kube/event.ts";
 import { changeHandler, Informer } from "../../kube/informer.ts";
 import { named } from "../../kube/informer_set.ts";
 import { answeredInTime, LinkedAbort } from "../../kube/linked_abort.ts";
