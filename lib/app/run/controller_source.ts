@@ -59,8 +59,8 @@ export async function findMissingAccess(
   return { missing: missing.map(describeAccess), clusterRole: role, cure };
 }
 
-/** The pauses between attempts to get access. */
-const RETRY = { initialMs: 5_000, maxMs: 300_000 };
+/** A kubeconfig may be written later, a role be bound at any time, and six small requests are cheap. */
+const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
 
 /**
  * Fills informers once there is a usable kubeconfig and the API server permits everything. Until then it

@@ -20,10 +20,11 @@ import {
   TEST_PROCESS,
 } from "../../../tests/support/fakes/test_dependencies.ts";
 
-/** The system's clock, but that its sleeps end when a test says so. */
+/** The system's clock, but that its sleeps end when a test says so; their time has passed then. */
 class HeldClock implements Clock {
   readonly waits: { readonly ms: number; readonly end: () => void }[] = [];
-  now = () => systemClock.now();
+  #sleptMs = 0;
+  now = () => systemClock.now() + this.#sleptMs;
   wallNow = () => systemClock.wallNow();
   setTimer: Clock["setTimer"] = (ms, action) => systemClock.setTimer(ms, action);
   yieldToEventLoop = () => systemClock.yieldToEventLoop();
@@ -32,7 +33,11 @@ class HeldClock implements Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
-    this.waits.push({ ms, end: resolve });
+    const end = () => {
+      this.#sleptMs += ms;
+      resolve();
+    };
+    this.waits.push({ ms, end });
     return promise;
   }
 }
@@ -145,6 +150,21 @@ Deno.test("ControllerSource asks again while the server is overloaded, logs a re
       clock.waits[2]!.end();
       await eventually("the watches say the rest", () => source.status()[0]!.state === "unknown");
       assertEquals([source.status()[0]!.problems, errors()], [[], 1]);
+    } finally {
+      await stop();
+    }
+  }));
+
+Deno.test("ControllerSource asks again within a minute however often it failed, and never as often as at first", () =>
+  withFolder(async (folder) => {
+    const { clock, stop } = await start(`${folder}/kubeconfig`);
+    try {
+      for (let failures = 1; failures <= 9; failures++) {
+        await eventually("the kubeconfig is missed", () => clock.waits.length === failures);
+        clock.waits.at(-1)!.end();
+      }
+      const seconds = clock.waits.slice(0, 9).map(({ ms }) => ms / 1000);
+      assertEquals(seconds, [5, 10, 20, 40, 60, 60, 60, 60, 60]);
     } finally {
       await stop();
     }
