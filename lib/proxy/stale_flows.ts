@@ -56,6 +56,11 @@ export class TrackedFrontends {
   /** The plans that the current sync will apply. */
   readonly #coming = new Map<ServicePortKey, ServicePlan>();
   #nodeAddresses: readonly IpAddress[] = [];
+  /**
+   * The node addresses of the search: a flow to one that went since remains a suspect, or a deletion
+   * that includes it would be given up.
+   */
+  #searchedAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
   #gone = new Map<FrontendText, ServicePortKey>();
   /** The suspects of the search, with the ServicePort that has, or had, each: each has one owner. */
@@ -135,6 +140,7 @@ export class TrackedFrontends {
     pause: () => Promise<void> | undefined,
   ): Promise<void> {
     this.endSearch();
+    this.#searchedAddresses = this.#nodeAddresses;
     for (const [frontend, key] of gone) this.#owners.set(frontend, key);
     let seen = 0;
     for (const key of keys) {
@@ -196,7 +202,7 @@ export class TrackedFrontends {
     const frontend = formatHostPort(destination, destinationPort);
     if (this.#owners.has(frontend)) return frontend;
     const nodePort = `:${destinationPort}`;
-    return this.#owners.has(nodePort) && this.#nodeAddresses.includes(destination)
+    return this.#owners.has(nodePort) && this.#searchedAddresses.includes(destination)
       ? nodePort
       : undefined;
   }

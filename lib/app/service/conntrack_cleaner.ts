@@ -198,8 +198,8 @@ export class ConntrackCleaner implements ServiceSyncListener {
     const { protocol } = frontends;
     const fields = { ipFamily: family, protocol, entries, deleted, ms };
     logger.verbose(2, "Looked for stale flows", fields);
-    if (!frontends.isGuess) return;
-    // Only a successful sync confirms the expected changes.
+    if (known !== undefined && !frontends.isGuess) return;
+    // Only a successful sync confirms the expected changes, and an aborted deletion left flows.
     frontends.giveBack(suspects);
     if (!frontends.expecting) this.#wake.resolve();
   }

@@ -260,6 +260,69 @@ Deno.test("ConntrackCleaner continues deleting while a sync brings something els
   });
 });
 
+/** Two Services, of which one has a node port. */
+function twoServices(
+  dns: readonly string[],
+  web: readonly string[],
+  nodeAddresses: readonly string[] = ["192.0.2.1", "192.0.2.2"],
+): ProxyPlan {
+  const service = (name: string, clusterIp: string, endpoints: readonly string[]) => ({
+    ...{ name, clusterIp, protocol: "UDP" as const, port: 53 },
+    endpoints: endpoints.map((address) => testEndpoint(`${address}:53`)),
+  });
+  return testProxyPlan([
+    testServicePlan(service("dns", "10.96.0.10", dns)),
+    testServicePlan({ ...service("web", "10.96.0.20", web), nodePort: 30_053 }),
+  ], { shared: { nodePortAddresses: nodeAddresses.map(parseIpAddress) } });
+}
+
+function flowToNodePort(endpoint: string): TrackedFlow {
+  const [destination, destinationPort] = [parseIpAddress("192.0.2.1"), parsePort(30_053)];
+  return { ...flowTo(endpoint), destination, destinationPort };
+}
+
+Deno.test("ConntrackCleaner continues deleting when the node loses an address meanwhile", async () => {
+  await withCleaner(async ({ clock, conntrack, runs, begin, sync }) => {
+    const first = twoServices([A, "10.1.0.3"], ["10.1.0.4"]);
+    sync(first);
+    await clock.advance(0);
+    conntrack.flows.add(flowTo(A)).add(flowToNodePort("10.1.0.4"));
+    const gate = Promise.withResolvers<void>();
+    conntrack.deleteGate = gate.promise;
+    const second = twoServices(["10.1.0.3"], [B]);
+    sync(second, first);
+    await clock.advance(0);
+    const third = twoServices(["10.1.0.3"], [B], ["192.0.2.2"]);
+    await begin(third, second);
+    sync(third, second);
+    // Before this sync all flows of the deletion are judged again.
+    await begin(third, third);
+    gate.resolve();
+    await clock.advance(0);
+    assertEquals([conntrack.flows.size, runs[1]], [0, { family: "IPv4", deleted: 2 }]);
+  });
+});
+
+Deno.test("ConntrackCleaner repeats a deletion that a sync ended for one of its flows", async () => {
+  await withCleaner(async ({ clock, conntrack, begin, sync }) => {
+    const first = twoServices([A, B], ["10.1.0.4"]);
+    sync(first);
+    await clock.advance(0);
+    conntrack.flows.add(flowTo(A)).add(flowToNodePort("10.1.0.4"));
+    conntrack.deleteGate = new Promise(() => {});
+    const gone = twoServices([B], [B]);
+    sync(gone, first);
+    await clock.advance(0);
+    const back = twoServices([A, B], [B]);
+    sync(back, gone);
+    await begin(back, back);
+    conntrack.deleteGate = undefined;
+    sync(back, back);
+    await clock.advance(0);
+    assertEquals([...conntrack.flows], [flowTo(A)]);
+  });
+});
+
 for (const beginsAt of ["while the table is read", "before the table is read"]) {
   Deno.test(`ConntrackCleaner spares flows of a sync that begins ${beginsAt}, and checks again after it`, async () => {
     await withCleaner(async ({ clock, conntrack, begin, sync }) => {
