@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertStrictEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
@@ -47,22 +47,6 @@ Deno.test("EndpointTracker.drain() gives all endpoints of the Services that chan
   });
   assertEquals([tracker.pending, tracker.total], [0, 3]);
   assertEquals(drain(tracker), {});
-});
-
-Deno.test("EndpointTracker names only the Service that changed", () => {
-  const tracker = createTracker([
-    WEB,
-    testEndpointSlice("api", { endpoints: ["10.180.0.3"] }),
-  ]);
-  tracker.updateSlice(undefined, testEndpointSlice("api", { endpoints: ["10.180.0.4"] }));
-  assertEquals(drain(tracker), { "ns1/api/TCP": ["10.180.0.4:80"] });
-});
-
-Deno.test("EndpointTracker says of a deleted slice's port that it has no endpoints", () => {
-  const tracker = createTracker([WEB]);
-  assertEquals(tracker.updateSlice(WEB, undefined), true);
-  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
-  assertEquals(tracker.size, 0);
 });
 
 /** Events that change nothing, although upstream counts some of them as changes. */
@@ -132,14 +116,6 @@ for (const { name, slice, action = "set", counts } of NO_CHANGES) {
   });
 }
 
-Deno.test("EndpointTracker drops a slice that turns headless", () => {
-  const tracker = createTracker([WEB]);
-  const labels = { ...WEB.metadata.labels, "service.kubernetes.io/headless": "" };
-  const headless = { ...WEB, metadata: { ...WEB.metadata, labels } };
-  assertEquals(tracker.updateSlice(WEB, headless), true);
-  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
-});
-
 for (
   const [name, slice] of [
     ["no Service", testEndpointSlice("", { name: "stray" })],
@@ -191,28 +167,10 @@ Deno.test("EndpointTracker drops trigger times when a slice of the Service is re
   assertEquals(tracker.drain().triggerTimes, []);
 });
 
-Deno.test("EndpointTracker treats a reverted change as no change", () => {
-  const tracker = createTracker([WEB]);
-  tracker.updateSlice(undefined, testEndpointSlice("web", { endpoints: ["10.180.0.2"] }));
-  tracker.updateSlice(undefined, WEB);
-  assertEquals(drain(tracker), {});
-  assertEquals(tracker.endpoints.size, 1);
-});
-
 const FALLBACK = testEndpoints("web", [{
   addresses: [{ ip: "10.180.0.9" }],
   ports: [{ port: 80 }],
 }]);
-
-Deno.test("EndpointTracker.updateEndpoints() serves a Service without slices", () => {
-  const tracker = createTracker();
-  assertEquals(tracker.updateEndpoints(undefined, FALLBACK), true);
-  assertEquals(tracker.updateEndpoints(undefined, FALLBACK), false);
-  assertEquals(drain(tracker), { "ns1/web/TCP": ["10.180.0.9:80"] });
-  assertEquals(tracker.updateEndpoints(FALLBACK, undefined), true);
-  assertEquals(drain(tracker), { "ns1/web/TCP": [] });
-  assertEquals([tracker.total, tracker.size], [3, 0]);
-});
 
 Deno.test("EndpointTracker.updateEndpoints() yields to slices, of either family, until the last one is removed", () => {
   const ipv6 = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
@@ -253,13 +211,6 @@ Deno.test("EndpointTracker serves by Endpoints next to a slice of host names, as
   assertEquals(tracker.updateSlice(hosts, undefined), false);
 });
 
-Deno.test("EndpointTracker moves a slice to another Service", () => {
-  const tracker = createTracker([WEB]);
-  const moved = testEndpointSlice("shop", { name: "web-1", endpoints: ["10.180.0.1"] });
-  assertEquals(tracker.updateSlice(WEB, moved), true);
-  assertEquals(drain(tracker), { "ns1/web/TCP": [], "ns1/shop/TCP": ["10.180.0.1:80"] });
-});
-
 Deno.test("EndpointTracker counts a slice of the other family in no figure, and keeps its own times", () => {
   const tracker = createTracker();
   tracker.updateSlice(undefined, triggered(5, "10.180.0.1"));
@@ -280,18 +231,6 @@ Deno.test("EndpointTracker has something to drain if only the other family's sli
   assertEquals(tracker.updateSlice(undefined, other), true);
   assertEquals([tracker.pending, tracker.undrained], [0, 1]);
   assertEquals(drain(tracker), { "ns1/mail/TCP": [] });
-});
-
-Deno.test("EndpointTracker keeps the objects of unchanged endpoints, and of a port's only slice the list", () => {
-  const tracker = createTracker([WEB]);
-  const [before] = tracker.endpoints.values();
-  tracker.updateSlice(undefined, testEndpointSlice("web", { name: "web-2" }));
-  tracker.drain();
-  assertStrictEquals([...tracker.endpoints.values()][0], before);
-  const more = { endpoints: ["10.180.0.1", "10.180.0.2"] };
-  tracker.updateSlice(undefined, testEndpointSlice("web", more));
-  tracker.drain();
-  assertStrictEquals([...tracker.endpoints.values()][0]?.[0], before?.[0]);
 });
 
 const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"];

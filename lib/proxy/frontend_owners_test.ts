@@ -76,45 +76,6 @@ Deno.test("FrontendOwners gives a cluster IP to its Service, whichever comes fir
   assertEquals(lost([owner, guest], [{ ...owner, clusterIp: "10.96.0.3" }, guest]), [taken, []]);
 });
 
-Deno.test("FrontendOwners follows a Service that gets another port or age", () => {
-  const a = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS], createdAt: NEW };
-  const b = { name: "b", clusterIp: "10.96.0.2", externalIps: [ADDRESS], createdAt: NEW };
-  const isOf = (name: string, owner: string) =>
-    `${name}: ExternalIP ${ADDRESS}:80 is of ns/${owner}/TCP`;
-  assertEquals(lost([a, b], [{ ...a, port: 81 }, b], [a, b], [a, { ...b, createdAt: OLD }]), [
-    [`${isOf("b", "a")} by name`],
-    [],
-    [`${isOf("b", "a")} by name`],
-    [`${isOf("a", "b")} by age`],
-  ]);
-});
-
-Deno.test("FrontendOwners decides again if only the age of the owner changes", () => {
-  const owners = new FrontendOwners();
-  const at = (name: string, createdAt: string) =>
-    testServicePlan({ name, createdAt, clusterIp: "10.96.0.1" });
-  const [a, b] = [at("a", OLD), at("b", NEW)];
-  owners.update(a.key, a);
-  owners.update(b.key, b);
-  owners.decide();
-  assertEquals(owners.contestedOf(a), undefined);
-  const younger = at("a", "2026-03-01T00:00:00Z");
-  owners.update(a.key, younger);
-  assertEquals(owners.decide(), new Set([a.key, b.key]));
-  assertEquals(owners.contestedOf(younger)?.map(({ owner, why }) => [owner, why]), [
-    [b.key, "age"],
-  ]);
-});
-
-Deno.test("FrontendOwners knows a ServicePort that comes again unchanged", () => {
-  const owners = new FrontendOwners();
-  const [a, b] = ["a", "b"].map((name) => testServicePlan({ name, clusterIp: "10.96.0.1" }));
-  for (const next of [a, undefined, a]) owners.update(a!.key, next);
-  owners.update(b!.key, b);
-  owners.decide();
-  assertEquals(owners.contestedOf(b!)?.map(({ owner }) => owner), [a!.key]);
-});
-
 Deno.test("FrontendOwners distinguishes frontends by address, port and protocol", () => {
   const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
   const others: readonly TestServicePlan[] = [

@@ -1,15 +1,9 @@
-import { assert, assertEquals, assertStrictEquals } from "@std/assert";
-import {
-  testEndpoint,
-  testNodeState,
-  testService,
-  testServicePort,
-} from "../../tests/support/builders/builders.ts";
+import { assert, assertEquals } from "@std/assert";
+import { testEndpoint, testNodeState, testService } from "../../tests/support/builders/builders.ts";
 import { PlannedState, updatePlan } from "../../tests/support/builders/update_plan.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { mergePlanChanges, type PlanChanges, type PlanOptions } from "./proxy_plan.ts";
-import { planService, type ServicePlan } from "./service_plan.ts";
+import type { PlanOptions } from "./proxy_plan.ts";
 import { type ServicePort, servicePortsFromService } from "./service_port.ts";
 
 const OPTIONS: PlanOptions = {
@@ -35,43 +29,6 @@ function started(count: number): PlannedState {
   planned.change({ ports, endpoints: ports.map(({ key }) => [key, [testEndpoint("10.0.0.1")]]) });
   return planned;
 }
-
-Deno.test("updatePlan() names every key the first time, and then only changed ServicePorts", () => {
-  const planned = new PlannedState(OPTIONS);
-  const [one, other] = [servicePort("web1"), servicePort("web2")];
-  assertEquals(planned.change({ ports: [one, other] }), {
-    upserted: new Set([one.key, other.key]),
-    removed: new Map(),
-    shared: true,
-    everything: true,
-  });
-  const untouched = planned.plan.services.get(other.key);
-  assertEquals(planned.change({ endpoints: [[one.key, [testEndpoint("10.0.0.2")]]] }), {
-    upserted: new Set([one.key]),
-    removed: new Map(),
-    shared: false,
-    everything: false,
-  });
-  assertStrictEquals(planned.plan.services.get(other.key), untouched);
-});
-
-Deno.test("updatePlan() keeps the identity of a plan that comes out equal", () => {
-  const { plan, state } = started(1);
-  const [[key, before] = []] = [...plan.services];
-  const dirty = { keys: new Set([key!]), shared: false, everything: false };
-  assertEquals(updatePlan(plan, state, dirty, OPTIONS).upserted.size, 0);
-  assertStrictEquals(plan.services.get(key!), before);
-});
-
-Deno.test("updatePlan() returns the last plan of removed ServicePorts, and ignores endpoints of none", () => {
-  const planned = started(2);
-  const [[key, before] = []] = [...planned.plan.services];
-  const changes = planned.change({ removed: [key!] });
-  assertEquals<unknown>([...changes.removed], [[key, before]]);
-  assertEquals([changes.upserted.size, planned.plan.services.size], [0, 1]);
-  const none = planned.change({ endpoints: [[key!, [testEndpoint("10.0.0.2")]]] });
-  assertEquals([none.upserted.size, none.removed.size], [0, 0]);
-});
 
 Deno.test("updatePlan() sorts the shared part and says whether it differs", () => {
   const planned = started(1);
@@ -145,81 +102,3 @@ Deno.test("updatePlan() never walks all Services for one change", () => {
   const changes = updatePlan({ ...plan, services: maps[2] }, unwalked, dirty, OPTIONS);
   assertEquals(changes.upserted, new Set([key]));
 });
-
-const KEY = testServicePort().key;
-
-/** Two plans of one ServicePort, distinguished by the affinity timeout. */
-function planWith(affinityTimeoutSeconds: number): ServicePlan {
-  return planService(testServicePort({ affinityTimeoutSeconds }), [], {
-    node: testNodeState(),
-    options: OPTIONS,
-  });
-}
-
-const FIRST = planWith(1);
-const SECOND = planWith(2);
-
-function changes(upserted: boolean, removed?: ServicePlan): PlanChanges {
-  return {
-    upserted: new Set(upserted ? [KEY] : []),
-    removed: new Map(removed ? [[KEY, removed]] : []),
-    shared: false,
-    everything: false,
-  };
-}
-
-const MERGE_ROWS: readonly {
-  readonly name: string;
-  readonly earlier: PlanChanges;
-  readonly later: PlanChanges;
-  readonly expect: PlanChanges;
-}[] = [
-  {
-    name: "keeps changes that only the earlier one has",
-    earlier: changes(true),
-    later: changes(false),
-    expect: changes(true),
-  },
-  {
-    name: "keeps changes that only the later one has",
-    earlier: changes(false),
-    later: changes(true),
-    expect: changes(true),
-  },
-  {
-    name: "drops a ServicePort that was added and then removed",
-    earlier: changes(true),
-    later: changes(false, SECOND),
-    expect: changes(false, SECOND),
-  },
-  {
-    name: "keeps the old plan of a ServicePort that was removed and then added again",
-    earlier: changes(false, FIRST),
-    later: changes(true),
-    expect: changes(true, FIRST),
-  },
-  {
-    name: "keeps the plan of the last good sync for a ServicePort that was removed twice",
-    earlier: changes(true, FIRST),
-    later: changes(false, SECOND),
-    expect: changes(false, FIRST),
-  },
-  {
-    name: "keeps 'shared' and 'everything'",
-    earlier: { ...changes(true), shared: true, everything: true },
-    later: changes(false),
-    expect: { ...changes(true), shared: true, everything: true },
-  },
-  {
-    name: "takes over 'shared' and 'everything'",
-    earlier: changes(false),
-    later: { ...changes(true), shared: true, everything: true },
-    expect: { ...changes(true), shared: true, everything: true },
-  },
-];
-
-for (const { name, earlier, later, expect } of MERGE_ROWS) {
-  Deno.test(`mergePlanChanges() ${name}`, () => {
-    assertEquals(mergePlanChanges(earlier, later), expect);
-  });
-}
