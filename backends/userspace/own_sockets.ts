@@ -121,11 +121,9 @@ export class OwnSockets {
   /** Counts the hops of a taken connection, if this process has made it; returns whether that is certain. */
   #countHops(counter: HopCounter, { localAddr, remoteAddr: { port }, remoteAddr }: ConnectionEnds) {
     if (this.#get("dialled", port) !== hashOf(remoteAddr)) return false;
-    // If both ends are equal, nothing has rewritten them.
-    const isCertain = this.#get("dialledTo", port) === hashOf(localAddr);
-    counter.hops = isCertain
-      ? MOST_HOPS + 1
-      : Math.min(this.#get("hops", port) >> 8, MOST_HOPS) + 1;
+    // If both ends are equal, nothing has rewritten them; what follows is recognized by its ends, too.
+    if (this.#get("dialledTo", port) === hashOf(localAddr)) return true;
+    counter.hops = Math.min(this.#get("hops", port) >> 8, MOST_HOPS) + 1;
     return counter.hops > MOST_HOPS;
   }
 

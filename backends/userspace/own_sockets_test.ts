@@ -51,6 +51,23 @@ Deno.test("OwnSockets finds a circle of rewritten connections that changes threa
   assertEquals(turn, 33);
 });
 
+Deno.test("OwnSockets does not take a program for itself that gets a port of a circle", () => {
+  const sockets = new OwnSockets();
+  const first = session(STRANGER);
+  sockets.take(first, STRANGER);
+  const second = session({ localAddr: FRONTEND, remoteAddr: own(4000) });
+  sockets.take(second, second.client);
+  assertEquals(sockets.dial(first, { localAddr: own(4000), remoteAddr: FRONTEND }), true);
+  sockets.untake(first);
+  sockets.untake(second);
+  // The second connection to the endpoint is reported after both sessions have ended.
+  sockets.dial(second, { localAddr: own(4001), remoteAddr: FRONTEND });
+  for (const port of [4000, 4001]) {
+    const client = { localAddr: { hostname: "10.96.0.99", port: 443 }, remoteAddr: own(port) };
+    assertEquals(sockets.take(session(client), client), false, `port ${port}`);
+  }
+});
+
 Deno.test("OwnSockets forgets what was closed, and the sockets of a thread that has ended", () => {
   const { threads: [one, two] } = twoThreads();
   const counter = session(STRANGER);
