@@ -1,6 +1,6 @@
 /**
  * The main thread's side of workers: it sends plans and sockets, and adds up what they count. Each
- * worker has every forwarder and every socket for TCP; a socket for UDP is in one of them.
+ * worker has every forwarder and every socket for TCP; those of a ServicePort for UDP are in one of them.
  *
  * @module
  */
@@ -49,7 +49,7 @@ import type {
 const REPORT_MS = 1000;
 /** Longest time for which a tool waits for reports. */
 const REFRESH_MS = 2000;
-/** Time in which another worker may find the socket of one that has ended still open. */
+/** Time in which a worker may find the socket that was in another one still open. */
 const MOVE_MS = 10_000;
 const RETRY_MS = 20;
 
@@ -82,8 +82,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   readonly #failed: FailedSocket[] = [];
-  /** When a worker has ended for the last time. */
-  #endedAt = -Infinity;
+  /** When sockets for UDP went to another worker for the last time. */
+  #movedAt = -Infinity;
   readonly #stop = new AbortController();
 
   /** `forwarding` is that of the main thread, which forwards nothing itself. */
@@ -155,7 +155,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
     }
     (isTcp ? engine.listenTcp(address) : engine.listenUdp(address)).close();
-    const home = isTcp ? undefined : this.#nextHome();
+    const home = isTcp ? undefined : this.#homeOf(use);
     const socket = { key, place, isTcp, use, home, close: () => this.#close(socket) };
     this.#sockets.set(key, socket);
     this.#open(socket);
@@ -165,6 +165,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   assign(assigned: ServiceSocket, use: SocketUse): void {
     const socket = assigned as WorkerSocket;
     socket.use = use;
+    // A ServicePort that takes the place of another one takes its sockets where they are.
+    const home = socket.isTcp ? undefined : this.#homeOf(use, socket.home);
+    if (home !== socket.home) {
+      this.#queueFor(socket, { op: "close", socket: socket.key });
+      socket.home = home;
+      this.#movedAt = this.forwarding.clock.now();
+    }
     this.#open(socket);
   }
 
@@ -245,7 +252,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     link.queue(this.#frontends.values());
     for (const forwarder of this.#forwarders.values()) link.queue(forwarder.commands());
     for (const socket of this.#sockets.values()) {
-      if (!socket.isTcp && (socket.home ??= index) !== index) continue;
+      if (!socket.isTcp && (socket.home ??= this.#homeOf(socket.use)) !== index) continue;
       link.queue([openCommand(socket)]);
     }
     void this.#flush();
@@ -255,14 +262,17 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const { clock, openFiles } = this.forwarding;
     this.#links.get(index)?.close(reason);
     this.#links.delete(index);
-    this.#endedAt = clock.now();
-    for (const forwarder of this.#forwarders.values()) forwarder.count(index, undefined);
+    this.#movedAt = clock.now();
+    for (const forwarder of this.#forwarders.values()) {
+      forwarder.count(index, undefined);
+      if (forwarder.home === index) forwarder.home = undefined;
+    }
     openFiles.forgetThread(index);
     new OwnSockets(this.#settings.sockets, index).forgetOwn();
     new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const socket of this.#sockets.values()) {
       if (socket.isTcp || socket.home !== index) continue;
-      socket.home = this.#nextHome();
+      socket.home = this.#homeOf(socket.use);
       this.#open(socket);
     }
     void this.#flush();
@@ -301,9 +311,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
   }
 
-  /** A worker for a socket for UDP: each in its turn. */
-  #nextHome(): number | undefined {
-    return [...this.#links.keys()][this.#homes++ % this.#links.size];
+  /** The worker for all UDP sockets of a ServicePort, so that its bound of flows holds: each in its turn. */
+  #homeOf({ forwarder }: SocketUse, preferred?: number): number | undefined {
+    return (forwarder as WorkerForwarder).home ??= preferred ??
+      [...this.#links.keys()][this.#homes++ % this.#links.size];
   }
 
   #open(socket: WorkerSocket): void {
@@ -388,7 +399,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     for (const { socket: key, message, code } of refused) {
       const socket = this.#sockets.get(key);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
-      if (code === "EADDRINUSE" && clock.now() - this.#endedAt < MOVE_MS) {
+      if (code === "EADDRINUSE" && clock.now() - this.#movedAt < MOVE_MS) {
         clock.setTimer(RETRY_MS, () => this.#reopen(socket));
         continue;
       }
@@ -418,6 +429,8 @@ const COUNTED = [
 export class WorkerForwarder implements ServiceForwarder {
   unhealthy: ReadonlySet<EndpointKey> = new Set();
   plan: SharedServicePlan;
+  /** The worker that has its sockets for UDP. */
+  home: number | undefined;
   /** What each worker has counted, as of its last report. */
   readonly #figures = new Map<number, ForwarderFigures>();
   readonly #forwarders: WorkerForwarders;

@@ -214,6 +214,53 @@ Deno.test("workers have the ServicePorts for UDP evenly, each in one of them", a
   }
 });
 
+/** Opens flows to an address, each from a client of its own, one after the other. */
+async function openFlows(hostname: string, { port }: ServicePlan, count: number): Promise<void> {
+  for (let flow = 0; flow < count; flow++) {
+    await using client = UdpPeer.open();
+    await client.send("a", { hostname, port });
+    await client.next();
+  }
+}
+
+Deno.test("workers keep the bound of flows over all addresses of a ServicePort", async () => {
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using test = new TestUserspaceBackend({ workers: 2, maxFlowsPerService: 4 });
+  const externalIps = [2, 3, 4].map((last) => `127.96.21.${last}`);
+  const plan = planOf({ externalIps, protocol: "UDP", to: [endpoint.endpoint] });
+  await test.sync([plan]);
+  for (const address of [VIP, ...externalIps]) await openFlows(address, plan, 3);
+  const { services: [service] } = await test.backend.inspect([plan.key]);
+  assertEquals(service?.connections, 4);
+});
+
+Deno.test("workers keep the bound of flows when an address goes to another ServicePort", async () => {
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using test = new TestUserspaceBackend({ workers: 2, maxFlowsPerService: 4 });
+  const [moved, other] = ["127.96.21.2", "127.96.21.3"];
+  const port = unusedPort();
+  const dns = { port, protocol: "UDP", to: [endpoint.endpoint] } as const;
+  const of = (name: string, clusterIp: string, ...externalIps: string[]) =>
+    planOf({ ...dns, name, clusterIp, externalIps });
+  await test.sync([of("a", VIP, moved), of("b", other)]);
+  const plan = of("b", other, moved);
+  await test.sync([of("a", VIP), plan]);
+  await using client = UdpPeer.open();
+  await eventually("it is served by the other worker", async () => {
+    await client.send("a", { hostname: moved, port });
+    await client.next(200).catch(() => undefined);
+    return (await test.backend.inspect([plan.key])).services[0]?.connections === 1;
+  });
+  for (const address of [moved, other]) await openFlows(address, plan, 6);
+  const { services: [service] } = await test.backend.inspect([plan.key]);
+  assertEquals(service?.connections, 4);
+  // One that takes the place of another ServicePort has its sockets at once.
+  const next = of("c", other, moved);
+  await test.sync([of("a", VIP), next]);
+  for (const address of [moved, other]) await openFlows(address, next, 6);
+  assertEquals((await test.backend.inspect([next.key])).services[0]?.connections, 4);
+});
+
 Deno.test("a sync is confirmed when each worker serves by it", async () => {
   await using a = TcpServer.named("a");
   await using b = TcpServer.named("b");
