@@ -119,7 +119,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   readonly #kept = new Set<string>();
   /** Whether what was last confirmed is still the last write. */
   #isTrusted = false;
-  /** Whether missing counters were created since rules were last accepted. */
+  /** Whether this sync or repair has created missing counters. */
   #hasRecreatedCounters = false;
   /** Whether the cause of the last refusal was removed, or is seen by the next reading. */
   #isCorrected = false;
@@ -144,6 +144,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   countAnew(): void {
     this.figures = new WriteFigures();
+    this.#hasRecreatedCounters = false;
   }
 
   get report(): Pick<SyncReport, "rules"> {

@@ -84,6 +84,34 @@ Deno.test("the rules: the engine has lost counters created again, however often 
   }
 });
 
+for (const repairBy of ["write", "verify"] as const) {
+  Deno.test(`the rules: the engine has counters created again in a ${repairBy} after one that failed`, async () => {
+    let hasCounters = true;
+    let isFull = false;
+    const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly: true });
+    const stage = new IptablesWriterStage({
+      machine,
+      options: { ...OPTIONS, features: { ...OPTIONS.features, nfacct: true } },
+      recreateCounters: () => Promise.resolve(hasCounters = true),
+    });
+    machine.judge = (line) =>
+      (line.startsWith("-A ") && isFull) || (line.includes("--nfacct-name") && !hasCounters)
+        ? "refused"
+        : undefined;
+    await stage.write();
+    const rules = machine.rules(/nfacct/);
+    machine.tool.restore("*filter\n:KUBE-FORWARD - [0:0]\nCOMMIT\n");
+    stage.engine.forget();
+    // The kernel has no memory for rules: creating counters does not help.
+    isFull = true;
+    await assertRejects(() => stage.write(), IptablesError);
+    isFull = false;
+    hasCounters = false;
+    await stage[repairBy]();
+    assertEquals([hasCounters, machine.rules(/nfacct/)], [true, rules]);
+  });
+}
+
 for (const count of [100, 10_000]) {
   Deno.test(`the rules: the engine writes at most 60 lines for one change among ${count}`, async () => {
     const stage = new IptablesWriterStage({ shared: SHARED });

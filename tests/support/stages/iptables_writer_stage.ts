@@ -70,6 +70,7 @@ export class IptablesWriterStage {
 
   /** Has the rules checked, and repaired. */
   async verify(): Promise<void> {
+    this.target.countAnew();
     this.target.layout = this.layout;
     await this.engine.verify();
   }
