@@ -187,6 +187,49 @@ for (const table of ["mangle", "filter", "nat"] as const) {
   }
 }
 
+Deno.test("sequence: another flush soon after the first one is repaired within a second", async () => {
+  await using stage = await stageAt("first sync");
+  await stage.sync(AFTER);
+  stage.machine.tool.flush("nat");
+  await stage.pass(10_000);
+  stage.machine.tool.flush("nat");
+  const foreign = stage.machine.rules(isForeign);
+  await stage.pass(1_000);
+  assertGolden(stage, foreign);
+});
+
+Deno.test("sequence: the lock of iptables is held when a table is checked for a flush; that is no drift and no warning", async () => {
+  await using stage = await stageAt("first sync");
+  await stage.sync(AFTER);
+  let looks = 0;
+  stage.machine.commands.on("iptables -w 5 -t", () => {
+    looks++;
+    return { code: 4, stderr: LOCKED };
+  });
+  await stage.pass(11_000);
+  assertEquals([looks, stage.drift], [3, []], "each table is checked");
+  assertEquals(stage.logger.lines.filter(({ level }) => level === "warn"), []);
+});
+
+Deno.test("sequence: checks for a flush that take seconds come every few minutes", async () => {
+  await using stage = await stageAt("first sync");
+  await stage.sync(AFTER);
+  const { commands } = stage.machine;
+  const run = commands.run.bind(commands);
+  let looks = 0;
+  commands.run = async (program, ...rest) => {
+    if (program === "iptables") {
+      looks++;
+      await stage.clock.sleep(1_000);
+    }
+    return await run(program, ...rest);
+  };
+  await stage.pass(310_000);
+  assertEquals(looks, 3, "one for each table");
+  await stage.pass(10_000);
+  assertEquals(looks, 6);
+});
+
 Deno.test("sequence: damage that the canaries do not show is repaired within an hour", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
