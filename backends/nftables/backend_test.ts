@@ -239,6 +239,21 @@ Deno.test("NftablesBackend does not count as drift what a sync failed to write",
   assertEquals([stage.drift, stage.warnings], [[], []]);
 });
 
+Deno.test("NftablesBackend does not read a table of 10,000 ServicePorts in its first minutes", async () => {
+  await using stage = await started();
+  const many = Array.from({ length: 10_000 }, (_, index) =>
+    testServicePlan({
+      name: `many-${index}`,
+      clusterIp: `172.31.${index >> 8}.${index & 255}`,
+      to: ["10.1.0.1:80"],
+    }));
+  await stage.sync(rulesPlan(many));
+  const reads = async (ms: number) =>
+    (await commandsOf(stage, () => stage.pass(ms))).filter((line) => line === READ).length;
+  assertEquals(await reads(299_000), 0);
+  assertEquals(await reads(10_000), 1);
+});
+
 Deno.test("NftablesBackend removes unused chains, and does not count them as drift", async () => {
   await using stage = await started();
   await stage.sync(rulesPlan([service(1)]));
