@@ -14,8 +14,13 @@ import { type AddressHandover, HANDOVER_RETRY_MS } from "../os/http_server.ts";
 import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
-import type { NamespacedName, ServiceKey } from "../proxy/service_port_name.ts";
-import { type CheckedService, ServiceHealthTable } from "./service_health_table.ts";
+import type { ServicePlan } from "../proxy/service_plan.ts";
+import {
+  type NamespacedName,
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../proxy/service_port_name.ts";
 
 /** Waits between attempts to open ports, in milliseconds; each sync also tries. */
 const FIRST_RETRY_MS = 1000;
@@ -24,13 +29,6 @@ const LAST_RETRY_MS = 60_000;
 const TRIED_IN_HANDOVER = 16;
 /** Opening a socket takes 0.1 ms. */
 const SOCKETS_PER_TURN = 32;
-
-/** A port that could not be opened. */
-export interface ListenFailure {
-  readonly service: NamespacedName;
-  readonly port: Port;
-  readonly error: Error;
-}
 
 /** Opens one socket of a Service. Throws if that fails. */
 export type ListenForService = (
@@ -58,13 +56,19 @@ interface ServiceHealthOptions {
   /** While it is pending, a port in use is not a failure. @default {none} */
   readonly handover?: AddressHandover;
   /** Called for each failed attempt, for the event on the Service. */
-  readonly onListenFailure: (failure: ListenFailure) => void;
+  readonly onListenFailure: (
+    failure: { readonly service: NamespacedName; readonly port: Port; readonly error: Error },
+  ) => void;
 }
 
-/** The sockets of one Service. */
-interface OpenService {
-  readonly port: Port;
-  readonly listeners: Map<string, HttpListener>;
+/** A Service with a health check node port. Both families share it and its port. */
+interface CheckedService {
+  readonly name: NamespacedName;
+  port: Port;
+  /** Distinct addresses of ready endpoints on this node, for each family of the Service. */
+  readonly localEndpoints: Map<IpFamily, number>;
+  /** The plans of its ports, from which the endpoints are counted again. */
+  readonly plans: Map<IpFamily, Map<ServicePortKey, ServicePlan>>;
 }
 
 /**
@@ -75,9 +79,13 @@ interface OpenService {
 export class ServiceHealthServer {
   readonly #dependencies: ServiceHealthDependencies;
   readonly #options: ServiceHealthOptions;
-  readonly #table = new ServiceHealthTable();
+  readonly #services = new Map<ServiceKey, CheckedService>();
   readonly #addresses = new Map<IpFamily, readonly IpAddress[]>();
-  readonly #open = new Map<ServiceKey, OpenService>();
+  /** The sockets of each Service. */
+  readonly #open = new Map<
+    ServiceKey,
+    { readonly port: Port; readonly listeners: Map<string, HttpListener> }
+  >();
   /** Services to check. */
   readonly #dirty = new Set<ServiceKey>();
   /** Services without all sockets, and their logged problems. */
@@ -97,13 +105,54 @@ export class ServiceHealthServer {
 
   /** Takes the changes of a sync. Costs what changed, and what failed before. */
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
-    for (const service of this.#table.update(family, plan, changes)) this.#dirty.add(service);
+    for (const service of this.#update(family, plan, changes)) this.#dirty.add(service);
     if (changes.shared) {
       this.#addresses.set(family, plan.shared.nodePortAddresses);
       this.#wildcard = undefined;
-      for (const service of this.#table.keys()) this.#dirty.add(service);
+      for (const service of this.#services.keys()) this.#dirty.add(service);
     }
     this.#tryFailed();
+  }
+
+  /**
+   * Counts the endpoints on this node of the Services that changed, and returns these. The port is a field
+   * of the Service, not of a family: both families receive a change one after the other, and the last one
+   * is right.
+   */
+  #update(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): ReadonlySet<ServiceKey> {
+    const touched = new Set<ServiceKey>();
+    const drop = (service: ServiceKey, key: ServicePortKey) => {
+      if (this.#services.get(service)?.plans.get(family)?.delete(key)) touched.add(service);
+    };
+    for (const { name, key } of changes.removed.values()) drop(serviceKey(name), key);
+    for (const key of changes.upserted) {
+      const found = plan.services.get(key);
+      // The first sync has every ServicePort: those without a check need no key.
+      if (!found || this.#services.size === 0 && found.healthCheckNodePort === undefined) continue;
+      const { healthCheckNodePort: port, name: { namespace, name } } = found;
+      const service = serviceKey(found.name);
+      if (port === undefined) {
+        drop(service, key);
+        continue;
+      }
+      const checked = this.#services.getOrInsertComputed(service, () => ({
+        ...{ name: { namespace, name }, port },
+        ...{ localEndpoints: new Map(), plans: new Map() },
+      }));
+      checked.port = port;
+      checked.plans.getOrInsertComputed(family, () => new Map()).set(key, found);
+      touched.add(service);
+    }
+    for (const service of touched) {
+      const { plans, localEndpoints } = this.#services.get(service)!;
+      const own = plans.get(family)!;
+      localEndpoints.set(family, countLocalReady(own.values()));
+      if (own.size > 0) continue;
+      plans.delete(family);
+      localEndpoints.delete(family);
+      if (plans.size === 0) this.#services.delete(service);
+    }
+    return touched;
   }
 
   /** Resolves when there is nothing to open or close. */
@@ -157,7 +206,7 @@ export class ServiceHealthServer {
   }
 
   async #closeSuperfluous(service: ServiceKey): Promise<void> {
-    const checked = this.#table.get(service);
+    const checked = this.#services.get(service);
     const open = this.#open.get(service);
     if (checked === undefined) this.#failed.delete(service);
     if (open === undefined) return;
@@ -172,7 +221,7 @@ export class ServiceHealthServer {
 
   /** Returns how many sockets it opened. */
   async #openMissing(service: ServiceKey): Promise<number> {
-    const checked = this.#table.get(service);
+    const checked = this.#services.get(service);
     if (checked === undefined) return 0;
     const open = this.#open.get(service) ?? { port: checked.port, listeners: new Map() };
     this.#open.set(service, open);
@@ -188,7 +237,12 @@ export class ServiceHealthServer {
         // The address was just removed from the machine; the next list of addresses will not
         // contain it.
         if (error instanceof Deno.errors.AddrNotAvailable) gone = error;
-        else return await this.#fail(service, checked, error as Error);
+        else {
+          // Half a health check would give load balancers different answers (upstream).
+          await this.#close(service);
+          this.#reportFailure(service, checked, error as Error);
+          return 0;
+        }
       }
     }
     if (gone === undefined) this.#recovered(service);
@@ -198,7 +252,7 @@ export class ServiceHealthServer {
 
   #listen(service: ServiceKey, address: { hostname: string; port: Port }): HttpListener {
     return this.#dependencies.listen(service, address, (_, peer) => {
-      const checked = this.#table.get(service);
+      const checked = this.#services.get(service);
       if (checked === undefined) return answerServiceHealth(undefined);
       const family = peer === undefined ? "IPv4" : ipFamilyOf(peer);
       return answerServiceHealth({
@@ -207,13 +261,6 @@ export class ServiceHealthServer {
         proxyHealthy: this.#options.proxyHealthy(),
       });
     });
-  }
-
-  /** Half a health check would give load balancers different answers (upstream). */
-  async #fail(service: ServiceKey, checked: CheckedService, error: Error): Promise<0> {
-    await this.#close(service);
-    this.#reportFailure(service, checked, error);
-    return 0;
   }
 
   #reportFailure(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
@@ -270,6 +317,17 @@ export class ServiceHealthServer {
       wildcard: this.#wildcard ??= this.#options.wildcard(),
     });
   }
+}
+
+/** A pod behind three ports counts once; a terminating pod is not ready. */
+function countLocalReady(plans: Iterable<ServicePlan>): number {
+  const addresses = new Set<IpAddress>();
+  for (const { endpoints } of plans) {
+    for (const { address, isLocal, ready } of endpoints) {
+      if (isLocal && ready) addresses.add(address);
+    }
+  }
+  return addresses.size;
 }
 
 const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "::" };

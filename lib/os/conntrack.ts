@@ -3,34 +3,49 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
+import type { FlowQuery } from "../proxy/flow_watches.ts";
 import type { TrackedFlow, TrackedProtocol } from "../proxy/stale_flows.ts";
-import { parseTrackedConnection, type TrackedConnection } from "./conntrack_entry.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
 
-/** Selects flows and receives them. */
-interface ListFlows {
-  /** Of TCP only attempts without an answer. */
-  readonly protocol: TrackedProtocol;
-  /** Destination ports of the client's packets; other flows are left out. */
-  readonly ports: ReadonlySet<Port>;
-  readonly onFlow: (flow: TrackedFlow) => void;
-  readonly signal?: AbortSignal;
+/** Addresses of a packet of one direction, and its ports in protocols that have them. */
+export interface ConntrackTuple {
+  readonly source: IpAddress;
+  readonly destination: IpAddress;
+  readonly sourcePort?: number;
+  readonly destinationPort?: number;
 }
 
-/** Selects connections and receives them. */
-interface ListConnections {
-  /** Addresses of clients, or of ends that answer. */
-  readonly addresses: ReadonlySet<IpAddress>;
-  readonly onConnection: (connection: TrackedConnection) => void;
-  readonly signal?: AbortSignal;
+/** A connection of any protocol, as the kernel tracks it. */
+export interface TrackedConnection {
+  /** As the tool takes it: a name such as `tcp`, or a number. */
+  readonly protocol: string;
+  /** The packet of the client. */
+  readonly original: ConntrackTuple;
+  /** The packet of the answer: from the endpoint, to the address that the endpoint sees. */
+  readonly reply: ConntrackTuple;
+  /** The state in the tool's spelling, e.g. `SYN_SENT`; absent for protocols without one. */
+  readonly state?: string;
+}
+
+/** A connection of a protocol that has ports. */
+export interface ConntrackEntry extends Pick<TrackedConnection, "state"> {
+  readonly original: Required<ConntrackTuple>;
+  readonly reply: Required<ConntrackTuple>;
 }
 
 /** The table, as far as kube-relay needs it. Errors name the remedy if known. */
 export interface Conntrack {
   /** Reads the table of a family. Resolves to the number of examined entries. */
-  listFlows(family: IpFamily, options: ListFlows): Promise<number>;
+  listFlows(family: IpFamily, options: {
+    /** Of TCP only attempts without an answer. */
+    readonly protocol: TrackedProtocol;
+    /** Destination ports of the client's packets; other flows are left out. */
+    readonly ports: ReadonlySet<Port>;
+    readonly onFlow: (flow: TrackedFlow) => void;
+    readonly signal?: AbortSignal;
+  }): Promise<number>;
   /**
    * Deletes every entry that matches one of these flows. Resolves to the number of deleted entries.
    */
@@ -40,11 +55,16 @@ export interface Conntrack {
     options: { readonly protocol: TrackedProtocol; readonly signal?: AbortSignal },
   ): Promise<number>;
   /** Goes through the connections of these addresses. One may come twice. */
-  listConnections(family: IpFamily, options: ListConnections): Promise<void>;
-  /** Deletes every entry that differs from one of these in the client's port only, as {@linkcode deleteFlows}. */
+  listConnections(family: IpFamily, options: {
+    /** Addresses of clients, or of ends that answer. */
+    readonly addresses: ReadonlySet<IpAddress>;
+    readonly onConnection: (connection: TrackedConnection) => void;
+    readonly signal?: AbortSignal;
+  }): Promise<void>;
+  /** Deletes every entry of these {@linkcode connectionQuery}s, as {@linkcode deleteFlows}. */
   deleteConnections(
     family: IpFamily,
-    connections: readonly TrackedConnection[],
+    queries: readonly string[],
     options?: { readonly signal?: AbortSignal },
   ): Promise<number>;
 }
@@ -55,6 +75,8 @@ const MOST_SINGLE_PORTS = 3;
 const MOST_SINGLE_ADDRESSES = 2;
 /** A table of millions of entries takes minutes. */
 const TIMEOUT_MS = 300_000;
+/** For one connection, whose user waits. */
+const FIND_TIMEOUT_MS = 60_000;
 /** Lines per batch: each of them reads the whole table. */
 const BATCH_SIZE = 100;
 
@@ -82,10 +104,10 @@ export function createConntrack(commands: CommandRunner): Conntrack {
           const destinationPort = tryParsePort(Number(/ dport=(\d+) /.exec(line)?.[1]));
           if (destinationPort === undefined) return false;
           if (!ports.has(destinationPort)) return true;
-          const connection = parseTrackedConnection(line);
-          const replySourcePort = tryParsePort(Number(connection?.ports?.endpoint));
-          if (connection === undefined || replySourcePort === undefined) return false;
-          const { destination, endpoint: replySource } = connection;
+          const { original, reply } = parseTrackedConnection(line) ?? {};
+          const replySourcePort = tryParsePort(Number(reply?.sourcePort));
+          if (!original || !reply || replySourcePort === undefined) return false;
+          const [{ destination }, { source: replySource }] = [original, reply];
           onFlow({ destination, destinationPort, replySource, replySourcePort });
           return true;
         });
@@ -104,14 +126,15 @@ export function createConntrack(commands: CommandRunner): Conntrack {
         await list(commands, ["-f", FAMILY[family], ...filter], signal, (line) => {
           const connection = parseTrackedConnection(line);
           if (!connection) return false;
-          const { source, endpoint } = connection;
-          if (addresses.has(source) || addresses.has(endpoint)) onConnection(connection);
+          const { original, reply } = connection;
+          const isOfThese = addresses.has(original.source) || addresses.has(reply.source);
+          if (isOfThese) onConnection(connection);
           return true;
         });
       }
     },
-    async deleteConnections(family, connections, { signal } = {}) {
-      return await deleteAll(commands, family, connections.map(connectionQuery), signal);
+    async deleteConnections(family, queries, { signal } = {}) {
+      return await deleteAll(commands, family, queries, signal);
     },
   };
 }
@@ -154,14 +177,14 @@ function flowQuery(
     ` --reply-src ${replySource} --reply-port-src ${replySourcePort}`;
 }
 
-function connectionQuery(
-  { protocol, source, destination, endpoint, ports }: TrackedConnection,
-): string {
-  const withPorts = ports
-    ? ` --orig-port-dst ${ports.destination} --reply-port-src ${ports.endpoint}`
-    : "";
-  return `-p ${protocol} --orig-src ${source} --orig-dst ${destination}` +
-    ` --reply-src ${endpoint}${withPorts}`;
+/** What deletes every entry that differs from this one in the client's port only. */
+export function connectionQuery({ protocol, original, reply }: TrackedConnection): string {
+  const { destinationPort: port } = original;
+  const withPorts = port === undefined
+    ? ""
+    : ` --orig-port-dst ${port} --reply-port-src ${reply.sourcePort}`;
+  return `-p ${protocol} --orig-src ${original.source} --orig-dst ${original.destination}` +
+    ` --reply-src ${reply.source}${withPorts}`;
 }
 
 /**
@@ -188,12 +211,63 @@ async function deleteAll(
   return deleted;
 }
 
+/**
+ * Returns the entry of a connection, or `undefined`; without the source, or its port, that of any
+ * connection to the destination. Rejects with the error of the tool.
+ */
+export async function findConntrackEntry(
+  commands: CommandRunner,
+  { family, protocol, from, sourcePort, to, port }: FlowQuery & { readonly family: IpFamily },
+): Promise<ConntrackEntry | undefined> {
+  const args = [
+    ...["-L", "-f", FAMILY[family], "-p", protocol.toLowerCase()],
+    ...["--orig-dst", to, "--orig-port-dst", `${port}`],
+    ...(from === undefined ? [] : ["--orig-src", from]),
+    ...(sourcePort === undefined ? [] : ["--orig-port-src", `${sourcePort}`]),
+  ];
+  let found: ConntrackEntry | undefined;
+  await run(commands, args, {
+    timeoutMs: FIND_TIMEOUT_MS,
+    onLine(line) {
+      const { original, reply, state } = parseTrackedConnection(line) ?? {};
+      if (!hasPorts(original) || !hasPorts(reply)) return;
+      found ??= { original, reply, ...(state !== undefined && { state }) };
+    },
+  });
+  return found;
+}
+
+function hasPorts(tuple: ConntrackTuple | undefined): tuple is Required<ConntrackTuple> {
+  return tuple?.sourcePort !== undefined;
+}
+
+const HEAD = /^(\w+)\s+(\d+)\s(?:\s*\d+\s+([A-Z_]+)\s)?/;
+const TUPLE = /src=(\S+) dst=(\S+)(?: sport=(\d+) dport=(\d+))?/g;
+
+/** One line that `conntrack -L` prints; `undefined` for any other. */
+function parseTrackedConnection(line: string): TrackedConnection | undefined {
+  const [, name = "", number = "", state] = HEAD.exec(line) ?? [];
+  const [original, reply] = [...line.matchAll(TUPLE)].map(tupleOf);
+  if (name === "" || original === undefined || reply === undefined) return undefined;
+  const protocol = name === "unknown" ? number : name;
+  return { protocol, original, reply, ...(state !== undefined && { state }) };
+}
+
+function tupleOf(
+  [, src = "", dst = "", sport, dport]: RegExpExecArray,
+): ConntrackTuple | undefined {
+  const [source, destination] = [tryParseIpAddress(src), tryParseIpAddress(dst)];
+  if (source === undefined || destination === undefined) return undefined;
+  if (sport === undefined) return { source, destination };
+  return { source, destination, sourcePort: Number(sport), destinationPort: Number(dport) };
+}
+
 async function run(
   commands: CommandRunner,
   args: readonly string[],
   options: CommandOptions,
 ): Promise<CommandResult> {
-  const result = await commands.run("conntrack", args, { ...options, timeoutMs: TIMEOUT_MS });
+  const result = await commands.run("conntrack", args, { timeoutMs: TIMEOUT_MS, ...options });
   if (result.code === 0) return result;
   const reason = result.stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
   const cure = /CAP_NET_ADMIN/.test(result.stderr)

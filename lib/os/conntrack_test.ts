@@ -3,8 +3,12 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { parseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, parsePort, type Port } from "../net/port.ts";
 import type { TrackedFlow } from "../proxy/stale_flows.ts";
-import { createConntrack } from "./conntrack.ts";
-import type { TrackedConnection } from "./conntrack_entry.ts";
+import {
+  connectionQuery,
+  createConntrack,
+  findConntrackEntry,
+  type TrackedConnection,
+} from "./conntrack.ts";
 
 /** Output of conntrack 1.4.7. */
 const LINE_4 = "udp      17 99 src=10.0.0.1 dst=10.96.0.10 sport=51 dport=53 [UNREPLIED] " +
@@ -148,16 +152,10 @@ async function connectionsOf(addresses: readonly string[], text = LISTED) {
 
 Deno.test("listConnections() has clients and the ends that answer, of every protocol", async () => {
   const { connections, lines } = await connectionsOf(["10.1.0.9", "fd00::1", "10.1.0.2"]);
-  assertEquals<unknown>(connections, [
-    {
-      protocol: "tcp",
-      source: "10.1.0.1",
-      destination: "10.96.0.1",
-      endpoint: "10.1.0.9",
-      ports: { destination: 443, endpoint: 6443 },
-    },
-    { protocol: "icmpv6", source: "fd00::1", destination: "fd00::2", endpoint: "fd00::2" },
-    { protocol: "47", source: "10.1.0.1", destination: "10.1.0.2", endpoint: "10.1.0.2" },
+  assertEquals(connections.map(connectionQuery), [
+    "-p tcp --orig-src 10.1.0.1 --orig-dst 10.96.0.1 --reply-src 10.1.0.9 --orig-port-dst 443 --reply-port-src 6443",
+    "-p icmpv6 --orig-src fd00::1 --orig-dst fd00::2 --reply-src fd00::2",
+    "-p 47 --orig-src 10.1.0.1 --orig-dst 10.1.0.2 --reply-src 10.1.0.2",
   ]);
   assertEquals(lines, ["conntrack -L -f ipv4"]);
 });
@@ -174,9 +172,49 @@ Deno.test("listConnections() lets the tool leave out other addresses if few are 
 Deno.test("deleteConnections() deletes those of each client and endpoint, by protocol and port", async () => {
   const commands = new FakeCommandRunner().on("conntrack -R", { stdout: "deleted\n" });
   const { connections } = await connectionsOf(["10.1.0.9", "10.1.0.2", "10.1.0.8"]);
-  assertEquals(await createConntrack(commands).deleteConnections("IPv4", connections), 1);
+  const queries = connections.map(connectionQuery);
+  assertEquals(await createConntrack(commands).deleteConnections("IPv4", queries), 1);
   assertEquals(commands.calls.map(({ stdin }) => stdin), [
     "-D -f ipv4 -p tcp --orig-src 10.1.0.1 --orig-dst 10.96.0.1 --reply-src 10.1.0.9 --orig-port-dst 443 --reply-port-src 6443\n" +
     "-D -f ipv4 -p 47 --orig-src 10.1.0.1 --orig-dst 10.1.0.2 --reply-src 10.1.0.2\n",
   ]);
+});
+
+const TCP = "tcp      6 118 TIME_WAIT src=10.1.0.1 dst=10.0.0.9 sport=45664 dport=80 " +
+  "src=10.1.0.2 dst=10.1.0.1 sport=8080 dport=45664 [ASSURED] mark=0 use=1";
+const QUERY = {
+  family: "IPv4",
+  protocol: "TCP",
+  from: parseIpAddress("10.1.0.1"),
+  sourcePort: 45664,
+  to: parseIpAddress("10.0.0.9"),
+  port: parsePort(80),
+} as const;
+
+Deno.test("findConntrackEntry() asks for one connection, and gives the reason why it can't", async () => {
+  const commands = new FakeCommandRunner().on("conntrack", { stdout: `${TCP}\n` });
+  const [client, seen] = [parseIpAddress("10.1.0.1"), parseIpAddress("10.0.0.9")];
+  assertEquals(await findConntrackEntry(commands, QUERY), {
+    original: { source: client, destination: seen, sourcePort: 45664, destinationPort: 80 },
+    reply: {
+      source: parseIpAddress("10.1.0.2"),
+      destination: client,
+      sourcePort: 8080,
+      destinationPort: 45664,
+    },
+    state: "TIME_WAIT",
+  });
+  const udp = new FakeCommandRunner().on("conntrack", { stdout: LINE_6 });
+  const { state, reply } = (await findConntrackEntry(udp, QUERY))!;
+  assertEquals([state, reply.sourcePort], [undefined, 53]);
+  assertEquals(
+    commands.calls[0]?.line,
+    "conntrack -L -f ipv4 -p tcp --orig-dst 10.0.0.9 --orig-port-dst 80 --orig-src 10.1.0.1 " +
+      "--orig-port-src 45664",
+  );
+  commands.on("conntrack", {
+    code: 1,
+    stderr: "conntrack v1.4.7 (conntrack-tools): Operation failed: sorry\n",
+  });
+  await assertRejects(() => findConntrackEntry(commands, QUERY), Error, "Operation failed: sorry");
 });

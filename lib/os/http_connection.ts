@@ -1,6 +1,5 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Clock, Timer } from "./clock.ts";
-import { HttpInput } from "./http_input.ts";
 import { type HttpHead, HttpRefusal, parseHttpHead } from "./http_head.ts";
 import { responseHead, statusAnswer, writeResponse } from "./http_output.ts";
 import type { TcpConnection } from "./network.ts";
@@ -27,15 +26,10 @@ export interface HttpTimes {
   readonly pieceMs: number;
 }
 
-interface HttpContext {
-  readonly clock: Clock;
-  readonly times: HttpTimes;
-  /** Limits the answers of all connections of the server in one turn. */
-  readonly turns: TurnShare;
-  /** Reports an error of the handler, or of its response body. */
-  readonly onError: (error: unknown) => void;
-}
-
+/** Read at a time, which fits most requests of health checks. */
+const PIECE_BYTES = 1024;
+/** Longest head, and as much of the data after it. */
+const MOST_UNREAD_BYTES = 16_384;
 /** Longest body of a request. */
 const MOST_BODY_BYTES = 8192;
 /** Time limit for the message that explains why a connection is closed. */
@@ -45,10 +39,6 @@ const STALL_MS = 500;
 
 /** An accepted connection: reads a request, answers it, and reads the next. */
 export class HttpConnection {
-  readonly peer: IpAddress | undefined;
-  readonly #socket: HttpSocket;
-  readonly #handler: HttpHandler;
-  readonly #context: HttpContext;
   readonly #input: HttpInput;
   readonly #finished = Promise.withResolvers<void>();
   #waitingSince: number | undefined;
@@ -60,15 +50,18 @@ export class HttpConnection {
 
   /** Begins to read. */
   constructor(
-    socket: HttpSocket,
-    peer: IpAddress | undefined,
-    handler: HttpHandler,
-    context: HttpContext,
+    private readonly socket: HttpSocket,
+    readonly peer: IpAddress | undefined,
+    private readonly handler: HttpHandler,
+    private readonly context: {
+      readonly clock: Clock;
+      readonly times: HttpTimes;
+      /** Limits the answers of all connections of the server in one turn. */
+      readonly turns: TurnShare;
+      /** Reports an error of the handler, or of its response body. */
+      readonly onError: (error: unknown) => void;
+    },
   ) {
-    this.#socket = socket;
-    this.peer = peer;
-    this.#handler = handler;
-    this.#context = context;
     this.#input = new HttpInput(socket);
     void this.#serve();
   }
@@ -92,12 +85,12 @@ export class HttpConnection {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#timer?.cancel();
-    this.#socket.close();
+    this.socket.close();
     this.#finished.resolve();
   }
 
   async #serve(): Promise<void> {
-    const { clock, times, turns } = this.#context;
+    const { clock, times, turns } = this.context;
     try {
       for (let waitMs = times.requestMs;; waitMs = times.idleMs) {
         this.#wait(waitMs);
@@ -120,7 +113,7 @@ export class HttpConnection {
   }
 
   #wait(ms: number): void {
-    this.#waitingSince = this.#context.clock.now();
+    this.#waitingSince = this.context.clock.now();
     this.#limit(ms);
   }
 
@@ -128,13 +121,13 @@ export class HttpConnection {
    * Ends the connection after this time. A timer that is to fire earlier stays: most requests set none.
    */
   #limit(ms: number): void {
-    this.#deadline = this.#context.clock.now() + ms;
+    this.#deadline = this.context.clock.now() + ms;
     if (this.#deadline < this.#timerAt) this.#arm();
   }
 
   #arm(): void {
     if (this.#isClosed) return;
-    const { clock } = this.#context;
+    const { clock } = this.context;
     this.#timer?.cancel();
     this.#timerAt = this.#deadline;
     this.#timer = clock.setTimer(Math.max(1, this.#timerAt - clock.now()), () => {
@@ -158,7 +151,7 @@ export class HttpConnection {
     for (let isIdle = true;;) {
       const text = this.#input.takeHead();
       if (text !== undefined) return parseHttpHead(text);
-      if (isIdle && this.#input.hasBegun) this.#wait(this.#context.times.requestMs);
+      if (isIdle && this.#input.hasBegun) this.#wait(this.context.times.requestMs);
       isIdle = !this.#input.hasBegun;
       if (!await this.#input.fill()) return undefined;
     }
@@ -175,7 +168,7 @@ export class HttpConnection {
 
   /** Returns whether another request may follow. */
   async #answer(head: HttpHead, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
-    const { clock, times, onError } = this.#context;
+    const { clock, times, onError } = this.context;
     const gone = new AbortController();
     let isAnswered = false;
     const onEnd = (isOpen: boolean) => void (isOpen || isAnswered || gone.abort());
@@ -183,7 +176,7 @@ export class HttpConnection {
     const response = await this.#respond(head, body, gone.signal);
     const isStream = response.headers.has("transfer-encoding");
     this.#limit(times.answerMs);
-    await writeResponse(this.#socket, response, {
+    await writeResponse(this.socket, response, {
       head,
       now: clock.wallNow(),
       gone: gone.signal,
@@ -204,9 +197,9 @@ export class HttpConnection {
     try {
       const hasBody = body.length > 0 && method !== "GET" && method !== "HEAD";
       const request = new Request(url, { method, headers, signal, ...(hasBody && { body }) });
-      return await this.#handler(request, this.peer);
+      return await this.handler(request, this.peer);
     } catch (error) {
-      this.#context.onError(error);
+      this.context.onError(error);
       return statusAnswer(500);
     }
   }
@@ -217,12 +210,74 @@ export class HttpConnection {
     try {
       const response = statusAnswer(status);
       const head = { method: "GET", keepsOpen: false, takesChunks: true };
-      const text = responseHead(response, { head, now: this.#context.clock.wallNow() });
-      await this.#socket.write(new TextEncoder().encode(`${text}${await response.text()}`));
+      const text = responseHead(response, { head, now: this.context.clock.wallNow() });
+      await this.socket.write(new TextEncoder().encode(`${text}${await response.text()}`));
     } catch {
       // The client does not read.
     } finally {
       this.close();
     }
+  }
+}
+
+/** Reads a client's data ahead, up to a bound. */
+class HttpInput {
+  #data = new Uint8Array();
+  #filling: Promise<boolean> | undefined;
+
+  constructor(private readonly socket: HttpSocket) {}
+
+  /** Whether there is unread data of the client. */
+  get hasBegun(): boolean {
+    return this.#data.length > 0;
+  }
+
+  /**
+   * Reads more; resolves to false at the end of the stream. Waits for a running read. Throws an
+   * {@linkcode HttpRefusal} at the bound.
+   */
+  fill(): Promise<boolean> {
+    return this.#filling ??= this.#read().finally(() => this.#filling = undefined);
+  }
+
+  /** Like {@linkcode fill}, to detect the end of the stream; a queued request hides it. */
+  watch(): Promise<boolean> {
+    return this.hasBegun ? Promise.resolve(true) : this.fill();
+  }
+
+  /** Takes the head of a request without its empty line; `undefined` while it is incomplete. */
+  takeHead(): string | undefined {
+    const text = String.fromCharCode(...this.#data);
+    // As RFC 9112 requires: old clients send an empty line after a body.
+    const [blank] = /^[\r\n]*/.exec(text)!;
+    const end = /\r?\n\r?\n/.exec(text.slice(blank.length));
+    const head = end ? blank.length + end.index + end[0].length : blank.length;
+    this.#data = this.#data.slice(head);
+    return end ? text.slice(blank.length, head - end[0].length) : undefined;
+  }
+
+  /** Takes the next bytes; `undefined` while they are incomplete. */
+  take(count: number): Uint8Array<ArrayBuffer> | undefined {
+    if (this.#data.length < count) return undefined;
+    const bytes = this.#data.slice(0, count);
+    this.#data = this.#data.slice(count);
+    return bytes;
+  }
+
+  async #read(): Promise<boolean> {
+    if (this.#data.length >= MOST_UNREAD_BYTES) throw new HttpRefusal(431);
+    // Larger once a head is long: a connection that waits has a small buffer.
+    const room = Math.min(
+      Math.max(PIECE_BYTES, this.#data.length),
+      MOST_UNREAD_BYTES - this.#data.length,
+    );
+    const piece = new Uint8Array(room);
+    const count = await this.socket.read(piece);
+    if (count === null) return false;
+    const data = new Uint8Array(this.#data.length + count);
+    data.set(this.#data);
+    data.set(piece.subarray(0, count), this.#data.length);
+    this.#data = data;
+    return true;
   }
 }

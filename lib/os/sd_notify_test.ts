@@ -1,5 +1,13 @@
 import { assertEquals } from "@std/assert";
-import { ServiceNotifier, watchdogPeriodMs } from "./sd_notify.ts";
+import { ServiceNotifier } from "./sd_notify.ts";
+
+function processOf(env: Readonly<Record<string, string>>) {
+  return { env: (name: string) => env[name], pid: 7 };
+}
+
+function fail(error: unknown): never {
+  throw error;
+}
 
 async function withManager(
   run: (
@@ -24,22 +32,19 @@ async function withManager(
 Deno.test("ServiceNotifier sends systemd's messages and removes its socket", async () => {
   await withManager(async ({ path, folder, receive }) => {
     {
-      using notifier = new ServiceNotifier({
-        environment: { notifySocket: path, watchdogUsec: "60000000", watchdogPid: "7" },
-        pid: 7,
+      using notifier = new ServiceNotifier(
+        processOf({ NOTIFY_SOCKET: path, WATCHDOG_USEC: "60000000", WATCHDOG_PID: "7" }),
         folder,
-        onError: (error) => {
-          throw error;
-        },
-      });
+        fail,
+      );
       assertEquals(notifier.watchdogMs, 30_000);
-      await notifier.ready();
-      await notifier.status("serving\n3 Services");
-      await notifier.feedWatchdog();
-      await notifier.stopping();
+      await notifier.send("READY=1");
+      await notifier.send("STATUS=serving");
+      await notifier.send("WATCHDOG=1");
+      await notifier.send("STOPPING=1");
       assertEquals([await receive(), await receive(), await receive(), await receive()], [
         "READY=1",
-        "STATUS=serving 3 Services",
+        "STATUS=serving",
         "WATCHDOG=1",
         "STOPPING=1",
       ]);
@@ -51,15 +56,12 @@ Deno.test("ServiceNotifier sends systemd's messages and removes its socket", asy
 
 Deno.test("ServiceNotifier sends messages in order that are given at once", async () => {
   await withManager(async ({ path, folder, receive }) => {
-    using notifier = new ServiceNotifier({
-      environment: { notifySocket: path },
-      pid: 7,
-      folder,
-      onError: (error) => {
-        throw error;
-      },
-    });
-    const sent = [notifier.feedWatchdog(), notifier.ready(), notifier.status("serving")];
+    using notifier = new ServiceNotifier(processOf({ NOTIFY_SOCKET: path }), folder, fail);
+    const sent = [
+      notifier.send("WATCHDOG=1"),
+      notifier.send("READY=1"),
+      notifier.send("STATUS=serving"),
+    ];
     await Promise.all(sent);
     assertEquals([await receive(), await receive(), await receive()], [
       "WATCHDOG=1",
@@ -71,19 +73,11 @@ Deno.test("ServiceNotifier sends messages in order that are given at once", asyn
 
 Deno.test("ServiceNotifier leaves no name in the folder that another program could take or remove", async () => {
   await withManager(async ({ path, folder, receive }) => {
-    const options = {
-      environment: { notifySocket: path },
-      pid: 7,
-      folder,
-      onError: (error: unknown) => {
-        throw error;
-      },
-    };
-    using notifier = new ServiceNotifier(options);
-    using sameProcessId = new ServiceNotifier(options);
+    using notifier = new ServiceNotifier(processOf({ NOTIFY_SOCKET: path }), folder, fail);
+    using sameProcessId = new ServiceNotifier(processOf({ NOTIFY_SOCKET: path }), folder, fail);
     for (const text of ["one", "two"]) {
-      await notifier.status(text);
-      await sameProcessId.status(text);
+      await notifier.send(`STATUS=${text}`);
+      await sameProcessId.send(`STATUS=${text}`);
       assertEquals([await receive(), await receive()], [`STATUS=${text}`, `STATUS=${text}`]);
       const left = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
       assertEquals(left, ["manager.sock"]);
@@ -92,15 +86,12 @@ Deno.test("ServiceNotifier leaves no name in the folder that another program cou
 });
 
 Deno.test("ServiceNotifier sends nothing without systemd", async () => {
-  using notifier = new ServiceNotifier({
-    environment: {},
-    pid: 7,
-    folder: "/nonexistent",
-    onError: (error) => {
-      throw error;
-    },
-  });
-  await notifier.ready();
+  using notifier = new ServiceNotifier(
+    processOf({ WATCHDOG_USEC: "60000000" }),
+    "/nonexistent",
+    fail,
+  );
+  await notifier.send("READY=1");
   assertEquals(notifier.watchdogMs, undefined);
 });
 
@@ -108,24 +99,27 @@ Deno.test("ServiceNotifier reports a removed socket once and continues", async (
   const folder = await Deno.makeTempDir();
   try {
     const errors: unknown[] = [];
-    using notifier = new ServiceNotifier({
-      environment: { notifySocket: `${folder}/gone.sock` },
-      pid: 7,
+    using notifier = new ServiceNotifier(
+      processOf({ NOTIFY_SOCKET: `${folder}/gone.sock` }),
       folder,
-      onError: (error) => errors.push(error),
-    });
-    await notifier.ready();
-    await notifier.feedWatchdog();
+      (error) => errors.push(error),
+    );
+    await notifier.send("READY=1");
+    await notifier.send("WATCHDOG=1");
     assertEquals(errors.length, 1);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
 });
 
-Deno.test("watchdogPeriodMs() is half of systemd's time, and nothing for another process", () => {
-  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000" }, 7), 30_000);
-  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000", watchdogPid: "8" }, 7), undefined);
-  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000", watchdogPid: "" }, 7), 30_000);
-  assertEquals(watchdogPeriodMs({ watchdogUsec: "soon" }, 7), undefined);
-  assertEquals(watchdogPeriodMs({}, 7), undefined);
+Deno.test("ServiceNotifier feeds a watchdog in half of its time, and not that of another process", () => {
+  const periodOf = (env: Readonly<Record<string, string>>) => {
+    using notifier = new ServiceNotifier(processOf({ NOTIFY_SOCKET: "@x", ...env }), "/", fail);
+    return notifier.watchdogMs;
+  };
+  assertEquals(periodOf({ WATCHDOG_USEC: "60000000" }), 30_000);
+  assertEquals(periodOf({ WATCHDOG_USEC: "60000000", WATCHDOG_PID: "8" }), undefined);
+  assertEquals(periodOf({ WATCHDOG_USEC: "60000000", WATCHDOG_PID: "" }), 30_000);
+  assertEquals(periodOf({ WATCHDOG_USEC: "soon" }), undefined);
+  assertEquals(periodOf({}), undefined);
 });

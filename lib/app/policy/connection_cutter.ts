@@ -9,8 +9,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { tryParsePort, tryParseProtocol } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { Conntrack } from "../../os/conntrack.ts";
-import type { TrackedConnection } from "../../os/conntrack_entry.ts";
+import { connectionQuery, type Conntrack, type TrackedConnection } from "../../os/conntrack.ts";
 import { type Connection, judgeConnection, viewPlan } from "../../policy/judge_connection.ts";
 import type { PodPlan, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
@@ -89,21 +88,21 @@ export class ConnectionCutter {
   async #cut(suspects: ReadonlySet<IpAddress>, signal: AbortSignal): Promise<void> {
     const { conntrack, logger, metrics } = this.#dependencies;
     const family = this.#family;
+    // By what deletes it: a client may have thousands that differ in its port only.
     const found = new Map<string, TrackedConnection>();
     await conntrack.listConnections(family, {
       addresses: suspects,
       signal,
       onConnection: (connection) => {
-        const { source, endpoint } = connection;
-        if (this.#isOwnNode(source) || this.#isOwnNode(endpoint)) return;
-        found.set(JSON.stringify(connection), connection);
+        const { original, reply } = connection;
+        if (this.#isOwnNode(original.source) || this.#isOwnNode(reply.source)) return;
+        found.set(connectionQuery(connection), connection);
       },
     });
     const denied = await this.#withPlan((plan) => {
       const view = viewPlan(plan);
-      const isDenied = (each: TrackedConnection) =>
-        !judgeConnection(view, connectionOf(each)).isAllowed;
-      return found.values().filter(isDenied).toArray();
+      return [...found].filter(([, each]) => !judgeConnection(view, connectionOf(each)).isAllowed)
+        .map(([query]) => query);
     });
     if (denied.length === 0) return;
     const taken = denied.slice(0, MOST_DELETED);
@@ -157,14 +156,14 @@ export function suspectAddresses(
 }
 
 /** As rules see its first packet. */
-function connectionOf({ source, endpoint, protocol, ports }: TrackedConnection): Connection {
+function connectionOf({ protocol, original, reply }: TrackedConnection): Connection {
   const [name, port] = [
     tryParseProtocol(protocol.toUpperCase()),
-    tryParsePort(ports?.endpoint ?? 0),
+    tryParsePort(reply.sourcePort ?? 0),
   ];
   return {
-    from: source,
-    to: endpoint,
+    from: original.source,
+    to: reply.source,
     ...(name !== undefined && port !== undefined && { transport: { protocol: name, port } }),
   };
 }

@@ -43,12 +43,8 @@ export class ServiceManager implements Disposable, SyncListener {
   constructor(dependencies: ServiceManagerDependencies, { folder }: { readonly folder: string }) {
     const { process, logger } = dependencies;
     this.#dependencies = dependencies;
-    this.#notifier = new ServiceNotifier({
-      environment: environmentOf(process.env),
-      pid: process.pid,
-      folder,
-      onError: (error) => logger.warn("Cannot notify systemd", { error }),
-    });
+    const onError = (error: unknown) => logger.warn("Cannot notify systemd", { error });
+    this.#notifier = new ServiceNotifier(process, folder, onError);
   }
 
   /** The phase of the run. */
@@ -65,7 +61,7 @@ export class ServiceManager implements Disposable, SyncListener {
 
   /** A line for `systemctl status`. */
   notifyPhase(): Promise<void> {
-    return this.#notifier.status(this.#phase);
+    return this.#notifier.send(`STATUS=${this.#phase}`);
   }
 
   /** Reports ready once all loops that have started work: units after this one may use Services. */
@@ -90,11 +86,11 @@ export class ServiceManager implements Disposable, SyncListener {
 
   #ready(): void {
     this.#isReady = true;
-    void this.#notifier.ready();
+    void this.#notifier.send("READY=1");
   }
 
   stopping(): Promise<void> {
-    return this.#notifier.stopping();
+    return this.#notifier.send("STOPPING=1");
   }
 
   /** Feeds the watchdog, if there is one, as long as no sync is overdue. */
@@ -117,23 +113,11 @@ export class ServiceManager implements Disposable, SyncListener {
     const { clock, logger } = this.#dependencies;
     while (!signal.aborted) {
       const alive = mayFeedWatchdog(controllers.flatMap(({ activity }) => activity), clock.now());
-      if (alive) await this.#notifier.feedWatchdog();
+      if (alive) await this.#notifier.send("WATCHDOG=1");
       else logger.error("A sync is overdue; systemd's watchdog is no longer notified");
       await clock.sleep(periodMs, signal).catch(() => {});
     }
   }
-}
-
-function environmentOf(
-  env: (name: string) => string | undefined,
-): ConstructorParameters<typeof ServiceNotifier>[0]["environment"] {
-  const names = {
-    notifySocket: "NOTIFY_SOCKET",
-    watchdogUsec: "WATCHDOG_USEC",
-    watchdogPid: "WATCHDOG_PID",
-  };
-  const found = Object.entries(names).map(([field, name]) => [field, env(name)] as const);
-  return Object.fromEntries(found.filter(([, value]) => value !== undefined));
 }
 
 /**

@@ -2,7 +2,7 @@ import { messageOf } from "../../log/message_of.ts";
 import { formatHostPort, parsePort, type Port } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import { type ConntrackEntry, findConntrackEntry } from "../../os/conntrack_entry.ts";
+import { type ConntrackEntry, findConntrackEntry } from "../../os/conntrack.ts";
 import type { Network, SocketAddress } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";

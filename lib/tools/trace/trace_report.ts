@@ -4,7 +4,7 @@
  */
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";
-import type { ConntrackEntry, ConntrackTuple } from "../../os/conntrack_entry.ts";
+import type { ConntrackEntry } from "../../os/conntrack.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { FlowQuery } from "../../proxy/flow_watches.ts";
 import type { PacketHeader, TracedPath, TraceStep } from "../../proxy/packet_trace.ts";
@@ -266,7 +266,9 @@ function endText(address: string, port: number | undefined): string {
   return port === undefined ? address : formatHostPort(address, port);
 }
 
-function tupleText({ source, sourcePort, destination, destinationPort }: ConntrackTuple): string {
+function tupleText(
+  { source, sourcePort, destination, destinationPort }: ConntrackEntry["original"],
+): string {
   return `${formatHostPort(source, sourcePort)} -> ${formatHostPort(destination, destinationPort)}`;
 }
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
-import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
+import type { ConntrackEntry } from "../../os/conntrack.ts";
 import type { EndpointKey } from "../../proxy/endpoint.ts";
 import type { ExplainedEndpoint, ExplainedVerdict } from "../../proxy/packet_explanation.ts";
 import type { TracedPath } from "../../proxy/packet_trace.ts";
