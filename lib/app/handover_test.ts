@@ -172,12 +172,6 @@ Deno.test("KubeProxyHandover without --takeover warns of leftovers and removes n
   assertEquals(stage.annotations, ANNOTATIONS);
 });
 
-Deno.test("KubeProxyHandover does not look as a plain user", async () => {
-  const stage = await Stage.create({ uid: 1000 });
-  await ended(stage);
-  assertEquals(stage.asked, []);
-});
-
 Deno.test("KubeProxyHandover ends with its signal, wherever it is", async () => {
   for (const takeover of [true, false]) {
     for (const served of [true, false]) {
@@ -242,13 +236,6 @@ Deno.test("KubeProxyHandover retries failed removals at the next start", () =>
     assertEquals(failing, [...both, complaint, complaint]);
     assertEquals(await ran(folder, "userspace"), both);
   }));
-
-Deno.test("KubeProxyHandover warns if it cannot keep a record of modes, and removes nothing of them", async () => {
-  const stage = await Stage.create({ uid: 1000 });
-  await ended(stage);
-  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals([stage.asked, warnings.length], [[], 3]);
-});
 
 async function admit(
   { findings = [ALIVE], uid = 0, manifests = [], takeover = false }: {

@@ -233,37 +233,6 @@ Deno.test("AddressAllocator lets Services with policy Local share with the same 
   ]);
 });
 
-Deno.test("AddressAllocator gives each family on its own", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/31"]), pool("b", ["2001:db8::/128"]));
-  const prefers = { ...DUAL, ipFamilyPolicy: "PreferDualStack" };
-  assertEquals(
-    stage.give({ name: "a", spec: DUAL }, { name: "b", spec: DUAL }),
-    [
-      "default/a: 192.0.2.0 2001:db8::",
-      "default/b: 192.0.2.1 (Pool 'b' has no free address of IPv6)",
-    ],
-  );
-  const single = new Stage(pool("a", ["192.0.2.0/31"]));
-  assertEquals(single.give({ name: "a", spec: prefers }, { name: "b", spec: DUAL }), [
-    "default/a: 192.0.2.0",
-    "default/b: 192.0.2.1 (No pool has addresses of IPv6)",
-  ]);
-});
-
-Deno.test("AddressAllocator follows the labels of Services and namespaces", () => {
-  const stage = new Stage(
-    pool("team", ["192.0.2.0/24"], { namespaceSelector: selector({ team: "web" }) }),
-    pool("shop", ["198.51.100.0/24"], { serviceSelector: selector({ app: "shop" }) }),
-  );
-  const refused = "(No pool with addresses of IPv4 assigns addresses to this Service by itself)";
-  assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);
-  stage.allocator.setNamespace("red", { team: "web" });
-  assertEquals(stage.changes(), ["red/a: 192.0.2.0"]);
-  stage.allocator.setNamespace("red", { team: "db" });
-  assertEquals(stage.changes(), [`red/a: ${refused}`]);
-  assertEquals(stage.give({ name: "red/a", labels: { app: "shop" } }), ["red/a: 198.51.100.0"]);
-});
-
 Deno.test("AddressAllocator looks at one Service for the change of one among ten thousand", () => {
   let reads = 0;
   const { allocator } = new Stage(pool("a", ["10.0.0.0/8"], { serviceSelector: selector({}) }));
@@ -295,41 +264,6 @@ Deno.test("AddressAllocator wakes no waiting Service for a change that frees not
   let steps = 0;
   for (const _ of allocator.updateInSteps()) steps++;
   assert(steps < 10, `took ${steps} steps`);
-});
-
-Deno.test("AddressAllocator ends, and refuses nothing, if a Service gets its former address back", () => {
-  const stage = new Stage(
-    pool("auto", ["192.0.2.1"]),
-    pool("asked", ["203.0.113.1-203.0.113.2"], { autoAssign: false }),
-  );
-  const shared = { "kube-relay.io/load-balancer-pool": "asked", [KEY]: "k" };
-  const [old, young] = [{ name: "old", createdAt: "2026-01-01T00:00:00Z" }, {
-    name: "young",
-    createdAt: "2026-01-02T00:00:00Z",
-    spec: { ports: [{ protocol: "TCP" as const, port: 81 }] },
-  }];
-  stage.give({ name: "other", createdAt: "2026-01-01T00:00:00Z" });
-  assertEquals(stage.give({ ...old, annotations: shared }, { ...young, annotations: shared }), [
-    "default/old: 203.0.113.1",
-    "default/young: 203.0.113.1",
-  ]);
-  // The older asks for another address without sharing, the younger for the full pool.
-  assertEquals(
-    stage.give(
-      { ...old, annotations: { [IPS]: "203.0.113.2" } },
-      { ...young, annotations: { [KEY]: "k" } },
-    ),
-    ["default/old: 203.0.113.2", "default/young: 203.0.113.1"],
-  );
-  assertEquals(stage.give({ name: "new", annotations: { [IPS]: "203.0.113.1" } }), [
-    "default/new: (203.0.113.1 is taken by default/young, and the two Services have no sharing key in " +
-    "common)",
-  ]);
-  assertEquals(stage.remove("default/other"), ["default/other: nothing"]);
-  assertEquals(stage.remove("default/young"), [
-    "default/new: 203.0.113.1",
-    "default/young: nothing",
-  ]);
 });
 
 Deno.test("AddressAllocator permits nothing by the labels of an unknown namespace but its name", () => {

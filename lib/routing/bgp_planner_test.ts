@@ -210,17 +210,6 @@ Deno.test("BgpPlanner follows the switches of a Service", () => {
   assertEquals(obstacle(planner, "198.51.100.1"), "an annotation of the Service turns it off");
 });
 
-Deno.test("BgpPlanner announces an address that is of two kinds, of which one is announced", () => {
-  const planner = stage();
-  const address = parseIpAddress("198.51.100.1");
-  for (
-    const kinds of [["loadBalancerIps", "externalIps"], ["externalIps", "loadBalancerIps"]] as const
-  ) {
-    planner.setService(WEB, { addresses: kinds.map((kind) => ({ address, kind })), switches: {} });
-    assertEquals(announced(planner), ["198.51.100.1/32 load-balancer external"]);
-  }
-});
-
 Deno.test("BgpPlanner withdraws an address when no Service wants it any more", () => {
   const planner = stage();
   const one = { "198.51.100.1": "loadBalancerIps" } as const;
@@ -612,56 +601,6 @@ function annotated(settings: PlannerSettings): BgpPlanner {
   });
   return planner;
 }
-
-Deno.test("BgpPlanner leaves settings and ranges that come between steps to the next update", () => {
-  const planner = annotated(WIDE);
-  const [web, api] = ["198.51.100.1", "198.51.100.2"];
-  planner.setService(WEB, service({ [web]: "loadBalancerIps" }));
-  planner.setService(API, service({ [api]: "loadBalancerIps" }));
-  const prefixes = () => planner.plan!.announced.map(({ prefix }) => `${prefix}`);
-  const steps = planner.updateInSteps();
-  steps.next();
-
-  const { settings } = WIDE;
-  planner.setSettings({
-    ...WIDE,
-    settings: { ...settings, advertise: { ...settings.advertise, loadBalancerIps: false } },
-  });
-  planner.setServiceRanges([parseCidr("10.96.0.0/12")]);
-  while (!steps.next().done);
-
-  assertEquals(prefixes().filter((each) => each.startsWith("198.")), [`${web}/32`, `${api}/32`]);
-  assert(!prefixes().includes("10.96.0.0/12"));
-  planner.update();
-  assertEquals(prefixes().filter((each) => each.startsWith("198.")), []);
-  assert(prefixes().includes("10.96.0.0/12"));
-  assertEquals(planner.problems.length, 1);
-  planner.setSettings({ ...WIDE, settings: { ...settings, nodeAnnotations: false } });
-  assertEquals(planner.problems, []);
-});
-
-Deno.test("BgpPlanner continues an update that did not end, wherever it stopped", () => {
-  const abandoned = (steps: number) => {
-    const planner = stage();
-    planner.update();
-    setNode(planner, { name: "own", addresses: ["192.0.2.2"], podCidrs: ["10.1.0.0/24"] });
-    planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
-    planner.setService(API, service({ "198.51.100.2": "loadBalancerIps" }));
-    const update = planner.updateInSteps();
-    let isDone = false;
-    for (let step = 0; step < steps && !isDone; step++) isDone = update.next().done === true;
-    return { planner, isDone };
-  };
-  const expected = updated(abandoned(0).planner);
-  assertEquals([expected.routerId, expected.announced.length], ["192.0.2.2", 2]);
-  let steps = 1;
-  for (;; steps++) {
-    const { planner, isDone } = abandoned(steps);
-    if (isDone) break;
-    assertEquals(updated(planner), expected, `after ${steps} steps`);
-  }
-  assert(steps > 4, `${steps} steps`);
-});
 
 Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
   fc.assert(

@@ -357,24 +357,6 @@ for (
   });
 }
 
-Deno.test("Layer2Owners gives the address of a node to no node, whatever the status of Services has", () => {
-  const owners = ownersOf("a", "b");
-  owners.setAddress(ADDRESS, {});
-  owners.update();
-  assert(owners.ownerOf(ADDRESS) !== undefined);
-  setNode(owners, { name: "c", addresses: ["192.0.2.1"] });
-  owners.update();
-  assertEquals(owners.ownerOf(ADDRESS), undefined);
-  assertEquals(owners.candidates(ADDRESS).map(({ obstacle }) => obstacle), [
-    "it is the address of node c",
-    "it is the address of node c",
-    "it is the address of node c",
-  ]);
-  owners.setNode("c", undefined);
-  owners.update();
-  assert(owners.ownerOf(ADDRESS) !== undefined, "the address is free again");
-});
-
 Deno.test("Layer2Owners: the addresses of Services in pools with layer 2 have owners", () => {
   const owners = new Layer2Owners([
     pool("a", ["192.0.2.0/24"]),

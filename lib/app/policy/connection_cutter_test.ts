@@ -128,15 +128,6 @@ Deno.test("ConnectionCutter looks again when a set loses a member, and not when 
   assertEquals(stage.deleted.length, 1);
 });
 
-Deno.test("ConnectionCutter asks the tool for few addresses by both ends, of pods that changed", async () => {
-  await using stage = new Stage();
-  await stage.sync();
-  assertEquals(stage.commands.calls.map(({ line }) => line), [
-    `conntrack -L -f ipv4 --orig-src ${WEB}`,
-    `conntrack -L -f ipv4 --reply-src ${WEB}`,
-  ]);
-});
-
 Deno.test("ConnectionCutter tries again what failed, and complains once", async () => {
   await using stage = new Stage();
   stage.table = line(OTHER, WEB);

@@ -104,21 +104,6 @@ Deno.test("AddressAssigner writes one status for each Service, and nothing again
   await stop();
 });
 
-Deno.test("AddressAssigner leaves Services of another class alone, and clears what it gave", async () => {
-  const cluster = new Cluster();
-  const { client, clock } = cluster;
-  cluster.put({ name: "other", spec: { loadBalancerClass: "theirs" }, addresses: ["192.0.2.0"] });
-  cluster.put({ name: "ours", spec: { loadBalancerClass: "ours" } });
-  const { stop } = cluster.lead();
-  await clock.advance(2_000);
-  assertEquals(cluster.assigned, { other: ["192.0.2.0"], ours: ["192.0.2.1"] });
-  cluster.put({ name: "ours", spec: { type: "ClusterIP" }, addresses: ["192.0.2.1"] });
-  await clock.advance(100);
-  assertEquals(cluster.assigned, { other: ["192.0.2.0"], ours: [] });
-  assert(client.requests.every(({ path }) => path === `${pathOf("ours")}/status`));
-  await stop();
-});
-
 Deno.test("AddressAssigner does not write a status whose addresses are only spelled or ordered otherwise", async () => {
   const cluster = new Cluster([pool("both", ["192.0.2.0/28", "2001:db8::/120"])]);
   const spec = { ipFamilies: ["IPv4" as const, "IPv6" as const] };
@@ -202,76 +187,6 @@ Deno.test("AddressAssigner tries again, ever more slowly, while the API server f
   await stop();
 });
 
-Deno.test("AddressAssigner: a leader that ends at any request is followed by one that moves nothing", async () => {
-  const names = ["a", "b", "c", "d", "e", "f", "g"];
-  for (let ends = 0; ends <= names.length; ends++) {
-    const cluster = new Cluster();
-    const { client, clock } = cluster;
-    for (const name of names) cluster.put({ name });
-    const first = cluster.lead();
-    const reached = Promise.withResolvers<void>();
-    client.before = () => {
-      if (client.requests.length <= ends) return Promise.resolve();
-      reached.resolve();
-      return new Promise(() => {});
-    };
-    await clock.advance(2_000);
-    if (ends < names.length) await reached.promise;
-    const before = cluster.assigned;
-    await first.stop();
-    client.before = () => Promise.resolve();
-    const second = cluster.lead();
-    await clock.advance(2_000);
-    await second.stop();
-    const after = cluster.assigned;
-    for (const [name, [address]] of Object.entries(before)) {
-      if (address !== undefined) assertEquals(after[name], [address], `${name} moved`);
-    }
-    const all = Object.values(after).flat();
-    assertEquals([all.length, new Set(all).size], [names.length, names.length]);
-  }
-});
-
-Deno.test("AddressAssigner never assigns the address of a node", async () => {
-  const cluster = new Cluster();
-  const { clock } = cluster;
-  cluster.put({ name: "a" });
-  const { assigner, stop } = cluster.lead();
-  assigner.setNode("n", { addresses: [parseIpAddress("192.0.2.0")], podCidrs: [] });
-  await clock.advance(2_000);
-  assertEquals(cluster.assigned, { a: ["192.0.2.1"] });
-  await stop();
-});
-
-Deno.test("AddressAssigner.setNode() looks at no other node", async () => {
-  const cluster = new Cluster();
-  const { clock } = cluster;
-  cluster.put({ name: "a" });
-  const { assigner, stop } = cluster.lead();
-  let reads = 0;
-  for (let number = 0; number < 1000; number++) {
-    const address = parseIpAddress(`192.0.${2 + (number >> 8)}.${number & 255}`);
-    assigner.setNode(`n${number}`, {
-      get addresses() {
-        reads++;
-        return [address];
-      },
-      get podCidrs() {
-        reads++;
-        return [parseCidr(`10.${number >> 8}.${number & 255}.0/24`)];
-      },
-    });
-    if (number % 100 === 50) await clock.advance(1_000);
-  }
-  await clock.advance(2_000);
-  assertEquals(cluster.assigned, { a: [] });
-  assert(reads < 10_000, `${reads} reads of 1000 nodes`);
-  assigner.setNode("n7", { addresses: [], podCidrs: [] });
-  await clock.advance(2_000);
-  assertEquals(cluster.assigned, { a: ["192.0.2.7"] });
-  await stop();
-});
-
 /** Lists 1,000 Nodes within two seconds; returns how often their ranges of pods are read. */
 async function readsOfRanges({ assigner, clock }: {
   readonly assigner: AddressAssigner;
@@ -340,26 +255,6 @@ Deno.test("AddressAssigner leaves ranges of other use out of its pools, also tho
   assertEquals(cluster.assigned.c, ["192.0.2.8"], "the others keep what their status has");
   assertEquals([cluster.assigned.a, client.requests.length], [["192.0.2.2"], 3]);
   assertEquals(logger.lines.filter(({ level }) => level === "warn").length, 2);
-  await stop();
-});
-
-Deno.test("AddressAssigner.setSettings() keeps addresses, and begins again for other pools only", async () => {
-  const cluster = new Cluster([pool("small", ["192.0.2.0/32"])]);
-  const { client, clock } = cluster;
-  const settings = { loadBalancerClass: "ours", defaultLoadBalancerClass: true };
-  for (const name of ["a", "b"]) cluster.put({ name });
-  const { assigner, stop } = cluster.lead();
-  await clock.advance(2_000);
-  assertEquals([cluster.assigned.a, assigner.refused?.length], [["192.0.2.0"], 1]);
-  assigner.setSettings({ ...settings, pools: [pool("other", ["192.0.2.8/31"])] });
-  await clock.advance(2_000);
-  assertEquals(cluster.assigned, { a: ["192.0.2.0"], b: ["192.0.2.8"] });
-  assertEquals(assigner.refused?.map(({ key }) => key), ["default/a"], "its pool is gone");
-  const { length } = client.requests;
-  assigner.setSettings({ ...settings, pools: [pool("other", ["192.0.2.8/31"])] });
-  cluster.put({ name: "c" });
-  await clock.advance(100);
-  assertEquals([cluster.assigned.c, client.requests.length], [["192.0.2.9"], length + 1]);
   await stop();
 });
 

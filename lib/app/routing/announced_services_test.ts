@@ -1,6 +1,5 @@
 import { serviceSyncEvent } from "../../../tests/support/builders/sync_events.ts";
 import { assertEquals } from "@std/assert";
-import { loadBalancer } from "../../../tests/support/builders/routed_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type IpAddress, parseIpAddress } from "../../net/ip_address.ts";
@@ -66,13 +65,6 @@ Deno.test("AnnouncedServices has the addresses of a Service while its rules are 
   assertEquals(notified, [text, text], "also for addresses that it had");
 });
 
-Deno.test("AnnouncedServices is not complete after a part of the cluster", () => {
-  const { services } = create();
-  const plan = planWith([VIP]);
-  synced(services, plan, { ...changesOf(plan), isPartial: true });
-  assertEquals(services.complete.size, 0);
-});
-
 Deno.test("AnnouncedServices leaves out what is in quarantine, and has it again afterwards", () => {
   const { services, notified, vips } = create();
   const plan = planWith([VIP, parseIpAddress("192.0.2.2")]);
@@ -96,15 +88,4 @@ Deno.test("AnnouncedServices has an exempt address although it is in quarantine"
   const plan = planWith([VIP]);
   synced(services, plan, changesOf(plan), [{ key: PORT, reason: "it is not local" }]);
   assertEquals(vips(), [VIP]);
-});
-
-Deno.test("AnnouncedServices reads the annotations of a Service again after they changed", () => {
-  const { informer, services } = create();
-  const plan = planWith([VIP]);
-  synced(services, plan, changesOf(plan));
-  assertEquals(services.of(WEB)!.switches, {});
-  const annotations = { "kube-router.io/service.advertise.loadbalancerip": "false" };
-  informer.upsert(loadBalancer({ name: "web", annotations }));
-  services.touch(WEB);
-  assertEquals(services.of(WEB)!.switches, { loadBalancerIps: false });
 });

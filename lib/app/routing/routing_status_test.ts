@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { bgpPeer, imported, peerImports } from "../../../tests/support/builders/bgp_plans.ts";
 import { ROUTING_SETTINGS } from "../../../tests/support/builders/planned_routing.ts";
-import { loadBalancer } from "../../../tests/support/builders/routed_objects.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import type { LoopStatus } from "../../engine/controller.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
@@ -39,17 +38,6 @@ function bgpFacts(plan: BgpPlan, ...sessions: BgpSessionView[]): Promise<readonl
   const loop = { status: () => ({}) as LoopStatus };
   return facts({ bgp: { plan, loop, backend: { sessions: () => Promise.resolve(sessions) } } });
 }
-
-Deno.test("routingStatus() counts the addresses of pools, each once", async () => {
-  const services = [
-    loadBalancer({ name: "a", addresses: ["203.0.113.7"] }),
-    loadBalancer({ name: "b", addresses: ["203.0.113.7", "10.1.1.1"] }),
-  ];
-  assertEquals(await facts({ services: new Set(services) }), [
-    "Pool: routed: 0 of 256 IPv4 in use, announced by bgp",
-    "Pool: office: 1 of 256 IPv4 in use, announced by layer2",
-  ]);
-});
 
 Deno.test("routingStatus() names Services without the address that they ask for, not all of many", async () => {
   const refused = Array.from({ length: 22 }, (_, index) => ({
@@ -99,12 +87,4 @@ Deno.test("routingStatus() lists what a peer with imports of its own may send", 
   );
   const many = Array.from({ length: 7 }, () => prefixes[0]!);
   assertEquals((await peerFact({ prefixes: many }))?.endsWith("10.0.0.0/8 and 2 more"), true);
-});
-
-Deno.test("routingStatus() names nodes that cannot answer, and nodes with other pools", async () => {
-  const problems = [{ node: "b", text: "its pool 'office' has other addresses" }];
-  const layer2 = { problems, families: [], view: () => [] };
-  assertEquals((await facts({ layer2 })).slice(2), [
-    "Layer 2: node b: its pool 'office' has other addresses",
-  ]);
 });

@@ -14,7 +14,7 @@ import { loadConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_settings.ts";
-import { ControllerSource, findMissingAccess } from "./controller_source.ts";
+import { ControllerSource } from "./controller_source.ts";
 import {
   NO_POLICY_BACKENDS,
   TEST_PROCESS,
@@ -169,26 +169,6 @@ Deno.test("ControllerSource asks again within a minute however often it failed, 
       await stop();
     }
   }));
-
-Deno.test("findMissingAccess() names every right that is missing, and the role that grants them", async () => {
-  const refused = ["list pods", "watch pods", "list namespaces", "watch namespaces"];
-  const client = {
-    create(_path: string, object: unknown): Promise<unknown> {
-      const { spec: { resourceAttributes: { verb, resource } } } = object as {
-        spec: { resourceAttributes: { verb: string; resource: string } };
-      };
-      return Promise.resolve({ status: { allowed: !refused.includes(`${verb} ${resource}`) } });
-    },
-  };
-  const { signal } = new AbortController();
-  const { missing, clusterRole, cure } = (await findMissingAccess(client, POLICY_ACCESS, signal))!;
-  assertEquals(missing, refused);
-  assertStringIncludes(
-    clusterRole,
-    "rules: [{apiGroups: [''], resources: [pods, namespaces], verbs: [list, watch]}]",
-  );
-  assertStringIncludes(cure, "--policy-kubeconfig");
-});
 
 Deno.test("policyKubeconfigOf() prefers the kubeconfig for policies", () => {
   const configuration = defaultConfiguration();

@@ -72,12 +72,6 @@ Deno.test("StartUp says at once that no Node can have its name", () =>
     ]);
   }));
 
-Deno.test("StartUp asks nothing of its name without a cluster", () =>
-  withIdentity({ name: "(none)", expected: false }, async ({ lines }) => {
-    await settle();
-    assertEquals(lines(), ["info: Chose node addresses"]);
-  }));
-
 Deno.test("StartUp logs its addresses and their source once", () =>
   withIdentity({}, async ({ clock, identity, lines, logger }) => {
     identity.onNode(node(["192.168.1.1"]));
@@ -105,24 +99,6 @@ Deno.test("StartUp continues with loopback after 30 s, and adopts addresses that
     assertEquals(lines()[2], "info: The addresses of the Node changed; node ports follow");
   }));
 
-Deno.test("StartUp waits for nothing if there is no cluster", () =>
-  withIdentity({ expected: false }, async ({ clock, lines }) => {
-    await clock.advance(0);
-    assertEquals(lines(), ["info: Chose node addresses"]);
-  }));
-
-Deno.test("StartUp reports changed addresses and the deletion", () =>
-  withIdentity({}, async ({ identity, lines }) => {
-    identity.onNode(node(["192.168.1.1"]));
-    identity.onNode(node(["192.168.1.2"]));
-    identity.onNodeDeleted();
-    assertEquals(lines().slice(1), [
-      "info: The addresses of the Node changed; node ports follow",
-      "warn: The Node was deleted; continuing with its last known state",
-    ]);
-    await Promise.resolve();
-  }));
-
 Deno.test("StartUp reports podCIDRs that are missing for 5 more minutes, appear, or change", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity, lines }) => {
     identity.onNode(node(["192.168.1.1"]));
@@ -140,14 +116,6 @@ Deno.test("StartUp reports podCIDRs that are missing for 5 more minutes, appear,
     ]);
   }));
 
-Deno.test("StartUp does not look at podCIDRs in another mode than NodeCIDR", () =>
-  withIdentity({}, async ({ clock, identity, lines }) => {
-    identity.onNode(node(["192.168.1.1"], ["10.1.0.0/24"]));
-    identity.onNode(node(["192.168.1.1"], ["10.2.0.0/24"]));
-    await clock.advance(600_000);
-    assertEquals(lines(), ["info: Chose node addresses"]);
-  }));
-
 Deno.test("StartUp ends the process for podCIDRs without a range of the node's family", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ identity }, ended) => {
     identity.onNode(node(["192.168.1.1"], ["fd00::/64"]));
@@ -161,14 +129,6 @@ Deno.test("StartUp ends the process for a clusterCIDR of the family that does no
       await assertRejects(() => ended, NodeMismatchError, "clusterCIDR: fd00::/48 has no IPv4");
     },
   ));
-
-Deno.test("StartUp warns once of a setting that makes no sense", () =>
-  withIdentity({ proxy: { nodePortAddresses: ["fd00::/64"] } }, async ({ identity, lines }) => {
-    identity.onNode(node(["192.168.1.1"]));
-    identity.onNode(node(["192.168.1.2"]));
-    await Promise.resolve();
-    assertEquals(lines().filter((line) => line === "warn: Setting is not plausible").length, 1);
-  }));
 
 Deno.test("StartUp holds a configuration that is taken up later against the node", () =>
   withIdentity({}, async ({ identity, lines }, ended) => {

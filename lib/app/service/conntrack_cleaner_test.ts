@@ -178,26 +178,6 @@ Deno.test("ConntrackCleaner looks at everything again after an hour, at a sync",
   });
 });
 
-Deno.test("ConntrackCleaner does one run for all that came during another", async () => {
-  await withCleaner(async ({ clock, conntrack, sync }) => {
-    const gate = Promise.withResolvers<void>();
-    conntrack.gate = gate.promise;
-    let previous = planTo(A);
-    sync(previous);
-    await clock.advance(0);
-    for (let turn = 0; turn < 10; turn++) {
-      const next = planTo(A, `10.1.1.${turn}`);
-      sync(next, previous);
-      previous = next;
-    }
-    await clock.advance(0);
-    assertEquals(conntrack.lists.length, 1);
-    gate.resolve();
-    await clock.advance(0);
-    assertEquals(conntrack.lists.length, 2);
-  });
-});
-
 Deno.test("ConntrackCleaner spares a flow whose endpoint is added while the table is read", async () => {
   await withCleaner(async ({ clock, conntrack, sync }) => {
     const gate = Promise.withResolvers<void>();
@@ -246,17 +226,6 @@ Deno.test("ConntrackCleaner deletes no more before the rules have an endpoint ag
     await clock.advance(0);
     assert(conntrack.flows.has(made), "a flow that the newest rules made");
     assertEquals(logger.lines.filter(({ level }) => level !== "verbose"), [], "nothing is wrong");
-  });
-});
-
-Deno.test("ConntrackCleaner continues deleting while a sync brings something else", async () => {
-  await withCleaner(async (rig) => {
-    const { clock, conntrack, begin } = rig;
-    const { gone, finish } = await deleteSlowly(rig);
-    await begin(planTo(B, "10.1.0.3"), gone);
-    finish();
-    await clock.advance(0);
-    assertEquals(conntrack.flows.size, 0);
   });
 });
 
@@ -364,17 +333,5 @@ Deno.test("ConntrackCleaner keeps its work until it succeeds, and warns once", a
     const reports = logger.lines.filter(({ level }) => level !== "verbose");
     assertEquals(reports.map(({ level }) => level), ["warn", "info"]);
     assert(reports[0]!.message.startsWith("Cannot delete stale flows"));
-  });
-});
-
-Deno.test("ConntrackCleaner looks after each family by itself", async () => {
-  await withCleaner(async ({ clock, conntrack, runs, sync }) => {
-    sync(planTo(A), undefined, "IPv4");
-    sync(planTo(), undefined, "IPv6");
-    conntrack.failures.push(new Error("IPv4 fails"));
-    await clock.advance(0);
-    assertEquals(runs.map(({ family }) => family), ["IPv6"]);
-    await clock.advance(1_000);
-    assertEquals(runs.map(({ family }) => family), ["IPv6", "IPv4"]);
   });
 });
