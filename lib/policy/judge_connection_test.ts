@@ -58,26 +58,6 @@ Deno.test("judgeConnection() names the policies that isolate where none allows",
   assertEquals<unknown>(cluster?.ingress, { kind: "denied", pod: "x/a", policies: ["x/p", "x/q"] });
 });
 
-Deno.test("judgeConnection() lets a pod reach itself, also by its other address", () => {
-  for (const to of [ADDRESSES.a, ADDRESSES.alsoA]) {
-    const { plan } = judge({ from: ADDRESSES.a, to });
-    const always = { kind: "always", pod: "x/a" };
-    assertEquals<unknown>(plan, { egress: always, ingress: always, isAllowed: true });
-  }
-});
-
-Deno.test("judgeConnection() always lets a pod and its own node reach each other", () => {
-  const { plan } = judge({ from: ADDRESSES.outside, isFromOwnNode: true });
-  assertEquals<unknown>(plan?.ingress, { kind: "always", pod: "x/a" });
-  assertEquals(judge({ from: ADDRESSES.outside }).plan?.isAllowed, false);
-  assertEquals(
-    judge({ from: ADDRESSES.a, to: ADDRESSES.outside, isFromOwnNode: true }).plan?.isAllowed,
-    false,
-  );
-  const out = judge({ from: ADDRESSES.a, to: ADDRESSES.outside, isToOwnNode: true }).plan;
-  assertEquals<unknown>(out?.egress, { kind: "always", pod: "x/a" });
-});
-
 Deno.test("judgeConnection() cuts off an address of a closed range until a pod has it", () => {
   const state = new PolicyState();
   const closedRanges = [parseCidr("10.1.0.0/24")];

@@ -1,11 +1,6 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
-import {
-  IPV4_PLAN,
-  podKey,
-  setPod,
-  setPolicy,
-} from "../../tests/support/builders/policy_objects.ts";
+import { setPolicy } from "../../tests/support/builders/policy_objects.ts";
 import {
   type CountedPolicy,
   MOST_NAMESPACE_PARTS,
@@ -13,7 +8,6 @@ import {
   NamespaceBudget,
 } from "./policy_budget.ts";
 import type { PolicyKey } from "./policy_plan.ts";
-import { PolicyPlanner } from "./policy_planner.ts";
 import { PolicyState } from "./policy_state.ts";
 
 const counted = fc.record({
@@ -53,31 +47,6 @@ Deno.test("NamespaceBudget admits the oldest policies after any history, and nam
       before = after;
     }
   }));
-});
-
-Deno.test("a pod with too many rules is isolated by all of them, and its planner says so", () => {
-  const state = new PolicyState();
-  const planner = new PolicyPlanner(state, IPV4_PLAN);
-  for (const name of ["a", "b"]) {
-    setPod(state, `x/${name}`, {
-      address: `10.1.0.${name === "a" ? 1 : 2}`,
-      labels: { app: name },
-    });
-  }
-  const ingress = Array.from({ length: 3_000 }, () => ({ from: [{ podSelector: {} }] }));
-  setPolicy(state, "x/p", { podSelector: {}, ingress });
-  setPolicy(state, "x/q", { podSelector: { matchLabels: { app: "a" } }, ingress });
-  planner.update();
-  const { pods, lists, peers } = planner.plan;
-  const rulesOf = (key: string) => lists.get(pods.get(podKey(key))!.ingress!)!.rules.length;
-  assertEquals([rulesOf("x/a"), rulesOf("x/b"), peers.size], [0, 3_000, 1]);
-  assertEquals(planner.takeProblems().map(({ object, path, value }) => [object, path, value]), [
-    ["x/a", "ingress rules", "6000 of 2 policies, the first is x/p"],
-  ]);
-  assertEquals(planner.takeProblems(), []);
-  state.setPolicy("x/q" as PolicyKey, undefined);
-  planner.update();
-  assertEquals(rulesOf("x/a"), 3_000);
 });
 
 const except = Array.from(

@@ -2,7 +2,6 @@ import { assert, assertEquals } from "@std/assert";
 import {
   IPV4_PLAN,
   podKey,
-  policyKey,
   setPod,
   setPolicy,
   testPod,
@@ -36,68 +35,6 @@ Deno.test("PolicyPlanner names lists and sets by content: the same after every s
   );
   assertEquals([...planOf(planner).lists.keys()] as string[], ["jz2visirsrkqmj5v"]);
   assertEquals([...planOf(planner).peers.keys()] as string[], ["vvhrpiijyzislqzp"]);
-});
-
-Deno.test("PolicyPlanner has no changes where an event says nothing new, or is reverted", () => {
-  const { state, planner } = start();
-  const pod = { address: "10.1.0.1", labels: { app: "web" } };
-  setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
-  setPod(state, "x/a", pod);
-  planner.update();
-  const nothing = {
-    full: false,
-    pods: new Set(),
-    lists: new Set(),
-    peers: new Set(),
-    members: new Map(),
-  };
-  setPod(state, "x/a", pod);
-  setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
-  assertEquals<unknown>(planner.update(), nothing);
-  setPod(state, "x/b", { ...pod, nodeName: "n2", address: "10.1.0.2" });
-  state.setPod(podKey("x/b"), undefined);
-  assertEquals<unknown>(planner.update(), nothing);
-});
-
-Deno.test("PolicyPlanner resolves a name of ingress in the isolated pod: other ports, another list", () => {
-  const { state, planner } = start();
-  setPolicy(state, "x/p", { podSelector: {}, ingress: [{ ports: [{ port: "http" }] }] });
-  setPod(state, "x/a", { address: "10.1.0.1", ports: { http: 80 } });
-  setPod(state, "x/b", { address: "10.1.0.2", ports: { http: 8080 } });
-  setPod(state, "x/c", { address: "10.1.0.3", ports: { http: 80, other: 81 } });
-  setPod(state, "x/d", { address: "10.1.0.4" });
-  const { pods, lists } = planOf(planner);
-  const portsOf = (key: string) =>
-    lists.get(pods.get(podKey(key))!.ingress!)!.rules.map(({ ports }) => ports?.[0]?.from);
-  assertEquals<unknown>(["x/a", "x/b", "x/c", "x/d"].map(portsOf), [[80], [8080], [80], []]);
-  assertEquals(pods.get(podKey("x/a"))!.ingress, pods.get(podKey("x/c"))!.ingress);
-  assertEquals(lists.size, 3);
-});
-
-Deno.test("PolicyPlanner keeps the sets that the rules of a changed policy still name", () => {
-  const { state, planner } = start();
-  const ingress = (port: number) => ({
-    podSelector: {},
-    ingress: [{ ...FROM_WEB, ports: [{ port }] }],
-  });
-  setPolicy(state, "x/only-a", { podSelector: { matchLabels: { app: "a" } }, ingress: [FROM_WEB] });
-  setPolicy(state, "x/p", ingress(80));
-  for (const [index, app] of ["a", "b", "c"].entries()) {
-    setPod(state, `x/${app}`, { address: `10.1.0.${index}`, labels: { app } });
-  }
-  planner.update();
-  state.setPolicy(policyKey("x/only-a"), undefined);
-  setPolicy(state, "x/p", ingress(81));
-  const { pods, lists, peers, members } = planner.update();
-  assertEquals([pods.size, lists.size, peers.size, members.size], [3, 3, 0, 0]);
-});
-
-Deno.test("PolicyPlanner.setOptions() marks everything", () => {
-  const { planner } = start();
-  planner.setOptions({ deny: { action: "drop" }, closedRanges: [] });
-  assertEquals(planner.update().full, true);
-  assertEquals(planner.update().full, false);
-  assertEquals(planOf(planner).deny.action, "drop");
 });
 
 /** Counts the lookups of one label of a pod by an event, with this number of policies. */

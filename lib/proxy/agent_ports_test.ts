@@ -68,35 +68,6 @@ function external(name: string, port: number, address: IpAddress = NODE): Servic
   return service(name, { externalIPs: [address], ports: [{ port }] });
 }
 
-Deno.test("a Service does not get a port of kube-relay at an address of the node, and all else", () => {
-  const stage = new Stage([HEALTH]);
-  stage.addresses(NODE);
-  stage.services(
-    external("a", 10256),
-    external("b", 10256, parseIpAddress("203.0.113.1")),
-    external("c", 80),
-    service("d", { externalIPs: [NODE], ports: [{ port: 10256, protocol: "UDP" }] }),
-  );
-  assertEquals(stage.withheld, [`a ExternalIP ${NODE}:10256 health server`]);
-  assertEquals(stage.reasons, [
-    `${NODE}:10256/TCP: port 10256 of this node is kube-relay's health server. ` +
-    "Give the Service another port or address",
-  ]);
-});
-
-Deno.test("a load balancer address and a node port do not get a port of kube-relay either", () => {
-  const stage = new Stage([HEALTH]);
-  stage.addresses(NODE);
-  stage.services(
-    testService("a", { ports: [{ port: 10256 }] }, { ingress: [{ ip: NODE }] }),
-    service("b", { type: "NodePort", ports: [{ port: 80, nodePort: 10256 }] }),
-  );
-  assertEquals(stage.withheld, [
-    `a LoadBalancer ${NODE}:10256 health server`,
-    "b NodePort *:10256 health server",
-  ]);
-});
-
 Deno.test("a server of kube-relay on one address keeps its port there, and of node ports", () => {
   const address = SECOND;
   const nodePort = service("a", { type: "NodePort", ports: [{ port: 80, nodePort: 10256 }] });

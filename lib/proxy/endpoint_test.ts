@@ -1,14 +1,11 @@
 import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.ts";
 import type { IpFamily } from "../net/ip_address.ts";
-import { parseIpAddress } from "../net/ip_address.ts";
-import { parsePort } from "../net/port.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoint, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import {
   compareEndpoints,
-  endpointKey,
   endpointsFromSlice,
   mergeEndpoints,
   reuseEndpoints,
@@ -21,11 +18,6 @@ function read(slice: EndpointSlice, family: IpFamily = "IPv4", nodeName = THIS_N
   const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
   return { ports, paths: problems.problems.map(({ path }) => path) };
 }
-
-Deno.test("endpointKey() puts brackets around IPv6", () => {
-  assertEquals(String(endpointKey(parseIpAddress("10.0.0.1"), parsePort(80))), "10.0.0.1:80");
-  assertEquals(String(endpointKey(parseIpAddress("fd00::1"), parsePort(80))), "[fd00::1]:80");
-});
 
 Deno.test("endpointsFromSlice() treats unset conditions as ready, serving, not terminating", () => {
   const { ports, paths } = read(testEndpointSlice("web", { endpoints: ["10.180.0.1"] }));
@@ -245,26 +237,6 @@ Deno.test("mergeEndpoints() prefers the earlier list between equals", () => {
   const first = testEndpoint("10.180.0.1", { nodeName: "node-a" });
   const second = testEndpoint("10.180.0.1", { nodeName: "node-b" });
   assertStrictEquals(mergeEndpoints([[first], [second]])[0], first);
-});
-
-Deno.test("mergeEndpoints() keeps one address with two ports apart", () => {
-  const first = testEndpoint("10.180.0.1");
-  const second = testEndpoint("10.180.0.1", {
-    port: parsePort(81),
-    key: endpointKey(first.address, parsePort(81)),
-  });
-  assertEquals(mergeEndpoints([[second], [first]]), [first, second]);
-});
-
-Deno.test("compareEndpoints() orders by key", () => {
-  const [low, high] = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
-  assertEquals([compareEndpoints(low, high), compareEndpoints(high, low)], [-1, 1]);
-  assertEquals(compareEndpoints(low, testEndpoint("10.180.0.1")), 0);
-});
-
-Deno.test("reuseEndpoints() gives the previous list if nothing differs", () => {
-  const previous = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
-  assertStrictEquals(reuseEndpoints(previous, structuredClone(previous)), previous);
 });
 
 Deno.test("reuseEndpoints() gives equal lists with every equal object reused", () => {

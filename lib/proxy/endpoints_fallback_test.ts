@@ -1,7 +1,7 @@
 import type { Endpoints } from "../api/kinds/endpoints.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals } from "@std/assert";
-import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints } from "../../tests/support/builders/builders.ts";
 import { endpointsFromEndpoints } from "./endpoint.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
@@ -70,24 +70,6 @@ Deno.test("endpointsFromEndpoints() makes every subset × port × address an end
     "ns1/web:a/TCP": ["10.180.0.1:80", "10.180.0.2:80", "10.180.0.3:8080"],
     "ns1/web:b/UDP": ["10.180.0.1:53", "10.180.0.2:53"],
   });
-});
-
-Deno.test("endpointsFromEndpoints() selects its family from a mixed object", () => {
-  const [pod] = ADDRESSES.IPv6.localPods;
-  const endpoints = testEndpoints("web", [{
-    addresses: [{ ip: "10.180.0.1" }, { ip: pod }],
-    ports: [PORT],
-  }]);
-  assertEquals(read(endpoints).keys, { "ns1/web/TCP": ["10.180.0.1:80"] });
-  assertEquals(read(endpoints, "IPv6").keys, { "ns1/web/TCP": ["[fd00:10::a01]:80"] });
-});
-
-Deno.test("endpointsFromEndpoints() prefers the ready one of an address named twice", () => {
-  const { ports } = read(testEndpoints("web", [
-    { notReadyAddresses: [{ ip: "10.180.0.1" }], ports: [PORT] },
-    { addresses: [{ ip: "10.180.0.1" }], ports: [PORT] },
-  ]));
-  assertEquals(ports[0]?.endpoints.map(({ ready }) => ready), [true]);
 });
 
 Deno.test("endpointsFromEndpoints() leaves out unusable addresses, and reports them", () => {

@@ -76,17 +76,6 @@ Deno.test("FrontendOwners gives a cluster IP to its Service, whichever comes fir
   assertEquals(lost([owner, guest], [{ ...owner, clusterIp: "10.96.0.3" }, guest]), [taken, []]);
 });
 
-Deno.test("FrontendOwners distinguishes frontends by address, port and protocol", () => {
-  const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
-  const others: readonly TestServicePlan[] = [
-    { ...one, name: "b", clusterIp: "10.96.0.2", port: 81 },
-    { ...one, name: "c", clusterIp: "10.96.0.3", protocol: "UDP" },
-    { name: "d", clusterIp: "10.96.0.4", externalIps: ["203.0.113.2"] },
-    { name: "e", clusterIp: "10.96.0.5", nodePort: 30_000 },
-  ];
-  assertEquals(lost([one, ...others]), [[]]);
-});
-
 Deno.test("FrontendOwners gives a node port of two Services to one, and to none if an address has it", () => {
   const a = { name: "a", clusterIp: "10.96.0.1", nodePort: 30_080 };
   const b = { name: "b", clusterIp: "10.96.0.2", nodePort: 30_080 };
@@ -97,24 +86,6 @@ Deno.test("FrontendOwners gives a node port of two Services to one, and to none 
     [],
     [`b: ${single} ns/c/TCP by address`],
     [],
-  ]);
-});
-
-Deno.test("FrontendOwners affects only the claimants of a contested frontend", () => {
-  const many = Array.from(
-    { length: 50 },
-    (_, index) => ({ name: `web-${index}`, clusterIp: `10.96.1.${index}` }),
-  );
-  const a = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
-  const b = { name: "b", clusterIp: "10.96.0.2", externalIps: [ADDRESS] };
-  const affected = updates([...many, a], [...many, a, b], [...many, a, b], [...many, b])
-    .map(({ affected }) => affected);
-  assertEquals<readonly (readonly string[])[]>(affected, [
-    [],
-    ["ns/a/TCP", "ns/b/TCP"],
-    // A ServicePort that lacks something is asked again whenever it is planned.
-    ["ns/a/TCP", "ns/b/TCP"],
-    ["ns/b/TCP"],
   ]);
 });
 

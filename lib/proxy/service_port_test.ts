@@ -3,13 +3,11 @@ import { testService } from "../../tests/support/builders/builders.ts";
 import type { Service } from "../api/kinds/service.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import {
-  modeAnnotationsOf,
   type ServicePort,
   type ServicePortOptions,
   servicePortsFromService,
-  unproxiedReason,
 } from "./service_port.ts";
-import { assertEquals, assertStrictEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 
 const { IPv4, IPv6 } = ADDRESSES;
 const DUAL_STACK = {
@@ -40,16 +38,6 @@ Deno.test("servicePortsFromService() leaves absent values undefined", () => {
     ],
     problems: [],
   });
-});
-
-Deno.test("servicePortsFromService() keeps when the Service was made", () => {
-  const service = testService("web");
-  const createdAt = "2026-01-01T00:00:00Z";
-  const { port } = read({
-    ...service,
-    metadata: { ...service.metadata, creationTimestamp: createdAt },
-  });
-  assertEquals(port?.createdAt, createdAt);
 });
 
 /** Services that are served and others that are not (control-plane 4.1). */
@@ -380,10 +368,6 @@ Deno.test("servicePortsFromService() leaves out a bad port and keeps the good on
   assertEquals(paths, ["spec.ports[0].port", "spec.ports[1].protocol", "spec.ports[3].name"]);
 });
 
-Deno.test("servicePortsFromService() gives nothing for a Service without ports", () => {
-  assertEquals(read(testService("web", { ports: [] })).ports, []);
-});
-
 Deno.test("servicePortsFromService() reports the object, the value and the consequence of a problem", () => {
   const service = testService("ns2/web", { externalIPs: ["nonsense"] });
   assertEquals(servicePortsFromService(service, { family: "IPv4" }).problems, [{
@@ -394,30 +378,6 @@ Deno.test("servicePortsFromService() reports the object, the value and the conse
     message: "The external IP is left out: it has to be an IP address",
   }]);
 });
-
-Deno.test("servicePortsFromService() shares lists between the ports of a Service", () => {
-  const { ports: [first, second] } = read(testService("web", {
-    externalIPs: ["192.168.99.11"],
-    ports: [{ name: "a", port: 80 }, { name: "b", port: 81 }],
-  }));
-  assertStrictEquals(first?.externalIps, second?.externalIps);
-});
-
-for (
-  const [spec, labels, expected] of [
-    [{}, {}, undefined],
-    [{ clusterIP: "None" }, {}, "headless"],
-    [{ type: "ExternalName", clusterIP: "" }, {}, "ExternalName"],
-    [{}, { "service.kubernetes.io/service-proxy-name": "" }, "other proxy"],
-  ] as const
-) {
-  Deno.test(`unproxiedReason() returns ${expected}, and there are ServicePorts if it returns nothing`, () => {
-    const service = testService("web", spec, { metadata: { labels } });
-    assertEquals(unproxiedReason(service), expected);
-    const { ports } = servicePortsFromService(service, { family: "IPv4" });
-    assertEquals(ports.length > 0, expected === undefined);
-  });
-}
 
 for (
   const [what, spec, ingress, most] of [
@@ -449,17 +409,3 @@ function addresses(count: number): string[] {
     (_, index) => `30.${index >> 16}.${(index >> 8) & 255}.${index & 255}`,
   );
 }
-
-Deno.test("modeAnnotationsOf() keeps the annotations that a mode reads, and returns nothing without them", () => {
-  assertEquals(modeAnnotationsOf(undefined), undefined);
-  assertEquals(modeAnnotationsOf({ note: "hello" }), undefined);
-  const scheduler = { "kube-router.io/service.scheduler": "lc" };
-  assertEquals(modeAnnotationsOf({ ...scheduler, note: "hello" }), scheduler);
-});
-
-Deno.test("servicePortsFromService() hands annotations of a mode on", () => {
-  const annotations = { "kube-relay.io/ipvs-scheduler": "mh" };
-  const service = testService("web", { clusterIP: "10.96.0.1" }, { metadata: { annotations } });
-  const { ports: [port] } = servicePortsFromService(service, { family: "IPv4" });
-  assertEquals(port?.annotations, annotations);
-});

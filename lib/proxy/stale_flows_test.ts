@@ -224,23 +224,6 @@ for (const { name, steps, stale, kept } of ROWS) {
   });
 }
 
-Deno.test("TrackedFrontends has no suspects if nothing relevant to flows changed", () => {
-  const frontends = new TrackedFrontends("UDP");
-  const first = planOf([dns([A, B])]);
-  frontends.note(first, testPlanChanges(first));
-  assert(frontends.pending, "at the first sync everything is suspect");
-  frontends.take();
-  const tcp = dns([A], { name: "tcp", protocol: "TCP" });
-  for (const services of [[dns([testEndpoint(A, TERMINATING), B])], [dns([A, B]), tcp]]) {
-    const plan = planOf(services);
-    const upserted = new Set(plan.services.keys());
-    frontends.note(plan, { upserted, removed: new Map(), shared: false, everything: false });
-  }
-  assert(!frontends.pending);
-  frontends.suspectAll();
-  assertEquals(frontends.take().keys.size, 1, "and the TCP port is none");
-});
-
 Deno.test("TrackedFrontends of TCP has suspects only where a frontend is new", async () => {
   const frontends = new TrackedFrontends("TCP");
   const web = (endpoints: Parameters<typeof dns>[0], spec: Parameters<typeof dns>[1] = {}) =>
@@ -324,26 +307,6 @@ Deno.test("TrackedFrontends.search() spares flows that appear while the search b
   await frontends.search(frontends.take(), () => undefined);
   assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, false]);
   assert(!frontends.isGuess, "what is announced is there already");
-});
-
-Deno.test("TrackedFrontends.search() leaves an address to the Service that takes it meanwhile", async () => {
-  const frontends = new TrackedFrontends("UDP");
-  const other = (...externalIps: string[]) =>
-    dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps });
-  const steps = [
-    [dns([A], { externalIps: ["203.0.113.1"] }), other()],
-    [dns([A]), other()],
-    [dns([A]), other("203.0.113.1")],
-  ].map(planOf);
-  frontends.note(steps[0]!, testPlanChanges(steps[0]!));
-  frontends.take();
-  frontends.note(steps[1]!, testPlanChanges(steps[1]!, steps[0]!));
-  await frontends.search(frontends.take(), () => undefined);
-  const flows = [A, B].map((endpoint) => parseFlow(`203.0.113.1:53 ${endpoint}`));
-  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, true]);
-  frontends.note(steps[2]!, testPlanChanges(steps[2]!, steps[1]!));
-  assertEquals(flows.map((flow) => frontends.isStale(flow)), [true, false]);
-  assertEquals<string | undefined>(frontends.ownerOf(flows[1]!), "ns/other/UDP");
 });
 
 Deno.test("TrackedFrontends forgets the oldest former frontends, if they can never be cleaned", () => {

@@ -81,15 +81,6 @@ Deno.test("explainAddress() names the pool, the Service, the owner, and why othe
   assertMatch(offline!, /Leases are not known here/);
 });
 
-Deno.test("explainAddress() compares the owner with the interfaces of this node", () => {
-  const held = new Map([[parseIpAddress(OFFICE), "eth0"]]);
-  const last = (owner: string, held: SeenRouting["held"] & object) =>
-    explain(office({ live: new Set([owner]) }), OFFICE, { held }).texts("Layer 2").at(-1)!;
-  assertEquals(last("a", held), "- this node has it on eth0");
-  assertMatch(last("a", new Map()), /^- BUT this node does not have it on any interface/);
-  assertEquals(last("b", held), "- BUT this node still has it on eth0");
-});
-
 Deno.test("explainAddress() answers for free, foreign and unknown addresses, and by BGP", () => {
   const planned = plannedRouting({
     services: [loadBalancer({ name: "ns/other", addresses: ["10.9.9.9"] })],
