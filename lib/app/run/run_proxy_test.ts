@@ -44,14 +44,6 @@ function createStartingStage(...kinds: readonly (readonly ControllerKind[])[]) {
   return { clock, informers, calls, opener, sync };
 }
 
-Deno.test("ControllerOpener opens Services once the objects of all kinds are complete", () => {
-  const { calls, sync } = createStage(KINDS);
-  sync(SERVICE, NODE, ENDPOINTS, SERVICE_CIDR);
-  assertEquals(calls, []);
-  sync(ENDPOINT_SLICE);
-  assertEquals(calls, ["open 0", "serving"]);
-});
-
 for (const mode of ["iptables", "nftables", "userspace"] as const) {
   Deno.test(`ControllerOpener waits one second for the ranges of cluster IPs in mode ${mode}, not longer`, async () => {
     const { clock, calls, sync } = createStage(followedKinds(mode));
@@ -64,12 +56,6 @@ for (const mode of ["iptables", "nftables", "userspace"] as const) {
     assertEquals(calls, ["open 0", "serving"]);
   });
 }
-
-Deno.test("ControllerOpener does not wait for the ranges of cluster IPs in mode ipvs", () => {
-  const { calls, sync } = createStage(followedKinds("ipvs"));
-  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
-  assertEquals(calls, ["open 0", "serving"]);
-});
 
 Deno.test("ControllerOpener opens no controller before all have started, however early its objects are", () => {
   const { calls, opener, sync } = createStartingStage(KINDS);
@@ -89,19 +75,6 @@ Deno.test("ControllerOpener waits five seconds for the Node, not longer, and ope
   sync(NODE);
   assertEquals(calls, ["open 0", "serving"]);
   assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("ControllerOpener waits no longer for the ranges of cluster IPs because the Node was late", async () => {
-  const { clock, calls, sync } = createStage(KINDS);
-  sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
-  await clock.advance(300);
-  sync(NODE);
-  await clock.advance(699);
-  assertEquals(calls, []);
-  await clock.advance(1);
-  assertEquals(calls, ["open 0", "serving"]);
-  await clock.advance(60_000);
-  assertEquals([calls.length, clock.pendingTimers], [2, 0]);
 });
 
 Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {
@@ -137,26 +110,6 @@ Deno.test("ControllerOpener waits for kinds in the informers of their controller
   assertEquals(calls, ["open 0"]);
   own.of(SERVICE).markSynced();
   assertEquals(calls, ["open 0", "open 1", "serving"]);
-});
-
-Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", async () => {
-  const clock = new FakeClock();
-  const logger = new MemoryLogger();
-  const calls: (readonly InterfaceAddress[])[] = [];
-  const watcher = new InterfaceWatcher(
-    { clock, logger, network: new FakeNetwork() },
-    [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }],
-  );
-  assertEquals(calls.length, 0);
-  watcher.start();
-  assertEquals(calls.length, 1);
-  const addresses = calls[0]?.map(({ address }) => address) ?? [];
-  assertEquals(addresses, addresses.toSorted());
-  await clock.advance(20_000);
-  assertEquals(calls.length, 3);
-  watcher.stop();
-  await clock.advance(20_000);
-  assertEquals([calls.length, clock.pendingTimers], [3, 0]);
 });
 
 Deno.test("InterfaceWatcher continues looking, and reports it, when the addresses cannot be read", async () => {

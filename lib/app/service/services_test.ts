@@ -10,7 +10,6 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
-import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
@@ -126,19 +125,6 @@ Deno.test("ServiceFamily that is opened early reports it to its backend, until a
   await rig.clock.advance(1_000);
   assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
   assertEquals(rig.complete, [false, true]);
-  await rig.proxy.loop.stop();
-});
-
-Deno.test("ServiceFamily does not write if a backend has found the rules of an earlier run", async () => {
-  const rig = createRig();
-  await rig.proxy.start();
-  addWeb(rig.proxy);
-  rig.proxy.openEarly();
-  await rig.clock.advance(60_000);
-  assertEquals(rig.backend.syncs, []);
-  rig.proxy.open();
-  await rig.clock.advance(0);
-  assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
   await rig.proxy.loop.stop();
 });
 
@@ -343,44 +329,6 @@ Deno.test("ServiceFamily plans every Service again with other settings, once", a
   assertEquals([...backend.held.values()].map((plan) => plan.masqueradeInternal), ["all"]);
   assertEquals(proxy.services.pending, false);
   await proxy.loop.stop();
-});
-
-Deno.test("ServiceFamily has pending work while its environment differs from the plan", async () => {
-  const { proxy: { services, loop } } = createRig();
-  const changes = [
-    () => services.onNode(testNodeState({ zone: "elsewhere" })),
-    () => services.onServiceCidrs([parseCidr("10.96.0.0/12")]),
-    () => services.onInterfaceAddresses([parseIpAddress("192.0.2.7")]),
-  ];
-  for (const change of changes) {
-    change();
-    assertEquals(services.pending, true);
-    await loop.sync();
-    assertEquals(services.pending, false);
-    change();
-    assertEquals(services.pending, false, "no news");
-  }
-});
-
-Deno.test("ServiceFamily has something pending from the first change until it is confirmed", async () => {
-  const seen: boolean[] = [];
-  let ms = 0;
-  const nextTurn = () => {
-    seen.push(services.pending);
-    return Promise.resolve();
-  };
-  const clock = Object.assign(new FakeClock(), { nextTurn, now: () => ms += 5 });
-  const settings = planSettingsOf(
-    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
-    { nodeName: "node-a", mode: "userspace" },
-  );
-  const services = new Services({ clock }, "IPv4", settings);
-  for (let i = 0; i < 1_000; i++) services.onService(undefined, testService(`s${i}`));
-  const { changes } = await services.collectChanges([]);
-  seen.push(services.pending);
-  assertEquals([seen.length > 5, new Set(seen)], [true, new Set([true])]);
-  services.synced({ full: false, operations: {}, quarantined: [], services: 0 }, changes);
-  assertEquals(services.pending, false);
 });
 
 Deno.test("ServiceFamily plans with the Node that came while it drained, as its cause is recorded with it", async () => {

@@ -75,16 +75,6 @@ Deno.test("ChangeLog counts a difference once that a repair leaves and the next 
   assertEquals(text(), ", 4 times: 2 of 2 addresses repaired");
 });
 
-Deno.test("ChangeLog keeps the times of the last syncs", () => {
-  const log = new ChangeLog({ clock: new FakeClock() });
-  for (let at = 0; at < 500; at++) {
-    log.timed({ family: "IPv4", at, durationMs: 1, outcome: "applied" });
-  }
-  const { syncs } = log.recent();
-  assertEquals(syncs.length, 120);
-  assertEquals(syncs.at(-1)!.at, 499);
-});
-
 const DNS = "kube-system/dns:dns/UDP" as ServicePortKey;
 
 function removed(...counts: readonly (readonly [ServicePortKey, number])[]) {

@@ -235,17 +235,6 @@ Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added
   await stage.proxy.loop.stop();
 });
 
-Deno.test("ChangeRecorder is silent of an object that changed nothing, and of a sync without work", async () => {
-  const stage = await serving();
-  const before = stage.log.recent().entries.length;
-  const web = testService("web");
-  const labelled = { ...web, metadata: { ...web.metadata, labels: { a: "b" } } };
-  stage.proxy.services.onService(web, labelled);
-  await stage.clock.advance(3_600_000);
-  assertEquals(stage.log.recent().entries.length, before);
-  await stage.proxy.loop.stop();
-});
-
 Deno.test("ChangeRecorder reports quarantine once at its begin and once at its end", async () => {
   const stage = await serving();
   stage.backend.quarantined = [{ key: "ns1/web/TCP" as never, reason: "address in use" }];

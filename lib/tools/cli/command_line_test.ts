@@ -12,7 +12,6 @@ import type { BackendTable, ProcessInfo } from "../../app/dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { runCommandLine, seldomYielding } from "./command_line.ts";
 import { VERBS } from "./verbs.ts";
-import { versionText } from "./help.ts";
 import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A mode has to be there for the configuration to be right; no test gets as far as making it. */
@@ -49,16 +48,6 @@ async function run(
   const code = await runCommandLine(dependencies, argv, () => signal);
   return { code, ...texts };
 }
-
-Deno.test("runCommandLine() prints the version, as flag and as verb", async () => {
-  for (const argv of [["--version"], ["version"], ["--version=true"]]) {
-    assertEquals(await run(argv), { code: 0, out: `${versionText()}\n`, err: "" });
-  }
-  assertStringIncludes(
-    (await run(["--version=raw"])).out,
-    "version=0.1.0 kubeProxy=1.36 platform=",
-  );
-});
 
 Deno.test("runCommandLine() prints help for every way of asking, within 80 columns", async () => {
   const help = await run(["--help"]);
@@ -134,11 +123,6 @@ Deno.test("runCommandLine() lets no control character of an argument or a file r
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
-});
-
-Deno.test("runCommandLine() answers --help and --version whatever else is wrong with the machine", async () => {
-  const argv = ["--config=/does/not/exist", "--mode=ipvs", "--version"];
-  assertEquals((await run(argv, { uid: 1000 })).code, 0);
 });
 
 Deno.test("runCommandLine() refuses a mode that this build does not have, and exits with 1", async () => {
@@ -310,12 +294,6 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
   }
 });
 
-Deno.test("runCommandLine() status reports that no program listens and exits with 1", async () => {
-  const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
-  assertEquals(code, 1);
-  assertStringIncludes(err, "no program listens there; is it running?");
-});
-
 Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
   const clock = new FakeClock();
   let turns = 0;
@@ -337,13 +315,4 @@ Deno.test("seldomYielding() yields to the event loop only after a long turn", as
     await clock.advance(10);
   }
   assertEquals(found, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2]);
-});
-
-Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
-  const clock = new FakeClock();
-  const slow = seldomYielding(clock);
-  let rang = 0;
-  slow.setTimer(5, () => rang++);
-  await clock.advance(5);
-  assertEquals([rang, slow.now(), slow.wallNow()], [1, clock.now(), clock.wallNow()]);
 });

@@ -56,42 +56,12 @@ function comparison(
     route["/difference"](query, signal);
 }
 
-Deno.test("GET /difference reports differences, with their Services", async () => {
-  const scopes: unknown[] = [];
-  const running = comparison((_, scope) => {
-    scopes.push(scope?.keys && [...scope.keys]);
-    return Promise.resolve([MISSING]);
-  });
-  const difference = await running();
-  const [family] = difference.families;
-  assertEquals([difference.mode, difference.nodeName], ["nftables", "node-1"]);
-  assertEquals([family?.family, family?.differences], ["IPv4", [MISSING]]);
-  assertEquals(family?.quarantined, QUARANTINED);
-  const web = await running({ family: "IPv4", service: "ns/web" });
-  assertEquals(web.families[0]?.quarantined, []);
-  assertEquals(scopes, [undefined, [WEB.key]]);
-});
-
 Deno.test("GET /difference refuses what it does not know, and continues", async () => {
   const running = comparison(() => Promise.resolve([]));
   for (const query of [{ family: "ipv5" }, { family: "IPv6" }, { service: "ns/nothing" }]) {
     await assertRejects(() => running(query), BadQuestion, Object.values(query)[0]);
   }
   assertEquals((await running()).families.length, 1);
-});
-
-Deno.test("GET /difference compares one at a time, also after a failure", async () => {
-  let underWay = 0;
-  let calls = 0;
-  const running = comparison(async () => {
-    assertEquals(++underWay, 1);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-    underWay--;
-    if (++calls === 2) throw new Error("nft is gone");
-    return [];
-  });
-  const outcomes = await Promise.allSettled([running(), running(), running()]);
-  assertEquals(outcomes.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
 });
 
 Deno.test("GET /difference skips a request whose client has disconnected", async () => {
@@ -108,45 +78,6 @@ Deno.test("GET /difference skips a request whose client has disconnected", async
   await assertRejects(() => second);
   await running();
   assertEquals(calls, 2);
-});
-
-Deno.test("GET /difference waits for a sync that runs, and looks again after one that ran meanwhile", async () => {
-  const clock = new FakeClock();
-  const activity: { runningSince?: number } = { runningSince: 0 };
-  const loop = { quarantined: QUARANTINED, lastSync: {}, activity };
-  const seen: boolean[] = [];
-  const running = comparison(
-    () => {
-      seen.push(activity.runningSince !== undefined);
-      if (seen.length === 1) loop.lastSync = {};
-      return Promise.resolve(seen.length === 1 ? [MISSING] : []);
-    },
-    { clock, loop },
-  );
-  const answer = running();
-  await clock.advance(30);
-  delete activity.runningSince;
-  await clock.advance(30);
-  assertEquals((await answer).families[0]?.differences, []);
-  assertEquals(seen, [false, false]);
-});
-
-Deno.test("GET /difference compares a Service by the plan of the sync that it waited for", async () => {
-  const clock = new FakeClock();
-  const activity: { runningSince?: number } = { runningSince: 0 };
-  const services = { plan: testProxyPlan([WEB]) };
-  const scopes: unknown[] = [];
-  const running = comparison((_, scope) => {
-    scopes.push([...scope?.keys ?? []]);
-    return Promise.resolve([]);
-  }, { clock, loop: { quarantined: QUARANTINED, activity }, services });
-  const answer = running({ service: "ns/web" });
-  await clock.advance(30);
-  services.plan = testProxyPlan([WEB]);
-  delete activity.runningSince;
-  await clock.advance(30);
-  await answer;
-  assertEquals(scopes, [[WEB.key]]);
 });
 
 Deno.test("GET /difference reports differences that remain after three looks", async () => {

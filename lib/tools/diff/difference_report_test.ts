@@ -61,22 +61,6 @@ IPv4, For all Services
   );
 });
 
-Deno.test("differenceReport() reports that nothing differs, and reports repairs", () => {
-  const lastLines = (difference: NodeDifference) => {
-    const lines = text(difference).trimEnd().split("\n");
-    return [lines[1], lines.at(-1)];
-  };
-  assertEquals(lastLines(of([])), ["IPv4  as planned", "The machine is as planned"]);
-  assertEquals(lastLines(of([], [MISSING])), [
-    "IPv4  1 difference, of which 1 repaired",
-    "All is as planned now",
-  ]);
-  assertEquals(lastLines(of([ALTERED], [ALTERED, MISSING])), [
-    "IPv4  2 differences, of which 1 repaired",
-    "1 difference left",
-  ]);
-});
-
 Deno.test("differenceReport() promises no repair while syncs fail, and gives the reason", () => {
   const [family] = of([MISSING]).families;
   const failing = { ...of([]), families: [{ ...family!, failures: 2, lastError: "no table" }] };
@@ -84,16 +68,6 @@ Deno.test("differenceReport() promises no repair while syncs fail, and gives the
   assertEquals(shown.includes("2 syncs failed: no table"), true, shown);
   assertEquals(shown.endsWith("\n1 difference\n"), true, shown);
   assertEquals(JSON.stringify(differenceJson(failing)).includes('"lastError":"no table"'), true);
-});
-
-Deno.test("differenceReport() gives the reason of a failed repair, and the other families", () => {
-  const [family] = of([MISSING], [MISSING]).families;
-  const repair = { ...family!.repair!, error: "no right" };
-  const both = { ...of([]), families: [{ ...family!, repair }, of([], [ALTERED]).families[0]!] };
-  const shown = text(both);
-  assertEquals(shown.includes("the repair failed: no right"), true, shown);
-  assertEquals(shown.includes("1 difference, of which 1 repaired"), true, shown);
-  assertEquals(isRepairFailed(both), true);
 });
 
 Deno.test("isRepairFailed() does not judge a family whose syncs went on", () => {
@@ -112,25 +86,6 @@ Deno.test("differenceReport() shows a bounded part of long values", () => {
   assertEquals(shown.includes("and 28 more; --json has all"), true);
   assertEquals(shown.includes("and 24 more lines"), true);
   assertEquals(shown.split("\n").length < 60, true);
-});
-
-Deno.test("differenceJson() has each difference with its Service", () => {
-  const { key: servicePort, ...rest } = MISSING;
-  assertEquals(differenceJson(of([], [MISSING])), {
-    node: "node-1",
-    mode: "nftables",
-    differences: 0,
-    families: [{
-      family: "IPv4",
-      differences: [],
-      quarantined: [],
-      repair: {
-        found: [{ service: "ns/web", servicePort, ...rest }],
-        operations: { lines: 1 },
-        refused: [],
-      },
-    }],
-  });
 });
 
 const REFUSED: Quarantined = {

@@ -135,23 +135,6 @@ Deno.test("doctor exits with 1 for an unavailable mode and for a blocking findin
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor reports the modes that auto skips, with the reasons", () =>
-  withFolder(async (folder) => {
-    const probes = { nftables: [missingFeature("nft")] };
-    const { report } = await doctor(folder, ["--mode=auto"], { probes });
-    assertEquals(report.choice, {
-      request: "auto",
-      mode: "iptables",
-      reasons: ["nftables: nft: no nft (get nft)"],
-    });
-    assertEquals(report.modes.map(({ mode, inRelease }) => [mode, inRelease]), [
-      ["nftables", true],
-      ["iptables", true],
-      ["ipvs", false],
-      ["userspace", false],
-    ]);
-  }));
-
 Deno.test("doctor reports folders of --tools-path that are not searched", () =>
   withFolder(async (folder) => {
     const argv = ["--mode=auto", "--tools-path=/opt/tools"];

@@ -188,28 +188,6 @@ for (const [name, from, to, says] of CASES) {
   });
 }
 
-Deno.test("explanationReport() says at the top that the kernel holds something else", async () => {
-  const kernel: KernelState = {
-    kind: "asked",
-    differences: [
-      { object: "chain", name: "nat KUBE-SERVICES", kind: "missing", wanted: ":x" },
-      {
-        object: "map element",
-        name: "endpoints a",
-        kind: "altered",
-        wanted: "a : b",
-        found: "a : c",
-      },
-    ],
-  };
-  const text = painted(await explain("node", "172.30.0.41:80", { kernel }));
-  const lines = text.split("\n");
-  assertStringIncludes(lines.slice(0, 5).join("\n"), "BUT the kernel holds something else");
-  assertStringIncludes(text, "MISSING chain nat KUBE-SERVICES: :x");
-  const flat = text.replaceAll(/\s+/g, " ");
-  assertStringIncludes(flat, "ALTERED map element endpoints a: wanted a : b; found a : c");
-});
-
 Deno.test("explanationReport() says that a ServicePort is in quarantine, and why", async () => {
   const text = painted(await explain("node", "172.30.0.41:80", { isQuarantined: true }));
   const flat = text.replaceAll(/\s+/g, " ");
@@ -232,13 +210,6 @@ Deno.test("explanationReport() lets no text of a manifest through that moves the
 Deno.test("explanationReport() describes sockets if the kernel has no rules", async () => {
   const text = painted(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
   assertStringIncludes(text, "looked just now: the sockets are as they should be");
-});
-
-Deno.test("explainEnds() gives a report that JSON can carry", async () => {
-  const report = await explain(IPv4.client, IPv4.loadBalancerIp);
-  assertEquals(JSON.parse(JSON.stringify(report)), report);
-  const [packet] = report.packets;
-  assertEquals([packet?.verdict, packet?.policy?.policy], [{ kind: "forward" }, "Local"]);
 });
 
 Deno.test("explainEnds() lets an isolated pod reach an endpoint of its own node's network", async () => {

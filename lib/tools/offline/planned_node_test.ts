@@ -1,11 +1,10 @@
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assertRejects, assertStringIncludes } from "@std/assert";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { testDump, testDumpParts } from "../../../tests/support/builders/test_dump.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { MachineFacts } from "../../proxy/service_mode.ts";
-import { ControlError } from "../control/control_client.ts";
 import { startControlServer } from "../control/control_server.ts";
 import { DumpError } from "../dump/read_dump.ts";
 import type { PlanNodeDependencies } from "./plan_objects.ts";
@@ -47,32 +46,10 @@ async function plan(
   }
 }
 
-Deno.test("planRunningNode() plans the objects and facts of the running process", async () => {
-  const facts: (MachineFacts | undefined)[] = [];
-  const planned = await plan(JSON.parse(testDump()), facts);
-  assertEquals(
-    [planned.mode, planned.isNodeKnown, planned.isMachineKnown, [...planned.services]],
-    ["iptables", true, true, ["ns1/web"]],
-  );
-  assertEquals([...planned.plans.keys()], ["IPv4"]);
-  const { services, shared } = planned.plans.get("IPv4")!;
-  assertEquals(services.get("ns1/web/TCP" as never)?.internal.kind, "forward");
-  assertEquals(shared.nodePortAddresses as readonly string[], ["192.168.0.2"]);
-  planned.createBackend("IPv4");
-  assertEquals(facts, [
-    { features: { comment: false }, beLiberal: true },
-  ]);
-});
-
 Deno.test("planRunningNode() does not report a family as correct that the process does not serve", async () => {
   const error = await assertRejects(() => plan(JSON.parse(testDump()), [], ["IPv6"]), DumpError);
   assertStringIncludes(error.message, "Cannot plan IPv6 of the dump of kube-relay at '");
   assertStringIncludes(error.message, ": IPv4 is all that it serves");
-});
-
-Deno.test("planRunningNode() reports a process that knows no dump, or gives an invalid one", async () => {
-  await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
-  await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
 });
 
 Deno.test("planRunningNode() refuses two states of one family, and a second Node", async () => {

@@ -4,7 +4,7 @@ import {
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
 import type { TrafficFigures } from "../../proxy/service_traffic.ts";
-import { answered, pressed, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
+import { answered, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
@@ -45,21 +45,6 @@ Deno.test("renderWatch() fits every size and lets no text move the cursor", () =
       assert(/^[\x20-\x7e\u2026\u2581-\u2588]*$/.test(line), JSON.stringify(line));
       assert(line.length <= columns, `${line.length} > ${columns}`);
     }
-  }
-});
-
-Deno.test("renderWatch() shows failures, pending changes, and the filter that is typed", () => {
-  const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
-  const text = rows({ ...MODEL, answer, typed: "we" }, { columns: 100, rows: 20 }).join("\n");
-  for (
-    const part of [
-      "started 1m0s ago",
-      "changes wait, 2 syncs failed",
-      "sync    IPv4: 2 syncs failed: line 3: no such table",
-      "we_",
-    ]
-  ) {
-    assert(text.includes(part), `${part}\n${text}`);
   }
 });
 
@@ -107,29 +92,6 @@ Deno.test("renderWatch() keeps problems and families above many manifest files",
   ) {
     assert(text.includes(part), `${part}\n${text}`);
   }
-});
-
-function after(keys: readonly string[], model = MODEL): WatchModel {
-  return keys.reduce((before, key) => pressed(before, key).model, model);
-}
-
-Deno.test("pressed() ends at q, but not while a filter is typed", () => {
-  assertEquals(pressed(MODEL, "q").ends, true);
-  const typing = after(["/", "q"]);
-  assertEquals([typing.typed, pressed(typing, "q").ends], ["q", false]);
-});
-
-Deno.test("pressed() applies a typed filter at Enter, drops it at Escape, and corrects it", () => {
-  assertEquals(after(["/", "w", "x", "backspace", "e", "enter"]), { ...MODEL, filter: "we" });
-  assertEquals(after(["/", "w", "escape"]), MODEL);
-  assertEquals(after(["escape"], { ...MODEL, filter: "web", scrolledBy: 3 }), MODEL);
-  assertEquals(after(["/", "up", "w"]).typed, "w");
-});
-
-Deno.test("pressed() scrolls no further than the newest", () => {
-  assertEquals(after(["up", "up", "down"]).scrolledBy, 1);
-  assertEquals(after(["up", "page down"]).scrolledBy, 0);
-  assertEquals(after(["home", "end"]).scrolledBy, 0);
 });
 
 Deno.test("unanswered() counts from the first time", () => {
