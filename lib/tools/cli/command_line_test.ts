@@ -6,6 +6,7 @@ import {
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { CommandError } from "../../os/command_runner.ts";
+import { type Network, systemNetwork } from "../../os/network.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";
 import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, ProcessInfo } from "../../app/dependencies.ts";
@@ -33,15 +34,17 @@ const NO_SERVER = "--manifests=/does/not/exist";
 async function run(
   argv: readonly string[],
   process: Partial<ProcessInfo> = {},
-  { hostChecks = fakeHostChecks(), signal = new AbortController().signal }: {
+  { hostChecks = fakeHostChecks(), signal = new AbortController().signal, network }: {
     readonly hostChecks?: HostChecks;
     readonly signal?: AbortSignal;
+    readonly network?: Network;
   } = {},
 ): Promise<Result> {
   const texts = { out: "", err: "" };
   const dependencies = testDependencies({
     ...{ clock: new FakeClock(), backends: BACKENDS, hostChecks },
     process: { hostname: "node-a", ...process },
+    ...(network && { network }),
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
   });
@@ -142,7 +145,9 @@ Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode 
       return Promise.reject(new CommandError("nft", [], kind, "Cannot run 'nft' to its end"));
     };
     const hostChecks = { ...fakeHostChecks(), probeMode };
-    return run([...closed, NO_SERVER, ...argv], {}, { hostChecks, signal: end.signal });
+    // Without IPv6, no tool is asked for the families meanwhile.
+    const network = { ...systemNetwork, interfaceAddresses: () => [] };
+    return run([...closed, NO_SERVER, ...argv], {}, { hostChecks, signal: end.signal, network });
   };
   assertEquals((await runEnded(["--proxy-mode=userspace"], "aborted")).code, 0);
   assertEquals((await runEnded(["--proxy-mode=userspace"], "timeout")).code, 1);
