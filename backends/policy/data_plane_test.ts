@@ -280,8 +280,8 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
       allow(stage, "other", "db");
       const rule = tool === "iptables" ? /"x\/web ingress 0"/ : /@ports-/;
       stage.refuse((line) => rule.test(line) ? "Invalid argument" : undefined);
-      const { quarantined } = await stage.sync();
-      assertEquals(quarantined.map(({ key }) => `${key}`), ["x/web"]);
+      const { full, quarantined } = await stage.sync();
+      assertEquals([full, ...quarantined.map(({ key }) => `${key}`)], [true, "x/web"]);
       if (!tellsCommitOnly) assertStringIncludes(quarantined[0]!.reason, "Invalid argument");
       assert(quarantined[0]!.retryAt !== undefined);
       assertEquals(stage.verdict(DB, WEB), "REJECT");
@@ -303,6 +303,17 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
       assertEquals([retried.full, retried.quarantined], [false, []]);
       assertEquals(stage.meaning, await stage.golden());
     }
+  });
+
+  Deno.test(`${tool}: a sync that fails while it reads what was refused is reported as a full one`, async () => {
+    await using stage = await synced(new Stage());
+    addRich(stage);
+    stage.refuse(() => {
+      stage.machine.commands.failNext("timeout");
+      return "Invalid argument";
+    });
+    const error = await assertRejects(() => stage.sync(), SyncFailure);
+    assertEquals(error.full, true);
   });
 
   Deno.test(`${tool}: a set that is refused takes only the policies along that name it, and is tried less and less often`, async () => {

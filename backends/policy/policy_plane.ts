@@ -83,7 +83,6 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
         throw new Error(`Cannot sync NetworkPolicy by ${this.tool}: start() has not succeeded`);
       }
       if (changes.full) engine.forget();
-      const full = !engine.isKnown;
       this.#plan = plan;
       this.#hasFailed = true;
       target.countAnew();
@@ -91,12 +90,12 @@ export abstract class PolicyPlane<Each extends PolicyTarget = PolicyTarget>
       try {
         await engine.sync();
       } catch (cause) {
-        throw new SyncFailure(messageOf(cause), { full, cause });
+        throw new SyncFailure(messageOf(cause), { full: engine.isFull, cause });
       }
       this.#hasFailed = false;
       this.expectComparison(0);
       const { operations, quarantined } = target;
-      return { full, operations, quarantined };
+      return { full: engine.isFull, operations, quarantined };
     });
   }
 
