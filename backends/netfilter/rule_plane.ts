@@ -185,9 +185,9 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
         }
         // Reset first, so that a request during the comparison is not lost.
         this.#mustCompare = false;
-        const changes = await this.#compare();
-        if (changes === undefined) continue;
-        const { counts, fields } = watch.found(changes);
+        const found = await this.#compare(watch);
+        if (found === undefined) continue;
+        const { counts, fields } = found;
         const different = Object.entries(counts).filter(([, count]) => count > 0);
         if (different.length > 0) logger.warn(watch.texts.changed, fields);
         for (const [kind, count] of different) {
@@ -203,9 +203,9 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
   }
 
   /**
-   * Returns the differences; `undefined` = too early, since unwritten changes of a sync differ too.
+   * Returns what was repaired; `undefined` = too early, since unwritten changes of a sync differ too.
    */
-  #compare(): Promise<readonly Change<Owner>[] | undefined> {
+  #compare(watch: RuleWatch): Promise<ReturnType<RuleWatch["found"]> | undefined> {
     const { clock } = this.edges;
     return this.turns.run(async () => {
       let changes: readonly Change<Owner>[] | undefined;
@@ -215,7 +215,8 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
         const startedAt = clock.now();
         changes = await this.verify();
         this.#schedule?.verified(clock.now(), clock.now() - startedAt);
-        return changes;
+        // In this turn: the next sync counts from zero, and may want something else.
+        return watch.found(changes);
       } finally {
         if (changes === undefined) this.#mustCompare = true;
       }

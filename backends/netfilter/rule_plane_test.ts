@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import type { Batch, Objects } from "../../lib/engine/reconciler.ts";
 import type { LogFields } from "../../lib/log/logger.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
@@ -16,6 +17,22 @@ const FAILED = "Cannot look";
 const REPAIRED = "Another program removed or changed rules; repairing";
 const RULE = { kind: "rule", name: "first", text: "accept" };
 
+/** Turns of which a test sees whether one is taken. */
+class SeenTurns extends OneAtATime {
+  isTaken = false;
+
+  override run<T>(task: () => Promise<T>): Promise<T> {
+    return super.run(async () => {
+      this.isTaken = true;
+      try {
+        return await task();
+      } finally {
+        this.isTaken = false;
+      }
+    });
+  }
+}
+
 /** One rule, in a kernel that is looked at every ten seconds, and compared every five minutes. */
 class Plane extends RulePlane<CountingTarget<string>, string> implements CountingTarget<string> {
   readonly clock: FakeClock;
@@ -23,6 +40,9 @@ class Plane extends RulePlane<CountingTarget<string>, string> implements Countin
   /** The reported figures. */
   readonly drift: DriftFigures[];
   readonly operations = {};
+  protected override readonly turns = new SeenTurns();
+  /** For each comparison, whether its outcome was described in its own turn. */
+  readonly describedInTurn: boolean[] = [];
   /** Of the rule; `undefined` = another program removed it. */
   text: string | undefined;
   hasUnwrittenPlan = false;
@@ -88,10 +108,10 @@ class Plane extends RulePlane<CountingTarget<string>, string> implements Countin
         this.looks++;
         return this.lookError ? Promise.reject(this.lookError) : Promise.resolve(this.lost);
       },
-      found: ({ length }: { readonly length: number }) => ({
-        counts: { chain: 0, rule: length },
-        fields: { rules: length },
-      }),
+      found: ({ length }: { readonly length: number }) => {
+        this.describedInTurn.push(this.turns.isTaken);
+        return { counts: { chain: 0, rule: length }, fields: { rules: length } };
+      },
     };
     return Promise.resolve({ target: this, watch });
   }
@@ -274,6 +294,14 @@ Deno.test("RulePlane waits for a sync that is under way, and does not count that
   assertEquals(plane.reads, 1);
   await plane.pass(310);
   assertEquals(plane.reads, 2, "after five minutes, not after an hour");
+});
+
+Deno.test("RulePlane describes a repair before another sync may count or want anything else", async () => {
+  await using plane = await Plane.started();
+  plane.text = undefined;
+  plane.recheck();
+  await plane.pass(1);
+  assertEquals([plane.drift, plane.describedInTurn], [[ONE_RULE], [true]]);
 });
 
 Deno.test("RulePlane compares everything once and at once, when it is asked to", async () => {
