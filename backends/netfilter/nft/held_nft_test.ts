@@ -9,7 +9,7 @@ import { asOneLine, HeldNft } from "./held_nft.ts";
 import { NftError } from "./nft_error.ts";
 import { nftFamily } from "./nft_objects.ts";
 import { NftRunner } from "./nft_runner.ts";
-import { ElementLines, NftTransaction } from "./nft_transaction.ts";
+import { NftDraft } from "./nft_transaction.ts";
 
 /**
  * What a held nft does with a line; `odd`: it fails without the word that marks errors; `late`: it
@@ -98,12 +98,14 @@ Deno.test("HeldNft gives small writes to one process, which ends after a minute 
 
 Deno.test("HeldNft gives a small write of NftRunner to the process, whatever pieces it is made of", async () => {
   const nft = new FakeNftProcesses();
-  const table = { family: nftFamily("IPv4"), name: "t" };
+  const ips = { kind: "set", declaration: "type ipv4_addr" } as const;
+  const table = { family: nftFamily("IPv4"), name: "t", containers: new Map([["ips", ips]]) };
   const write = async (elements: number) => {
-    const transaction = new NftTransaction(table);
-    const lines = new ElementLines("add");
-    for (let index = 0; index < elements; index++) lines.add(`10.0.0.${index}`, undefined, "web");
-    transaction.change("add", "ips", lines);
+    const draft = new NftDraft();
+    for (let index = 0; index < elements; index++) {
+      draft.add({ kind: "ips", name: `10.0.0.${index}` }, undefined, "", "web");
+    }
+    const transaction = draft.transaction(table);
     transaction.add("flush chain", "unused");
     await new NftRunner({ commands: nft.held }, table).write(transaction);
   };

@@ -44,7 +44,7 @@ class TextPieces {
 }
 
 /** The text of elements of one set or map, one on each line. A first load has 100,000 of them. */
-export class ElementLines {
+class ElementLines {
   /** By line. */
   readonly owners: (string | undefined)[] = [];
   readonly #verb: "add" | "delete";
