@@ -244,7 +244,22 @@ export const SOURCE_RANGES_CHAIN = "check-source-ranges";
 /** The chain that protects loopback addresses from other hosts. */
 export const LOOPBACK_GUARD = "loopback-guard";
 
-/** All of them. */
+/**
+ * The permanent chains, from the first sync to the last.
+ *
+ * ```
+ *  arrives ─► nat-prerouting ─┬─► services ─► looks up ─┬─► off-cluster-2, masquerade-3 … ─► DNAT
+ *  is sent ─► nat-output ─────┘                         ├─► reject-all, drop
+ *                                                       └─► nothing of ours: goes on
+ *   … no other NAT matched ─┬─► unclaimed-prerouting ─┬─► unclaimed ─► reject-all, drop
+ *                           └─► unclaimed-output ─────┘
+ *  leaves ──► nat-postrouting ─► masquerade
+ * ```
+ *
+ * All hooks but that of the loopback guard are of type nat: the kernel asks them for the first
+ * packet of a connection and never again. kube-proxy refuses in chains of type filter, which every packet passes; since kernel 5.9,
+ * `reject` works in prerouting as well, so one look-up decides everything.
+ */
 export function baseChains({ options }: Pick<ChainContext, "options">): readonly NftChain[] {
   const { family, features } = options;
   const { destination, source, table, loopback } = EXPRESSIONS[family];
