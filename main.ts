@@ -28,7 +28,7 @@ export function createDependencies(): ProgramDependencies {
   const clock = systemClock;
   const tools = explainCrashes(systemCommandRunner, clock);
   const commands = new HeldNft({
-    commands: new RememberedResults({ commands: tools, clock }),
+    commands: new RememberedResults(tools, clock),
     clock,
   });
   return {

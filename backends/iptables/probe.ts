@@ -1,4 +1,4 @@
-import { createSysctl } from "../../lib/os/sysctl.ts";
+import { Sysctl } from "../../lib/os/sysctl.ts";
 import type { HostCheckOptions } from "../../lib/proxy/host_checks.ts";
 import { missingText, type ProbeResult, supportOf } from "../../lib/proxy/service_mode.ts";
 import {
@@ -92,7 +92,7 @@ export async function findFacts(
     throw new Error(`Cannot write rules of iptables: ${missingText(lacking)}`);
   }
   const has = (feature: string) => rows.some((row) => row.feature === feature && row.available);
-  const { values } = await createSysctl(dependencies.commands)
+  const { values } = await new Sysctl(dependencies.commands)
     .read([BE_LIBERAL], { mayBeRecent: true });
   return {
     features: {

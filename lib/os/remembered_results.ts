@@ -4,36 +4,30 @@ import type { CommandOptions, CommandResult, CommandRunner } from "./command_run
 /** A start takes less, also on a busy machine. */
 const RECENT_MS = 10_000;
 
-/** A command that was started, and when. */
-interface Started {
-  readonly at: number;
-  readonly result: Promise<CommandResult>;
-}
-
 /**
  * Runs commands, but returns the last result of one that {@linkcode CommandOptions.mayBeRecent}. A
  * start asks for the same facts of the machine several times: for the choice of the mode, for each
  * IP family and for each controller.
  */
 export class RememberedResults implements CommandRunner {
-  readonly #commands: CommandRunner;
-  readonly #clock: Pick<Clock, "now">;
-  readonly #started = new Map<string, Started>();
+  /** The commands that were started, and when. */
+  readonly #started = new Map<
+    string,
+    { readonly at: number; readonly result: Promise<CommandResult> }
+  >();
 
   constructor(
-    { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
-  ) {
-    this.#commands = commands;
-    this.#clock = clock;
-  }
+    private readonly commands: CommandRunner,
+    private readonly clock: Pick<Clock, "now">,
+  ) {}
 
   async run(
     program: string,
     args: readonly string[],
     { mayBeRecent = false, ...options }: CommandOptions = {},
   ): Promise<CommandResult> {
-    if (!mayBeRecent) return await this.#commands.run(program, args, options);
-    const now = this.#clock.now();
+    if (!mayBeRecent) return await this.commands.run(program, args, options);
+    const now = this.clock.now();
     for (const [key, { at }] of this.#started) {
       if (now - at >= RECENT_MS) this.#started.delete(key);
     }
@@ -44,7 +38,7 @@ export class RememberedResults implements CommandRunner {
       // The failure may be that of the other caller, who gave up.
       if (this.#started.get(key) === known) this.#started.delete(key);
     }
-    const result = this.#commands.run(program, args, options);
+    const result = this.commands.run(program, args, options);
     this.#started.set(key, { at: now, result });
     return await result;
   }

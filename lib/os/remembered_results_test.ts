@@ -6,7 +6,7 @@ import { RememberedResults } from "./remembered_results.ts";
 function createStage() {
   const clock = new FakeClock();
   const machine = new FakeCommandRunner().on("tool", { code: 3, stdout: "answer" });
-  return { clock, machine, commands: new RememberedResults({ commands: machine, clock }) };
+  return { clock, machine, commands: new RememberedResults(machine, clock) };
 }
 
 const RECENT = { mayBeRecent: true };

@@ -5,14 +5,6 @@
  */
 import { CommandError, type CommandOptions, type CommandRunner } from "./command_runner.ts";
 
-/** The result of reading settings. */
-interface SysctlReading {
-  /** Values by name in the kernel's spelling, trimmed. */
-  readonly values: ReadonlyMap<string, string>;
-  /** The reasons for the names missing in `values`. */
-  readonly problems: ReadonlyMap<string, SysctlProblem>;
-}
-
 /** The reason why a setting could not be read. */
 export interface SysctlProblem {
   /** `unknown`: this kernel, or this network namespace, does not have the setting now. */
@@ -20,53 +12,72 @@ export interface SysctlProblem {
   readonly reason: string;
 }
 
-/** Reads and writes kernel settings. Never throws. */
-export interface Sysctl {
-  /** Reads all names by one command; an unreadable one does not affect the others. */
-  read(
+/** Reads and writes the settings of this machine and network namespace. Never throws. */
+export class Sysctl {
+  constructor(private readonly commands: CommandRunner) {}
+
+  /**
+   * Reads all names by one command; an unreadable one does not affect the others. Resolves to the values
+   * by name in the kernel's spelling, trimmed, and to the reasons for the names missing in them.
+   */
+  async read(
     names: readonly string[],
-    options?: Pick<CommandOptions, "mayBeRecent">,
-  ): Promise<SysctlReading>;
+    options: Pick<CommandOptions, "mayBeRecent"> = {},
+  ): Promise<{
+    readonly values: ReadonlyMap<string, string>;
+    readonly problems: ReadonlyMap<string, SysctlProblem>;
+  }> {
+    const values = new Map<string, string>();
+    const problems = new Map<string, SysctlProblem>();
+    if (names.length === 0) return { values, problems };
+    try {
+      // Not -n: values alone would not show which name was unknown. Exit codes of procps and busybox
+      // differ if one of many is unknown, so the output decides.
+      const { stdout, stderr } = await this.commands.run("sysctl", names, options);
+      for (const line of stdout.split("\n")) {
+        const [, name, value] = /^(\S+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+        if (name !== undefined && value !== undefined) values.set(name, value);
+      }
+      for (const name of names) {
+        if (!values.has(name)) problems.set(name, problemOf(name, stderr));
+      }
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error;
+      const isMissing = error.kind === "not-found" || error.kind === "not-permitted";
+      const kind = isMissing ? "no tool" : "failed";
+      for (const name of names) problems.set(name, { kind, reason: error.message });
+    }
+    return { values, problems };
+  }
+
   /**
    * Sets all by one command; a refused one does not affect the others. Resolves to the reasons of
    * refusals by name. Read them again, because some kernels round or ignore.
    */
-  write(values: ReadonlyMap<string, string>): Promise<ReadonlyMap<string, string>>;
-}
-
-/** The settings of this machine and network namespace. */
-export function createSysctl(commands: CommandRunner): Sysctl {
-  return {
-    read: (names, options) => read(commands, names, options),
-    write: (values) => write(commands, values),
-  };
-}
-
-async function read(
-  commands: CommandRunner,
-  names: readonly string[],
-  options: Pick<CommandOptions, "mayBeRecent"> = {},
-): Promise<SysctlReading> {
-  const values = new Map<string, string>();
-  const problems = new Map<string, SysctlProblem>();
-  if (names.length === 0) return { values, problems };
-  try {
-    // Not -n: values alone would not show which name was unknown. Exit codes of procps and busybox
-    // differ if one of many is unknown, so the output decides.
-    const { stdout, stderr } = await commands.run("sysctl", names, options);
-    for (const line of stdout.split("\n")) {
-      const [, name, value] = /^(\S+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
-      if (name !== undefined && value !== undefined) values.set(name, value);
+  async write(values: ReadonlyMap<string, string>): Promise<ReadonlyMap<string, string>> {
+    const reasons = new Map<string, string>();
+    if (values.size === 0) return reasons;
+    const reportAll = (reason: string) => {
+      for (const name of values.keys()) reasons.set(name, reason);
+    };
+    try {
+      const args = [...values].map(([name, value]) => `${name}=${value}`);
+      const { code, stderr } = await this.commands.run("sysctl", ["-w", ...args]);
+      for (const name of values.keys()) {
+        const line = lineAbout(name, stderr);
+        if (line !== undefined) reasons.set(name, reasonOf(line));
+      }
+      // procps before 4.0 prints an error but exits with 0 for some refusals.
+      const isRefused = code !== 0 || stderr.trim() !== "";
+      if (isRefused && reasons.size === 0) {
+        reportAll(reasonOf(stderr) || `sysctl ended with code ${code}`);
+      }
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error;
+      reportAll(error.message);
     }
-    for (const name of names) {
-      if (!values.has(name)) problems.set(name, problemOf(name, stderr));
-    }
-  } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
-    const kind = isMissing(error) ? "no tool" : "failed";
-    for (const name of names) problems.set(name, { kind, reason: error.message });
+    return reasons;
   }
-  return { values, problems };
 }
 
 /** procps: `cannot stat /proc/sys/a/b: …`; busybox: `error: 'a.b' is an unknown key`. */
@@ -81,38 +92,6 @@ function problemOf(name: string, stderr: string): SysctlProblem {
 function lineAbout(name: string, stderr: string): string | undefined {
   return stderr.split("\n")
     .find((line) => line.includes(name) || line.includes(name.replaceAll(".", "/")));
-}
-
-async function write(
-  commands: CommandRunner,
-  values: ReadonlyMap<string, string>,
-): Promise<ReadonlyMap<string, string>> {
-  const reasons = new Map<string, string>();
-  if (values.size === 0) return reasons;
-  const reportAll = (reason: string) => {
-    for (const name of values.keys()) reasons.set(name, reason);
-  };
-  try {
-    const args = [...values].map(([name, value]) => `${name}=${value}`);
-    const { code, stderr } = await commands.run("sysctl", ["-w", ...args]);
-    for (const name of values.keys()) {
-      const line = lineAbout(name, stderr);
-      if (line !== undefined) reasons.set(name, reasonOf(line));
-    }
-    // procps before 4.0 prints an error but exits with 0 for some refusals.
-    const isRefused = code !== 0 || stderr.trim() !== "";
-    if (isRefused && reasons.size === 0) {
-      reportAll(reasonOf(stderr) || `sysctl ended with code ${code}`);
-    }
-  } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
-    reportAll(error.message);
-  }
-  return reasons;
-}
-
-function isMissing({ kind }: CommandError): boolean {
-  return kind === "not-found" || kind === "not-permitted";
 }
 
 /** Returns the tool's message without its own name and the key, which the caller knows. */

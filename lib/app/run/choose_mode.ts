@@ -8,7 +8,7 @@ import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type { Network } from "../../os/network.ts";
-import { createSysctl } from "../../os/sysctl.ts";
+import { Sysctl } from "../../os/sysctl.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostCheckOptions } from "../../proxy/host_checks.ts";
 import {
@@ -195,6 +195,6 @@ export async function chooseFamilies(
   if (!addresses.some(({ address }) => ipFamilyOf(address) === "IPv6")) {
     return only("no interface has an IPv6 address, not even lo");
   }
-  const { values } = await createSysctl(commands).read([DISABLE_IPV6]);
+  const { values } = await new Sysctl(commands).read([DISABLE_IPV6]);
   return values.get(DISABLE_IPV6) === "1" ? only(`${DISABLE_IPV6} is 1`) : IP_FAMILIES;
 }

@@ -6,7 +6,7 @@
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
-import { createSysctl, type SysctlProblem } from "../../os/sysctl.ts";
+import { Sysctl, type SysctlProblem } from "../../os/sysctl.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { HostSettingOutcome, HostSettingRequest } from "../../proxy/data_plane.ts";
@@ -133,7 +133,7 @@ export class HostSettings {
     requests: readonly HostSettingRequest[],
     isFinal: boolean,
   ): Promise<readonly HostSettingRequest[]> {
-    const sysctl = createSysctl(this.#commands);
+    const sysctl = new Sysctl(this.#commands);
     const { values, problems } = await sysctl.read(requests.map(({ name }) => name));
     const isWritten = (request: HostSettingRequest) =>
       !problems.has(request.name) && !satisfies(request, values.get(request.name));

@@ -4,7 +4,7 @@ import {
   policyKubeconfigOf,
 } from "../../app/policy/policy_settings.ts";
 import { BRIDGE_SETTINGS } from "../../app/run/host_settings.ts";
-import { createSysctl } from "../../os/sysctl.ts";
+import { Sysctl } from "../../os/sysctl.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
 import type { Examined } from "./doctor_report.ts";
@@ -23,7 +23,7 @@ export async function examinePolicy(examined: Examined): Promise<readonly HostFi
     Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
   const { tool, refusal } = await findPolicyTool({ probeMode }, networkPolicy.mode);
   const names = BRIDGE_SETTINGS.map(({ name }) => name);
-  const { values, problems } = await createSysctl(commands).read(names);
+  const { values, problems } = await new Sysctl(commands).read(names);
   signal.throwIfAborted();
   const bridge = BRIDGE_SETTINGS.flatMap(({ name, value }) => {
     const problem = problems.get(name);

@@ -7,7 +7,7 @@ import { rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
-import { createSysctl } from "../../os/sysctl.ts";
+import { Sysctl } from "../../os/sysctl.ts";
 import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
 import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
 import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
@@ -177,7 +177,7 @@ async function arpFindings(
   const names = ["all", ...devices].map((name) =>
     `net.ipv4.conf.${name.replaceAll(".", "/")}.arp_ignore`
   );
-  const { values } = await createSysctl(dependencies.commands).read(names);
+  const { values } = await new Sysctl(dependencies.commands).read(names);
   const [all = 0, ...own] = names.map((name) => Number(values.get(name) ?? 0));
   // The kernel uses the larger value.
   const answering = devices.filter((_, index) => Math.max(all, own[index]!) === 0);
@@ -237,7 +237,7 @@ export async function podNetworkFindings(
   const names = families.map((family) =>
     family === "IPv4" ? "net.ipv4.ip_forward" : "net.ipv6.conf.all.forwarding"
   );
-  const { values } = await createSysctl(commands).read(names);
+  const { values } = await new Sysctl(commands).read(names);
   const listed = async (folder: string) => await files.list(folder).catch(() => undefined) ?? [];
   const at = cniConfig?.lastIndexOf("/") ?? -1;
   const folder = cniConfig?.slice(0, at) || "/";
