@@ -46,6 +46,18 @@ Deno.test("compare() finds no difference after any history, by another process",
   );
 });
 
+Deno.test("compare() of some ServicePorts leaves out the chains of removed endpoints of others", async () => {
+  await using stage = new IptablesStage();
+  await stage.backend.start();
+  const [web, ...others] = damagedServices();
+  await stage.sync(rulesPlan([web!, ...others]));
+  const later = rulesPlan([web!]);
+  const differences = await stage.backend.compare(later, { keys: new Set([web!.key]) });
+  assertEquals(differences.filter(({ object }) => object === "chain"), []);
+  const all = await stage.backend.compare(later);
+  assertNotEquals(all.filter(({ object }) => object === "chain"), []);
+});
+
 Deno.test("repair() writes nothing if nothing differs", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();

@@ -202,9 +202,11 @@ export abstract class RuleBackend<
       this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
     const { target, applied, differencesIn } = await this.comparison(plan, fill, scope);
     const engine = new Reconciler(this.edges, target, applied);
-    const differences = await differencesIn(await engine.compare());
-    return differences.filter(({ key }) =>
-      key === undefined || scope.keys === undefined || scope.keys.has(key)
+    const { keys } = scope;
+    return await engine.compareSelected(async (changes) =>
+      (await differencesIn(changes)).filter((difference) =>
+        keys === undefined || concerns(difference, keys)
+      )
     );
   }
 
@@ -300,6 +302,15 @@ export abstract class RuleBackend<
       else layout.quarantine(refusal, service);
     }
   }
+}
+
+/** Without an owner, an extra chain or server is of another ServicePort, but rules and jumps are of all. */
+function concerns(
+  { key, kind, object }: DataPlaneDifference,
+  keys: ReadonlySet<ServicePortKey>,
+): boolean {
+  if (key !== undefined) return keys.has(key);
+  return kind !== "extra" || object === "rule" || object === "jump";
 }
 
 /** The addresses of a ServicePort and the verdicts of their packets. */

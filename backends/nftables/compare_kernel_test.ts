@@ -13,6 +13,7 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
 import { NftablesBackend } from "./backend.ts";
@@ -126,6 +127,25 @@ Deno.test("compare() of some ServicePorts reports their objects and the shared o
     "rule ",
     `map element ${web!.key}`,
   ]);
+});
+
+Deno.test("compare() of some ServicePorts reads once if only others differ", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan(damagedServices());
+  await serving.sync(plan, testPlanChanges(plan));
+  const [web] = damagedServices();
+  const commandsOf = async (keys?: ReadonlySet<ServicePortKey>) => {
+    const before = machine.commands.calls.length;
+    const { length } = await serving.compare(plan, { keys });
+    return [length, machine.commands.calls.length - before];
+  };
+  const [, once = 0] = await commandsOf();
+  const { elements } = machine.tool.table("ip kube-relay");
+  elements.get("endpoints")?.delete("172.30.0.3 . tcp . 80 . 0x80000000");
+  assertEquals(await commandsOf(new Set([web!.key])), [0, once]);
+  assertEquals(await commandsOf(), [1, 2 * once]);
 });
 
 Deno.test("repair() writes nothing if nothing differs, and no chain that is as it should be", async () => {

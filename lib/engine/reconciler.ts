@@ -272,6 +272,20 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     return (await this.#differences()).changes;
   }
 
+  /**
+   * As {@linkcode compare}, but returns what `select` makes of the changes. Changes that it leaves out
+   * cause no further reading.
+   */
+  async compareSelected<Selected>(
+    select: (
+      changes: readonly Change<Owner>[],
+    ) => readonly Selected[] | Promise<readonly Selected[]>,
+  ): Promise<readonly Selected[]> {
+    let selected: readonly Selected[] = [];
+    await this.#differences(async (changes) => selected = await select(changes));
+    return selected;
+  }
+
   async #tidy(all: boolean): Promise<void> {
     if (await this.#target.tidy?.({ all }) === false) this.forget();
   }
@@ -332,17 +346,23 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     }
   }
 
-  /** Reads until two readings in a row differ in the same from what is wanted. */
-  async #differences() {
-    let found = await this.#read();
-    let changes = await this.#changesFrom(found);
-    for (let readings = 1; changes.length > 0 && readings < MAX_READINGS; readings++) {
-      const before = changes.map(textOf).join("\n");
-      found = await this.#read();
-      changes = await this.#changesFrom(found);
-      if (changes.map(textOf).join("\n") === before) break;
+  /** Reads until two readings in a row differ in the same from what is wanted, or in nothing `counted`. */
+  async #differences(
+    counted: (
+      changes: readonly Change<Owner>[],
+    ) => readonly unknown[] | Promise<readonly unknown[]> = (changes) => changes,
+  ) {
+    let before: string | undefined;
+    for (let readings = 1;; readings++) {
+      const found = await this.#read();
+      const changes = await this.#changesFrom(found);
+      const differences = await counted(changes);
+      const text = differences.map((each) => JSON.stringify(each)).join("\n");
+      if (differences.length === 0 || text === before || readings === MAX_READINGS) {
+        return { found, changes };
+      }
+      before = text;
     }
-    return { found, changes };
   }
 
   async #changesFrom({ objects }: Reading): Promise<readonly Change<Owner>[]> {
@@ -507,8 +527,4 @@ function idOf({ kind, name }: ObjectName): string {
 
 function textIn(objects: Objects | undefined, { kind, name }: ObjectName): string | undefined {
   return objects?.get(kind)?.get(name);
-}
-
-function textOf<Owner>({ kind, name, before, after }: Change<Owner>): string {
-  return JSON.stringify([kind, name, before, after]);
 }

@@ -31,6 +31,8 @@ class Plane implements Target<string, Group, string> {
   readonly there = new Map<string, string>();
   readonly leftOut = new Map<string, string>();
   reads = 0;
+  /** What another program does before a reading. */
+  onRead = (): void => {};
   writes = 0;
   /** Objects that were rendered: what a sync costs. */
   rendered = 0;
@@ -103,6 +105,7 @@ class Plane implements Target<string, Group, string> {
 
   read(): Promise<Objects | undefined> {
     this.reads++;
+    this.onRead();
     if (this.isUnreadable) return Promise.reject(new Unreadable(new Error("a crash")));
     if (this.there.size === 0) return Promise.resolve(undefined);
     const objects = new Map<string, Map<string, string>>();
@@ -413,6 +416,21 @@ Deno.test("of a differing root nothing else is a difference", async () => {
   assertEquals(differences.map(({ name, before, after }) => [name, before, after]), [
     ["all", "version 0", "version 1"],
   ]);
+});
+
+Deno.test("a comparison of some objects reads once if only others differ, each time in another way", async () => {
+  const plane = fullPlane(2);
+  const engine = engineOf(plane);
+  await engine.sync();
+  plane.reads = 0;
+  plane.onRead = () => plane.there.set("value group-1 0", `${plane.reads}`);
+  const compareGroup = (name: string) =>
+    engine.compareSelected((changes) => changes.filter(({ owner }) => owner === name));
+  assertEquals([await compareGroup("group-0"), plane.reads], [[], 1]);
+  plane.there.delete("value group-0 1");
+  plane.reads = 0;
+  const found = (await compareGroup("group-0")).map(({ name, after }) => [name, after]);
+  assertEquals([found, plane.reads], [[["group-0 1", "2"]], 2]);
 });
 
 Deno.test("what does no harm is no difference", async () => {

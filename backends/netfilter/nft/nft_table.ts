@@ -421,7 +421,7 @@ export function nftDifferences<Owner extends string>(
         return [{ object, name, kind, ...key, ...texts((text) => text || `${object} ${name}`) }];
       case "chain":
         if (before !== undefined && after !== undefined) {
-          return chainDifferences(name, before, after);
+          return chainDifferences(name, before, after).map((each) => ({ ...each, ...key }));
         }
         return [{ object, name, kind, ...key, ...texts((text) => text.trim() || "no rules") }];
       default: {
