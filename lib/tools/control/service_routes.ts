@@ -27,7 +27,12 @@ import {
   type NodeDifference,
 } from "../diff/node_difference.ts";
 import { compareSettled, repairSettled } from "../diff/settled_comparison.ts";
-import { explainEnds, type ExplainReport, knownNodeAddresses } from "../explain/explain_report.ts";
+import {
+  type AskMachine,
+  explainEnds,
+  type ExplainReport,
+  knownNodeAddresses,
+} from "../explain/explain_report.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_ends.ts";
 import { seeRouting } from "../explain/see_routing.ts";
@@ -59,7 +64,13 @@ export function serviceRoutes(
         return await compare(edges, run, query);
       }),
     "POST /difference": (query) => turns.run(() => compare(edges, run, query, changes)),
-    "/explain": (query) => explain(clock, run, query),
+    "/explain": (query, signal) =>
+      explain(clock, run, query, (family, compare) =>
+        turns.run(async () => {
+          signal?.throwIfAborted();
+          const { loop, services } = run.services.families.find((each) => each.family === family)!;
+          return await compareSettled({ clock }, loop, () => compare(services.plan));
+        })),
     "/routing/seen": async () => {
       const routing = routingOf(run);
       return await seeRouting({ bgp: routing?.bgp, held: routing?.held ?? [] });
@@ -193,11 +204,15 @@ function keysOf(
   return (plan) => servicePortsOf(plan, service);
 }
 
-/** Answers with both ends given; `brief` does not ask the machine. Rejects with a BadQuestion. */
+/**
+ * Answers with both ends given. With `brief` or without `askMachine`, the machine is not asked. Rejects
+ * with a BadQuestion.
+ */
 export async function explain(
   clock: Clock,
   run: ObservedRun,
   { from, to, brief }: Query<"/explain">,
+  askMachine?: AskMachine,
 ): Promise<ExplainReport> {
   const { services: { families, node }, configuration, current, informers, startUp } = run;
   if (from === undefined || to === undefined) {
@@ -218,8 +233,8 @@ export async function explain(
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
       policies: policyController(run)?.state,
-      notAsked: brief === undefined
-        ? undefined
+      machine: brief === undefined && askMachine
+        ? askMachine
         : "the page does not ask it; 'kube-relay explain' does",
     });
   } catch (error) {

@@ -1,7 +1,10 @@
 import { testInformers } from "../../../tests/support/builders/test_dump.ts";
 import { assertEquals, assertRejects } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { testService } from "../../../tests/support/builders/builders.ts";
+import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
+import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { FlowWatches } from "../../proxy/flow_watches.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
@@ -78,6 +81,90 @@ Deno.test("GET /difference skips a request whose client has disconnected", async
   await assertRejects(() => second);
   await running();
   assertEquals(calls, 2);
+});
+
+/** Asks what happens to a packet to a Service whose kernel is compared by `compare`. */
+function explaining(clock: FakeClock, compare: Backend["compare"], activity = {}) {
+  const scenario = { name: "web", services: [testService("web")] };
+  const { plan, backend } = explainStage("nftables", scenario, "IPv4");
+  const explain = backend.explain.bind(backend);
+  const loop = { quarantined: [], activity };
+  const services = { plan, interfaceAddresses: [], endpoints: { otherPorts: () => [] } };
+  const routes = serviceRoutes({ clock } as never, {
+    services: {
+      families: [{
+        family: "IPv4",
+        backend: { mode: "nftables", compare, explain },
+        services,
+        loop,
+      }],
+    },
+    others: [],
+    configuration: { mode: "nftables" },
+    current: { proxy: defaultConfiguration() },
+    startUp: { node: { name: "node-1" } },
+    informers: testInformers({}),
+  } as never, { repaired() {} });
+  return async (signal?: AbortSignal) => {
+    const query = { from: "10.180.0.99", to: "172.30.0.41:80" };
+    const { packets } = await routes["/explain"](query, signal);
+    return packets.map(({ kernel }) => kernel.kind === "asked" ? kernel.kind : kernel.why);
+  };
+}
+
+Deno.test("GET /explain compares one at a time", async () => {
+  let underWay = 0;
+  const explain = explaining(new FakeClock(), async () => {
+    assertEquals(++underWay, 1);
+    await settle();
+    underWay--;
+    return [];
+  });
+  const answers = await Promise.all(Array.from({ length: 8 }, () => explain()));
+  assertEquals(answers, Array(8).fill(["asked"]));
+});
+
+Deno.test("GET /explain starts no comparison while one is open that took too long, and none without a client", async () => {
+  const clock = new FakeClock();
+  const opened: PromiseWithResolvers<[]>[] = [];
+  const explain = explaining(clock, () => {
+    const comparison = Promise.withResolvers<[]>();
+    opened.push(comparison);
+    return comparison.promise;
+  });
+  const first = explain();
+  while (opened.length === 0) await clock.advance(0);
+  const second = explain();
+  while (clock.pendingTimers < 2) await clock.advance(0);
+  await clock.advance(5_000);
+  const waits = "'kube-relay diff' waits for";
+  assertEquals(await first, [`it took longer than 5 s to answer; ${waits} it`]);
+  assertEquals(await second, [`syncs or other comparisons took the 5 s to ask; ${waits} them`]);
+  const gone = new AbortController();
+  const third = explain(gone.signal);
+  while (clock.pendingTimers < 1) await clock.advance(0);
+  gone.abort();
+  assertEquals(opened.length, 1);
+  opened[0]!.resolve([]);
+  await third;
+  const fourth = explain();
+  while (opened.length === 1) await clock.advance(0);
+  opened[1]!.resolve([]);
+  assertEquals([await fourth, opened.length], [["asked"], 2]);
+});
+
+Deno.test("GET /explain waits for a sync that runs", async () => {
+  const clock = new FakeClock();
+  const activity: { runningSince?: number } = { runningSince: 0 };
+  const seen: boolean[] = [];
+  const answer = explaining(clock, () => {
+    seen.push(activity.runningSince !== undefined);
+    return Promise.resolve([]);
+  }, activity)();
+  while (clock.pendingTimers < 2) await clock.advance(0);
+  delete activity.runningSince;
+  await clock.advance(30);
+  assertEquals([await answer, seen], [["asked"], [false]]);
 });
 
 Deno.test("GET /difference reports differences that remain after three looks", async () => {

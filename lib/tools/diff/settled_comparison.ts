@@ -18,11 +18,11 @@ const SYNC_POLL_MS = 20;
 const MOST_SYNC_POLLS = 250;
 
 /** Waits for a running sync, compares, and compares again after a sync that ran meanwhile. */
-export async function compareSettled(
+export async function compareSettled<Found extends { readonly differences: readonly unknown[] }>(
   { clock }: { readonly clock: Pick<Clock, "sleep"> },
   loop: ComparedLoop,
-  compare: () => Promise<FamilyDifference>,
-): Promise<FamilyDifference> {
+  compare: () => Promise<Found>,
+): Promise<Found & { readonly isUnsettled?: true }> {
   for (let looks = 1;; looks++) {
     await waitWhile(clock, () => isSyncing(loop));
     const { lastSync } = loop;

@@ -27,6 +27,7 @@ import type {
 } from "../../proxy/packet_explanation.ts";
 import { findHit, unservedAt } from "../../proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 import type { Report, Row } from "../report.ts";
@@ -50,9 +51,21 @@ interface ExplainWorld extends Omit<PacketScope, "podAddresses"> {
   readonly otherPorts: (family: IpFamily, key: ServicePortKey) => readonly string[];
   /** `undefined` = no policies and pods are known. */
   readonly policies: PolicyState | undefined;
-  /** The reason why the machine is not asked. @default {the backends ask it} */
-  readonly notAsked?: string | undefined;
+  /** How the machine is asked, or the reason why it is not. */
+  readonly machine: AskMachine | string;
 }
+
+/** What a machine lacks of what these packets need; `differences` are those of all of them. */
+interface AskedPackets {
+  readonly differences: readonly DataPlaneDifference[];
+  readonly byPacket: ReadonlyMap<PacketExplanation, readonly DataPlaneDifference[]>;
+}
+
+/** Runs a comparison, perhaps later and more than once, with the plan of that time. */
+export type AskMachine = (
+  family: IpFamily,
+  compare: (plan: ProxyPlan) => Promise<AskedPackets>,
+) => Promise<AskedPackets & { readonly isUnsettled?: true }>;
 
 /** One packet. */
 export interface ExplainedPacket extends PacketExplanation {
@@ -96,24 +109,27 @@ export async function explainEnds(
   const podAddresses = policies &&
     ((pod: string) => policies.pods.get(pod as PodKey)?.addresses ?? []);
   const { packets, assumptions } = readPacketEnds(ends, { ...world, podAddresses });
-  const explained: ExplainedPacket[] = [];
-  const askedUntil = clock.now() + MOST_MS;
+  const explanations: PacketExplanation[] = [];
   for (const packet of packets) {
-    explained.push(await explainOne(clock, packet, world, askedUntil));
+    explanations.push(await explainByPlan(clock, packet, world));
+    await clock.yieldToEventLoop();
+  }
+  const kernel = await askKernel(clock, world, explanations);
+  const explained: ExplainedPacket[] = [];
+  for (const explanation of explanations) {
+    explained.push(completed(explanation, world, kernel.get(explanation)!));
     await clock.yieldToEventLoop();
   }
   return { ...ends, nodeName, mode, nodeAddresses, assumptions, packets: explained };
 }
 
-async function explainOne(
+async function explainByPlan(
   clock: Clock,
   packet: Packet,
   world: ExplainWorld,
-  askedUntil: number,
-): Promise<ExplainedPacket> {
+): Promise<PacketExplanation> {
   const family = ipFamilyOf(packet.to);
-  const plan = world.plans.get(family);
-  if (plan === undefined) throw new Error(`Cannot explain a packet of ${family}: it is turned off`);
+  const plan = planOf(world, family);
   const unserved: NearMiss[] = [];
   if (findHit(plan, packet) === undefined) {
     // Reading the addresses of 10,000 Services takes a while.
@@ -127,17 +143,28 @@ async function explainOne(
   const backend = world.backend(family);
   const quarantined = world.quarantined(family);
   const named = explainPacket(plan, packet, backend, { quarantined, unserved });
-  const { notAsked } = world;
-  const affinity = notAsked === undefined ? await affinityOf(backend, plan, named) : named.affinity;
-  const explanation = affinity ? { ...named, affinity } : named;
-  const kernel: KernelState = notAsked === undefined
-    ? await kernelState(clock, backend, plan, explanation, askedUntil)
-    : { kind: "not asked", why: notAsked };
+  if (typeof world.machine === "string") return named;
+  const affinity = await affinityOf(backend, plan, named);
+  return affinity ? { ...named, affinity } : named;
+}
+
+function planOf({ plans }: Pick<ExplainWorld, "plans">, family: IpFamily): ProxyPlan {
+  const plan = plans.get(family);
+  if (plan === undefined) throw new Error(`Cannot explain a packet of ${family}: it is turned off`);
+  return plan;
+}
+
+function completed(
+  explanation: PacketExplanation,
+  world: ExplainWorld,
+  kernel: KernelState,
+): ExplainedPacket {
+  const family = ipFamilyOf(explanation.packet.to);
   const judged = world.policies ? judge(world.policies, explanation, world.nodeAddresses) : [];
   const { service, endpoints } = explanation;
   const steps = explanationSteps(explanation, {
     mode: world.mode,
-    shared: plan.shared,
+    shared: planOf(world, family).shared,
     kernel,
     judged,
     otherPorts: service && endpoints.length === 0 ? world.otherPorts(family, service.key) : [],
@@ -155,53 +182,121 @@ async function explainOne(
 /** The time to ask the kernel, for all packets together. With 10,000 ServicePorts, one takes 2 s. */
 const MOST_MS = 5_000;
 
-/** Asks whether the machine has everything that the Service needs. Never rejects. */
-async function kernelState(
+/**
+ * Asks whether the machine has everything that the Services need, in one comparison of each family.
+ * Never rejects.
+ */
+async function askKernel(
   clock: Clock,
-  backend: Backend,
-  plan: ProxyPlan,
-  explanation: PacketExplanation,
-  askedUntil: number,
-): Promise<KernelState> {
-  const { service, verdict } = explanation;
-  if (service === undefined || verdict.kind === "unclaimed") {
-    return { kind: "not asked", why: "no rule of a Service handles this packet" };
+  world: ExplainWorld,
+  explanations: readonly PacketExplanation[],
+): Promise<ReadonlyMap<PacketExplanation, KernelState>> {
+  const { machine } = world;
+  const states = new Map<PacketExplanation, KernelState>();
+  const notAsked = (packets: readonly PacketExplanation[], why: string) => {
+    for (const each of packets) states.set(each, { kind: "not asked", why });
+  };
+  if (typeof machine === "string") {
+    notAsked(explanations, machine);
+    return states;
   }
-  const why = `it took longer than ${MOST_MS / 1000} s to answer; 'kube-relay diff' waits for it`;
-  const restMs = askedUntil - clock.now();
-  if (restMs <= 0) return { kind: "not asked", why };
-  const late = Promise.withResolvers<KernelState>();
-  const timer = clock.setTimer(restMs, () => late.resolve({ kind: "not asked", why }));
-  const answer = differencesOf(backend, plan, service.key, explanation).then(
-    (differences): KernelState => ({ kind: "asked", differences }),
-    (error): KernelState => ({ kind: "not asked", why: messageOf(error) }),
+  const isHandled = ({ service, verdict }: PacketExplanation) =>
+    service !== undefined && verdict.kind !== "unclaimed";
+  notAsked(
+    explanations.filter((each) => !isHandled(each)),
+    "no rule of a Service handles this packet",
   );
+  const families = Map.groupBy(
+    explanations.filter(isHandled),
+    ({ packet: { to } }) => ipFamilyOf(to),
+  );
+  let isLate = false;
+  const late = Promise.withResolvers<"late">();
+  const timer = clock.setTimer(MOST_MS, () => {
+    isLate = true;
+    late.resolve("late");
+  });
   try {
-    return await Promise.race([answer, late.promise]);
+    for (const [family, packets] of families) {
+      let isStarted = false;
+      // Nothing waits for a late answer, so that it must not start another comparison.
+      const answer = isLate ? late.promise : machine(family, async (plan) => {
+        if (isLate) throw new Error("The time to ask is over");
+        isStarted = true;
+        return await comparePackets(world.backend(family), plan, packets);
+      }).catch(messageOf);
+      const asked = await Promise.race([answer, late.promise]);
+      const limit = `${MOST_MS / 1000} s`;
+      if (asked === "late") {
+        notAsked(
+          packets,
+          isStarted
+            ? `it took longer than ${limit} to answer; 'kube-relay diff' waits for it`
+            : `syncs or other comparisons took the ${limit} to ask; 'kube-relay diff' waits for them`,
+        );
+      } else if (typeof asked === "string") notAsked(packets, asked);
+      else {
+        for (const each of packets) {
+          const differences = asked.byPacket.get(each) ?? [];
+          if (differences.length === 0 || asked.isUnsettled !== true) {
+            states.set(each, { kind: "asked", differences });
+          } else notAsked([each], "syncs were changing it; ask again");
+        }
+      }
+    }
+    return states;
   } finally {
     timer.cancel();
   }
 }
 
-async function differencesOf(
+async function comparePackets(
   backend: Backend,
   plan: ProxyPlan,
-  key: ServicePortKey,
-  { packet: { to, port, protocol }, carriers }: PacketExplanation,
-): Promise<readonly DataPlaneDifference[]> {
-  const keys = new Set([key]);
-  const socket = carriers.find(({ object }) => object === "socket");
-  if (socket === undefined) return await backend.compare(plan, { keys });
+  packets: readonly PacketExplanation[],
+): Promise<AskedPackets> {
+  const keys = new Set(packets.map(({ service }) => service!.key));
+  const byPacket = new Map<PacketExplanation, readonly DataPlaneDifference[]>();
   // A mode that forwards itself knows its open sockets.
-  const { services: serving, quarantined } = await backend.inspect([key]);
-  const at = serving.flatMap(({ addresses }) => addresses).find((address) =>
-    address.address === to && address.port === port && address.protocol === protocol
+  const opened = packets.some((each) => socketCarrier(each) !== undefined)
+    ? await backend.inspect([...keys])
+    : undefined;
+  for (const each of opened ? packets : []) {
+    const closed = closedSocket(each, opened!.services);
+    if (closed) byPacket.set(each, [closed]);
+  }
+  const differences = byPacket.size === packets.length ? [] : await backend.compare(plan, {
+    keys,
+    ...(opened && { serving: opened.services, quarantined: opened.quarantined }),
+  });
+  for (const each of packets) {
+    if (byPacket.has(each)) continue;
+    const own = differences.filter(({ key }) => key === undefined || key === each.service!.key);
+    byPacket.set(each, own);
+  }
+  return { differences: [...byPacket.values()].flat(), byPacket };
+}
+
+function socketCarrier({ carriers }: PacketExplanation) {
+  return carriers.find(({ object }) => object === "socket");
+}
+
+/** The difference of a socket that should be open, and is not; `undefined` = it is. */
+function closedSocket(
+  explanation: PacketExplanation,
+  serving: readonly ServiceInspection[],
+): DataPlaneDifference | undefined {
+  const { packet: { to, port, protocol }, service } = explanation;
+  const socket = socketCarrier(explanation);
+  const key = service!.key;
+  const at = serving.filter((each) => each.key === key).flatMap(({ addresses }) => addresses).find(
+    (address) => address.address === to && address.port === port && address.protocol === protocol,
   );
-  if (at?.state === "serving") return await backend.compare(plan, { keys, serving, quarantined });
+  if (socket === undefined || at?.state === "serving") return undefined;
   const { object, name } = socket;
   // A stand-in is reached by its own address only.
   const found = at ? at.state : "served on another address, see 'kube-relay status'";
-  return [{ object, name, key, kind: at ? "missing" : "altered", wanted: "serving", found }];
+  return { object, name, key, kind: at ? "missing" : "altered", wanted: "serving", found };
 }
 
 /** Asks which endpoint the machine remembers for the client. Never rejects. */
@@ -297,7 +392,7 @@ export async function explainPlanned(
   clock: Clock,
   ends: { readonly from: string; readonly to: string },
   planned: PlannedNode,
-  notAsked: string,
+  machine: string,
 ): Promise<ExplainReport> {
   const { mode, nodeName, plans, informers, node, configuration: { proxy } } = planned;
   const others = [...plans.values()].flatMap(({ shared }) => shared.nodePortAddresses);
@@ -315,7 +410,7 @@ export async function explainPlanned(
     quarantined: () => [],
     otherPorts: planned.otherPorts,
     policies: policyStateOf(informers),
-    notAsked,
+    machine,
   });
 }
 

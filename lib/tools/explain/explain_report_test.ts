@@ -8,11 +8,18 @@ import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { EndpointKey } from "../../proxy/endpoint.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { explainEnds, type ExplainReport, explanationReport } from "./explain_report.ts";
+import {
+  type AskMachine,
+  explainEnds,
+  type ExplainReport,
+  explanationReport,
+} from "./explain_report.ts";
 import { paintText } from "../report.ts";
 
 const { IPv4 } = ADDRESSES;
@@ -59,7 +66,14 @@ function explain(
     policies,
     scenario = SCENARIO,
     remembered,
+    clock = new FakeClock(),
+    compare = () => Promise.resolve(kernel.kind === "asked" ? kernel.differences : []),
+    isUnsettled,
   }: {
+    readonly clock?: FakeClock;
+    readonly compare?: Backend["compare"];
+    /** Syncs went on during the comparison. */
+    readonly isUnsettled?: true;
     /** The endpoint that the machine remembers for the client. */
     readonly remembered?: string;
     readonly mode?: BackendMode;
@@ -80,7 +94,7 @@ function explain(
         )),
       }));
   const machine: Partial<Backend> = {
-    compare: () => Promise.resolve(kernel.kind === "asked" ? kernel.differences : []),
+    compare,
     findAffinity: () =>
       Promise.resolve(
         remembered === undefined ? undefined : { endpoint: remembered as EndpointKey },
@@ -101,9 +115,14 @@ function explain(
     backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () =>
       isQuarantined ? [...plan.services.keys()].map((key) => ({ key, reason: "no room" })) : [],
-    notAsked: kernel.kind === "not asked" ? kernel.why : undefined,
+    machine: kernel.kind === "not asked"
+      ? kernel.why
+      : async (_: IpFamily, compare: (plan: ProxyPlan) => ReturnType<AskMachine>) => ({
+        ...await compare(plan),
+        ...(isUnsettled && { isUnsettled }),
+      }),
   };
-  return explainEnds(new FakeClock(), { from, to }, world);
+  return explainEnds(clock, { from, to }, world);
 }
 
 const painted = (report: ExplainReport) => paintText(explanationReport(report));
@@ -239,4 +258,63 @@ Deno.test("explainEnds() names a remembered endpoint only if the packet may go t
   assertEquals(await entry("10.180.1.1:8080"), "none");
   const refused = await explain(IPv4.blockedClient, IPv4.loadBalancerIp);
   assert(refused.packets[0]!.steps.every(({ topic }) => topic !== "endpoints"));
+});
+
+const PORTS: PacketFlowScenario = {
+  name: "ports",
+  services: [
+    testService("web", { ports: ["a", "b", "c"].map((name, at) => ({ name, port: 80 + at })) }),
+  ],
+};
+
+Deno.test("explainEnds() asks the kernel once for all packets, and gives each its own differences", async () => {
+  const asked: unknown[] = [];
+  const compare: Backend["compare"] = (_, { keys } = {}) => {
+    asked.push([...keys ?? []]);
+    const [, key] = [...keys ?? []];
+    return Promise.resolve([
+      { object: "rule", name: "of b", kind: "missing", key: key! },
+      { object: "chain", name: "shared", kind: "missing" },
+    ]);
+  };
+  const { packets } = await explain("node", "ns1/web", { scenario: PORTS, compare });
+  assertEquals(asked, [["ns1/web:a/TCP", "ns1/web:b/TCP", "ns1/web:c/TCP"]]);
+  assertEquals(
+    packets.map(({ kernel }) =>
+      kernel.kind === "asked" && kernel.differences.map(({ name }) => name)
+    ),
+    [["shared"], ["of b", "shared"], ["shared"]],
+  );
+});
+
+Deno.test("explainEnds() waits for the kernel for 5 s", async () => {
+  const clock = new FakeClock();
+  const silent = Promise.withResolvers<[]>();
+  const answer = explain("node", "ns1/web", {
+    scenario: PORTS,
+    clock,
+    compare: () => silent.promise,
+  });
+  while (clock.pendingTimers === 0) await clock.advance(0);
+  await clock.advance(4_999);
+  assertEquals(clock.pendingTimers, 1, "it still waits");
+  await clock.advance(1);
+  const why = "it took longer than 5 s to answer; 'kube-relay diff' waits for it";
+  const { packets } = await answer;
+  assertEquals(packets.map(({ kernel }) => kernel), Array(3).fill({ kind: "not asked", why }));
+  silent.resolve([]);
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("explainEnds() reports no unfinished change as damage", async () => {
+  const ask = async (differences: readonly DataPlaneDifference[]) => {
+    const kernel: KernelState = { kind: "asked", differences };
+    const { packets } = await explain("node", "172.30.0.41:80", { kernel, isUnsettled: true });
+    return packets[0]?.kernel;
+  };
+  assertEquals(await ask([]), { kind: "asked", differences: [] });
+  assertEquals(await ask([{ object: "chain", name: "x", kind: "missing" }]), {
+    kind: "not asked",
+    why: "syncs were changing it; ask again",
+  });
 });
