@@ -55,6 +55,7 @@ for (const family of IP_FAMILIES) {
       const record = {
         addresses: new Set([...vips, stale].map(parseIpAddress)),
         routes: new Set([parseCidr(range)]),
+        standIns: new Map(),
       };
       await store.save(record);
       await node.ipBatch([

@@ -7,8 +7,9 @@
 import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
+import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
-/** The additions. */
+/** The additions, and the choices that the next run must repeat. */
 export interface AddressRecord {
   /** Addresses that we put on `lo`. */
   readonly addresses: ReadonlySet<IpAddress>;
@@ -16,12 +17,15 @@ export interface AddressRecord {
   readonly routes: ReadonlySet<Cidr>;
   /** The value of `net.ipv6.ip_nonlocal_bind` before we set it to 1; undefined when we did not. */
   readonly previousNonlocalBind?: string;
+  /** The stand-ins of Services that do not have the one that their key hashes to. */
+  readonly standIns: ReadonlyMap<ServiceKey, IpAddress>;
 }
 
 /** A record of nothing. */
 export const EMPTY_RECORD: AddressRecord = {
   addresses: new Set(),
   routes: new Set(),
+  standIns: new Map(),
 };
 
 /** The storage of one IP family's record. */
@@ -74,12 +78,13 @@ export function createFileStore(
 const VERSION = 1;
 
 function formatAddressRecord(record: AddressRecord): string {
-  const { addresses, routes, previousNonlocalBind } = record;
+  const { addresses, routes, previousNonlocalBind, standIns } = record;
   return JSON.stringify({
     version: VERSION,
     addresses: [...addresses],
     routes: [...routes],
     previousNonlocalBind,
+    standIns: Object.fromEntries(standIns),
   }) + "\n";
 }
 
@@ -93,20 +98,28 @@ function parseAddressRecord(text: string): AddressRecord {
   }
   const switched = raw.previousNonlocalBind;
   return {
-    addresses: new Set(
-      listOf(raw.addresses).map((each) => recorded("an IP address", each, tryParseIpAddress)),
-    ),
+    addresses: new Set(listOf(raw.addresses).map(recordedAddress)),
     routes: new Set(listOf(raw.routes).map((each) => recorded("a CIDR", each, tryParseCidr))),
     // It becomes an argument of `sysctl`: nothing but a digit may come through.
     ...(switched !== undefined && {
       previousNonlocalBind: recorded("a digit", switched, (text) => /^\d$/.exec(text)?.[0]),
     }),
+    standIns: new Map(
+      Object.entries(raw.standIns ?? {}).map(([key, text]) => [
+        key as ServiceKey,
+        recordedAddress(text),
+      ]),
+    ),
   };
 }
 
 function listOf(value: unknown): unknown[] {
   if (Array.isArray(value)) return value;
   throw new SyntaxError(`Cannot read address record: expected a list, got '${value}'`);
+}
+
+function recordedAddress(value: unknown): IpAddress {
+  return recorded("an IP address", value, tryParseIpAddress);
 }
 
 function recorded<T>(what: string, value: unknown, parse: (text: string) => T | undefined): T {

@@ -1,6 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import { type AddressRecord, createFileStore, EMPTY_RECORD } from "./address_store.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 
@@ -8,6 +9,7 @@ const RECORD: AddressRecord = {
   addresses: new Set(["fd00:96::1", "fd00:96::2"].map(parseIpAddress)),
   routes: new Set([parseCidr("fd00:96::/112")]),
   previousNonlocalBind: "0",
+  standIns: new Map([[serviceKey({ namespace: "ns1", name: "web" }), parseIpAddress("::1")]]),
 };
 
 Deno.test("createFileStore() returns the saved record, with one file for each family", async () => {

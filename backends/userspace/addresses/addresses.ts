@@ -151,6 +151,9 @@ export class MachineAddresses implements LocalAddresses {
   readonly #held = new Map<IpAddress, Held>();
   /** The Services of IPv4 stand-ins, with the addresses for which each is used. */
   readonly #standIns = new Map<IpAddress, { service: ServiceKey; users: Set<IpAddress> }>();
+  /** The stand-ins of Services whose keys hash to one that was taken; recorded, to be the same later. */
+  readonly #displaced = new Map<ServiceKey, IpAddress>();
+  #isDisplacedChanged = false;
   /** Addresses whose removal failed or has an unknown outcome; retried with the next removal. */
   readonly #stuck = new Set<IpAddress>();
   /** The ranges that are local by a route and shall stay so. */
@@ -275,15 +278,16 @@ export class MachineAddresses implements LocalAddresses {
       for (const want of wanted) {
         const place = places.get(want.address);
         if (place === undefined) continue;
-        if (place.kind !== "standIn") this.#leaveStandIn(want.address);
+        this.#leaveStandIn(want.address, place);
         this.#held.set(want.address, { want, place });
       }
+      await this.#saveDisplaced();
       return places;
     });
   }
 
   release(addresses: readonly IpAddress[]): Promise<number> {
-    return this.#turns.run(() => {
+    return this.#turns.run(async () => {
       const leaving: IpAddress[] = [];
       for (const address of addresses) {
         const held = this.#held.get(address);
@@ -292,7 +296,8 @@ export class MachineAddresses implements LocalAddresses {
         this.#held.delete(address);
         if (isOwn(held)) leaving.push(address);
       }
-      return this.#removeOwn(leaving);
+      await this.#saveDisplaced();
+      return await this.#removeOwn(leaving);
     });
   }
 
@@ -310,6 +315,10 @@ export class MachineAddresses implements LocalAddresses {
   releaseUnclaimed(): Promise<number> {
     return this.#turns.run(async () => {
       this.#settled = true;
+      for (const [address, { users }] of this.#standIns) {
+        if (users.size === 0) this.#dropStandIn(address);
+      }
+      await this.#saveDisplaced();
       return await this.#dropUnneeded();
     });
   }
@@ -389,7 +398,7 @@ export class MachineAddresses implements LocalAddresses {
   ): Promise<Map<IpAddress, Place>> {
     const places = new Map<IpAddress, Place>();
     if (this.#refusal !== undefined) {
-      // In the same order in each run, for Services whose keys hash to one stand-in.
+      // In the same order in each run, for Services of one update whose keys hash to one stand-in.
       const inOrder = wanted.toSorted((left, right) => left.service < right.service ? -1 : 1);
       for (const [index, want] of inOrder.entries()) {
         if (index % SLICE === SLICE - 1) await this.#clock.yieldToEventLoop();
@@ -427,10 +436,16 @@ export class MachineAddresses implements LocalAddresses {
     if (want.role !== "ClusterIP") return unavailable(want, `${refusal}; ${RIGHTS_CURE}`);
     if (this.#family === "IPv6") return { kind: "standIn", address: IPV6_STAND_IN };
     const { address: user, service } = want;
-    const address = standInOf(
-      service,
-      (each) => isUsed(each) || (this.#standIns.get(each)?.service ?? service) !== service,
-    );
+    const isTaken = (each: IpAddress) =>
+      isUsed(each) || (this.#standIns.get(each)?.service ?? service) !== service;
+    const known = this.#displaced.get(service);
+    const address = known !== undefined && !isTaken(known) ? known : standInOf(service, isTaken);
+    const isDisplaced = address !== standInOf(service, () => false);
+    if (address !== known && (isDisplaced || known !== undefined)) {
+      if (isDisplaced) this.#displaced.set(service, address);
+      else this.#displaced.delete(service);
+      this.#isDisplacedChanged = true;
+    }
     const standIn = this.#standIns.getOrInsertComputed(address, () => ({
       service,
       users: new Set(),
@@ -439,13 +454,22 @@ export class MachineAddresses implements LocalAddresses {
     return { kind: "standIn", address };
   }
 
-  #leaveStandIn(address: IpAddress): void {
+  /** Leaves the stand-in of an address, unless that is its next place. */
+  #leaveStandIn(address: IpAddress, next?: Place): void {
     const place = this.#held.get(address)?.place;
-    const standIn = place?.kind === "standIn" ? this.#standIns.get(place.address) : undefined;
+    if (place?.kind !== "standIn") return;
+    if (next?.kind === "standIn" && next.address === place.address) return;
+    const standIn = this.#standIns.get(place.address);
     standIn?.users.delete(address);
-    if (place?.kind === "standIn" && standIn?.users.size === 0) {
-      this.#standIns.delete(place.address);
-    }
+    if (standIn?.users.size === 0) this.#dropStandIn(place.address);
+  }
+
+  #dropStandIn(address: IpAddress): void {
+    const { service } = this.#standIns.get(address) ?? {};
+    this.#standIns.delete(address);
+    if (service === undefined || this.#displaced.get(service) !== address) return;
+    this.#displaced.delete(service);
+    this.#isDisplacedChanged = true;
   }
 
   /** Moves held addresses after a change of routes. Returns whether any of them moved. */
@@ -688,6 +712,11 @@ export class MachineAddresses implements LocalAddresses {
       for (const address of record.addresses) this.#own.add(address);
       for (const route of record.routes) this.#routes.add(route);
       this.#previousNonlocalBind = record.previousNonlocalBind;
+      for (const [service, address] of record.standIns) {
+        if (this.#standIns.has(address)) continue;
+        this.#standIns.set(address, { service, users: new Set() });
+        this.#displaced.set(service, address);
+      }
       return undefined;
     }, (error) => `the additions of earlier runs are unknown: ${messageOf(error)}`);
   }
@@ -730,6 +759,19 @@ export class MachineAddresses implements LocalAddresses {
     await this.#save();
   }
 
+  /** Records which Services are displaced, hardly ever. A record that cannot be read stays as it is. */
+  async #saveDisplaced(): Promise<void> {
+    if (!this.#isDisplacedChanged || await this.#open() !== undefined) return;
+    try {
+      await this.#save();
+      this.#isDisplacedChanged = false;
+    } catch (error) {
+      this.#logger.warn("Cannot record stand-ins; they may differ after a restart", {
+        error: messageOf(error),
+      });
+    }
+  }
+
   async #save(): Promise<void> {
     const previous = this.#previousNonlocalBind;
     try {
@@ -737,6 +779,7 @@ export class MachineAddresses implements LocalAddresses {
         addresses: this.#own,
         routes: this.#routes,
         ...(previous !== undefined && { previousNonlocalBind: previous }),
+        standIns: this.#displaced,
       });
       this.#isWriteFailureLogged = false;
     } catch (error) {

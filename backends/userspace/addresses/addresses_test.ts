@@ -243,6 +243,52 @@ Deno.test("acquire() keeps a Service's stand-in when its cluster IP changes", as
   assertEquals(again["10.96.0.3"], before["10.96.0.1"]);
 });
 
+Deno.test("acquire() keeps the stand-ins of Services whose keys hash to one, after a restart as well", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const first = await machine.start();
+  const older = clusterIp("10.96.0.1", "web-61");
+  // The first one in the order of keys is the last one that comes.
+  const newer = clusterIp("10.96.0.2", "web-172");
+  const { "10.96.0.1": home = "" } = await acquire(first, older);
+  assertEquals((await machine.store.load()).standIns.size, 0);
+  const { "10.96.0.2": next = "" } = await acquire(first, newer);
+  assert(next !== home && next.startsWith("127.1"), next);
+  const places = { "10.96.0.1": home, "10.96.0.2": next };
+  for (const wanted of [[older, newer], [newer, older]]) {
+    assertEquals(await acquire(await machine.start(), ...wanted), places);
+  }
+  const last = await machine.start();
+  assertEquals(await acquire(last, newer), { "10.96.0.2": next }, "also without the older one");
+  await last.releaseUnclaimed();
+  // Another cluster IP of a Service does not move it.
+  assertEquals(await acquire(last, clusterIp("10.96.0.3", "web-172")), { "10.96.0.3": next });
+  await last.release(ips("10.96.0.2"));
+  assertEquals((await machine.store.load()).standIns.size, 1);
+  await last.release(ips("10.96.0.3"));
+  assertEquals((await machine.store.load()).standIns.size, 0);
+});
+
+Deno.test("releaseUnclaimed() forgets the stand-ins of Services that were removed meanwhile", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const first = await machine.start();
+  await acquire(first, clusterIp("10.96.0.1", "web-61"));
+  await acquire(first, clusterIp("10.96.0.2", "web-172"));
+  const second = await machine.start();
+  await second.releaseUnclaimed();
+  assertEquals((await machine.store.load()).standIns.size, 0);
+});
+
+Deno.test("acquire() leaves the stand-in of an address that goes to another Service", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const addresses = await machine.start();
+  const [home = ""] = Object.values(await acquire(addresses, clusterIp("10.96.0.1", "web-61")));
+  await acquire(addresses, clusterIp("10.96.0.1", "dns"));
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.2", "web-172")), { "10.96.0.2": home });
+});
+
 Deno.test("mode none adds nothing even if it may", async () => {
   const machine = new Machine();
   const addresses = await machine.start({ mode: "none" });
