@@ -47,8 +47,10 @@ import type {
 
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
-/** Longest time for which a tool waits for reports. */
+/** Longest time for which a tool waits for reports, and a drain for workers that are to be done. */
 const REFRESH_MS = 2000;
+/** Longest time for which workers may end everything: a supervisor kills after 30 s, a drain included. */
+const CLOSE_MS = 5000;
 /** Time in which a worker may find the socket that was in another one still open. */
 const MOVE_MS = 10_000;
 const RETRY_MS = 20;
@@ -81,7 +83,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   #homes = 0;
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
-  readonly #failed: FailedSocket[] = [];
+  readonly #failed = new Map<ServiceSocket, FailedSocket>();
   /** When sockets for UDP went to another worker for the last time. */
   #movedAt = -Infinity;
   readonly #stop = new AbortController();
@@ -196,17 +198,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     // A worker may start or end meanwhile.
     do await this.#flush(); while (this.#links.values().some(({ isBusy }) => isBusy));
     if (this.#links.size === 0) throw new Error("Cannot forward: no worker runs");
-    return this.#failed.splice(0);
+    const failed = [...this.#failed.values()];
+    this.#failed.clear();
+    return failed;
   }
 
   async refresh(): Promise<void> {
-    const done = new AbortController();
     const reported = [...this.#links].map(async ([index, link]) =>
       this.#add(index, link, await link.ask({ kind: "report" }))
     );
-    const late = this.forwarding.clock.sleep(REFRESH_MS, done.signal).catch(() => {});
-    await Promise.race([Promise.allSettled(reported), late]);
-    done.abort();
+    await this.#atMost(REFRESH_MS, Promise.allSettled(reported));
   }
 
   async follow(update: JudgeUpdate): Promise<void> {
@@ -220,14 +221,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    await this.#flush();
-    await this.#ask({ kind: "drain", timeoutMs });
+    const drained = this.#flush().then(() => this.#ask({ kind: "drain", timeoutMs }));
+    await this.#atMost(timeoutMs + REFRESH_MS, drained);
     await this.refresh();
   }
 
   async close(): Promise<void> {
-    await this.#flush();
-    await this.#ask({ kind: "close" });
+    await this.#atMost(CLOSE_MS, this.#flush().then(() => this.#ask({ kind: "close" })));
     this.#stop.abort();
     for (const link of this.#links.values()) link.close(new Error("closed"));
     this.#links.clear();
@@ -373,6 +373,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     return settled.flatMap((each) => each.status === "fulfilled" ? [each.value] : []);
   }
 
+  /** Resolves with work that never rejects, or after this time: a worker that hangs does not answer. */
+  async #atMost(ms: number, work: Promise<unknown>): Promise<void> {
+    const done = new AbortController();
+    const late = this.forwarding.clock.sleep(ms, done.signal).catch(() => {});
+    await Promise.race([work, late]);
+    done.abort();
+  }
+
   async #reportAgain(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
@@ -398,13 +406,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const { clock, log } = this.forwarding;
     for (const { socket: key, message, code } of refused) {
       const socket = this.#sockets.get(key);
-      if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
+      if (!socket || this.#failed.has(socket)) continue;
       if (code === "EADDRINUSE" && clock.now() - this.#movedAt < MOVE_MS) {
         clock.setTimer(RETRY_MS, () => this.#reopen(socket));
         continue;
       }
       log.warn("A worker cannot open a socket", { socket: socket.use.at.socket, error: message });
-      this.#failed.push({ socket, error: Object.assign(new Error(message), { code }) });
+      this.#failed.set(socket, { socket, error: Object.assign(new Error(message), { code }) });
     }
   }
 

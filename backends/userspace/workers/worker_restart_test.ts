@@ -138,19 +138,7 @@ Deno.test("the ServicePorts for UDP of a worker that ends are served by another 
 Deno.test("a worker that is silent for half a minute ends the run, and one that is heard does not", async () => {
   const clock = new FakeClock();
   let isSilent = false;
-  const spawn = (): WorkerThread => {
-    const thread: WorkerThread = {
-      onmessage: null,
-      onerror: null,
-      postMessage([topic]: [string]) {
-        const data = [topic, ["tell", { kind: "log", message: "working", fields: {} }]];
-        if (!isSilent) thread.onmessage?.(new MessageEvent("message", { data }));
-      },
-      terminate() {},
-    };
-    queueMicrotask(() => thread.onmessage?.(new MessageEvent("message", { data: READY })));
-    return thread;
-  };
+  const spawn = () => startUnanswering(() => isSilent);
   const test = new TestUserspaceBackend({ workers: 1, spawn, clock });
   await test.backend.start();
   let failure = "";
@@ -178,6 +166,39 @@ Deno.test("a sync fails while no worker runs, and passes once one does", async (
   await test.sync([plan]);
   assertEquals(await ask({ hostname: VIP, port }), "a");
 });
+
+Deno.test("a stop takes less than half a minute although a worker hangs", async () => {
+  const clock = new FakeClock();
+  const spawn = () => startUnanswering(() => true);
+  const test = new TestUserspaceBackend({ workers: 1, spawn, clock });
+  await test.backend.start();
+  let isStopped = false;
+  const stopped = (async () => {
+    await test.backend.drain(10_000);
+    await test.backend[Symbol.asyncDispose]();
+    isStopped = true;
+  })();
+  let seconds = 0;
+  for (; !isStopped && seconds < 60; seconds++) await clock.advance(1000);
+  await stopped;
+  assert(seconds < 25, `${seconds} s`);
+  test.pool![Symbol.dispose]();
+});
+
+/** A worker that answers no question; unless it is silent, it is heard. */
+function startUnanswering(isSilent: () => boolean): WorkerThread {
+  const thread: WorkerThread = {
+    onmessage: null,
+    onerror: null,
+    postMessage([topic]: [string]) {
+      const data = [topic, ["tell", { kind: "log", message: "working", fields: {} }]];
+      if (!isSilent()) thread.onmessage?.(new MessageEvent("message", { data }));
+    },
+    terminate() {},
+  };
+  queueMicrotask(() => thread.onmessage?.(new MessageEvent("message", { data: READY })));
+  return thread;
+}
 
 /** Connections at a time. */
 const LOADS = 4;
