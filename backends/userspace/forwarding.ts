@@ -171,7 +171,7 @@ export class Forwarding {
     return this.#closing.signal;
   }
 
-  /** Closes every TCP connection and ends every attempt to make one. */
+  /** Closes every TCP connection and every UDP flow, and ends every attempt to make one. */
   close(): void {
     this.#closing.abort();
     this.dialer.close();

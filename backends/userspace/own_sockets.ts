@@ -37,9 +37,17 @@ export interface ConnectionEnds {
 
 /** Ports of one address. */
 const PORTS = 65_536;
-/** Rows of the table: hashes of both ends of dialled and taken connections, and the hops. */
-const ROWS = { dialled: 0, dialledTo: 1, hops: 2, taken: 3, takenAt: 4, flow: 5 } as const;
-const ROW_COUNT = 6;
+/** Rows of the table: hashes of both ends of dialled and taken connections, the hops, and threads. */
+const ROWS = {
+  dialled: 0,
+  dialledTo: 1,
+  hops: 2,
+  taken: 3,
+  takenAt: 4,
+  takenBy: 5,
+  flow: 6,
+} as const;
+const ROW_COUNT = 7;
 
 /** The memory for one IP family. Pages without a socket take none. */
 export function createSharedSockets(): SharedArrayBuffer {
@@ -62,6 +70,7 @@ export class OwnSockets {
   take(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
     this.#taken.set(remoteAddr.port, counter);
     this.#set("takenAt", remoteAddr.port, hashOf(localAddr));
+    this.#set("takenBy", remoteAddr.port, this.#thread + 1);
     this.#set("taken", remoteAddr.port, hashOf(remoteAddr));
     return this.#countHops(counter, { localAddr, remoteAddr });
   }
@@ -114,6 +123,9 @@ export class OwnSockets {
     for (let port = 0; port < PORTS; port++) {
       const owner = this.#cells[ROWS.hops * PORTS + port]! & 255;
       if (owner === this.#thread + 1) this.#set("dialled", port, 0);
+      if (this.#cells[ROWS.takenBy * PORTS + port] === this.#thread + 1) {
+        this.#set("taken", port, 0);
+      }
       if (this.#cells[ROWS.flow * PORTS + port] !== 0) this.closeFlow(port);
     }
   }

@@ -82,4 +82,6 @@ Deno.test("OwnSockets forgets what was closed, and the sockets of a thread that 
   assertEquals([two.hasFlow(6000), two.hasFlow(6001)], [true, false]);
   one.forgetOwn();
   assertEquals([two.take(session(taken), taken), two.hasFlow(6000)], [false, false]);
+  two.forgetOwn();
+  assertEquals(one.dial(counter, dialled), false);
 });
