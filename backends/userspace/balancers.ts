@@ -196,17 +196,39 @@ function weightedTurns(shares: EndpointShares, start: number): Balancer {
   const isBefore = (left: Candidate, right: Candidate) =>
     left.deadline < right.deadline ||
     (left.deadline === right.deadline && left.turn < right.turn);
-  /** The next one first. */
-  let order: Candidate[] = [];
+  /** A binary heap: of each, those at twice its place come later, and the first is next. */
+  let heap: Candidate[] = [];
   let turn = 0;
   /** The deadline of the last choice: a new endpoint joins there. */
   let reached = 0;
+  /** Restores the order after the one at a place became later. */
+  const sink = (from: number) => {
+    const later = heap[from]!;
+    let place = from;
+    for (;;) {
+      const [left, right] = [2 * place + 1, 2 * place + 2];
+      const child = right < heap.length && isBefore(heap[right]!, heap[left]!) ? right : left;
+      if (child >= heap.length || isBefore(later, heap[child]!)) break;
+      heap[place] = heap[child]!;
+      place = child;
+    }
+    heap[place] = later;
+  };
+  /** Only after a failed attempt, so that a walk over all is rare. */
+  const firstBut = (exclude: ReadonlySet<EndpointKey>) => {
+    let first = -1;
+    for (const [place, each] of heap.entries()) {
+      if (exclude.has(each.endpoint.key)) continue;
+      if (first < 0 || isBefore(each, heap[first]!)) first = place;
+    }
+    return first;
+  };
   return {
     replace(endpoints) {
-      const before = new Map(order.map((each) => [each.endpoint.key, each]));
+      const before = new Map(heap.map((each) => [each.endpoint.key, each]));
       const { length } = endpoints;
       const first = Math.floor(start * length);
-      order = endpoints.map((endpoint, position) => {
+      heap = endpoints.map((endpoint, position) => {
         const known = before.get(endpoint.key);
         if (known) return { ...known, endpoint };
         return {
@@ -214,23 +236,18 @@ function weightedTurns(shares: EndpointShares, start: number): Balancer {
           turn: turn + 1 + (position - first + length) % length,
           deadline: reached + 1 / shares.shareOf(endpoint, 0),
         };
-      }).sort((left, right) => isBefore(left, right) ? -1 : 1);
+      });
+      for (let place = length >> 1; place-- > 0;) sink(place);
       turn += length;
     },
     next({ now, exclude }) {
-      const place = exclude ? order.findIndex(({ endpoint }) => !exclude.has(endpoint.key)) : 0;
-      const [next] = place < 0 ? [] : order.splice(place, 1);
+      const place = exclude ? firstBut(exclude) : 0;
+      const next = heap[place];
       if (next === undefined) return undefined;
       next.turn = ++turn;
       reached = next.deadline;
       next.deadline += 1 / shares.shareOf(next.endpoint, now);
-      let [low, high] = [0, order.length];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (isBefore(order[middle]!, next)) low = middle + 1;
-        else high = middle;
-      }
-      order.splice(low, 0, next);
+      sink(place);
       return next.endpoint;
     },
   };
