@@ -29,43 +29,6 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("the rules: the engine reads unknown tables once, and then relies on its record", async () => {
-  const stage = new IptablesWriterStage();
-  assertEquals(stage.engine.isKnown, false);
-  assertEquals(await stage.write(), ["iptables-save", "iptables-restore"]);
-  assertEquals(stage.engine.isKnown, true);
-  assertEquals(await stage.write(), []);
-  stage.layout.set(PLAN);
-  assertEquals(await stage.write(), ["iptables-restore"]);
-  stage.layout.set({ ...PLAN });
-  assertEquals(await stage.write(), [], "the same rules once more");
-  stage.engine.forget();
-  assertEquals(await stage.write(), ["iptables-save"], "all is as it should be");
-});
-
-Deno.test("the rules: the engine needs no second read soon after the first, and one long after", async () => {
-  const stage = new IptablesWriterStage();
-  await stage.target.readEarly();
-  assertEquals(await stage.write(), ["iptables-restore"]);
-  const late = new IptablesWriterStage();
-  await late.target.readEarly();
-  await late.clock.advance(60_000);
-  assertEquals(await late.write(), ["iptables-save", "iptables-restore"]);
-});
-
-Deno.test("the rules: the engine knows nothing after a restore that failed, whatever it did", async () => {
-  for (const carriedOut of [false, true]) {
-    const stage = new IptablesWriterStage();
-    await stage.write();
-    stage.layout.set(PLAN);
-    stage.machine.commands.failNext("timeout", { carriedOut });
-    await assertRejects(() => stage.write(), IptablesError);
-    assertEquals([stage.engine.isKnown, stage.engine.failures], [false, 1]);
-    const programs = ["iptables-save", ...(carriedOut ? [] : ["iptables-restore"])];
-    assertEquals(await stage.write(), programs);
-  }
-});
-
 Deno.test("the rules: the engine has lost counters created again, however often they get lost", async () => {
   let hasCounters = true;
   const stage = new IptablesWriterStage({
@@ -179,37 +142,6 @@ Deno.test("the rules: the engine refuses before nat changes, and stops refusing 
   const refused = lines.filter((line) => line.endsWith("-j REJECT"))
     .map((line) => /172\.30\.0\.\d/.exec(line)?.[0]);
   assertEquals(refused, ["172.30.0.1", "172.30.0.2", "172.30.0.1"]);
-});
-
-Deno.test("the rules: the engine adopts the rules of kube-proxy, and removes stale ones", async () => {
-  const stage = new IptablesWriterStage({ shared: SHARED });
-  stage.machine.tool.restore(
-    [
-      "*filter",
-      ":KUBE-SERVICES - [0:0]",
-      "-A KUBE-SERVICES -d 172.30.0.9/32 -p tcp -m tcp --dport 80 -j REJECT",
-      "COMMIT",
-      "*nat",
-      ":KUBE-SVC-AAAA - [0:0]",
-      ":KUBE-SEP-BBBB - [0:0]",
-      ":KUBE-SERVICES - [0:0]",
-      "-A KUBE-SERVICES -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAA",
-      "-A KUBE-SVC-AAAA -j KUBE-SEP-BBBB",
-      "-A KUBE-SEP-BBBB -p tcp -j DNAT --to-destination 10.0.0.1:80",
-      "COMMIT",
-      "",
-    ].join("\n"),
-  );
-  stage.layout.set(plan(1));
-  const lines = await stage.lines();
-  const refusal = "-A KUBE-SERVICES -d 172.30.0.9/32 -p tcp -m tcp --dport 80 -j REJECT";
-  const end = lines.indexOf("*nat");
-  assert(lines.indexOf(refusal) < end, "what was refused is refused until nat is written");
-  assert(lines.indexOf(":KUBE-SERVICES - [0:0]", lines.indexOf("*filter", end)) > end);
-  const fresh = new IptablesWriterStage({ shared: SHARED });
-  fresh.layout.set(plan(1));
-  await fresh.write();
-  assertEquals(stage.machine.tool.dump(), fresh.machine.tool.dump());
 });
 
 const STALE = "KUBE-SVC-AAAAAAAAAAAAAAAA";
@@ -351,43 +283,40 @@ async function repairs(...lines: readonly string[]): Promise<readonly string[]> 
   );
 }
 
-Deno.test("the rules: the engine leaves jumps alone if all are there, whatever stands among them", async () => {
-  assertEquals(await repairs(), []);
-  const among = [`-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`];
-  assertEquals(await repairs("*filter", ...among, "COMMIT"), []);
-});
+const FIREWALL = "-m conntrack --ctstate NEW -m comment " +
+  '--comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL';
+const OF_IPVS = '-m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL';
+const REPAIRS: readonly (readonly [string, lines: readonly string[], writes: readonly string[]])[] =
+  [
+    ["leaves complete jumps alone", [], []],
+    ["leaves jumps alone, whatever stands among them", [
+      ...["*filter", `-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`, "COMMIT"],
+    ], []],
+    ["inserts the only jump of a chain", ["*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT"], [
+      "-I POSTROUTING KUBE-POSTROUTING",
+    ]],
+    ["inserts one jump in place of two", ["*nat", `-A POSTROUTING ${POSTROUTING}`, "COMMIT"], [
+      ...["-D POSTROUTING KUBE-POSTROUTING", "-D POSTROUTING KUBE-POSTROUTING"],
+      "-I POSTROUTING KUBE-POSTROUTING",
+    ]],
+    ["puts a chain in order again, in which one is missing", [
+      ...["*filter", `-D OUTPUT ${FIREWALL}`, "COMMIT"],
+    ], [
+      ...["-D OUTPUT KUBE-SERVICES", "-D OUTPUT KUBE-EXTERNAL-SERVICES"],
+      ...["-I OUTPUT KUBE-EXTERNAL-SERVICES", "-I OUTPUT KUBE-SERVICES"],
+      "-I OUTPUT KUBE-PROXY-FIREWALL",
+    ]],
+    ["removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", [
+      ...["*filter", `-I INPUT ${OF_IPVS}`, `-I INPUT ${OF_IPVS}`],
+      ...["-I INPUT -p tcp -m tcp --dport 9 -j KUBE-PROXY-FIREWALL", "COMMIT"],
+    ], ["-D INPUT KUBE-PROXY-FIREWALL", "-D INPUT KUBE-PROXY-FIREWALL"]],
+  ];
 
-Deno.test("the rules: the engine inserts a jump that is missing if it is the only one of its chain", async () => {
-  assertEquals(await repairs("*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT"), [
-    "-I POSTROUTING KUBE-POSTROUTING",
-  ]);
-});
-
-Deno.test("the rules: the engine removes a duplicate jump, and inserts one in place of both", async () => {
-  assertEquals(await repairs("*nat", `-A POSTROUTING ${POSTROUTING}`, "COMMIT"), [
-    ...["-D POSTROUTING KUBE-POSTROUTING", "-D POSTROUTING KUBE-POSTROUTING"],
-    "-I POSTROUTING KUBE-POSTROUTING",
-  ]);
-});
-
-Deno.test("the rules: the engine puts a chain in order again, in which one is missing", async () => {
-  const firewall =
-    '-m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL';
-  assertEquals(await repairs("*filter", `-D OUTPUT ${firewall}`, "COMMIT"), [
-    ...["-D OUTPUT KUBE-SERVICES", "-D OUTPUT KUBE-EXTERNAL-SERVICES"],
-    ...["-I OUTPUT KUBE-EXTERNAL-SERVICES", "-I OUTPUT KUBE-SERVICES"],
-    "-I OUTPUT KUBE-PROXY-FIREWALL",
-  ]);
-});
-
-Deno.test("the rules: the engine removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", async () => {
-  const ipvs = '-m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL';
-  const others = "-p tcp -m tcp --dport 9 -j KUBE-PROXY-FIREWALL";
-  const lines = [`-I INPUT ${ipvs}`, `-I INPUT ${ipvs}`, `-I INPUT ${others}`];
-  assertEquals(await repairs("*filter", ...lines, "COMMIT"), [
-    ...["-D INPUT KUBE-PROXY-FIREWALL", "-D INPUT KUBE-PROXY-FIREWALL"],
-  ]);
-});
+for (const [what, lines, writes] of REPAIRS) {
+  Deno.test(`the rules: the engine ${what}`, async () => {
+    assertEquals(await repairs(...lines), writes);
+  });
+}
 
 Deno.test("the rules: the engine adds one rule of kube-relay to a chain that the kubelet has filled", async () => {
   const drop = "-m mark --mark 0x8000/0x8000 -j DROP";
@@ -636,23 +565,4 @@ Deno.test("the rules: the engine writes all that was to be tried, after a search
   await assertRejects(() => stage.give(PLANS), IptablesError);
   assertEquals(await stage.give([]), [web(9).key as string]);
   assertEquals(stage.served, NAMES.filter((name) => name !== "web-09"));
-});
-
-Deno.test("IptablesTarget counts accepted writes", async () => {
-  const stage = new IptablesWriterStage();
-  stage.machine.tool.restore(`*nat\n:${STALE} - [0:0]\nCOMMIT\n`);
-  assertEquals(stage.target.operations, {}, "zero ones are left out");
-  await stage.write();
-  const [{ stdin = "" } = {}] = stage.machine.restores;
-  const lines = stdin.split("\n").slice(0, -1);
-  assertEquals(stage.target.operations, {
-    reads: 1,
-    restores: 1,
-    lines: lines.length,
-    bytes: stdin.length,
-    chains: lines.filter((line) => line.startsWith(":")).length - 1,
-    removedChains: 1,
-    rules: lines.filter((line) => line.startsWith("-A ")).length,
-    jumps: lines.filter((line) => line.startsWith("-I ")).length,
-  });
 });
