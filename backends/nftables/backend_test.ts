@@ -66,18 +66,6 @@ Deno.test("NftablesBackend reports its writes", async () => {
   assertEquals([operations["reads"], operations["elements"]], [undefined, 4]);
 });
 
-Deno.test("NftablesBackend takes over the table of a process before it without writing an element", async () => {
-  await using stage = await started();
-  await stage.sync(PLAN);
-  await stage.restart();
-  const { operations } = await stage.sync(PLAN);
-  // Printed rules cannot be compared with the written ones yet, so each chain is written once.
-  assertEquals(operations["elements"], undefined);
-  assertEquals(stage.meaning, goldenNftMeaning(PLAN));
-  const changed = rulesPlan(TWENTY.slice(1));
-  assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
-});
-
 Deno.test("NftablesBackend quarantines ServicePorts with refused elements, and applies the others", async () => {
   await using stage = await started();
   await stage.sync(rulesPlan(TWENTY.slice(5)));

@@ -74,34 +74,6 @@ async function stageWith(...plans: readonly ServicePlan[]): Promise<Stage> {
   return stage;
 }
 
-Deno.test("the table: the engine reads an unknown table once, and then relies on its record", async () => {
-  const stage = new Stage();
-  assertEquals(stage.engine.isKnown, false);
-  assertEquals(await stage.write(), ["read", "write"]);
-  const inputs = stage.machine.commands.calls.map(({ stdin }) => stdin ?? "");
-  assertEquals(inputs.filter((input) => input.includes("delete table")), [], "none was there");
-  assertEquals([stage.engine.isKnown, await stage.write()], [true, []]);
-  stage.layout.set(plan(1));
-  assertEquals(await stage.write(), ["write"]);
-  stage.engine.forget();
-  assertEquals(await stage.write(), ["read"], "all is as it should be");
-});
-
-Deno.test("the table: the engine leaves out all ServicePorts with refused elements of one transaction at once", async () => {
-  const stage = await stageWith(plan(1));
-  const bad = [plan(2), plan(3)];
-  for (const each of [...bad, plan(4)]) stage.layout.set(each);
-  stage.machine.judge = (line) => /10\.0\.[23]\.1/.test(line) ? "Invalid argument" : undefined;
-  // The third one tries a new table, after which only the ServicePort can be the reason.
-  assertEquals(await stage.write(), ["write", "read", "write", "write", "write"]);
-  assertEquals(stage.layout.quarantined.map(({ key }) => key), bad.map(({ key }) => key));
-  const [{ reason } = { reason: "" }] = stage.layout.quarantined;
-  assertStringIncludes(reason, '"172.30.0.2 . tcp . 80 . 0x80000000 : 10.0.2.1 . 80,"');
-  assertStringIncludes(reason, "Invalid argument");
-  assertEquals(stage.target.refused.waitingFor(bad[0]!, stage.clock.now())?.reason, reason);
-  assertEquals(stage.elements("service-ips").length, 2);
-});
-
 Deno.test("the table: the engine knows whose element is refused if it is the only one of its map", async () => {
   const stage = new Stage();
   stage.layout.set(plan(1));
