@@ -8,7 +8,6 @@ import {
   testSharedPlan,
 } from "../../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
-import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { SocketAddress } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
@@ -22,10 +21,9 @@ const [ADDRESS] = serviceAddresses(testServicePlan(), testSharedPlan());
 
 function setUp(
   options: TestServicePlan = { to: [A] },
-  { bound = 16_384, openFiles, judge, own = new OwnSockets() }: {
+  { bound = 16_384, openFiles, own = new OwnSockets() }: {
     readonly bound?: number;
     readonly openFiles?: OpenFiles;
-    readonly judge?: ConnectionJudge;
     readonly own?: OwnSockets;
   } = {},
 ) {
@@ -34,7 +32,7 @@ function setUp(
   const network = new FakeNetwork();
   const forwarding = new Forwarding(
     { clock, logger, network, own, ...(openFiles && { openFiles }) },
-    { udpTimeoutMs: 1000, maxConnectionsPerService: bound, ...(judge && { judge }) },
+    { udpTimeoutMs: 1000, maxConnectionsPerService: bound },
   );
   const plan = testServicePlan(options);
   const forwarder = new TcpForwarder(forwarding, plan);
@@ -59,16 +57,6 @@ Deno.test("TcpForwarder.accept() never waits for the endpoint of another client"
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpForwarder.accept() closes a client that no endpoint answers", async () => {
-  const { forwarding, forwarder, network, accept, messages } = setUp();
-  network.answers.set(A, "refuse");
-  const client = await accept();
-  assertEquals([client.closed, forwarder.connections], [true, 0]);
-  assertEquals(messages(), ["Cannot connect to any endpoint"]);
-  assertEquals(forwarding.counters.tcpRefused, 1);
-  forwarding.close();
-});
-
 Deno.test("TcpForwarder.accept() reports it when no socket is left for the endpoint", async () => {
   const { forwarding, network, accept, messages } = setUp();
   network.answers.set(A, "out-of-sockets");
@@ -76,17 +64,6 @@ Deno.test("TcpForwarder.accept() reports it when no socket is left for the endpo
   assertEquals(client.closed, true);
   assertEquals(messages(), ["Cannot open a socket to an endpoint"]);
   forwarding.close();
-});
-
-Deno.test("TcpForwarder.accept() closes a client that may not come, without a dial", async () => {
-  const { forwarding, network, accept } = setUp({
-    to: [A],
-    loadBalancerVips: ["203.0.113.1"],
-    sourceRanges: [],
-  });
-  const client = await accept(1);
-  assertEquals([client.closed, network.dials.length], [true, 0]);
-  assertEquals(forwarding.counters.tcpRefused, 1);
 });
 
 Deno.test("TcpForwarder.accept() refuses at the limit while no connection is silent for long", async () => {
@@ -189,21 +166,6 @@ Deno.test("TcpForwarder.accept() bounds what clients of silent endpoints hold, a
 const UNTRUSTED = { hostname: "198.51.100.7", port: 5000 };
 const TRUSTED = [parseCidr("192.0.2.0/24")];
 
-Deno.test("TcpForwarder counts connections that wait for a PROXY protocol header for no limit", async () => {
-  const { forwarding, forwarder, accept } = setUp({
-    ...{ to: [A], edge: { acceptProxyFrom: TRUSTED, maxConnections: 1, maxPerClient: 1 } },
-  });
-  const waiting = [await accept(), await accept()];
-  const [client, next] = [await accept(0, UNTRUSTED), await accept(0, UNTRUSTED)];
-  assertEquals([client.closed, next.closed, forwarder.connections], [false, true, 1]);
-  waiting[0]!.reset();
-  await settle();
-  assertEquals([waiting[0]!.closed, forwarder.connections], [true, 1]);
-  forwarding.close();
-  await forwarding.loops.zero();
-  assertEquals(forwarder.connections, 0);
-});
-
 Deno.test("TcpForwarder closes the connection that has waited longest for a header when very many do", async () => {
   const { forwarding, accept, messages } = setUp({ to: [A], edge: { acceptProxyFrom: TRUSTED } });
   const waiting = [];
@@ -229,16 +191,6 @@ Deno.test("TcpForwarder closes a connection whose header is late for a new one a
   assertEquals(forwarding.counters.tcpSilentClosed, 0);
   forwarding.close();
   await forwarding.loops.zero();
-});
-
-Deno.test("TcpForwarder keeps count when a client resets", async () => {
-  const { forwarding, forwarder, network, accept } = setUp();
-  const client = await accept();
-  client.reset();
-  await forwarding.loops.zero();
-  assertEquals([client.closed, network.connections[0]!.closed], [true, true]);
-  assertEquals([forwarder.connections, forwarding.room.busy.size], [0, 0]);
-  forwarding.close();
 });
 
 Deno.test("TcpForwarder looks once an hour whether silent clients are gone", async () => {
@@ -318,27 +270,6 @@ Deno.test("TcpForwarder tells who watches what became of a connection", async ()
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpForwarder closes what policies deny, counts it and tells who watches, without a complaint", async () => {
-  const judge = new ConnectionJudge();
-  judge.close([parseCidr("10.0.0.1/32")]);
-  const { forwarding, forwarder, network, accept, messages } = setUp({ to: [A] }, { judge });
-  const [at] = serviceAddresses(testServicePlan({ to: [A] }), testSharedPlan());
-  const query = { protocol: "TCP", to: at!.address, port: at!.port } as const;
-  const ask = () => forwarding.watches.ask("test", { query, now: forwarding.clock.now() });
-  ask();
-  const client = await accept();
-  assertEquals([client.closed, forwarder.connections, network.dials], [true, 0, []] as never);
-  const { tcpRefused, tcpDenied, dialFailures } = forwarding.counters;
-  assertEquals([tcpRefused, tcpDenied, dialFailures], [1, 1, 0]);
-  assertEquals(ask().map(({ endpoint, detail }) => [endpoint, detail]), [[
-    undefined,
-    `closed: NetworkPolicies deny it: ${A} (at the receiver: the receiver is in the pod range, ` +
-    "but is no pod yet: closed until it is one)",
-  ]]);
-  assertEquals(messages(), []);
-  await forwarding.loops.zero();
-});
-
 Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refused", async () => {
   const edge = { balance: "least-connections" } as const;
   const { forwarding, network, accept } = setUp({ to: [A, B], edge });
@@ -350,20 +281,6 @@ Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refus
   await accept();
   assertEquals(network.dials, [A, B, A]);
   forwarding.close();
-  await forwarding.loops.zero();
-});
-
-Deno.test("TcpForwarder ends a connection that was idle for the time of its Service, and no busy one", async () => {
-  const { clock, forwarding, forwarder, accept } = setUp({ to: [A], edge: { idleMs: 1000 } });
-  const [busy, idle] = [await accept(), await accept()];
-  for (let count = 0; count < 10; count++) {
-    await clock.advance(600);
-    busy.receive();
-    await settle();
-  }
-  assertEquals([busy.closed, idle.closed, forwarding.counters.tcpExpired], [false, true, 1]);
-  await clock.advance(1200);
-  assertEquals([busy.closed, forwarder.connections, clock.pendingTimers], [true, 0, 0]);
   await forwarding.loops.zero();
 });
 
@@ -426,33 +343,6 @@ function bothEnds(port: number): readonly [FakeConnection, FakeConnection] {
     Object.assign(new FakeConnection(frontend), { localAddr: own }),
     Object.assign(new FakeConnection(own), { localAddr: frontend }),
   ];
-}
-
-for (const reportTurns of [0, 10]) {
-  Deno.test(`TcpForwarder ends a loop of connections that are reported ${reportTurns} turns after they were accepted`, async () => {
-    const { clock, forwarding, forwarder, network, accept, messages } = setUp();
-    const connections: FakeConnection[] = [];
-    network.connectTcp = async () => {
-      const ends = bothEnds(5000 + connections.length);
-      connections.push(...ends);
-      if (connections.length > 200) throw new Deno.errors.ConnectionRefused("endless (fake)");
-      await Promise.resolve();
-      forwarder.accept(ends[1], ADDRESS!);
-      for (let turn = 0; turn < reportTurns; turn++) await clock.sleep(0);
-      return ends[0];
-    };
-    const client = await accept();
-    await clock.advance(0);
-    assertEquals([client, ...connections].every(({ closed }) => closed), true);
-    const { tcpAccepted } = forwarding.counters;
-    // 16 are made at once, then one in each turn.
-    const isBounded = tcpAccepted <= 17 + reportTurns;
-    assertEquals([isBounded, forwarder.connections], [true, 0], `${tcpAccepted} accepted`);
-    assertEquals(messages(), ["A connection to an endpoint came back to kube-relay and is closed"]);
-    forwarding.close();
-    await forwarding.loops.zero();
-    assertEquals(clock.pendingTimers, 0);
-  });
 }
 
 Deno.test("TcpForwarder recognizes a connection of its own that is accepted after it was closed", async () => {

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { type SocketAddress, systemNetwork, type UdpSocket } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
@@ -83,31 +83,6 @@ function named(name: string): UdpPeer {
   return UdpPeer.open({ answer: (text) => `${name} ${text}` });
 }
 
-Deno.test("UdpForwarder sends replies from the address of the Service", async () => {
-  await using endpoint = named("a");
-  await using client = UdpPeer.open();
-  await using service = new ForwardedService({ to: [endpoint.endpoint] });
-  await client.send("hello", service.address);
-  assertEquals(await client.next(), { text: "a hello", bytes: 7, from: service.address });
-});
-
-Deno.test("UdpForwarder keeps a client with one endpoint and sends clients round", async () => {
-  await using a = named("a");
-  await using b = named("b");
-  await using client1 = UdpPeer.open();
-  await using client2 = UdpPeer.open();
-  await using service = new ForwardedService({ to: [a.endpoint, b.endpoint] });
-  const names: string[] = [];
-  for (const client of [client1, client2, client1, client2, client1]) {
-    await client.send("x", service.address);
-    names.push((await client.next()).text);
-  }
-  const [first, second] = names;
-  assertNotEquals(first, second);
-  assertEquals(names, [first, second, first, second, first] as string[]);
-  assertEquals(service.flows, 2);
-});
-
 Deno.test("UdpForwarder passes the longest and the shortest datagram unchanged", async () => {
   await using endpoint = UdpPeer.open({ answer: (text) => text });
   await using client = UdpPeer.open();
@@ -165,18 +140,6 @@ Deno.test("UdpForwarder drops what the former endpoint of a flow still sends", a
   await eventually("dropped", () => service.forwarding.counters.udpForeignDropped === 1);
   await client.send("2", service.address);
   assertEquals((await next.next()).from.port, from.port, "the flow keeps its socket");
-});
-
-Deno.test("UdpForwarder.update() ends flows at once when no endpoint is left", async () => {
-  await using endpoint = named("a");
-  await using client = UdpPeer.open();
-  await using service = new ForwardedService({ to: [endpoint.endpoint] });
-  await client.send("x", service.address);
-  await client.next();
-  service.update({});
-  assertEquals(service.flows, 0);
-  await client.send("y", service.address);
-  await eventually("dropped", () => service.forwarding.counters.udpDropped === 1);
 });
 
 Deno.test("UdpForwarder.update() ends flows of clients that may not come any more", async () => {
@@ -300,23 +263,6 @@ Deno.test("UdpForwarder drops nothing at the bound of clients that get answers",
   }
   const { udpFlows, udpDropped } = service.forwarding.counters;
   assertEquals([udpFlows, udpDropped], [20, 0]);
-});
-
-Deno.test("UdpForwarder binds flows of one client address by session affinity", async () => {
-  await using a = named("a");
-  await using b = named("b");
-  await using client1 = UdpPeer.open();
-  await using client2 = UdpPeer.open();
-  await using service = new ForwardedService({
-    to: [a.endpoint, b.endpoint],
-    affinityTimeoutSeconds: 60,
-  });
-  const names: string[] = [];
-  for (const client of [client1, client2]) {
-    await client.send("x", service.address);
-    names.push((await client.next()).text);
-  }
-  assertEquals(names[0], names[1]);
 });
 
 Deno.test("UdpForwarder takes no new flows while draining, and keeps open ones", async () => {
