@@ -670,20 +670,6 @@ Deno.test("iptables: denied packets are logged with the name of the pod, and a p
   assertEquals(stage.verdict(OTHER, "192.0.2.52"), "DROP");
 });
 
-Deno.test("iptables: a refused rule of many is found where the tool names only the COMMIT", async () => {
-  const names = ["web", "db", "other", "more", "last"];
-  for (const refused of names) {
-    await using stage = await synced(new IptablesPlaneStage());
-    stage.machine.iptables.tellsCommitOnly = true;
-    addPod(stage, "more", "192.0.2.4");
-    addPod(stage, "last", "192.0.2.5");
-    for (const name of names) allow(stage, name, "client");
-    stage.refuse((line) => line.includes(`"x/${refused} ingress 0"`) ? "no" : undefined);
-    const { quarantined } = await stage.sync();
-    assertEquals(quarantined.map(({ key }) => `${key}`), [`x/${refused}`]);
-  }
-});
-
 for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "only the COMMIT" : "a line";
   Deno.test(`iptables: a table that takes no rule takes no policy along, by a tool that names ${how}`, async () => {
