@@ -223,16 +223,6 @@ Deno.test("EndpointTracker counts a slice of the other family in no figure, and 
   assertEquals([tracker.pending, tracker.undrained], [0, 0]);
 });
 
-Deno.test("EndpointTracker has something to drain if only the other family's slices changed", () => {
-  const tracker = createTracker();
-  tracker.updateEndpoints(undefined, testEndpoints("mail", FALLBACK.subsets));
-  tracker.drain();
-  const other = testEndpointSlice("mail", { name: "mail-6", addressType: "IPv6" });
-  assertEquals(tracker.updateSlice(undefined, other), true);
-  assertEquals([tracker.pending, tracker.undrained], [0, 1]);
-  assertEquals(drain(tracker), { "ns1/mail/TCP": [] });
-});
-
 const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"];
 
 /** One address in two slices. The node tells the winner; both orders of arrival are tried. */

@@ -1,5 +1,4 @@
 import { assertEquals } from "@std/assert";
-import { testService } from "../../tests/support/builders/builders.ts";
 import {
   testEndpoint,
   testProxyPlan,
@@ -12,7 +11,6 @@ import type { Quarantined } from "./data_plane.ts";
 import { explainPacket } from "./explain_packet.ts";
 import type { Packet, PacketSender } from "./packet.ts";
 import type { ModeDeviations, NearMiss, PacketExplanation } from "./packet_explanation.ts";
-import { unservedAt } from "./packet_hit.ts";
 
 const HERE = testEndpoint("10.0.0.1:8080", { isLocal: true, nodeName: "here" });
 const THERE = testEndpoint("10.0.0.2:8080", { nodeName: "there" });
@@ -139,29 +137,3 @@ Deno.test("explainPacket() does not call a Service unserved that has the address
     "other-port ns/later/TCP",
   ]);
 });
-
-const INGRESS = (ipMode?: string) => ({
-  ingress: [{ ip: "192.0.2.7", ...(ipMode && { ipMode }) }],
-});
-
-for (
-  const [name, service, expected] of [
-    [
-      "another proxy",
-      testService("a", { clusterIP: "192.0.2.7" }, {
-        metadata: { labels: { "service.kubernetes.io/service-proxy-name": "x" } },
-      }),
-      "other proxy",
-    ],
-    ["an external IP", testService("a", { externalIPs: ["192.0.2.7"] }), "external IP"],
-    ["a load balancer's own", testService("a", {}, INGRESS("Proxy")), "ipMode Proxy"],
-    ["no port", testService("a", { clusterIP: "192.0.2.7", ports: [] }), "no usable port"],
-    ["a served one", testService("a", { clusterIP: "192.0.2.7" }), undefined],
-    ["elsewhere", testService("a", { clusterIP: "192.0.2.8" }), undefined],
-  ] as const
-) {
-  Deno.test(`unservedAt() of ${name}`, () => {
-    const found = unservedAt([service], parseIpAddress("192.0.2.7"));
-    assertEquals(found.map(({ reason }) => reason), expected === undefined ? [] : [expected]);
-  });
-}

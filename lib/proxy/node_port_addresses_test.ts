@@ -1,6 +1,6 @@
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertThrows } from "@std/assert";
-import { nodePortAddressesFor, selectNodePortAddresses } from "./node_state.ts";
+import { nodePortAddressesFor } from "./node_state.ts";
 import { nodePortEntries } from "./backend.ts";
 
 const NODE = { addresses: ["192.168.0.2", "192.168.1.2", "2001:db8::2"].map(parseIpAddress) };
@@ -93,30 +93,6 @@ for (const { name, entries, node = NODE, ...expected } of ROWS) {
 
 Deno.test("nodePortAddressesFor() refuses an entry that is neither a range nor 'primary'", () => {
   assertThrows(() => nodePortAddressesFor("IPv4", ["secondary"], NODE), SyntaxError, "'secondary'");
-});
-
-const INTERFACES = ["192.168.1.2", "127.0.0.1", "192.168.0.2", "192.168.1.2"].map(parseIpAddress);
-
-Deno.test("selectNodePortAddresses() sorts, and gives each address once", () => {
-  assertEquals<readonly string[]>(selectNodePortAddresses({ kind: "all" }, INTERFACES), [
-    "127.0.0.1",
-    "192.168.0.2",
-    "192.168.1.2",
-  ]);
-});
-
-Deno.test("selectNodePortAddresses() returns the addresses inside of any range", () => {
-  const ranges = nodePortAddressesFor("IPv4", ["192.168.0.0/24", "127.0.0.0/8"], NODE);
-  assertEquals<readonly string[]>(selectNodePortAddresses(ranges, INTERFACES), [
-    "127.0.0.1",
-    "192.168.0.2",
-  ]);
-});
-
-Deno.test("selectNodePortAddresses() returns nothing if no range matches", () => {
-  const ranges = nodePortAddressesFor("IPv4", ["10.0.0.0/8"], NODE);
-  assertEquals(selectNodePortAddresses(ranges, INTERFACES), []);
-  assertEquals(selectNodePortAddresses({ kind: "cidrs", cidrs: [] }, INTERFACES), []);
 });
 
 Deno.test("nodePortEntries() treats an unset list as 'primary' in nftables mode only", () => {

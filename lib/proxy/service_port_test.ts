@@ -40,287 +40,205 @@ Deno.test("servicePortsFromService() leaves absent values undefined", () => {
   });
 });
 
+type Spec = NonNullable<Parameters<typeof testService>[1]>;
+
+const OF_ANOTHER_PROXY = testService("web", {}, {
+  metadata: { labels: { "service.kubernetes.io/service-proxy-name": "" } },
+});
+const FIRST_OF_BOTH = { ...DUAL_STACK, clusterIPs: [IPv4.clusterIp] };
+const TWICE_IPV4 = { ...DUAL_STACK, clusterIPs: [IPv4.clusterIp, "172.30.0.42"] };
+
 /** Services that are served and others that are not (control-plane 4.1). */
-const CLUSTER_IP_ROWS: readonly {
-  readonly name: string;
-  readonly service: Service;
-  readonly family?: IpFamily;
-  readonly clusterIp: string | undefined;
-  readonly problem?: string;
-}[] = [
-  { name: "takes clusterIP", service: testService("web"), clusterIp: "172.30.0.41" },
-  {
-    name: "skips an empty clusterIP",
-    service: testService("web", { clusterIP: "" }),
-    clusterIp: undefined,
-  },
-  {
-    name: "skips a headless Service",
-    service: testService("web", { clusterIP: "None", clusterIPs: ["None"] }),
-    clusterIp: undefined,
-  },
-  {
-    name: "skips ExternalName, even with a cluster IP",
-    service: testService("web", { type: "ExternalName" }),
-    clusterIp: undefined,
-  },
-  {
-    name: "skips a Service of another proxy",
-    service: testService("web", {}, {
-      metadata: { labels: { "service.kubernetes.io/service-proxy-name": "" } },
-    }),
-    clusterIp: undefined,
-  },
-  {
-    name: "skips a clusterIP of the other family",
-    service: testService("web"),
-    family: "IPv6",
-    clusterIp: undefined,
-  },
-  {
-    name: "uses the entry of clusterIPs at the family's place: IPv4",
-    service: testService("web", DUAL_STACK),
-    clusterIp: IPv4.clusterIp,
-  },
-  {
-    name: "uses the entry of clusterIPs at the family's place: IPv6",
-    service: testService("web", DUAL_STACK),
-    family: "IPv6",
-    clusterIp: IPv6.clusterIp,
-  },
-  {
-    name: "has none for a family without an entry",
-    service: testService("web", { ...DUAL_STACK, clusterIPs: [IPv4.clusterIp] }),
-    family: "IPv6",
-    clusterIp: undefined,
-  },
-  {
-    name: "has none for a family that ipFamilies does not name",
-    service: testService("web", { ...DUAL_STACK, ipFamilies: ["IPv4"] }),
-    family: "IPv6",
-    clusterIp: undefined,
-  },
-  {
-    name: "uses clusterIP for clusterIPs[0], as a manifest may have it",
-    service: testService("web", { ipFamilies: ["IPv4"] }),
-    clusterIp: IPv4.clusterIp,
-  },
-  {
-    name: "finds the family by itself in clusterIPs without ipFamilies",
-    service: testService("web", { clusterIPs: DUAL_STACK.clusterIPs }),
-    family: "IPv6",
-    clusterIp: IPv6.clusterIp,
-  },
-  {
-    name: "reads leading zeros as decimal",
-    service: testService("web", { clusterIP: "172.030.000.041" }),
-    clusterIp: "172.30.0.41",
-  },
-  {
-    name: "reports a clusterIP that is no address",
-    service: testService("web", { clusterIP: "172.30.0" }),
-    clusterIp: undefined,
-    problem: "spec.clusterIP",
-  },
-  {
-    name: "reports an entry of the wrong family",
-    service: testService("web", { ...DUAL_STACK, clusterIPs: [IPv4.clusterIp, "172.30.0.42"] }),
-    family: "IPv6",
-    clusterIp: undefined,
-    problem: "spec.clusterIPs",
-  },
+const CLUSTER_IP_ROWS: readonly (readonly [
+  name: string,
+  spec: Spec | Service,
+  clusterIp: string | undefined,
+  family?: IpFamily,
+  problem?: string,
+])[] = [
+  ["takes clusterIP", {}, "172.30.0.41"],
+  ["skips an empty clusterIP", { clusterIP: "" }, undefined],
+  ["skips a headless Service", { clusterIP: "None", clusterIPs: ["None"] }, undefined],
+  ["skips ExternalName, even with a cluster IP", { type: "ExternalName" }, undefined],
+  ["skips a Service of another proxy", OF_ANOTHER_PROXY, undefined],
+  ["skips a clusterIP of the other family", {}, undefined, "IPv6"],
+  ["uses the entry of clusterIPs at the family's place: IPv4", DUAL_STACK, IPv4.clusterIp],
+  ["uses the entry of clusterIPs at the family's place: IPv6", DUAL_STACK, IPv6.clusterIp, "IPv6"],
+  ["has none for a family without an entry", FIRST_OF_BOTH, undefined, "IPv6"],
+  [
+    "has none for a family that ipFamilies does not name",
+    { ...DUAL_STACK, ipFamilies: ["IPv4"] },
+    undefined,
+    "IPv6",
+  ],
+  [
+    "uses clusterIP for clusterIPs[0], as a manifest may have it",
+    { ipFamilies: ["IPv4"] },
+    IPv4.clusterIp,
+  ],
+  [
+    "finds the family by itself in clusterIPs without ipFamilies",
+    { clusterIPs: DUAL_STACK.clusterIPs },
+    IPv6.clusterIp,
+    "IPv6",
+  ],
+  ["reads leading zeros as decimal", { clusterIP: "172.030.000.041" }, "172.30.0.41"],
+  [
+    "reports a clusterIP that is no address",
+    { clusterIP: "172.30.0" },
+    undefined,
+    "IPv4",
+    "spec.clusterIP",
+  ],
+  ["reports an entry of the wrong family", TWICE_IPV4, undefined, "IPv6", "spec.clusterIPs"],
 ];
 
-for (const { name, service, family = "IPv4", clusterIp, problem } of CLUSTER_IP_ROWS) {
+for (const [name, spec, clusterIp, family = "IPv4", problem] of CLUSTER_IP_ROWS) {
   Deno.test(`servicePortsFromService() ${name}`, () => {
-    const { port, paths } = read(service, { family });
+    const { port, paths } = read("spec" in spec ? spec : testService("web", spec), { family });
     assertEquals<string | undefined>(port?.clusterIp, clusterIp);
     assertEquals(paths, problem === undefined ? [] : [problem]);
   });
 }
 
+const INGRESS = [
+  ...[{ ip: "1.2.3.4" }, { ip: "1.2.3.5", ipMode: "VIP" }, { ip: "1.2.3.6", ipMode: "Proxy" }],
+  ...[{ ip: IPv6.loadBalancerIp }, {}, { ip: "" }, { ip: "lb.example" }],
+];
+const AFTER_A_MINUTE = { sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } } };
+const LOCAL = { externalTrafficPolicy: "Local", healthCheckNodePort: 30111 };
+const EXTERNAL = { externalIPs: ["192.168.99.11"], externalTrafficPolicy: "Local" };
+
 /** The record (control-plane 4.3): a Service, and what its first port is expected to hold. */
-const RECORD_ROWS: readonly {
-  readonly name: string;
-  readonly service: Service;
-  readonly options?: ServicePortOptions;
-  readonly expect: Readonly<Record<string, unknown>>;
-  readonly problems?: readonly string[];
-}[] = [
-  {
-    name: "has no node port if it is 0",
-    service: testService("web", { ports: [{ port: 80, nodePort: 0 }] }),
-    expect: { nodePort: undefined, externallyAccessible: false },
-  },
-  {
-    name: "uses a node port whatever the type",
-    service: testService("web", { ports: [{ port: 80, nodePort: 30080 }] }),
-    expect: { nodePort: 30080, externallyAccessible: true },
-  },
-  {
-    name: "reports a node port out of range and serves the rest",
-    service: testService("web", { ports: [{ port: 80, nodePort: 70000 }] }),
-    expect: { port: 80, nodePort: undefined, externallyAccessible: false },
-    problems: ["spec.ports[0].nodePort"],
-  },
-  {
-    name: "uses external IPs of its family, each once, and reports invalid ones",
-    service: testService("web", {
-      externalIPs: ["192.168.99.11", "", IPv6.externalIp, "192.168.99", "192.168.99.011"],
-    }),
-    expect: { externalIps: ["192.168.99.11"], externallyAccessible: true },
-    problems: ["spec.externalIPs[3]"],
-  },
-  {
-    name: "serves no external IP with the gate off, and stays externally accessible",
-    service: testService("web", { externalIPs: ["192.168.99.11"], externalTrafficPolicy: "Local" }),
-    options: { family: "IPv4", allowExternalIps: false },
-    expect: { externalIps: [], externallyAccessible: true, externalTrafficPolicy: "Local" },
-  },
-  {
-    name: "uses load balancer addresses of its family whose ipMode is unset or VIP",
-    service: testService("web", {}, {
-      ingress: [
-        { ip: "1.2.3.4" },
-        { ip: "1.2.3.5", ipMode: "VIP" },
-        { ip: "1.2.3.6", ipMode: "Proxy" },
-        { ip: IPv6.loadBalancerIp },
-        {},
-        { ip: "" },
-        { ip: "lb.example" },
-      ],
-    }),
-    expect: { loadBalancerVips: ["1.2.3.4", "1.2.3.5"], externallyAccessible: true },
-    problems: ["status.loadBalancer.ingress[6].ip"],
-  },
-  {
-    name: "has no affinity by default, whatever its configuration is",
-    service: testService("web", {
-      sessionAffinity: "None",
-      sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
-    }),
-    expect: { affinityTimeoutSeconds: undefined },
-  },
-  {
-    name: "uses the affinity timeout of ClientIP",
-    service: testService("web", {
-      sessionAffinity: "ClientIP",
-      sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
-    }),
-    expect: { affinityTimeoutSeconds: 60 },
-  },
-  {
-    name: "uses 10800 s if the affinity configuration is missing",
-    service: testService("web", { sessionAffinity: "ClientIP" }),
-    expect: { affinityTimeoutSeconds: 10_800 },
-  },
-  {
-    name: "reads the internal traffic policy",
-    service: testService("web", { internalTrafficPolicy: "Local" }),
-    expect: { internalTrafficPolicy: "Local" },
-  },
-  {
-    name: "uses external policy Local for type NodePort, without a health check port",
-    service: testService("web", {
-      type: "NodePort",
-      externalTrafficPolicy: "Local",
-      healthCheckNodePort: 30111,
-    }),
-    expect: { externalTrafficPolicy: "Local", healthCheckNodePort: undefined },
-  },
-  {
-    name: "uses external policy Local for type LoadBalancer, with its health check port",
-    service: testService("web", {
-      type: "LoadBalancer",
-      externalTrafficPolicy: "Local",
-      healthCheckNodePort: 30111,
-    }),
-    expect: { externalTrafficPolicy: "Local", healthCheckNodePort: 30111 },
-  },
-  {
-    name: "has no health check port with external policy Cluster",
-    service: testService("web", { type: "LoadBalancer", healthCheckNodePort: 30111 }),
-    expect: { externalTrafficPolicy: "Cluster", healthCheckNodePort: undefined },
-  },
-  {
-    name: "reports a missing health check port",
-    service: testService("web", {
-      type: "LoadBalancer",
-      externalTrafficPolicy: "Local",
-      healthCheckNodePort: 0,
-    }),
-    expect: { externalTrafficPolicy: "Local", healthCheckNodePort: undefined },
-    problems: ["spec.healthCheckNodePort"],
-  },
-  {
-    name: "uses external policy Local for ClusterIP with external IPs",
-    service: testService("web", {
-      type: "ClusterIP",
-      externalIPs: ["192.168.99.11"],
-      externalTrafficPolicy: "Local",
-    }),
-    expect: { externalTrafficPolicy: "Local" },
-  },
-  {
-    name: "ignores external policy Local for ClusterIP without external IPs",
-    service: testService("web", { type: "ClusterIP", externalTrafficPolicy: "Local" }),
-    expect: { externalTrafficPolicy: "Cluster" },
-  },
+const RECORD_ROWS: readonly (readonly [
+  name: string,
+  spec: Spec | Service,
+  expect: Readonly<Record<string, unknown>>,
+  problems?: readonly string[],
+  options?: ServicePortOptions,
+])[] = [
+  ["has no node port if it is 0", { ports: [{ port: 80, nodePort: 0 }] }, {
+    nodePort: undefined,
+    externallyAccessible: false,
+  }],
+  ["uses a node port whatever the type", { ports: [{ port: 80, nodePort: 30080 }] }, {
+    nodePort: 30080,
+    externallyAccessible: true,
+  }],
+  [
+    "reports a node port out of range and serves the rest",
+    { ports: [{ port: 80, nodePort: 70000 }] },
+    { port: 80, nodePort: undefined, externallyAccessible: false },
+    ["spec.ports[0].nodePort"],
+  ],
+  [
+    "uses external IPs of its family, each once, and reports invalid ones",
+    { externalIPs: ["192.168.99.11", "", IPv6.externalIp, "192.168.99", "192.168.99.011"] },
+    { externalIps: ["192.168.99.11"], externallyAccessible: true },
+    ["spec.externalIPs[3]"],
+  ],
+  [
+    "serves no external IP with the gate off, and stays externally accessible",
+    EXTERNAL,
+    { externalIps: [], externallyAccessible: true, externalTrafficPolicy: "Local" },
+    [],
+    { family: "IPv4", allowExternalIps: false },
+  ],
+  [
+    "uses load balancer addresses of its family whose ipMode is unset or VIP",
+    testService("web", {}, { ingress: INGRESS }),
+    { loadBalancerVips: ["1.2.3.4", "1.2.3.5"], externallyAccessible: true },
+    ["status.loadBalancer.ingress[6].ip"],
+  ],
+  [
+    "has no affinity by default, whatever its configuration is",
+    { sessionAffinity: "None", ...AFTER_A_MINUTE },
+    { affinityTimeoutSeconds: undefined },
+  ],
+  [
+    "uses the affinity timeout of ClientIP",
+    { sessionAffinity: "ClientIP", ...AFTER_A_MINUTE },
+    { affinityTimeoutSeconds: 60 },
+  ],
+  ["uses 10800 s if the affinity configuration is missing", { sessionAffinity: "ClientIP" }, {
+    affinityTimeoutSeconds: 10_800,
+  }],
+  ["reads the internal traffic policy", { internalTrafficPolicy: "Local" }, {
+    internalTrafficPolicy: "Local",
+  }],
+  [
+    "uses external policy Local for type NodePort, without a health check port",
+    { type: "NodePort", ...LOCAL },
+    { externalTrafficPolicy: "Local", healthCheckNodePort: undefined },
+  ],
+  [
+    "uses external policy Local for type LoadBalancer, with its health check port",
+    { type: "LoadBalancer", ...LOCAL },
+    { externalTrafficPolicy: "Local", healthCheckNodePort: 30111 },
+  ],
+  [
+    "has no health check port with external policy Cluster",
+    { type: "LoadBalancer", healthCheckNodePort: 30111 },
+    { externalTrafficPolicy: "Cluster", healthCheckNodePort: undefined },
+  ],
+  [
+    "reports a missing health check port",
+    { type: "LoadBalancer", ...LOCAL, healthCheckNodePort: 0 },
+    { externalTrafficPolicy: "Local", healthCheckNodePort: undefined },
+    ["spec.healthCheckNodePort"],
+  ],
+  ["uses external policy Local for ClusterIP with external IPs", EXTERNAL, {
+    externalTrafficPolicy: "Local",
+  }],
+  [
+    "ignores external policy Local for ClusterIP without external IPs",
+    { type: "ClusterIP", externalTrafficPolicy: "Local" },
+    { externalTrafficPolicy: "Cluster" },
+  ],
 ];
 
-for (const { name, service, options, expect, problems = [] } of RECORD_ROWS) {
+for (const [name, spec, expect, problems = [], options] of RECORD_ROWS) {
   Deno.test(`servicePortsFromService() ${name}`, () => {
-    const { port, paths } = read(service, options);
+    const { port, paths } = read("spec" in spec ? spec : testService("web", spec), options);
     const found = Object.keys(expect).map((field) => [field, Reflect.get(port ?? {}, field)]);
     assertEquals(Object.fromEntries(found), expect);
     assertEquals(paths, problems);
   });
 }
 
+const RANGES = "spec.loadBalancerSourceRanges";
+
 /** Source ranges: undefined = all clients, empty = no client. */
-const SOURCE_RANGE_ROWS: readonly {
-  readonly name: string;
-  readonly ranges: readonly string[] | undefined;
-  readonly expect: readonly string[] | undefined;
-  readonly problems?: readonly string[];
-}[] = [
-  { name: "admit all clients without a list", ranges: undefined, expect: undefined },
-  { name: "admit all clients with an empty list", ranges: [], expect: undefined },
-  {
-    name: "are trimmed, of the family, and each once",
-    ranges: [" 203.0.113.0/25 ", "fd00::/64", "203.0.113.1/25"],
-    expect: ["203.0.113.0/25"],
-  },
-  {
-    name: "admit all clients with a /0 of the family",
-    ranges: ["203.0.113.0/25", "0.0.0.0/0"],
-    expect: undefined,
-  },
-  {
-    name: "admit no client with a /0 of the other family only",
-    ranges: ["::/0"],
-    expect: [],
-    problems: ["spec.loadBalancerSourceRanges"],
-  },
-  {
-    name: "leave out invalid ranges",
-    ranges: ["203.0.113.0/25", "203.0.113.0"],
-    expect: ["203.0.113.0/25"],
-    problems: ["spec.loadBalancerSourceRanges[1]"],
-  },
-  {
-    name: "admit no client if none is valid, while upstream admits all",
-    ranges: ["203.0.113.0", ""],
-    expect: [],
-    problems: [
-      "spec.loadBalancerSourceRanges[0]",
-      "spec.loadBalancerSourceRanges[1]",
-      "spec.loadBalancerSourceRanges",
-    ],
-  },
+const SOURCE_RANGE_ROWS: readonly (readonly [
+  name: string,
+  ranges: readonly string[] | undefined,
+  expect: readonly string[] | undefined,
+  ...problems: string[],
+])[] = [
+  ["admit all clients without a list", undefined, undefined],
+  ["admit all clients with an empty list", [], undefined],
+  [
+    "are trimmed, of the family, and each once",
+    [" 203.0.113.0/25 ", "fd00::/64", "203.0.113.1/25"],
+    ["203.0.113.0/25"],
+  ],
+  ["admit all clients with a /0 of the family", ["203.0.113.0/25", "0.0.0.0/0"], undefined],
+  ["admit no client with a /0 of the other family only", ["::/0"], [], RANGES],
+  [
+    "leave out invalid ranges",
+    ["203.0.113.0/25", "203.0.113.0"],
+    ["203.0.113.0/25"],
+    `${RANGES}[1]`,
+  ],
+  [
+    "admit no client if none is valid, while upstream admits all",
+    ["203.0.113.0", ""],
+    [],
+    ...[`${RANGES}[0]`, `${RANGES}[1]`, RANGES],
+  ],
 ];
 
-for (const { name, ranges, expect, problems = [] } of SOURCE_RANGE_ROWS) {
+for (const [name, ranges, expect, ...problems] of SOURCE_RANGE_ROWS) {
   Deno.test(`servicePortsFromService(): source ranges ${name}`, () => {
     const service = testService("web", {
       type: "LoadBalancer",

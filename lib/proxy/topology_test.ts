@@ -4,12 +4,7 @@ import fc from "fast-check";
 import { testEndpoint } from "../../tests/support/builders/builders.ts";
 import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { TrafficPolicy } from "./service_port.ts";
-import {
-  categorizeEndpoints,
-  exclusionOf,
-  type NodeTopology,
-  selectEndpoints,
-} from "./service_plan.ts";
+import { categorizeEndpoints, type NodeTopology } from "./service_plan.ts";
 
 const NODE: NodeTopology = { name: "node-a", zone: "zone-a" };
 
@@ -74,37 +69,5 @@ Deno.test("categorizeEndpoints() keeps its lists sorted and within the input, an
       // Only policy Local may come out empty while there is an endpoint: that is what DROP rests on.
       if (usable && found.cluster !== undefined) assertEquals(found.cluster.length > 0, true);
     }),
-  );
-});
-
-Deno.test("exclusionOf() has a reason for exactly the endpoints that are not selected", () => {
-  const hints = fc.constantFrom(undefined, ["zone-a"], ["zone-b"], ["node-a"]);
-  const drawn = fc.record({
-    isLocal: fc.boolean(),
-    ready: fc.boolean(),
-    serving: fc.boolean(),
-    terminating: fc.boolean(),
-    zoneHints: hints,
-    nodeHints: hints,
-  });
-  fc.assert(
-    fc.property(
-      fc.array(drawn, { maxLength: 5 }),
-      fc.constantFrom<TrafficPolicy>("Cluster", "Local"),
-      (list, policy) => {
-        const endpoints = list.map(({ zoneHints, nodeHints, ...rest }, index) =>
-          testEndpoint(`10.0.0.${index + 1}`, {
-            ...rest,
-            ...(zoneHints && { zoneHints }),
-            ...(nodeHints && { nodeHints }),
-          })
-        );
-        const selection = selectEndpoints(endpoints, policy, NODE);
-        assertEquals(
-          endpoints.filter((endpoint) => exclusionOf(endpoint, selection) === undefined),
-          [...selection.endpoints],
-        );
-      },
-    ),
   );
 });
