@@ -302,18 +302,6 @@ Deno.test("BgpPlanner withdraws the addresses of Services while the node is excl
   assertEquals(announced(planner), all);
 });
 
-Deno.test("BgpPlanner withdraws an address that a node gets", () => {
-  const planner = stage();
-  planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
-  setNode(planner, { name: "a", addresses: ["198.51.100.1"] });
-  setNode(planner, { name: "b", addresses: ["198.51.100.1"] });
-  assertEquals(announced(planner), []);
-  planner.setNode("a", undefined);
-  assertEquals(obstacle(planner, "198.51.100.1"), "it is the address of node b");
-  planner.setNode("b", undefined);
-  assertEquals(announced(planner).length, 1);
-});
-
 Deno.test("BgpPlanner has sessions with the nodes of its AS, in each family that both have", () => {
   const planner = stage({ settings: { mesh: true }, own: { addresses: ["192.0.2.1", "fd00::1"] } });
   setNode(planner, { name: "b", addresses: ["192.0.2.2", "fd00::2"] });
@@ -437,30 +425,6 @@ Deno.test("BgpPlanner has one session for an address, with the first of the node
     "node_b_v4 192.0.2.2 64512 mesh",
     "tor 192.0.2.254 64600 external",
   ]);
-});
-
-Deno.test("BgpPlanner gives a prefix of several sources the first of their kinds", () => {
-  const planner = stage({
-    settings: {
-      advertise: { ...SETTINGS.advertise, clusterIps: true, externalIps: true },
-      externalIpRanges: [parseCidr("192.0.2.0/24")],
-    },
-  });
-  planner.setService(API, service({ "192.0.2.77": "clusterIps" }));
-  assertEquals(announced(planner), ["192.0.2.77/32 cluster-ip external"]);
-  planner.setService(WEB, service({ "192.0.2.77": "externalIps" }));
-  assertEquals(announced(planner), ["192.0.2.77/32 external-ip external"]);
-  planner.setService("default/last" as ServiceKey, service({ "192.0.2.77": "loadBalancerIps" }));
-  assertEquals(announced(planner), ["192.0.2.77/32 load-balancer external"]);
-});
-
-Deno.test("BgpPlanner announces a prefix again if only its peers change", () => {
-  const settings = { ...SETTINGS, advertise: { ...SETTINGS.advertise, podCidrs: true } };
-  const planner = stage({ settings });
-  assertEquals(announced(planner), ["10.1.0.0/24 pod-cidr external"]);
-  planner.setSettings({ settings: { ...settings, mesh: true }, pools: POOLS, clusterCidrs: [] });
-  assertEquals([...planner.update()] as string[], ["10.1.0.0/24"]);
-  assertEquals(announced(planner), ["10.1.0.0/24 pod-cidr external,mesh,reflector-client"]);
 });
 
 Deno.test("BgpPlanner plans only the Services anew that a changed Node concerns", () => {

@@ -9,7 +9,6 @@ import {
   type MemberReport,
   memberReport,
   parseMemberReport,
-  poolDifferences,
 } from "./layer2_member.ts";
 import { type Layer2Address, Layer2Owners } from "./layer2_owner.ts";
 import { routingNodeOf } from "./routing_node.ts";
@@ -147,19 +146,6 @@ Deno.test("Layer2Owners: only nodes that can answer own an address, by their own
   owners.setReport("a", reportOf({ networks: { [network]: "no-carrier" } }));
   owners.update();
   assertEquals(new Set(all.map((each) => owners.ownerOf(each))), new Set(["old"]));
-});
-
-Deno.test("poolDifferences() compares the addresses of pools, not how they are written", () => {
-  const of = (...pools: readonly string[]) => reportOf({ networks: {}, pools });
-  const own = of("192.0.2.0/28", "2001:db8::/126");
-  assertEquals(
-    poolDifferences(own, of("2001:db8::/126", "192.0.2.8/29", "192.0.2.0-192.0.2.7")),
-    [],
-  );
-  assertEquals(
-    poolDifferences(own, of("192.0.2.0-192.0.2.14", "2001:db8::/126")),
-    ["its pool 'any' has other addresses"],
-  );
 });
 
 Deno.test("Layer2Owners: a node that is not ready owns what no ready node can own, unless an older release takes part", () => {

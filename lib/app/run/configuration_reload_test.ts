@@ -100,22 +100,6 @@ Deno.test("startConfigurationReload() passes changes on, and ends the program fo
   }
 });
 
-Deno.test("startConfigurationReload() hands on settings of NetworkPolicy, and plans no Services for them", async () => {
-  const folder = await Deno.makeTempDir();
-  const tasks = new TaskGroup(new AbortController().signal);
-  const path = `${folder}/c.yaml`;
-  try {
-    const { denials, results, masqueraded } = await startReload(path, tasks);
-    await Deno.writeTextFile(path, `${BASE}networkPolicy: {enabled: true, deny: drop}\n`);
-    await eventually("the change is taken up", () => results.length === 1);
-    assertEquals([denials, masqueraded, results], [["drop"], [], ["applied"]]);
-  } finally {
-    tasks.stop();
-    await tasks.ended();
-    await Deno.remove(folder, { recursive: true });
-  }
-});
-
 Deno.test("startConfigurationReload() reads no pipe for a second time", async () => {
   const folder = await Deno.makeTempDir();
   const tasks = new TaskGroup(new AbortController().signal);

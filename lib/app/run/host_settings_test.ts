@@ -108,15 +108,6 @@ Deno.test("HostSettings finds a value that did not take, though sysctl ended wit
   assertEquals(settings.outcomes[0]?.reason, "it is still 1");
 });
 
-Deno.test("HostSettings treats a missing tool as a refusal", async () => {
-  const kernel = new FakeKernel();
-  kernel.commands.failNext("not-found");
-  const { settings, states } = stage(kernel, [request(LOCALNET, "1")]);
-  await settings.apply();
-  assertEquals(states(), [`refused ${LOCALNET}`]);
-  assertEquals(settings.outcomes[0]?.cure, `sysctl -w ${LOCALNET}=1`);
-});
-
 Deno.test("HostSettings retries settings of modules that the first rules loaded", async () => {
   const kernel = new FakeKernel();
   const { settings, logger, states, wanted } = stage(kernel, [request(MAX, "2")]);
@@ -149,16 +140,6 @@ Deno.test("HostSettings reports settings that the kernel does not know after the
   assertEquals(states().length, 3);
   await settings.run(new AbortController().signal);
   assertEquals(logger.lines.length, 3);
-});
-
-Deno.test("HostSettings.run() ends with the process", async () => {
-  const { settings } = stage(new FakeKernel(), [request(MAX, "2")]);
-  await settings.apply();
-  const controller = new AbortController();
-  const running = settings.run(controller.signal);
-  controller.abort();
-  await running;
-  assertEquals(settings.outcomes[0]?.state, "refused");
 });
 
 Deno.test("HostSettings forgets the settings of an interface that is gone, and sets them once it is back", async () => {

@@ -72,19 +72,6 @@ Deno.test("StartUp says at once that no Node can have its name", () =>
     ]);
   }));
 
-Deno.test("StartUp logs its addresses and their source once", () =>
-  withIdentity({}, async ({ clock, identity, lines, logger }) => {
-    identity.onNode(node(["192.168.1.1"]));
-    identity.onNode(node(["192.168.1.1"]));
-    await clock.advance(60_000);
-    assertEquals(lines(), ["info: Chose node addresses"]);
-    assertEquals(logger.lines[0]?.fields, {
-      primaryFamily: "IPv4",
-      IPv4: "192.168.1.1 (Node)",
-      IPv6: "::1 (none)",
-    });
-  }));
-
 Deno.test("StartUp continues with loopback after 30 s, and adopts addresses that appear later", () =>
   withIdentity({}, async ({ clock, identity, lines }) => {
     await clock.advance(29_999);

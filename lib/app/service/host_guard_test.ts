@@ -204,17 +204,6 @@ Deno.test("HostGuard withholds the addresses that cut the node off, and no other
   }
 });
 
-Deno.test("HostGuard withholds an address that comes while another one is examined", async () => {
-  await using node = new GuardedNode();
-  const [bad, late, good] = addresses(3);
-  node.onPath.add(bad!).add(late!);
-  node.services({ a: [bad!] });
-  await node.pass(3);
-  node.services({ b: [late!, good!] });
-  await node.pass(900);
-  assertEquals(node.local, [good!]);
-});
-
 Deno.test("HostGuard still finds an address that was added as an outage of the API server began", async () => {
   await using node = new GuardedNode();
   const [bad, good] = addresses(2);

@@ -1,5 +1,4 @@
 import { assertEquals } from "@std/assert";
-import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
@@ -63,21 +62,6 @@ async function serve(
   };
   return { server, plan, health, events, counted, current, ask };
 }
-
-Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
-  const { server, health, ask } = await serve(unusedPort());
-  assertEquals(await ask(), 200);
-  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
-  assertEquals(await ask(), 503);
-  await server.stop();
-});
-
-Deno.test("createServiceHealth() treats the proxy as healthy if its health check is off", async () => {
-  const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
-  health.on({ kind: "queued", loop: serviceLoop("IPv6") });
-  assertEquals(await ask(), 200);
-  await server.stop();
-});
 
 Deno.test("createServiceHealth() moves to other addresses when the configuration changes", async () => {
   const port = unusedPort();

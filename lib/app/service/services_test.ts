@@ -10,6 +10,7 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { defaultConfiguration } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
+import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { SyncFailure } from "../../engine/sync_failure.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
@@ -331,6 +332,23 @@ Deno.test("ServiceFamily plans every Service again with other settings, once", a
   await proxy.loop.stop();
 });
 
+Deno.test("ServiceFamily has pending work while its environment differs from the plan", async () => {
+  const { proxy: { services, loop } } = createRig();
+  const changes = [
+    () => services.onNode(testNodeState({ zone: "elsewhere" })),
+    () => services.onServiceCidrs([parseCidr("10.96.0.0/12")]),
+    () => services.onInterfaceAddresses([parseIpAddress("192.0.2.7")]),
+  ];
+  for (const change of changes) {
+    change();
+    assertEquals(services.pending, true);
+    await loop.sync();
+    assertEquals(services.pending, false);
+    change();
+    assertEquals(services.pending, false, "no news");
+  }
+});
+
 Deno.test("ServiceFamily plans with the Node that came while it drained, as its cause is recorded with it", async () => {
   const onTurn = { run: () => {} };
   let ms = 0;
@@ -395,6 +413,18 @@ Deno.test("ServiceFamily reports and retries what a repair of drift left out", a
   await loop.stop();
 });
 
+Deno.test("ServiceFamily leaves out external IPs if they are not allowed", async () => {
+  const settings = planSettingsOf(
+    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
+    { nodeName: "node-a", mode: "userspace" },
+  );
+  const options = { allowExternalIps: false };
+  const services = new Services({ clock: new FakeClock() }, "IPv4", settings, options);
+  services.onService(undefined, testService("a", { externalIPs: ["192.0.2.7"] }));
+  await services.collectChanges([]);
+  assertEquals([...services.plan.services.values()].flatMap((plan) => plan.externalIps), []);
+});
+
 Deno.test("ServiceFamily changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const reported: string[] = [];
@@ -414,16 +444,4 @@ Deno.test("ServiceFamily changes nothing before the followers are ready", async 
   assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
   assertEquals(await loop.sync(), "done");
   assertEquals(reported, ["syncing 1 of 1", "syncing 1 of 1", "synced 1 of 1"]);
-});
-
-Deno.test("ServiceFamily leaves out external IPs if they are not allowed", async () => {
-  const settings = planSettingsOf(
-    { ...defaultConfiguration(), bindAddress: "0.0.0.0" },
-    { nodeName: "node-a", mode: "userspace" },
-  );
-  const options = { allowExternalIps: false };
-  const services = new Services({ clock: new FakeClock() }, "IPv4", settings, options);
-  services.onService(undefined, testService("a", { externalIPs: ["192.0.2.7"] }));
-  await services.collectChanges([]);
-  assertEquals([...services.plan.services.values()].flatMap((plan) => plan.externalIps), []);
 });
