@@ -31,24 +31,6 @@ Deno.test("startControlServer() answers status to its owner only", async () => {
   });
 });
 
-Deno.test("startControlServer() answers nothing but GET /status", async () => {
-  await withFolder(async (folder) => {
-    const path = `${folder}/control.sock`;
-    const server = await start(path);
-    using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
-    const statusOf = async (method: string, url: string) => {
-      const response = await fetch(url, { method, client });
-      await response.body?.cancel();
-      return response.status;
-    };
-    assertEquals(await statusOf("POST", "http://localhost/status"), 405);
-    assertEquals(await statusOf("DELETE", "http://localhost/status"), 405);
-    assertEquals(await statusOf("GET", "http://localhost/"), 404);
-    assertEquals(await statusOf("GET", "http://localhost/status/x"), 404);
-    await server.stop();
-  });
-});
-
 Deno.test("startControlServer() has something changed by POST alone, and only for the socket's owner", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;

@@ -16,35 +16,6 @@ function written(configuration: LoadedConfiguration): Readonly<Record<string, un
   return parse(configurationText(configuration)) as Readonly<Record<string, unknown>>;
 }
 
-Deno.test("configurationText() names the defaults of upstream that were never set", async () => {
-  const { mode, detectLocalMode, nodePortAddresses, iptables, nftables, conntrack } = written(
-    await load([]),
-  );
-  assertEquals([mode, detectLocalMode, nodePortAddresses], ["iptables", "ClusterCIDR", null]);
-  assertEquals(iptables, {
-    localhostNodePorts: true,
-    masqueradeAll: false,
-    masqueradeBit: 14,
-    minSyncPeriod: "1s",
-    syncPeriod: "30s",
-  });
-  assertEquals(nftables, {
-    masqueradeAll: false,
-    masqueradeBit: 14,
-    minSyncPeriod: "0s",
-    syncPeriod: "0s",
-  });
-  assertEquals(conntrack, {
-    maxPerCore: 32768,
-    min: 131072,
-    tcpBeLiberal: false,
-    tcpCloseWaitTimeout: "1h0m0s",
-    tcpEstablishedTimeout: "24h0m0s",
-    udpStreamTimeout: "0s",
-    udpTimeout: "0s",
-  });
-});
-
 Deno.test("configurationText() fills the block of the active mode, and nftables' node port addresses", async () => {
   const argv = ["--masquerade-all", "--iptables-sync-period=40s", "--ipvs-sync-period=50s"];
   const expected = {
