@@ -229,11 +229,14 @@ Deno.test("ConntrackCleaner deletes no more before the rules have an endpoint ag
   });
 });
 
+/** One array: another one makes every node port a suspect. */
+const NODE_ADDRESSES = ["192.0.2.1", "192.0.2.2"].map(parseIpAddress);
+
 /** Two Services, of which one has a node port. */
 function twoServices(
   dns: readonly string[],
   web: readonly string[],
-  nodeAddresses: readonly string[] = ["192.0.2.1", "192.0.2.2"],
+  nodePortAddresses: readonly IpAddress[] = NODE_ADDRESSES,
 ): ProxyPlan {
   const service = (name: string, clusterIp: string, endpoints: readonly string[]) => ({
     ...{ name, clusterIp, protocol: "UDP" as const, port: 53 },
@@ -242,7 +245,7 @@ function twoServices(
   return testProxyPlan([
     testServicePlan(service("dns", "10.96.0.10", dns)),
     testServicePlan({ ...service("web", "10.96.0.20", web), nodePort: 30_053 }),
-  ], { shared: { nodePortAddresses: nodeAddresses.map(parseIpAddress) } });
+  ], { shared: { nodePortAddresses } });
 }
 
 function flowToNodePort(endpoint: string): TrackedFlow {
@@ -261,7 +264,7 @@ Deno.test("ConntrackCleaner continues deleting when the node loses an address me
     const second = twoServices(["10.1.0.3"], [B]);
     sync(second, first);
     await clock.advance(0);
-    const third = twoServices(["10.1.0.3"], [B], ["192.0.2.2"]);
+    const third = twoServices(["10.1.0.3"], [B], NODE_ADDRESSES.slice(1));
     await begin(third, second);
     sync(third, second);
     // Before this sync all flows of the deletion are judged again.
