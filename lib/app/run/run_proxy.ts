@@ -220,17 +220,26 @@ class Run implements AsyncDisposable {
       gather: () => this.#collectMetrics(),
     });
     this.#control = await tools.openControl(this.#parts);
-    try {
-      const keepOpen = this.#eventsWritten.promise;
-      // Objects arrive while the controllers wait for the tools that tell what the machine holds.
-      tasks.run("source", (signal) => source.run(signal, { keepOpen }));
-      await Promise.all(controllers.map((each) => each.start(tasks)));
-    } catch (error) {
+    const keepOpen = this.#eventsWritten.promise;
+    // Objects arrive while the controllers wait for the tools that tell what the machine holds.
+    tasks.run("source", (signal) => source.run(signal, { keepOpen }));
+    const failures: unknown[] = [];
+    const starting = controllers.map((each) =>
+      each.start(tasks).catch((error) => {
+        failures.push(error);
+        tasks.stop();
+      })
+    );
+    // Nothing is disposed while it starts.
+    await Promise.all(starting);
+    if (failures.length > 0) {
       this.#eventsWritten.resolve();
-      throw error;
+      throw failures[0];
     }
-    interfaces.start();
+    // Also of a start that ends here: an event has the reason.
     this.#eventsWritten.resolve(startUp.start(tasks, source.client));
+    if (tasks.signal.aborted) return;
+    interfaces.start();
     opener.allow();
     manager.startWatchdog(tasks, controllers);
     await manager.notifyPhase();

@@ -1,5 +1,12 @@
-import { assertEquals } from "@std/assert";
-import { testNode } from "../../../tests/support/builders/builders.ts";
+import { assertEquals, assertRejects } from "@std/assert";
+import { THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
+import { testNode, testService } from "../../../tests/support/builders/builders.ts";
+import { manifestText, rawObjects } from "../../../tests/support/builders/raw_objects.ts";
+import { configurationOf, ownFlags } from "../../../tests/support/drivers/own_flags.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { KindSpec } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
@@ -14,7 +21,12 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import { ControllerOpener, InterfaceWatcher, StartCollection } from "./run_proxy.ts";
+import type { Controller } from "../../engine/controller.ts";
+import type { TaskGroup } from "../../engine/task_group.ts";
+import { createLogger } from "../../log/create_logger.ts";
+import { systemCommandRunner } from "../../os/command_runner.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
+import { ControllerOpener, InterfaceWatcher, runProxy, StartCollection } from "./run_proxy.ts";
 import { syncedEvent } from "../../../tests/support/builders/sync_events.ts";
 
 const KINDS = followedKinds("iptables");
@@ -177,4 +189,87 @@ Deno.test("StartCollection collects once, after the first complete syncs, and le
   unused.on(syncedEvent(ipv4, true));
   unused[Symbol.dispose]();
   assertEquals(clock.pendingTimers, 0);
+});
+
+/** Runs with this backend and controller of a test; `events` has the log, too. */
+async function runWith(
+  backend: FakeBackend,
+  { events, signal, startMore }: {
+    readonly events: string[];
+    readonly signal: AbortSignal;
+    /** Starts a controller besides that of Services. @default {there is none} */
+    readonly startMore?: (tasks: TaskGroup) => Promise<void>;
+  },
+): Promise<void> {
+  await withFolder(async (folder) => {
+    const [manifests, uid] = [`${folder}/services.yaml`, Deno.uid() ?? undefined];
+    await Deno.writeTextFile(manifests, manifestText(rawObjects("Service", testService("web"))));
+    const configuration = await configurationOf([
+      `--manifests=${manifests}`,
+      "--address-mode=none",
+      `--hostname-override=${THIS_NODE}`,
+      ...ownFlags(folder),
+    ], { uid });
+    const done = () => Promise.resolve();
+    const more: Controller = {
+      ...{ name: "routing", kinds: [], activity: [], start: startMore ?? done, open() {} },
+      ...{ onInterfaceAddresses() {}, stop: done, drain: done, [Symbol.asyncDispose]: done },
+      status: () => Promise.resolve({ controller: "routing", families: [], facts: [] }),
+    };
+    await runProxy(
+      {
+        ...testDependencies({
+          ...{ commands: systemCommandRunner, backends: { userspace: () => backend } },
+          process: { pid: Deno.pid, uid, hostname: THIS_NODE },
+        }),
+        logger: createLogger({ format: "text", verbosity: 0, sink: (line) => events.push(line) }),
+        moreControllers: startMore === undefined ? [] : [{
+          ...{ name: "routing", isEnabled: () => true, create: () => more },
+          async *cleanUp() {},
+        }],
+      },
+      { ...configuration, mode: "userspace", families: ["IPv4"] },
+      signal,
+    );
+  });
+}
+
+Deno.test("runProxy() that is to stop while it starts writes nothing", async () => {
+  const [events, controller]: [string[], AbortController] = [[], new AbortController()];
+  const backend = new class extends FakeBackend {
+    override async start(): Promise<void> {
+      const isRead = () => events.some((line) => line.includes("Read manifests"));
+      await eventually("the manifests are read", isRead);
+      controller.abort();
+    }
+  }();
+  await runWith(backend, { events, signal: controller.signal });
+  assertEquals(backend.syncs, []);
+});
+
+Deno.test("runProxy() stops what starts, and waits for it, when a controller cannot start", async () => {
+  const events: string[] = [];
+  const starting = Promise.withResolvers<void>();
+  const stopped = Promise.withResolvers<void>();
+  const backend = new class extends FakeBackend {
+    override async start(): Promise<void> {
+      starting.resolve();
+      await stopped.promise;
+      events.push("started");
+    }
+
+    override [Symbol.asyncDispose](): Promise<void> {
+      events.push("disposed");
+      return Promise.resolve();
+    }
+  }();
+  const startMore = async ({ signal }: TaskGroup) => {
+    await starting.promise;
+    void whenAborted(signal).then(stopped.resolve);
+    throw new Error("no route");
+  };
+  const { signal } = new AbortController();
+  await assertRejects(() => runWith(backend, { events, signal, startMore }), Error, "no route");
+  const found = events.map((line) => /started|disposed|phase=stopping/.exec(line)?.[0]);
+  assertEquals(found.filter(Boolean), ["started", "phase=stopping", "disposed"]);
 });
