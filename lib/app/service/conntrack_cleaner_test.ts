@@ -8,7 +8,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../../tests/support/builders/service_plans.ts";
-import { type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
+import { type IpAddress, type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { Conntrack } from "../../os/conntrack.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
