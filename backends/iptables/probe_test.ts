@@ -1,4 +1,7 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { CommandError, type CommandRunner } from "../../lib/os/command_runner.ts";
+import { IPTABLES_TABLES, RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
+import { probeChosenIptables } from "../netfilter/iptables/probe_iptables.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { supportOf } from "../../lib/proxy/service_mode.ts";
 import { probeIptablesMode } from "./probe.ts";
@@ -217,3 +220,60 @@ Deno.test("probeIptablesMode() reports tools that are not installed", async () =
   ]);
   assertEquals(missing.every(({ cure, lost }) => cure !== undefined && lost !== undefined), true);
 });
+
+/** What the tool does, and the number of its runs then. */
+const HELD_UP: readonly (readonly [what: string, run: CommandRunner["run"], runs: number])[] = [
+  [
+    "waits for the lock in vain",
+    () => {
+      const stderr = "Another app is currently holding the xtables lock; still 0s left.";
+      return Promise.resolve({ code: 4, stdout: "", stderr });
+    },
+    1,
+  ],
+  // The second run was to remove what the first may have left.
+  [
+    "hangs",
+    (program, args) => Promise.reject(new CommandError(program, args, "timeout", "hangs")),
+    2,
+  ],
+];
+
+/** Probes iptables-legacy. */
+function probeLegacy(run: CommandRunner["run"], signal?: AbortSignal) {
+  const programs = {
+    ...{ variant: "legacy", version: "1.8.9", plain: false } as const,
+    ...{ restore: "iptables-legacy-restore", save: "iptables-legacy-save" },
+  };
+  return probeChosenIptables(
+    { commands: { run } },
+    { family: "IPv4", programs, reason: "the only one" },
+    { tables: IPTABLES_TABLES, rules: [RULE_FEATURES.dnat], signal },
+  );
+}
+
+for (const [what, run, expected] of HELD_UP) {
+  Deno.test(`probeChosenIptables() does not try table after table if the tool ${what}`, async () => {
+    let runs = 0;
+    const rows = await probeLegacy((...line) => {
+      runs++;
+      return run(...line);
+    });
+    assertEquals(runs, expected);
+    const late = rows.flatMap((row) => row.available ? [] : [row.isLate]);
+    assertEquals(late, IPTABLES_TABLES.map(() => true));
+  });
+
+  Deno.test(`probeChosenIptables() that is cancelled cleans up with one run if the tool ${what}`, async () => {
+    const controller = new AbortController();
+    let runs = 0;
+    const probing = probeLegacy((program, args, options) => {
+      runs++;
+      if (controller.signal.aborted) return run(program, args, options);
+      controller.abort();
+      return Promise.reject(new CommandError(program, args, "aborted", "aborted"));
+    }, controller.signal);
+    await assertRejects(() => probing, CommandError, "aborted");
+    assertEquals(runs, 2);
+  });
+}

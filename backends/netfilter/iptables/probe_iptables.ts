@@ -22,8 +22,14 @@ import {
   probeResult,
   refusedOnce,
   tryFeatures,
+  type Verdict,
 } from "../probe/try_features.ts";
-import { firstLine, type ProbeDependencies, saysNotPermitted } from "../probe/try_tool.ts";
+import {
+  firstLine,
+  type ProbeDependencies,
+  saysLocked,
+  saysNotPermitted,
+} from "../probe/try_tool.ts";
 import type { RuleFeature, TableFeature } from "./iptables_features.ts";
 import { chooseIptables, type IptablesChoice, type IptablesPrograms } from "./iptables_variant.ts";
 
@@ -85,9 +91,15 @@ export async function probeChosenIptables(
   const { variant, restore, version } = programs;
   const rows = [probeResult(PROGRAMS, { detail: `${restore} ${version}; ${reason}`, family })];
   // The usual machine lacks nothing. The tools of legacy create every table that they are given.
-  const takesAll = (mayAddTables || variant === "legacy") &&
-    (await attempt(dependencies, wholeBench(programs, family, tables), rules, signal)).kind ===
-      "accepted";
+  const whole = mayAddTables || variant === "legacy"
+    ? await attempt(dependencies, wholeBench(programs, family, tables), rules, signal)
+    : undefined;
+  const takesAll = whole?.kind === "accepted";
+  if (whole?.kind === "hopeless" && whole.isLate) {
+    // Each trial of a table would wait as long.
+    const { reason, isLate } = whole;
+    return [...rows, ...tables.map((table) => probeResult(table, { reason, family, isLate }))];
+  }
   for (const table of tables) {
     const own = rules.filter((rule) => rule.table === table.table);
     const { base, reasons, notPermitted, isLate }: Findings<RuleFeature> = takesAll
@@ -124,6 +136,7 @@ function wholeBench(
         ...(programs.variant === "nft" ? [] : ["COMMIT", `*${table}`]),
         ...[`-F ${SCRATCH_CHAIN}`, `-X ${SCRATCH_CHAIN}`, "COMMIT"],
       ])),
+    judge: ({ out, err }) => lockedVerdict(`${err}\n${out}`),
   };
 }
 
@@ -152,10 +165,8 @@ function tableBench(
       if (code === 0) return { kind: "accepted", isLeft: isNft };
       const words = `${err}\n${out}`;
       if (saysNotPermitted(words)) return undefined;
-      if (/xtables lock/.test(words)) {
-        const reason = `another program held /run/xtables.lock for ${LOCK_WAIT_S} s: try again`;
-        return noAnswer({ kind: "stuck", reason });
-      }
+      const locked = lockedVerdict(words);
+      if (locked) return locked;
       const isHeld = isNft && /CHAIN_DEL failed/.test(words);
       const complaints = complaintsIn(words)
         .filter(({ reason }) => !(isNft && reason.startsWith("CHAIN_DEL failed")));
@@ -182,6 +193,12 @@ function commonBench({ variant, restore }: IptablesPrograms, tables: readonly st
       )
     ),
   } as const;
+}
+
+function lockedVerdict(words: string): Verdict | undefined {
+  if (!saysLocked(words)) return undefined;
+  const reason = `another program held /run/xtables.lock for ${LOCK_WAIT_S} s: try again`;
+  return noAnswer({ kind: "stuck", reason });
 }
 
 function linesOf(rules: readonly RuleFeature[], family: IpFamily): readonly string[] {

@@ -11,6 +11,7 @@ import { isAtLeast, parseVersion, type Version, versionText } from "./tool_versi
 import {
   firstLine,
   type ProbeDependencies,
+  saysLocked,
   saysNotPermitted,
   type ToolAnswer,
   tryTool,
@@ -147,7 +148,11 @@ export async function attempt<Row>(
   const run = () =>
     tryTool(dependencies, line, { stdin: bench.input(rows), mayBeRecent, signal, ...options });
   const removeAll = async () => {
-    for (const stdin of undo) await tryTool(dependencies, line, { stdin, ...options });
+    for (const stdin of undo) {
+      const answer = await tryTool(dependencies, line, { stdin, ...options });
+      // The next one would wait as long. The next probe removes what is left.
+      if (answer.kind !== "ended" || saysLocked(answer.err)) return;
+    }
   };
   let isClean = false;
   try {

@@ -85,6 +85,11 @@ export function saysNotPermitted(words: string): boolean {
   return /Operation not permitted|Permission denied|[Yy]ou must be root/.test(words);
 }
 
+/** Whether a tool of iptables waited for `/run/xtables.lock` in vain; it has changed nothing then. */
+export function saysLocked(words: string): boolean {
+  return /xtables lock/.test(words);
+}
+
 /** Returns the first line with content, shortened, since the output may be anything. */
 export function firstLine(words: string): string {
   const line = words.split("\n").map((each) => each.trim()).find((each) => each !== "") ?? "";
