@@ -186,18 +186,22 @@ export class ServerAddresses {
 
   /** Looks the name up until the signal is aborted; does not wait for a resolver then. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const aborted = whenAborted(signal);
+    // Once: each race with a promise that does not settle keeps a reaction of it.
+    await Promise.race([this.#follow(signal), whenAborted(signal)]);
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
     const name = this.#server.hostname.replace(/^\[|\]$/g, "");
     while (!signal.aborted) {
       this.#wake = Promise.withResolvers();
-      const found = await Promise.race([this.#lookUp(name).catch(() => undefined), aborted]);
+      const found = await this.#lookUp(name).catch(() => undefined);
       if (signal.aborted) return;
       if (found) {
         this.#ofName = found;
         this.#report();
       }
       const retry = found ? [] : [this.#clock.sleep(RETRY_MS, signal).catch(() => {})];
-      await Promise.race([this.#wake.promise, aborted, ...retry]);
+      await Promise.race([this.#wake.promise, ...retry]);
     }
   }
 
