@@ -164,12 +164,16 @@ export class KubeProxyHandover implements AddressHandover {
     if (this.#missing.size === 0) this.#served.resolve();
   }
 
+  /** Records the mode. Awaited before the mode writes anything: the process may be killed after it. */
+  async note(): Promise<void> {
+    const { mode } = this.#options;
+    const modes = await this.#modes();
+    if (modes && !modes.has(mode)) await this.#writeModes(modes.add(mode));
+  }
+
   /** Resolves after the last step, or with the signal. */
   async run(signal: AbortSignal): Promise<void> {
-    const { mode, relay } = this.#options;
-    // Before the mode writes anything.
-    const modes = await this.#modes();
-    if (!modes.has(mode)) await this.#writeModes(modes.add(mode));
+    const { relay } = this.#options;
     await Promise.race([this.#served.promise, whenAborted(signal)]);
     if (signal.aborted) return;
     try {
@@ -244,6 +248,7 @@ export class KubeProxyHandover implements AddressHandover {
   async #removeOtherModes(signal: AbortSignal): Promise<void> {
     const { backends, logger } = this.#dependencies;
     const modes = await this.#modes();
+    if (modes === undefined) return;
     for (const other of BACKEND_MODES) {
       const create = backends[other];
       if (!create || other === this.#options.mode || !modes.has(other)) continue;
@@ -264,14 +269,18 @@ export class KubeProxyHandover implements AddressHandover {
     }
   }
 
-  /** The modes that have run on this machine. */
-  async #modes(): Promise<Set<string>> {
+  /**
+   * The modes that have run on this machine; `undefined` if the record cannot be read, which must not
+   * replace it.
+   */
+  async #modes(): Promise<Set<string> | undefined> {
     try {
       const text = await Deno.readTextFile(recordOfModes(this.#options.relay));
       return new Set(text.split("\n").filter(Boolean));
     } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) this.#warn(error);
-      return new Set();
+      if (error instanceof Deno.errors.NotFound) return new Set();
+      this.#warn("Cannot read the record of modes", error);
+      return undefined;
     }
   }
 
@@ -282,13 +291,13 @@ export class KubeProxyHandover implements AddressHandover {
       const text = [...modes].map((mode) => `${mode}\n`).join("");
       await writeFile(recordOfModes(relay), "public", text);
     } catch (error) {
-      this.#warn(error);
+      this.#warn("Cannot write the record of modes", error);
     }
   }
 
-  #warn(error: unknown): void {
+  #warn(problem: string, error: unknown): void {
     this.#dependencies.logger.warn(
-      "Cannot write the record of modes; leftovers of another mode must be removed with --cleanup",
+      `${problem}; leftovers of another mode must be removed with --cleanup`,
       { path: recordOfModes(this.#options.relay), error },
     );
   }

@@ -89,7 +89,7 @@ class Stage {
       { ...edges, logger, recheck, nodeAnnotations: () => ANNOTATIONS },
       { ...configuration, mode, families: ["IPv4", "IPv6"] },
     );
-    this.running = this.handover.run(this.controller.signal);
+    this.running = this.handover.note().then(() => this.handover.run(this.controller.signal));
   }
 
   static async create(options: StageOptions = {}): Promise<Stage> {
@@ -235,6 +235,32 @@ Deno.test("KubeProxyHandover retries failed removals at the next start", () =>
     const failing = await ran(folder, "userspace", { failed: ["a chain"] });
     assertEquals(failing, [...both, complaint, complaint]);
     assertEquals(await ran(folder, "userspace"), both);
+  }));
+
+/** The warnings about the record, without what they advise. */
+function warningsOf({ logger }: Stage): readonly string[] {
+  return logger.lines.filter(({ level }) => level === "warn")
+    .map(({ message }) => message.split(";")[0]!);
+}
+
+Deno.test("KubeProxyHandover does not replace a record of modes that it cannot read", () =>
+  withFolder(async (folder) => {
+    const record = `${folder}/modes`;
+    await Deno.writeTextFile(record, "iptables\n");
+    const { readTextFile } = Deno;
+    Deno.readTextFile = (path, options) =>
+      path === record
+        ? Promise.reject(new Error("Too many open files"))
+        : readTextFile(path, options);
+    try {
+      const stage = await Stage.create({ stateDir: folder, uid: 1000 });
+      await ended(stage);
+      const warning = "Cannot read the record of modes";
+      assertEquals([stage.asked, warningsOf(stage)], [[], [warning, warning]]);
+    } finally {
+      Deno.readTextFile = readTextFile;
+    }
+    assertEquals(await Deno.readTextFile(record), "iptables\n");
   }));
 
 async function admit(

@@ -191,47 +191,46 @@ Deno.test("StartCollection collects once, after the first complete syncs, and le
   assertEquals(clock.pendingTimers, 0);
 });
 
-/** Runs with this backend and controller of a test; `events` has the log, too. */
+/** Runs with this backend and controller of a test; `events` gets the log. */
 async function runWith(
   backend: FakeBackend,
-  { events, signal, startMore }: {
-    readonly events: string[];
+  { folder, events = [], signal, startMore }: {
+    readonly folder: string;
+    readonly events?: string[];
     readonly signal: AbortSignal;
     /** Starts a controller besides that of Services. @default {there is none} */
     readonly startMore?: (tasks: TaskGroup) => Promise<void>;
   },
 ): Promise<void> {
-  await withFolder(async (folder) => {
-    const [manifests, uid] = [`${folder}/services.yaml`, Deno.uid() ?? undefined];
-    await Deno.writeTextFile(manifests, manifestText(rawObjects("Service", testService("web"))));
-    const configuration = await configurationOf([
-      `--manifests=${manifests}`,
-      "--address-mode=none",
-      `--hostname-override=${THIS_NODE}`,
-      ...ownFlags(folder),
-    ], { uid });
-    const done = () => Promise.resolve();
-    const more: Controller = {
-      ...{ name: "routing", kinds: [], activity: [], start: startMore ?? done, open() {} },
-      ...{ onInterfaceAddresses() {}, stop: done, drain: done, [Symbol.asyncDispose]: done },
-      status: () => Promise.resolve({ controller: "routing", families: [], facts: [] }),
-    };
-    await runProxy(
-      {
-        ...testDependencies({
-          ...{ commands: systemCommandRunner, backends: { userspace: () => backend } },
-          process: { pid: Deno.pid, uid, hostname: THIS_NODE },
-        }),
-        logger: createLogger({ format: "text", verbosity: 0, sink: (line) => events.push(line) }),
-        moreControllers: startMore === undefined ? [] : [{
-          ...{ name: "routing", isEnabled: () => true, create: () => more },
-          async *cleanUp() {},
-        }],
-      },
-      { ...configuration, mode: "userspace", families: ["IPv4"] },
-      signal,
-    );
-  });
+  const [manifests, uid] = [`${folder}/services.yaml`, Deno.uid() ?? undefined];
+  await Deno.writeTextFile(manifests, manifestText(rawObjects("Service", testService("web"))));
+  const configuration = await configurationOf([
+    `--manifests=${manifests}`,
+    "--address-mode=none",
+    `--hostname-override=${THIS_NODE}`,
+    ...ownFlags(folder),
+  ], { uid });
+  const done = () => Promise.resolve();
+  const more: Controller = {
+    ...{ name: "routing", kinds: [], activity: [], start: startMore ?? done, open() {} },
+    ...{ onInterfaceAddresses() {}, stop: done, drain: done, [Symbol.asyncDispose]: done },
+    status: () => Promise.resolve({ controller: "routing", families: [], facts: [] }),
+  };
+  await runProxy(
+    {
+      ...testDependencies({
+        ...{ commands: systemCommandRunner, backends: { userspace: () => backend } },
+        process: { pid: Deno.pid, uid, hostname: THIS_NODE },
+      }),
+      logger: createLogger({ format: "text", verbosity: 0, sink: (line) => events.push(line) }),
+      moreControllers: startMore === undefined ? [] : [{
+        ...{ name: "routing", isEnabled: () => true, create: () => more },
+        async *cleanUp() {},
+      }],
+    },
+    { ...configuration, mode: "userspace", families: ["IPv4"] },
+    signal,
+  );
 }
 
 Deno.test("runProxy() that is to stop while it starts writes nothing", async () => {
@@ -243,7 +242,7 @@ Deno.test("runProxy() that is to stop while it starts writes nothing", async () 
       controller.abort();
     }
   }();
-  await runWith(backend, { events, signal: controller.signal });
+  await withFolder((folder) => runWith(backend, { folder, events, signal: controller.signal }));
   assertEquals(backend.syncs, []);
 });
 
@@ -269,7 +268,22 @@ Deno.test("runProxy() stops what starts, and waits for it, when a controller can
     throw new Error("no route");
   };
   const { signal } = new AbortController();
-  await assertRejects(() => runWith(backend, { events, signal, startMore }), Error, "no route");
+  const running = withFolder((folder) => runWith(backend, { folder, events, signal, startMore }));
+  await assertRejects(() => running, Error, "no route");
   const found = events.map((line) => /started|disposed|phase=stopping/.exec(line)?.[0]);
   assertEquals(found.filter(Boolean), ["started", "phase=stopping", "disposed"]);
 });
+
+Deno.test("runProxy() has recorded the mode before this does anything", () =>
+  withFolder(async (folder) => {
+    const controller = new AbortController();
+    let recorded: string | undefined;
+    const backend = new class extends FakeBackend {
+      override async start(): Promise<void> {
+        recorded = await Deno.readTextFile(`${folder}/state/modes`).catch(() => undefined);
+        controller.abort();
+      }
+    }();
+    await runWith(backend, { folder, signal: controller.signal });
+    assertEquals(recorded, "userspace\n");
+  }));

@@ -144,6 +144,7 @@ export class ServiceController implements Controller {
     const resolvers = (await Promise.all(RESOLVER_FILES.map(readResolvers))).flat();
     this.setHosts("resolvers", hostsAt(resolvers, { owner: "a resolver" }));
     await this.#primary?.read();
+    await this.handover.note();
     await Promise.all(this.families.map((family) => family.start()));
     tasks.run("kernel settings", (signal) => this.hostSettings.run(signal));
     if (this.#primary) tasks.run("primary addresses", (signal) => this.#primary!.run(signal));
