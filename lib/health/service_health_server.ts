@@ -73,7 +73,7 @@ interface CheckedService {
 
 /**
  * Opens and closes the ports as plans change; an observer of syncs
- * (`lib/app/service/services.ts`). The work runs outside of syncs. A port that cannot be
+ * (`lib/app/service/service_controller.ts`). The work runs outside of syncs. A port that cannot be
  * opened does not delay others.
  */
 export class ServiceHealthServer {
