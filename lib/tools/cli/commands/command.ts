@@ -88,11 +88,13 @@ export function usesColor(
   return stdoutIsTerminal && !env("NO_COLOR") && env("TERM") !== "dumb";
 }
 
-/** Logs the notices of the configuration. */
+/** Logs the warnings about the configuration. What a start assumes concerns only `run`. */
 export function logNotices(
   { configuration: { notices }, logger }: Pick<CommandContext, "configuration" | "logger">,
 ): void {
-  for (const { level, message, fields } of notices) logger[level](message, fields);
+  for (const { level, message, fields } of notices) {
+    if (level === "warn") logger.warn(message, fields);
+  }
 }
 
 /** Whether flags name a source of objects, so that the running process is not asked. */

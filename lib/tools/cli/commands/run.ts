@@ -16,7 +16,7 @@ import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/proxy_servers.ts";
 import { logConfiguration } from "../../../config/effective_flags.ts";
 import { versionText } from "../help.ts";
-import { type CommandContext, logNotices } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 
 const FAILED = 1;
 
@@ -83,7 +83,7 @@ async function serve(
     mode,
     source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
   });
-  logNotices({ configuration, logger });
+  for (const { level, message, fields } of configuration.notices) logger[level](message, fields);
   logConfiguration(logger, { flags, configuration });
   const families = commonFamilies(chosen, ofHost);
   const proxy = effectiveConfiguration(configuration.proxy, mode);
