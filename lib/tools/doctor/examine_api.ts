@@ -103,7 +103,7 @@ export async function examineAccess(
     const missing = await withClient(
       edges,
       auth,
-      (client) => findMissingAccess(client, needed, edges.signal),
+      (client, signal) => findMissingAccess(client, needed, signal),
     );
     if (missing === undefined) return [];
     const { method, file } = auth.describe();

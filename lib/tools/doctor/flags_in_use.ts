@@ -99,7 +99,10 @@ async function unitFlags(
   for (const word of listOf("Environment").flatMap((value) => quotedWords(value) ?? [])) {
     const [, name = "", value = ""] = /^(\w+)=(.*)$/s.exec(unquoted(word)) ?? [];
     // The specifier of k3s.conf; those of ExecStart are refused below.
-    variables.set(name, value.replaceAll("%H", Deno.hostname()));
+    variables.set(
+      name,
+      value.replace(/%([%H])/g, (_, name) => name === "H" ? Deno.hostname() : "%"),
+    );
   }
   for (const value of listOf("EnvironmentFile")) {
     const lines = await readTextFile(value.replace(/^-/, "")).catch(() => "");

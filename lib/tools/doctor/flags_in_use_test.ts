@@ -84,6 +84,14 @@ Deno.test("flagsInUse() reads continued lines, quotes and variables of a unit", 
   );
 });
 
+Deno.test("flagsInUse() puts the host name for %H in a variable, and not in %%H", async () => {
+  const { flags } = await ofUnit(
+    "Environment=NAME=%H MASTER=http://%%H",
+    "ExecStart=/bin/kube-relay --hostname-override=${NAME} --master=${MASTER}",
+  );
+  assertEquals(flags, { "hostname-override": Deno.hostname(), master: "http://%H" });
+});
+
 Deno.test("flagsInUse() forgets variables before an empty value, as systemd does", async () => {
   const { flags } = await ofUnit(
     ...["EnvironmentFile=/etc/default/kube-relay", "Environment=MORE=--routing"],
