@@ -65,7 +65,7 @@ class Answers {
       outcome: "applied",
       tookMs: 4,
       lines: [
-        { text: `EndpointSlice ${name}-1 updated: ready 2 -> 3`, object: `${name}-1` },
+        { text: `EndpointSlice ${name}-1 updated`, object: `${name}-1` },
         { text: `-> ${name}/TCP: 2 -> 3 endpoints`, tone: "effect", item: `${name}/TCP` },
       ],
     });

@@ -43,7 +43,7 @@ export type TraceOrigin =
     readonly kind: "sent";
     /** For example `a TCP SYN`. */
     readonly what: string;
-    /** For example `connected`, `refused`, `no answer within 2s`. */
+    /** For example `connected`, `refused`, `no answer within 0.4 s`. */
     readonly result: string;
   }
   | { readonly kind: "waited for" };
