@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import { testEndpoint, testNodeState, testService } from "../../tests/support/builders/builders.ts";
 import { PlannedState, updatePlan } from "../../tests/support/builders/update_plan.ts";
 import { parseCidr } from "../net/cidr.ts";
@@ -29,6 +29,25 @@ function started(count: number): PlannedState {
   planned.change({ ports, endpoints: ports.map(({ key }) => [key, [testEndpoint("10.0.0.1")]]) });
   return planned;
 }
+
+Deno.test("updatePlan() names every key the first time, and then only changed ServicePorts", () => {
+  const planned = new PlannedState(OPTIONS);
+  const [one, other] = [servicePort("web1"), servicePort("web2")];
+  assertEquals(planned.change({ ports: [one, other] }), {
+    upserted: new Set([one.key, other.key]),
+    removed: new Map(),
+    shared: true,
+    everything: true,
+  });
+  const untouched = planned.plan.services.get(other.key);
+  assertEquals(planned.change({ endpoints: [[one.key, [testEndpoint("10.0.0.2")]]] }), {
+    upserted: new Set([one.key]),
+    removed: new Map(),
+    shared: false,
+    everything: false,
+  });
+  assertStrictEquals(planned.plan.services.get(other.key), untouched);
+});
 
 Deno.test("updatePlan() sorts the shared part and says whether it differs", () => {
   const planned = started(1);
