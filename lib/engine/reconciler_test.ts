@@ -423,7 +423,7 @@ Deno.test("a comparison of some objects reads once if only others differ, each t
   const engine = engineOf(plane);
   await engine.sync();
   plane.reads = 0;
-  plane.onRead = () => plane.there.set("value group-1 0", `${plane.reads}`);
+  plane.onRead = () => plane.there.set("value group-1 0", `at reading ${plane.reads}`);
   const compareGroup = (name: string) =>
     engine.compareSelected((changes) => changes.filter(({ owner }) => owner === name));
   assertEquals([await compareGroup("group-0"), plane.reads], [[], 1]);
