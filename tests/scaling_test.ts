@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, fail } from "@std/assert";
 import process from "node:process";
 import { NftablesLayout } from "../backends/nftables/layout.ts";
 import type { EndpointSlice } from "../lib/api/kinds/endpoint_slice.ts";
@@ -128,13 +128,21 @@ async function costOf(work: () => unknown): Promise<number> {
   return Math.min(...costs);
 }
 
+/** Another program may take the caches of the processor meanwhile; quadratic work fails each time. */
+const MOST_ATTEMPTS = 4;
+
 async function assertLinear(
   count: number,
   prepare: (count: number) => Promise<() => unknown>,
 ): Promise<void> {
-  const small = await costOf(await prepare(count));
-  const large = await costOf(await prepare(4 * count));
-  assert(large < 9 * small + 200, `${small} ms for ${count}, ${large} ms for ${4 * count}`);
+  const figures: string[] = [];
+  for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+    const small = await costOf(await prepare(count));
+    const large = await costOf(await prepare(4 * count));
+    if (large < 9 * small + 200) return;
+    figures.push(`${small} ms for ${count}, ${large} ms for ${4 * count}`);
+  }
+  fail(figures.join("; "));
 }
 
 for (

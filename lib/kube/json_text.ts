@@ -134,7 +134,12 @@ export function* findJsonItems(text: string): Generator<undefined, FoundItems | 
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) {
-      at = endOfString(text, at + 1);
+      let end = endOfString(text, at + 1, at + STRIDE);
+      while (end < 0) {
+        yield undefined;
+        end = endOfString(text, ~end + 1, ~end + STRIDE);
+      }
+      at = end;
     } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
       depth++;
       const opens = listStart === undefined && depth === 2 && code === OPEN_BRACKET;
@@ -161,14 +166,18 @@ export function* findJsonItems(text: string): Generator<undefined, FoundItems | 
   return undefined;
 }
 
-/** Returns the index of the closing quote of the string that continues at `from`. */
-function endOfString(text: string, from: number): number {
+/**
+ * Returns the index of the closing quote of the string that continues at `from`. At a quote after
+ * `pauseAt` that is escaped, returns the complement of its index: the string continues behind it.
+ */
+function endOfString(text: string, from: number, pauseAt = Infinity): number {
   for (let at = text.indexOf('"', from); at >= 0; at = text.indexOf('"', at + 1)) {
     let backslashes = 0;
     while (at - backslashes > from && text.charCodeAt(at - 1 - backslashes) === BACKSLASH) {
       backslashes++;
     }
     if (backslashes % 2 === 0) return at;
+    if (at > pauseAt) return ~at;
   }
   return text.length;
 }
