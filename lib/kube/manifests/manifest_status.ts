@@ -182,12 +182,12 @@ export class ManifestLog {
   }
 
   /** Reports once that the first reading of the files is slow, and why. */
-  incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
+  incomplete(startedAt: number, underWay: readonly string[]): void {
     if (this.#isIncompleteLogged || this.clock.now() - startedAt < LONG_MS) return;
     this.#isIncompleteLogged = true;
     const message = "Manifests are still being read; Services of those read so far are served";
-    const files = [...underWay].slice(0, MAX_NAMED_FILES);
-    this.#logger.warn(message, { files, more: underWay.size - files.length });
+    const files = underWay.slice(0, MAX_NAMED_FILES);
+    this.#logger.warn(message, { files, more: underWay.length - files.length });
   }
 
   /** Reports the result of reading files, in `ms`; a deleted one has no record. */

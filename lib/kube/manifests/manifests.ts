@@ -90,8 +90,8 @@ export class FileManifestSource {
   #isBegun = false;
   /** Whether each file has been read once. */
   #isComplete = false;
-  /** Files that are being checked. */
-  readonly #underWay = new Set<string>();
+  /** Files that are being checked, by path. */
+  readonly #underWay = new Map<string, Promise<void>>();
   /** The time at which a file is checked again (clock time). */
   readonly #later = new Map<string, number>();
   /** Files that were read and are not published, and since when. */
@@ -139,9 +139,10 @@ export class FileManifestSource {
     const rounds = async () => {
       while (!signal.aborted) {
         await this.#round(signal);
-        if (!this.#isComplete) this.#log.incomplete(startedAt, this.#underWay);
+        if (!this.#isComplete) this.#log.incomplete(startedAt, [...this.#underWay.keys()]);
         await this.#wait(signal);
       }
+      await Promise.all(this.#underWay.values());
     };
     const ended = new AbortController();
     // A hanging file system does not react to an abort.
@@ -200,7 +201,9 @@ export class FileManifestSource {
         if (signal.aborted) return;
         if (this.#underWay.has(path)) continue;
         if (this.#underWay.size >= MOST_UNDER_WAY) return void (isWhole = false);
-        await this.#endsIn(PATIENCE_MS, this.#look(path, isListed(path)), signal);
+        const look = this.#look(path, isListed(path));
+        this.#underWay.set(path, look);
+        await this.#endsIn(PATIENCE_MS, look, signal);
       }
     };
     await Promise.all(Array.from({ length: LANES }, lane));
@@ -208,7 +211,6 @@ export class FileManifestSource {
   }
 
   async #look(path: string, isListed: boolean): Promise<void> {
-    this.#underWay.add(path);
     this.#later.delete(path);
     const startedAt = this.#clock.now();
     const previous = this.#read.get(path) ?? this.#store.objectsOf(path);

@@ -305,10 +305,28 @@ Deno.test("run() ends while a file system hangs", async () => {
   const files = new FakeManifestFiles("m");
   files.slow.set("m/a.yaml", new Promise(() => {}));
   files.write("m/a.yaml", WEB_1);
-  {
-    await using _ = new ManifestHarness(clock, files, "m");
-    await letPass({ clock }, SEEN_MS);
-  }
+  const harness = new ManifestHarness(clock, files, "m");
+  await letPass({ clock }, SEEN_MS);
+  const ended = harness[Symbol.asyncDispose]();
+  await letPass({ clock }, 1_000);
+  await ended;
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("run() ends when nothing is read any more", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles("m");
+  const reading = Promise.withResolvers<void>();
+  files.slow.set("m/a.yaml", reading.promise);
+  files.write("m/a.yaml", WEB_1);
+  const harness = new ManifestHarness(clock, files, "m");
+  await letPass({ clock }, SEEN_MS);
+  let hasEnded = false;
+  const ended = harness[Symbol.asyncDispose]().then(() => hasEnded = true);
+  await clock.advance(0);
+  assertEquals(hasEnded, false);
+  reading.resolve();
+  await ended;
   assertEquals(clock.pendingTimers, 0);
 });
 
