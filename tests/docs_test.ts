@@ -3,15 +3,23 @@
  *
  * @module
  */
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
+import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../lib/api/service_annotations.ts";
 import { VERSION } from "../lib/config/version.ts";
-import { annotationsPage, flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
+import { flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
+
+/** A row of the table whose values may have any type. */
+interface AnyAnnotation {
+  readonly name: string;
+  readonly expected: string;
+  parse(text: string): unknown;
+  format(value: unknown): string;
+}
 
 const ROOT = new URL("..", import.meta.url).pathname;
 
 for (
   const [path, page] of [
-    ["docs/annotations.md", annotationsPage],
     ["docs/flags.md", flagsPage],
     ["docs/metrics.md", metricsPage],
   ] as const
@@ -21,6 +29,20 @@ for (
     assertEquals(await Deno.readTextFile(ROOT + path), page(), "see the end of the introduction");
   });
 }
+
+Deno.test("docs/annotations.md has each annotation of the table with its values and a valid example", async () => {
+  const page = await Deno.readTextFile(`${ROOT}docs/annotations.md`);
+  const rows = page.split("\n").filter((line) => line.startsWith("| `"))
+    .map((line) => line.split(" | ").map((cell) => cell.replaceAll(/^\| |\|$|`/g, "").trim()));
+  for (const { name, expected, parse, format } of Object.values<AnyAnnotation>(EDGE_ANNOTATIONS)) {
+    const [, mode, values, example = ""] = rows.find(([each]) => each === name) ?? [];
+    assertEquals([name, mode, values], [name, "userspace", expected.replace(/^has to be /, "")]);
+    assertEquals(parse(format(parse(example))), parse(example), `${name}: ${example}`);
+    assert(parse(example) !== undefined, `${name}: ${example}`);
+  }
+  const known = [...Object.values(EDGE_ANNOTATIONS).map(({ name }) => name), ...IPVS_ANNOTATIONS];
+  assertEquals(rows.map(([name]) => name), known);
+});
 
 Deno.test("deno.json has the version of the program", async () => {
   assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);

@@ -1,6 +1,6 @@
 /**
- * The annotations of a Service that kube-relay reads: one table from which parsing, the messages about
- * unusable values and docs/annotations.md derive.
+ * The annotations of a Service that kube-relay reads: one table from which parsing and the messages about
+ * unusable values derive. docs/annotations.md has their meanings and defaults.
  *
  * @module
  */
@@ -19,23 +19,9 @@ interface Grammar<Value> {
 }
 
 /** One annotation for mode userspace. */
-interface AnnotationRow<Value> {
+interface AnnotationRow<Value> extends Grammar<Value> {
   readonly name: string;
-  /** The behaviour without the annotation, for the reference. */
-  readonly default: string;
-  /** For the reference. */
-  readonly meaning: string;
-  readonly example: string;
-  readonly grammar: Grammar<Value>;
 }
-
-/** The ways to choose among endpoints. */
-const BALANCE_METHODS = [
-  "round-robin",
-  "least-connections",
-  "random-two-choices",
-  "source-hash",
-] as const;
 
 /** The weight of one endpoint, or of all endpoints at an address. */
 export interface EndpointWeight {
@@ -43,9 +29,6 @@ export interface EndpointWeight {
   readonly port?: Port;
   readonly weight: number;
 }
-
-/** The ways to check the health of an endpoint. */
-const HEALTH_CHECKS = ["tcp", "http"] as const;
 
 /** Statuses of HTTP, both ends included. */
 export interface StatusRange {
@@ -73,230 +56,68 @@ const LONGEST_DURATION_MS = 7 * 86_400_000;
 
 /** The annotations for mode userspace, by the name of the setting. */
 export const EDGE_ANNOTATIONS = {
-  balance: row({
-    name: `${OWN_PREFIX}balance`,
-    default: "round-robin",
-    meaning: "how the endpoint of a new connection or UDP flow is chosen",
-    example: "least-connections",
-    grammar: oneOf(BALANCE_METHODS),
-  }),
-  weights: row({
-    name: `${OWN_PREFIX}endpoint-weights`,
-    default: "1 for each endpoint",
-    meaning:
-      "shares of endpoints, by address or by address and port; an endpoint that is not named has weight 1",
-    example: "10.0.0.1=3, 10.0.0.2:8080=2, [fd00::1]:80=4",
-    grammar: listOf(
+  balance: row(
+    "balance",
+    oneOf(["round-robin", "least-connections", "random-two-choices", "source-hash"] as const),
+  ),
+  weights: row(
+    "endpoint-weights",
+    listOf(
       `of weights from 1 to ${MOST_WEIGHT}, such as 10.0.0.1=3, 10.0.0.2:8080=2`,
       parseWeight,
       ({ weight, ...place }: EndpointWeight) => `${formatPlace(place)}=${weight}`,
     ),
-  }),
-  slowStartMs: row({
-    name: `${OWN_PREFIX}slow-start`,
-    default: "none",
-    meaning:
-      "the share of an endpoint that appears grows from a tenth to its whole weight in this time; " +
-      "without effect on `source-hash`",
-    example: "30s",
-    grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
-  }),
-  sendProxy: row({
-    name: `${OWN_PREFIX}send-proxy-protocol`,
-    default: "none",
-    meaning: "the PROXY protocol header that precedes each TCP connection to an endpoint",
-    example: "v2",
-    grammar: oneOf(["v1", "v2"] as const),
-  }),
-  sendProxyUdp: row({
-    name: `${OWN_PREFIX}send-proxy-protocol-udp`,
-    default: "none",
-    meaning: "the PROXY protocol header that precedes each UDP datagram to an endpoint",
-    example: "v2",
-    grammar: oneOf(["v2"] as const),
-  }),
-  acceptProxyFrom: row({
-    name: `${OWN_PREFIX}accept-proxy-protocol-from`,
-    default: "no client",
-    meaning:
-      "clients that have to begin each TCP connection with a PROXY protocol header, of either version; " +
-      "data of other clients is passed on unchanged",
-    example: "192.0.2.0/24, 2001:db8::/32",
-    grammar: listOf(
-      "of address ranges, such as 192.0.2.0/24",
-      tryParseCidr,
-      (range: Cidr) => range,
-    ),
-  }),
-  acceptProxyUdpFrom: row({
-    name: `${OWN_PREFIX}accept-proxy-protocol-udp-from`,
-    default: "no client",
-    meaning:
-      "clients that have to begin each UDP datagram with a PROXY protocol header of version " +
-      "2; datagrams of other clients are passed on unchanged",
-    example: "192.0.2.0/24, 2001:db8::/32",
-    grammar: listOf(
-      "of address ranges, such as 192.0.2.0/24",
-      tryParseCidr,
-      (range: Cidr) => range,
-    ),
-  }),
-  proxyTimeoutMs: row({
-    name: `${OWN_PREFIX}accept-proxy-protocol-timeout`,
-    default: "3s",
-    meaning: "time for the header of a connection from `accept-proxy-protocol-from`",
-    example: "1s",
-    grammar: duration({ leastMs: 100, mostMs: 60_000 }),
-  }),
-  unixSockets: row({
-    name: `${OWN_PREFIX}unix-sockets`,
-    default: "none",
-    meaning:
-      "endpoints that are reached by a Unix socket instead of their address and port, for TCP; " +
-      "only with `--manifests`, and in the folders of `--unix-socket-folders`",
-    example: "127.0.0.1:8080=unix:/run/app/app.sock",
-    grammar: listOf(
+  ),
+  slowStartMs: row("slow-start", duration(1000, 3_600_000)),
+  sendProxy: row("send-proxy-protocol", oneOf(["v1", "v2"] as const)),
+  sendProxyUdp: row("send-proxy-protocol-udp", oneOf(["v2"] as const)),
+  acceptProxyFrom: row("accept-proxy-protocol-from", addressRanges()),
+  acceptProxyUdpFrom: row("accept-proxy-protocol-udp-from", addressRanges()),
+  proxyTimeoutMs: row("accept-proxy-protocol-timeout", duration(100, 60_000)),
+  unixSockets: row(
+    "unix-sockets",
+    listOf(
       "of endpoints with an absolute path, such as 127.0.0.1:8080=unix:/run/app/app.sock",
       parseSocket,
       ({ path, ...place }: EndpointSocket) => `${formatPlace(place)}=unix:${path}`,
     ),
-  }),
-  maxConnections: row({
-    name: `${OWN_PREFIX}max-connections`,
-    default: "the limit of the node",
-    meaning: "most open TCP connections and UDP flows of all ports of the Service together",
-    example: "500",
-    grammar: wholeNumber(1, 1_000_000),
-  }),
-  maxPerClient: row({
-    name: `${OWN_PREFIX}max-connections-per-client`,
-    default: "none",
-    meaning:
-      "most open TCP connections and UDP flows of one client address at all ports of the Service together",
-    example: "20",
-    grammar: wholeNumber(1, 1_000_000),
-  }),
-  maxPerSecond: row({
-    name: `${OWN_PREFIX}max-new-connections-per-second`,
-    default: "none",
-    meaning:
-      "rate of new TCP connections and UDP flows of all ports of the Service together; as many may come at once",
-    example: "100",
-    grammar: wholeNumber(1, 1_000_000),
-  }),
-  idleMs: row({
-    name: `${OWN_PREFIX}idle-timeout`,
-    default: "none for TCP, `--udp-timeout` for UDP",
-    meaning: "a connection or flow ends after this time without data from either side",
-    example: "10m",
-    grammar: duration({ leastMs: 1000, mostMs: LONGEST_DURATION_MS }),
-  }),
-  lifetimeMs: row({
-    name: `${OWN_PREFIX}max-lifetime`,
-    default: "none",
-    meaning: "a connection or flow ends after this time in any case",
-    example: "12h",
-    grammar: duration({ leastMs: 1000, mostMs: LONGEST_DURATION_MS }),
-  }),
-  healthCheck: row({
-    name: `${OWN_PREFIX}health-check`,
-    default: "none",
-    meaning: "how each endpoint is checked: that it accepts a connection, or answers a `GET`",
-    example: "http",
-    grammar: oneOf(HEALTH_CHECKS),
-  }),
-  healthPort: row({
-    name: `${OWN_PREFIX}health-check-port`,
-    default: "the port of the endpoint",
-    meaning: "TCP port that is checked at the address of each endpoint; required for UDP ports",
-    example: "8081",
-    grammar: wholeNumber(1, 65_535),
-  }),
-  healthPath: row({
-    name: `${OWN_PREFIX}health-check-path`,
-    default: "/",
-    meaning: "path and query of a check by HTTP",
-    example: "/healthz",
-    grammar: pattern(
+  ),
+  maxConnections: row("max-connections", wholeNumber(1, 1_000_000)),
+  maxPerClient: row("max-connections-per-client", wholeNumber(1, 1_000_000)),
+  maxPerSecond: row("max-new-connections-per-second", wholeNumber(1, 1_000_000)),
+  idleMs: row("idle-timeout", duration(1000, LONGEST_DURATION_MS)),
+  lifetimeMs: row("max-lifetime", duration(1000, LONGEST_DURATION_MS)),
+  healthCheck: row("health-check", oneOf(["tcp", "http"] as const)),
+  healthPort: row("health-check-port", wholeNumber(1, 65_535)),
+  healthPath: row(
+    "health-check-path",
+    pattern(
       `has to be a path that begins with /, of at most ${LONGEST_PATH} ASCII characters without blanks`,
       new RegExp(`^/[!-~]{0,${LONGEST_PATH - 1}}$`),
     ),
-  }),
-  healthHost: row({
-    name: `${OWN_PREFIX}health-check-host`,
-    default: "address and port of the endpoint",
-    meaning: "value of the `Host` header of a check by HTTP; no name is looked up",
-    example: "app.example.org",
-    grammar: pattern(
+  ),
+  healthHost: row(
+    "health-check-host",
+    pattern(
       "has to be a host name or an address, with or without a port",
       /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?$/,
     ),
-  }),
-  healthStatus: row({
-    name: `${OWN_PREFIX}health-check-status`,
-    default: "200-399",
-    meaning: "statuses with which a check by HTTP passes; redirects are not followed",
-    example: "200, 204, 300-399",
-    grammar: listOf(
+  ),
+  healthStatus: row(
+    "health-check-status",
+    listOf(
       "of statuses from 100 to 599 or ranges of them, such as 200-299, 404",
       parseStatusRange,
       ({ from, to }: StatusRange) => from === to ? `${from}` : `${from}-${to}`,
     ),
-  }),
-  healthIntervalMs: row({
-    name: `${OWN_PREFIX}health-check-interval`,
-    default: "10s",
-    meaning: "time between the starts of two checks of an endpoint, a tenth more or less",
-    example: "5s",
-    grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
-  }),
-  healthTimeoutMs: row({
-    name: `${OWN_PREFIX}health-check-timeout`,
-    default: "2s",
-    meaning: "a check that takes longer fails",
-    example: "1s",
-    grammar: duration({ leastMs: 100, mostMs: 60_000 }),
-  }),
-  healthRise: row({
-    name: `${OWN_PREFIX}health-check-rise`,
-    default: "2",
-    meaning: "consecutive checks that have to pass before an unhealthy endpoint is healthy",
-    example: "3",
-    grammar: wholeNumber(1, 100),
-  }),
-  healthFall: row({
-    name: `${OWN_PREFIX}health-check-fall`,
-    default: "3",
-    meaning: "consecutive checks that have to fail before a healthy endpoint is unhealthy",
-    example: "2",
-    grammar: wholeNumber(1, 100),
-  }),
-  ejectAfter: row({
-    name: `${OWN_PREFIX}eject-after`,
-    default: "never",
-    meaning:
-      "an endpoint is ejected after so many connections in succession could not be made to it; " +
-      "for TCP",
-    example: "5",
-    grammar: wholeNumber(1, 1000),
-  }),
-  ejectionMs: row({
-    name: `${OWN_PREFIX}ejection-time`,
-    default: "30s",
-    meaning:
-      "time of the first ejection; each further one takes twice as long, up to 10 times this",
-    example: "1m",
-    grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
-  }),
-  healthThreshold: row({
-    name: `${OWN_PREFIX}health-threshold`,
-    default: "20",
-    meaning:
-      "health is ignored while a smaller percentage of the endpoints is healthy, and always while " +
-      "none is",
-    example: "50",
-    grammar: wholeNumber(0, 100),
-  }),
+  ),
+  healthIntervalMs: row("health-check-interval", duration(1000, 3_600_000)),
+  healthTimeoutMs: row("health-check-timeout", duration(100, 60_000)),
+  healthRise: row("health-check-rise", wholeNumber(1, 100)),
+  healthFall: row("health-check-fall", wholeNumber(1, 100)),
+  ejectAfter: row("eject-after", wholeNumber(1, 1000)),
+  ejectionMs: row("ejection-time", duration(1000, 3_600_000)),
+  healthThreshold: row("health-threshold", wholeNumber(0, 100)),
 };
 
 /** The name of a setting. */
@@ -325,8 +146,14 @@ export const MODE_ANNOTATIONS: readonly string[] = [
   ...Object.values(EDGE_ANNOTATIONS).map(({ name }) => name),
 ];
 
-function row<Value>(value: AnnotationRow<Value>): AnnotationRow<Value> {
-  return value;
+/** Why the value of an annotation of kube-relay is not used; `undefined` = it is, or is not checked here. */
+export function annotationFault(name: string, text: string): string | undefined {
+  const found = Object.values(EDGE_ANNOTATIONS).find((each) => each.name === name);
+  return found && found.parse(text.trim()) === undefined ? found.expected : undefined;
+}
+
+function row<Value>(name: string, grammar: Grammar<Value>): AnnotationRow<Value> {
+  return { name: `${OWN_PREFIX}${name}`, ...grammar };
 }
 
 function oneOf<Choice extends string>(choices: readonly Choice[]): Grammar<Choice> {
@@ -359,9 +186,7 @@ function pattern(expected: string, allowed: RegExp): Grammar<string> {
   };
 }
 
-function duration(
-  { leastMs, mostMs }: { readonly leastMs: number; readonly mostMs: number },
-): Grammar<number> {
+function duration(leastMs: number, mostMs: number): Grammar<number> {
   const [least, most] = [formatDuration(leastMs), formatDuration(mostMs)];
   return {
     expected: `has to be a duration between ${least} and ${most}, such as 30s`,
@@ -387,6 +212,10 @@ function listOf<Item>(
     },
     format: (items) => items.map(format).join(", "),
   };
+}
+
+function addressRanges(): Grammar<readonly Cidr[]> {
+  return listOf("of address ranges, such as 192.0.2.0/24", tryParseCidr, (range) => range);
 }
 
 /** Where an endpoint is; without a port, at any port. */

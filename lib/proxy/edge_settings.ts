@@ -21,24 +21,26 @@ const NAMES = Object.keys(EDGE_ANNOTATIONS) as readonly EdgeSettingName[];
 
 /**
  * Reads the settings of a Service; `undefined` if it has none, as almost always. An unusable value is
- * reported, and its default applies.
+ * reported, and its default applies. `areChecked`: the reader of the manifest has reported such values.
  */
 export function edgeSettingsOf(
   { metadata: { annotations }, spec }: Pick<Service, "metadata"> & Partial<Pick<Service, "spec">>,
   problems: ProblemCollector,
+  areChecked = false,
 ): EdgeSettings | undefined {
   if (annotations === undefined) return undefined;
   const values: [string, unknown][] = [];
   const unused: string[] = [];
   for (const setting of NAMES) {
-    const { name, grammar } = EDGE_ANNOTATIONS[setting];
+    const { name, parse, expected } = EDGE_ANNOTATIONS[setting];
     const text = annotations[name];
     if (text === undefined) continue;
-    const value = grammar.parse(text.trim());
+    const value = parse(text.trim());
     if (value !== undefined) values.push([setting, value]);
     else {
       unused.push(name);
-      const message = `The annotation is not used: it ${grammar.expected}`;
+      if (areChecked) continue;
+      const message = `The annotation is not used: it ${expected}`;
       problems.report(`metadata.annotations['${name}']`, text, message);
     }
   }
@@ -77,8 +79,7 @@ function describe<Name extends EdgeSettingName>(
 ): string | undefined {
   const value = settings[setting];
   if (value === undefined) return undefined;
-  const { name, grammar } = EDGE_ANNOTATIONS[setting];
+  const { name, format } = EDGE_ANNOTATIONS[setting];
   // TypeScript does not see that the value belongs to the row of the same name.
-  const format = grammar.format as (value: unknown) => string;
-  return `${name.slice(name.indexOf("/") + 1)} ${format(value)}`;
+  return `${name.slice(name.indexOf("/") + 1)} ${(format as (value: unknown) => string)(value)}`;
 }

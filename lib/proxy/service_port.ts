@@ -63,6 +63,8 @@ export interface ServicePortOptions {
   readonly family: IpFamily;
   /** Whether `spec.externalIPs` is honoured (feature gate AllowServiceExternalIPs). @default {true} */
   readonly allowExternalIps?: boolean;
+  /** Whether the values of annotations were checked by the reader of manifests. @default {false} */
+  readonly areAnnotationsChecked?: boolean;
 }
 
 /** The ports of one Service, and the values that could not be used. */
@@ -96,7 +98,7 @@ export function servicePortsFromService(
   if (unproxiedReason(service) !== undefined) return NO_SERVICE_PORTS;
   const namespacedName = namespacedNameOf(service);
   const problems = new ProblemCollector("Service", serviceKey(namespacedName));
-  const reading: ServiceReading = { service, family: options.family, problems };
+  const reading: ServiceReading = { ...options, service, problems };
   const clusterIp = clusterIpOf(reading);
   if (clusterIp === undefined) return { ports: [], problems: problems.problems };
 
@@ -159,7 +161,7 @@ function sharedFieldsOf(
   const { service: { metadata, spec }, family, problems } = reading;
   const { creationTimestamp: createdAt } = metadata;
   const annotations = modeAnnotationsOf(metadata.annotations);
-  const edge = edgeSettingsOf(reading.service, problems);
+  const edge = edgeSettingsOf(reading.service, problems, reading.areAnnotationsChecked);
   const loadBalancerVips = loadBalancerVipsOf(reading);
   const sourceRanges = loadBalancerSourceRangesOf(reading);
   if (sourceRanges?.length === 0 && loadBalancerVips.length > 0) {
@@ -245,9 +247,8 @@ function portFieldsOf(
 }
 
 /** A Service while it is read. */
-interface ServiceReading {
+interface ServiceReading extends ServicePortOptions {
   readonly service: Service;
-  readonly family: IpFamily;
   readonly problems: ProblemCollector;
 }
 

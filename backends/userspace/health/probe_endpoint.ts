@@ -91,7 +91,7 @@ async function request(connection: TcpConnection, check: HttpCheck): Promise<Pro
   if (check.statuses.some(({ from, to }) => from <= status && status <= to)) {
     return { kind: "passed" };
   }
-  const wanted = EDGE_ANNOTATIONS.healthStatus.grammar.format(check.statuses);
+  const wanted = EDGE_ANNOTATIONS.healthStatus.format(check.statuses);
   return { kind: "failed", reason: `${status} instead of ${wanted}` };
 }
 

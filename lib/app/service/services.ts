@@ -38,6 +38,7 @@ import {
   type ProxyState,
   updatePlan,
 } from "../../proxy/proxy_plan.ts";
+import type { ServicePortOptions } from "../../proxy/service_port.ts";
 import { ServiceTracker } from "../../proxy/service_tracker.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { ServicePortIndex } from "../../proxy/service_port_index.ts";
@@ -110,17 +111,15 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     },
     family: IpFamily,
     settings: PlanSettings,
-    { node = settings.nodeState(undefined), allowExternalIps = true }: {
+    { node = settings.nodeState(undefined), ...options }: Omit<ServicePortOptions, "family"> & {
       readonly node?: NodeState;
-      /** Whether `spec.externalIPs` is honoured. @default {true} */
-      readonly allowExternalIps?: boolean;
     } = {},
   ) {
     this.family = family;
     this.#clock = clock;
     this.#recorder = recorder;
     this.#settings = settings;
-    this.services = new ServiceTracker({ family, allowExternalIps });
+    this.services = new ServiceTracker({ family, ...options });
     this.endpoints = new EndpointTracker(family, node.name, clock.wallNow());
     this.#surroundings = { node, serviceCidrs: [], interfaceAddresses: [] };
     this.#plan = createProxyPlan(settings.planOptions(family, node));
@@ -534,8 +533,10 @@ export function createServiceFamily(
   const loop = { controller: "service", family } as const;
   const judge = judges.get(family);
   const recorder = changes.followServices(loop, minPeriodMs);
-  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
-  const services = new Services({ clock, recorder }, family, settings, { allowExternalIps });
+  const services = new Services({ clock, recorder }, family, settings, {
+    allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
+    areAnnotationsChecked: configuration.relay.manifests.length > 0,
+  });
   const backend = (parts.backends as Required<BackendTable>)[mode]({
     ...parts,
     logger,

@@ -13,7 +13,7 @@ import {
 import { ROUTING_ANNOTATIONS } from "../../api/kinds/routed_service.ts";
 import { didYouMean, nearestName } from "../../api/nearest_name.ts";
 import { schemaNode } from "../../api/schema_node.ts";
-import { MODE_ANNOTATIONS, OWN_PREFIX } from "../../api/service_annotations.ts";
+import { annotationFault, MODE_ANNOTATIONS, OWN_PREFIX } from "../../api/service_annotations.ts";
 import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
 import { slimObject } from "../slim.ts";
 import type { StringTable } from "../string_table.ts";
@@ -267,8 +267,8 @@ const OWN_ANNOTATIONS = [...MODE_ANNOTATIONS, ...ROUTING_ANNOTATIONS].flatMap((n
 );
 
 /**
- * Returns the fields of a raw object that its kind does not have, and the annotations of kube-relay that
- * do not exist: mostly typing errors.
+ * Returns the fields of a raw object that its kind does not have, the annotations of kube-relay that do
+ * not exist, and those whose values are not used: mostly typing errors.
  */
 export function unknownFields(
   { kind, schema }: KindSpec,
@@ -290,9 +290,15 @@ export function unknownFields(
     } else if (node.type === "names" && path.at(-1) === "annotations") {
       for (const [key, text] of Object.entries(value)) {
         if (!key.startsWith(OWN_PREFIX)) continue;
-        if (OWN_ANNOTATIONS.includes(key.slice(OWN_PREFIX.length))) continue;
         path.push(key);
-        add(text, "annotation of kube-relay", OWN_ANNOTATIONS, OWN_PREFIX);
+        if (!OWN_ANNOTATIONS.includes(key.slice(OWN_PREFIX.length))) {
+          add(text, "annotation of kube-relay", OWN_ANNOTATIONS, OWN_PREFIX);
+        } else if (typeof text === "string") {
+          const fault = annotationFault(key, text);
+          if (fault) {
+            found.push({ path: [...path], value: text, message: `is not used: it ${fault}` });
+          }
+        }
         path.pop();
       }
     } else if (node.type === "fields") {

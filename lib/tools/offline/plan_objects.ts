@@ -146,8 +146,11 @@ async function planFamily(
   const { interfaceAddresses, hosts, primaryAddress } = known;
   const ofRoutes = primaryAddress === undefined ? [] : [primaryAddress];
   const node = withPrimaryAddresses(settings.nodeState(ownNode(informers)), ofRoutes);
-  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
-  const services = new Services({ clock }, family, settings, { node, allowExternalIps });
+  const services = new Services({ clock }, family, settings, {
+    node,
+    allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
+    areAnnotationsChecked: relay.manifests.length > 0,
+  });
   services.onInterfaceAddresses(
     interfaceAddresses ??
       node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),

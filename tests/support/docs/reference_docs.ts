@@ -1,5 +1,5 @@
 /**
- * docs/flags.md, docs/metrics.md and docs/annotations.md, made from the tables in the code.
+ * docs/flags.md and docs/metrics.md, made from the tables in the code.
  *
  * @module
  */
@@ -12,7 +12,6 @@ import {
 } from "../../../lib/config/feature_gates.ts";
 import { FLAG_ROWS } from "../../../lib/config/flags.ts";
 import { wrapText } from "../../../lib/config/wrap_text.ts";
-import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../../../lib/api/service_annotations.ts";
 import type { Metric } from "../../../lib/metrics/metric_table.ts";
 import { METRIC_ROWS } from "../metric_rows.ts";
 
@@ -96,22 +95,6 @@ Generated from \`lib/metrics/metric_table.ts\` by:
 \`deno task docs\`
 `;
 
-const ANNOTATIONS_INTRODUCTION = `# Annotations of Services
-
-An annotation applies to every port of its Service, in each IP family separately. Limits count the
-connections and flows of all ports together. An unusable value is logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
-The Service is then served with the default.
-
-A kernel mode does not apply the annotations of mode userspace; \`explain\` says so.
-
-- [Edge proxy](edge_proxy.md) shows how they work together.
-- [Ipvs mode](ipvs.md) describes the annotations of mode ipvs.
-
-Generated from \`lib/api/service_annotations.ts\` by:
-
-\`deno task docs\`
-`;
-
 /** docs/flags.md. */
 export function flagsPage(): string {
   const sections = FLAG_GROUPS.map((group) => {
@@ -146,32 +129,6 @@ export function metricsPage(): string {
   const titles = ["Metric", "Type", "Labels", "Modes", "Meaning"];
   return `${wrapParagraphs(METRICS_INTRODUCTION)}\n${
     markdownTable(titles, METRIC_ROWS.map(metricCells))
-  }`;
-}
-
-/** docs/annotations.md. */
-export function annotationsPage(): string {
-  const titles = ["Annotation", "Mode", "Value", "Example", "Default", "Meaning"];
-  const rows = Object.values(EDGE_ANNOTATIONS).map(({ name, grammar, example, ...row }) => [
-    code(name),
-    "userspace",
-    grammar.expected.replace(/^has to be /, ""),
-    code(example),
-    row.default,
-    row.meaning,
-  ]);
-  const ipvs = IPVS_ANNOTATIONS.map((name) => [
-    code(name),
-    ...[
-      "ipvs",
-      "see [ipvs](ipvs.md)",
-      "",
-      "the setting of the node",
-      "the scheduler, or its flags",
-    ],
-  ]);
-  return `${wrapParagraphs(ANNOTATIONS_INTRODUCTION)}\n${
-    markdownTable(titles, [...rows, ...ipvs])
   }`;
 }
 
