@@ -108,7 +108,7 @@ class SocketBackend implements UserspaceBackend {
       })
       : new LocalForwarders(this.#forwarding, workers?.reason);
     this.#health = new HealthMonitor(this.#forwarding, {
-      skip: (key, unhealthy) => this.#sockets.entries.get(key)?.forwarder?.skip(unhealthy),
+      skip: (key, unhealthy) => this.#forwarders.apply({ op: "skip", key, unhealthy }),
       changed: (changes) => onHealth?.(changes),
     });
     this.#forwarding.outcomes = this.#health;
@@ -203,7 +203,7 @@ class SocketBackend implements UserspaceBackend {
   };
 
   findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
-    Promise.resolve(this.#sockets.entries.get(key)?.forwarder?.remembered(from.address));
+    Promise.resolve(this.#forwarders.remembered(key, from.address));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
@@ -315,8 +315,8 @@ class SocketBackend implements UserspaceBackend {
         ? changes.upserted
         : this.#sockets.withoutWaiting(changes.upserted, plan);
     }
-    this.#forwarding.clients.update(plan.shared);
-    this.#forwarders.share(plan.shared);
+    const { interfaceAddresses, localTraffic } = plan.shared;
+    this.#forwarders.apply({ op: "share", shared: { interfaceAddresses, localTraffic } });
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);
@@ -334,12 +334,12 @@ class SocketBackend implements UserspaceBackend {
       state: "quarantined" as const,
     }));
     const addresses = [
-      ...entry.addresses.map((at) => this.#inspectAddress(entry, at)),
+      ...entry.addresses.values().map((at) => this.#inspectAddress(entry, at)),
       ...contested,
     ];
-    if (!entry.forwarder) return { key, addresses };
+    if (plan.protocol === "SCTP") return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
-    const { connections } = entry.forwarder;
+    const connections = this.#forwarders.connections(key);
     const health = this.#health.inspect(key);
     return {
       ...{ key, addresses, connections },
@@ -351,8 +351,8 @@ class SocketBackend implements UserspaceBackend {
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {
     const { role, address, port, socket } = at;
     const serving = this.#sockets.serving(socket, key);
-    if (serving?.standIn) {
-      const { address, port } = serving.standIn;
+    if (serving?.isStandIn) {
+      const { address, port } = serving.place;
       return { role: "StandIn", address, port, protocol, state: "serving" };
     }
     const unavailable = this.#sockets.quarantine.has(key, socket) ||

@@ -1,4 +1,5 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
@@ -69,6 +70,11 @@ export abstract class Forwarder<T extends Relayed<T>> {
     return this.plan.key;
   }
 
+  /** {@linkcode traffic}, if there was any. */
+  get trafficSoFar(): Readonly<ServiceTraffic> | undefined {
+    return this.#traffic;
+  }
+
   /** Counters of the Service, where they are wanted. Those without traffic take no place. */
   get traffic(): ServiceTraffic | undefined {
     return this.#traffic ??= this.forwarding.traffic?.enter(this.plan.name);
@@ -88,7 +94,8 @@ export abstract class Forwarder<T extends Relayed<T>> {
   update(plan: ServicePlan): void {
     const { edge } = this.plan;
     this.plan = plan;
-    if (plan.edge !== edge) this.applySettings(plan.edge ?? {});
+    // A worker gets equal settings as another object: time-outs would begin again.
+    if (!deepEqual(plan.edge, edge)) this.applySettings(plan.edge ?? {});
     this.picker.update(plan, this.now);
   }
 
@@ -171,8 +178,9 @@ export abstract class Forwarder<T extends Relayed<T>> {
   }
 
   /** The ServicePort was removed: what is open counts for no limit of its Service any more. */
-  protected liftLimits(): void {
+  remove(): void {
     this.#limits?.update({}, this.items);
+    this.forwarding.traffic?.leave(this.plan.name);
   }
 
   /** Whether the limits admit a client; counts it in `counted` if so. */

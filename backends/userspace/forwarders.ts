@@ -4,52 +4,74 @@
  * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Port, Protocol } from "../../lib/net/port.ts";
+import type { Port } from "../../lib/net/port.ts";
 import type { JudgeUpdate } from "../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { LoopPart } from "./endpoint_loops.ts";
+import type { EndpointAges } from "./balancers.ts";
+import type { SharedServicePlan } from "./endpoint_picker.ts";
 import type { Forwarding } from "./forwarding.ts";
-import type { ServiceAddress } from "./listeners.ts";
+import type { ServiceAddress, SocketKey } from "./listeners.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { TcpForwarder } from "./tcp/tcp_forwarder.ts";
 import { UdpForwarder } from "./udp/udp_forwarder.ts";
 import { UdpPort } from "./udp/udp_port.ts";
 
-/** Forwards the connections or flows of one ServicePort to the endpoints of a plan. */
-export interface ServiceForwarder {
-  readonly key: ServicePortKey;
-  /** Connections or flows that are open now. */
-  readonly connections: number;
-  update(plan: ServicePlan): void;
+/** Where a socket is bound: the address of a Service, or its stand-in. */
+export interface Place {
+  readonly address: IpAddress;
+  readonly port: Port;
+}
+
+/**
+ * One step of a sync. Plain data, which workers get as it is. A forwarder has the key of its
+ * ServicePort, and a socket that of the place where it is bound.
+ */
+export type Command =
+  /** The facts by which clients are told apart. */
+  | {
+    readonly op: "share";
+    readonly shared: Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
+  }
+  /** Where this process listens for a ServicePort for UDP. */
+  | {
+    readonly op: "frontends";
+    readonly key: ServicePortKey;
+    readonly frontends: readonly ServiceAddress[];
+  }
+  /** Creates the forwarder, or gives it another plan. `ages`: slow starts that go on. */
+  | { readonly op: "forward"; readonly plan: SharedServicePlan; readonly ages?: EndpointAges }
   /** Replaces the set of unhealthy endpoints. */
-  skip(unhealthy: ReadonlySet<EndpointKey>): void;
-  /** The endpoint of a client with session affinity; `undefined` = none. */
-  remembered(client: string): AffinityEntry | undefined;
-}
-
-/** A listening socket. */
-export interface ServiceSocket {
+  | {
+    readonly op: "skip";
+    readonly key: ServicePortKey;
+    readonly unhealthy: ReadonlySet<EndpointKey>;
+  }
+  /** The ServicePort was removed: flows end, connections may finish, as they do with conntrack. */
+  | { readonly op: "remove"; readonly key: ServicePortKey }
+  | OpenCommand
   /** Connections that were accepted stay; flows end. */
-  close(): void;
-}
+  | { readonly op: "close"; readonly socket: SocketKey };
 
-/** The use of a socket. */
-export interface SocketUse {
+/** Opens a socket, or gives it to another forwarder or another address of the same one. */
+export interface OpenCommand {
+  readonly op: "open";
+  readonly socket: SocketKey;
+  readonly place: Place;
+  readonly key: ServicePortKey;
   readonly at: ServiceAddress;
-  readonly forwarder: ServiceForwarder;
 }
 
-/** A socket that could not be opened although it seemed possible. */
-export interface FailedSocket {
-  readonly socket: ServiceSocket;
-  readonly error: Error;
+/** A socket that could not be opened although it seemed possible, with the system error if it is one. */
+export interface RefusedSocket {
+  readonly socket: SocketKey;
+  readonly message: string;
+  readonly code: string | undefined;
 }
 
-/** Opens the sockets of ServicePorts and forwards what arrives. Changes are in force after {@linkcode settle}. */
+/** Opens the sockets of ServicePorts and forwards what arrives. */
 export interface Forwarders {
   /** Appended to the summary of the mode; empty if there is nothing to say. */
   readonly summary: string;
@@ -57,25 +79,14 @@ export interface Forwarders {
   readonly threads: number;
   /** Resolves when sockets can be opened. */
   start(): Promise<void>;
-  create(plan: ServicePlan & { readonly protocol: "TCP" | "UDP" }): ServiceForwarder;
-  /** The ServicePort was removed: flows end, connections may finish, as they do with conntrack. */
-  remove(forwarder: ServiceForwarder): void;
-  /** Opens a socket at a place, which may be a stand-in. Throws errors of the network. */
-  open(
-    place: { readonly address: IpAddress; readonly port: Port },
-    use: SocketUse,
-  ): ServiceSocket;
-  /** Hands a socket over, or adopts another address of the same forwarder. */
-  assign(socket: ServiceSocket, use: SocketUse): void;
-  /** Adopts facts about the node. */
-  share(shared: SharedPlan): void;
-  /** Adopts where this process listens for a ServicePort. */
-  replaceFrontends(
-    plan: { readonly key: ServicePlan["key"]; readonly protocol: Protocol },
-    part: LoopPart,
-  ): void;
-  /** Resolves when all of the above is in force in each thread. Rejects if nothing can forward. */
-  settle(): Promise<readonly FailedSocket[]>;
+  /** Carries out a command; it is in force after {@linkcode settle}. Throws errors of the network. */
+  apply(command: Command): void;
+  /** Resolves when all commands are in force in each thread. Rejects if nothing can forward. */
+  settle(): Promise<readonly RefusedSocket[]>;
+  /** Open connections or flows of a ServicePort. */
+  connections(key: ServicePortKey): number;
+  /** The endpoint of a client with session affinity; `undefined` = none. */
+  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined;
   /** Brings counters, watches and numbers of connections up to date. Never rejects. */
   refresh(): Promise<void>;
   /** As `PolicedRelay.follow()`. */
@@ -84,7 +95,7 @@ export interface Forwarders {
   recheck(addresses: readonly IpAddress[]): Promise<number>;
   /** Waits for open connections and flows, at most for this time. TCP sockets are closed before. */
   drain(timeoutMs: number): Promise<void>;
-  /** Ends everything. Sockets are closed before. */
+  /** Ends everything. */
   close(): Promise<void>;
 }
 
@@ -95,6 +106,8 @@ const UDP_DRAIN_MS = 1000;
 export class LocalForwarders implements Forwarders {
   readonly summary: string;
   readonly threads = 1;
+  readonly forwarders = new Map<ServicePortKey, TcpForwarder | UdpForwarder>();
+  readonly #sockets = new Map<SocketKey, TcpAcceptor | UdpPort>();
   readonly #forwarding: Forwarding;
 
   /** `refusal`: why there are no workers although they are wanted. */
@@ -107,48 +120,45 @@ export class LocalForwarders implements Forwarders {
 
   async start(): Promise<void> {}
 
-  create(plan: ServicePlan): TcpForwarder | UdpForwarder {
-    return plan.protocol === "TCP"
-      ? new TcpForwarder(this.#forwarding, plan)
-      : new UdpForwarder(this.#forwarding, plan);
-  }
-
-  remove(forwarder: ServiceForwarder): void {
-    if (forwarder instanceof TcpForwarder) forwarder.leaveService();
-    else if (forwarder instanceof UdpForwarder) forwarder.close();
-  }
-
-  open(
-    { address: hostname, port }: { readonly address: IpAddress; readonly port: Port },
-    { at, forwarder }: SocketUse,
-  ): TcpAcceptor | UdpPort {
-    const { engine, isShared } = this.#forwarding;
-    let opened: TcpAcceptor | UdpPort;
-    if (forwarder instanceof TcpForwarder) {
-      const listener = engine.listenTcp({ hostname, port }, isShared);
-      opened = new TcpAcceptor(this.#forwarding, { listener, target: { at, forwarder } });
-    } else if (forwarder instanceof UdpForwarder) {
-      const socket = engine.listenUdp({ hostname, port });
-      opened = new UdpPort(this.#forwarding, { socket, target: { at, forwarder } });
-    } else throw new TypeError("Cannot open a socket for a forwarder of another thread");
-    opened.start();
-    return opened;
-  }
-
-  assign(socket: ServiceSocket, { at, forwarder }: SocketUse): void {
-    if (socket instanceof TcpAcceptor && forwarder instanceof TcpForwarder) {
-      socket.assign({ at, forwarder });
-    } else if (socket instanceof UdpPort && forwarder instanceof UdpForwarder) {
-      socket.assign({ at, forwarder });
+  apply(command: Command): void {
+    switch (command.op) {
+      case "share":
+        return this.#forwarding.clients.update(command.shared);
+      case "frontends":
+        // The loops of this thread are up to date.
+        return;
+      case "forward": {
+        const { plan, ages } = command;
+        const known = this.forwarders.get(plan.key);
+        const forwarder = known ??
+          new (plan.protocol === "TCP" ? TcpForwarder : UdpForwarder)(this.#forwarding, plan);
+        if (known) known.update(plan);
+        else this.forwarders.set(plan.key, forwarder);
+        return ages && forwarder.restoreAges(ages);
+      }
+      case "skip":
+        return this.forwarders.get(command.key)?.skip(command.unhealthy);
+      case "remove":
+        this.forwarders.get(command.key)?.remove();
+        return void this.forwarders.delete(command.key);
+      case "open":
+        return this.#open(command);
+      case "close":
+        this.#sockets.get(command.socket)?.close();
+        return void this.#sockets.delete(command.socket);
     }
   }
 
-  /** The backend has brought the clients and loops of this thread up to date. */
-  share(): void {}
-  replaceFrontends(): void {}
-
-  settle(): Promise<readonly FailedSocket[]> {
+  settle(): Promise<readonly RefusedSocket[]> {
     return Promise.resolve([]);
+  }
+
+  connections(key: ServicePortKey): number {
+    return this.forwarders.get(key)?.connections ?? 0;
+  }
+
+  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined {
+    return this.forwarders.get(key)?.remembered(client);
   }
 
   async refresh(): Promise<void> {}
@@ -175,7 +185,26 @@ export class LocalForwarders implements Forwarders {
   }
 
   async close(): Promise<void> {
+    for (const socket of this.#sockets.values()) socket.close();
     this.#forwarding.close();
     await this.#forwarding.loops.zero();
+  }
+
+  #open({ socket, key, place: { address: hostname, port }, at }: OpenCommand): void {
+    const { engine, isShared } = this.#forwarding;
+    const forwarder = this.forwarders.get(key);
+    const known = this.#sockets.get(socket);
+    let opened: TcpAcceptor | UdpPort;
+    if (forwarder instanceof TcpForwarder) {
+      if (known instanceof TcpAcceptor) return known.assign({ at, forwarder });
+      const listener = engine.listenTcp({ hostname, port }, isShared);
+      opened = new TcpAcceptor(this.#forwarding, { listener, target: { at, forwarder } });
+    } else if (forwarder) {
+      if (known instanceof UdpPort) return known.assign({ at, forwarder });
+      const udp = engine.listenUdp({ hostname, port });
+      opened = new UdpPort(this.#forwarding, { socket: udp, target: { at, forwarder } });
+    } else return;
+    this.#sockets.set(socket, opened);
+    opened.start();
   }
 }

@@ -54,22 +54,3 @@ export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonl
 export function socketKey(address: IpAddress, port: Port, protocol: Protocol): SocketKey {
   return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
 }
-
-/** Up to this number, addresses are searched linearly; beyond, by an index. */
-const FEW_ADDRESSES = 8;
-
-/** Finds addresses in lists that may be long, and that are asked for again and again. */
-export class AddressFinder {
-  readonly #bySocket = new WeakMap<
-    readonly ServiceAddress[],
-    ReadonlyMap<SocketKey, ServiceAddress>
-  >();
-
-  find(addresses: readonly ServiceAddress[], socket: SocketKey): ServiceAddress | undefined {
-    if (addresses.length <= FEW_ADDRESSES) return addresses.find((at) => at.socket === socket);
-    const known = this.#bySocket.get(addresses);
-    const bySocket = known ?? new Map(addresses.map((at) => [at.socket, at]));
-    if (known === undefined) this.#bySocket.set(addresses, bySocket);
-    return bySocket.get(socket);
-  }
-}

@@ -4,7 +4,7 @@
  * @module
  */
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
-import type { Port, Protocol } from "../../lib/net/port.ts";
+import type { Protocol } from "../../lib/net/port.ts";
 import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
@@ -26,49 +26,40 @@ import {
   NO_PART,
   withoutEndpoints,
 } from "./endpoint_loops.ts";
-import type { FailedSocket, Forwarders, ServiceForwarder, ServiceSocket } from "./forwarders.ts";
+import type { Forwarders, Place, RefusedSocket } from "./forwarders.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { HealthMonitor } from "./health/health_monitor.ts";
-import {
-  AddressFinder,
-  type ServiceAddress,
-  serviceAddresses,
-  type SocketKey,
-  socketKey,
-} from "./listeners.ts";
+import { type ServiceAddress, serviceAddresses, type SocketKey, socketKey } from "./listeners.ts";
 
-/** A ServicePort with its forwarder. */
+/** A ServicePort with its forwarder, which one for SCTP does not have. */
 export interface ServiceEntry {
   /** As planned. */
   plan: ServicePlan;
   /** As forwarded: without the endpoints that lead back to this process. */
-  served: ServicePlan;
+  served: ServicePlan | undefined;
   /** Every address of the plan, each in use in the address book. */
-  wanted: readonly ServiceAddress[];
+  wanted: ServiceAddresses;
   /** The addresses of its sockets: open ones have an endpoint. */
-  addresses: readonly ServiceAddress[];
+  addresses: ServiceAddresses;
   /** Its part of the {@linkcode EndpointLoops}. */
   part: LoopPart;
-  /** `undefined` for SCTP. */
-  readonly forwarder: ServiceForwarder | undefined;
 }
 
-/** The address and port where a socket is bound. */
-interface Place {
-  readonly address: IpAddress;
-  readonly port: Port;
-}
+type ServiceAddresses = ReadonlyMap<SocketKey, ServiceAddress>;
 
 interface OpenSocket {
+  /** The address of the Service. */
+  readonly at: SocketKey;
   owner: ServicePortKey;
   /** The Service whose share of open files it uses. */
   service: ServiceKey;
-  /** The place of the socket, if it is not the Service's address. */
-  readonly standIn: Place | undefined;
+  readonly place: Place;
+  /** Whether the place is not the Service's address. */
+  readonly isStandIn: boolean;
   readonly protocol: Protocol;
-  readonly socket: ServiceSocket;
 }
 
+const NO_ADDRESSES: ServiceAddresses = new Map();
 const NO_OPERATIONS = { openedSockets: 0, closedSockets: 0, handedOverSockets: 0 };
 type SocketOperations = typeof NO_OPERATIONS;
 
@@ -98,9 +89,8 @@ export class ServiceSockets {
   readonly #claims = new ServicePortIndex<SocketKey>();
   readonly #open = new Map<SocketKey, OpenSocket>();
   readonly #closing = new Set<OpenSocket>();
-  readonly #finder = new AddressFinder();
-  /** The sockets that are bound elsewhere, by where that is. */
-  readonly #standIns = new Map<SocketKey, SocketKey>();
+  /** All sockets by the places where they are bound, until they are closed. */
+  readonly #places = new Map<SocketKey, OpenSocket>();
   /** Sockets whose requests changed; kept when a sync fails. */
   readonly #touched = new Set<SocketKey>();
 
@@ -181,18 +171,20 @@ export class ServiceSockets {
     if (!plan) return;
     let entry = this.entries.get(key);
     if (!entry) {
-      const { protocol } = plan;
-      const forwarder = protocol === "SCTP"
-        ? undefined
-        : this.#forwarders.create({ ...plan, protocol });
-      entry = { plan, served: plan, wanted: [], addresses: [], part: NO_PART, forwarder };
+      entry = {
+        plan,
+        served: undefined,
+        wanted: NO_ADDRESSES,
+        addresses: NO_ADDRESSES,
+        part: NO_PART,
+      };
       this.entries.set(key, entry);
     }
     const before = entry.wanted;
     entry.plan = plan;
     // Without a forwarder there is nothing to listen with, and no address is needed.
-    entry.wanted = entry.forwarder ? serviceAddresses(plan, shared) : [];
-    for (const { address, role } of entry.wanted) {
+    entry.wanted = isForwarded(plan) ? addressesOf(plan, shared) : NO_ADDRESSES;
+    for (const { address, role } of entry.wanted.values()) {
       if (role === "NodePort") continue;
       this.#addresses.retain({ address, role, service: serviceKey(plan.name) });
       this.#addresses.retry(address);
@@ -203,9 +195,9 @@ export class ServiceSockets {
 
   #place(key: ServicePortKey): void {
     const entry = this.entries.get(key);
-    if (!entry?.forwarder) return;
+    if (!entry || !isForwarded(entry.plan)) return;
     this.#take(entry, {
-      frontends: entry.wanted.filter(({ role, address }) =>
+      frontends: [...entry.wanted.values()].filter(({ role, address }) =>
         role === "NodePort" || (this.#addresses.placeOf(address)?.kind ?? "local") === "local"
       ),
       endpoints: endpointListsOf(entry.plan),
@@ -218,26 +210,25 @@ export class ServiceSockets {
     const entry = this.entries.get(key);
     if (!entry) return;
     const { plan, wanted } = entry;
-    const looped = entry.forwarder ? this.#findLooped(plan) : new Map();
+    const hasForwarder = isForwarded(plan);
+    const looped = hasForwarder ? this.#findLooped(plan) : new Map();
     const served = looped.size === 0 ? plan : withoutEndpoints(plan, looped);
-    const addresses = served === plan ? wanted : serviceAddresses(served, shared);
+    const addresses = served === plan ? wanted : addressesOf(served, shared);
     this.#claim(key, entry.addresses, addresses);
     entry.addresses = addresses;
     quarantine.delete(key);
-    if (!entry.forwarder) quarantine.add({ key, reason: SCTP_REASON });
+    if (!hasForwarder) quarantine.add({ key, reason: SCTP_REASON });
     if (looped.size > 0) this.#quarantineLooped(entry, loopReason(looped));
     for (const endpoint of endpointListsOf(plan).flat()) {
       if (!isLoopback(endpoint.address)) continue;
       // A program that is an endpoint has its address for itself, also before it is started.
-      const standIn = this.#standIns.get(
-        socketKey(endpoint.address, endpoint.port, plan.protocol),
-      );
-      if (standIn !== undefined) this.#touched.add(standIn);
+      const taken = this.#places.get(socketKey(endpoint.address, endpoint.port, plan.protocol));
+      if (taken?.isStandIn) this.#touched.add(taken.at);
     }
-    if (entry.forwarder) this.#health.follow(served);
+    if (hasForwarder) this.#health.follow(served);
     if (entry.served === served) return;
     entry.served = served;
-    entry.forwarder?.update(served);
+    if (hasForwarder) this.#forwarders.apply({ op: "forward", plan: served });
   }
 
   /** Forgets a ServicePort. */
@@ -249,19 +240,20 @@ export class ServiceSockets {
     this.quarantine.delete(key);
     this.#release(entry.wanted);
     this.#take(entry, NO_PART);
-    this.#claim(key, entry.addresses, []);
-    if (entry.forwarder) this.#forwarders.remove(entry.forwarder);
-    this.#forwarding.traffic?.leave(entry.plan.name);
+    this.#claim(key, entry.addresses, NO_ADDRESSES);
+    this.#forwarders.apply({ op: "remove", key });
   }
 
   #take(entry: ServiceEntry, part: LoopPart): void {
     this.#forwarding.endpointLoops.replace(entry.plan, { from: entry.part, to: part });
-    this.#forwarders.replaceFrontends(entry.plan, part);
+    const { plan: { key, protocol } } = entry;
+    const { frontends } = part;
+    if (protocol === "UDP") this.#forwarders.apply({ op: "frontends", key, frontends });
     entry.part = part;
   }
 
-  #release(addresses: readonly ServiceAddress[]): void {
-    for (const { address, role } of addresses) {
+  #release(addresses: ServiceAddresses): void {
+    for (const { address, role } of addresses.values()) {
       if (role !== "NodePort") this.#addresses.release(address);
     }
   }
@@ -299,8 +291,10 @@ export class ServiceSockets {
   /** Quarantines ServicePorts, or single addresses, without remaining endpoints. */
   #quarantineLooped({ plan: { key }, wanted, addresses }: ServiceEntry, reason: string): void {
     const { quarantine } = this;
-    if (!addresses.some(({ open }) => open)) return quarantine.add({ key, reason });
-    const closed = wanted.filter(({ open }, index) => open && !addresses[index]?.open);
+    if (!addresses.values().some(({ open }) => open)) return quarantine.add({ key, reason });
+    const closed = [...wanted.values()].filter(({ open, socket }) =>
+      open && !addresses.get(socket)?.open
+    );
     if (closed.length === 0) return quarantine.add({ key, address: ENDPOINTS, reason });
     for (const { socket } of closed) quarantine.add({ key, address: socket, reason });
   }
@@ -315,12 +309,12 @@ export class ServiceSockets {
   /** Has every socket looked at again, as when addresses may have moved. */
   touchAll(): void {
     for (const { addresses } of this.entries.values()) {
-      for (const { socket } of addresses) this.#touched.add(socket);
+      for (const socket of addresses.keys()) this.#touched.add(socket);
     }
   }
 
   /** The socket that serves a ServicePort at a key; `undefined` = none. */
-  serving(socket: SocketKey, key: ServicePortKey): Pick<OpenSocket, "standIn"> | undefined {
+  serving(socket: SocketKey, key: ServicePortKey): OpenSocket | undefined {
     const open = this.#open.get(socket);
     return open?.owner === key ? open : undefined;
   }
@@ -335,14 +329,12 @@ export class ServiceSockets {
     const owner = this.#claims.first(socket);
     if (owner !== undefined) this.quarantine.delete(owner, socket);
     const entry = owner === undefined ? undefined : this.entries.get(owner);
-    const at = entry && this.#finder.find(entry.addresses, socket);
-    if (!entry || !at) return this.#retire(socket, open);
+    const at = entry?.addresses.get(socket);
+    if (!entry || !at) return this.#retire(open);
     const wanted = this.#wantedAddress(at);
-    const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.plan.protocol);
-    if (open && wanted === (open.standIn?.address ?? at.address) && isFree) {
-      return this.#assign(open, entry, at);
-    }
-    this.#retire(socket, open);
+    const isFree = !open?.isStandIn || !this.#isEndpoint(open.place, entry.plan.protocol);
+    if (open && wanted === open.place.address && isFree) return this.#assign(open, entry, at);
+    this.#retire(open);
     if (wanted !== undefined) return this.#listen(entry, at, wanted);
     const place = this.#addresses.placeOf(at.address);
     const problem = place?.kind === "unavailable" ? place.reason : "it was not asked for";
@@ -369,33 +361,31 @@ export class ServiceSockets {
   }
 
   /** Quarantines what could not be opened after all; the threads that could close theirs. */
-  fail(failures: readonly FailedSocket[]): void {
-    const errors = new Map(failures.map(({ socket, error }) => [socket, error]));
-    for (const [key, open] of this.#open) {
-      const error = errors.get(open.socket);
-      if (error === undefined) continue;
-      const entry = this.entries.get(open.owner);
-      const at = entry && this.#finder.find(entry.addresses, key);
-      this.#retire(key, open);
-      if (!entry || !at) continue;
-      const place = open.standIn ?? at;
-      if (systemErrorOf(error) === "EADDRINUSE") this.#setForeign(place, open.protocol, true);
-      this.#quarantineSocket(entry, at, listenProblem(error, place));
+  fail(failures: readonly RefusedSocket[]): void {
+    for (const { socket, message, code } of failures) {
+      const open = this.#places.get(socket);
+      if (open === undefined || this.#open.get(open.at) !== open) continue;
+      const { owner, at, place, protocol } = open;
+      this.#retire(open);
+      if (!this.entries.get(owner)?.addresses.has(at)) continue;
+      const error = Object.assign(new Error(message), { code });
+      if (code === "EADDRINUSE") this.#setForeign(place, protocol, true);
+      this.#quarantineSocket(owner, at, listenProblem(error, place));
     }
   }
 
   /** Replaces the requests of a ServicePort. */
   #claim(
     key: ServicePortKey,
-    from: readonly ServiceAddress[],
-    to: readonly ServiceAddress[],
+    from: ServiceAddresses,
+    to: ServiceAddresses,
   ): void {
-    for (const { socket } of from) {
+    for (const socket of from.keys()) {
       this.#claims.delete(socket, key);
       this.quarantine.delete(key, socket);
       this.#touched.add(socket);
     }
-    for (const { socket, open } of to) {
+    for (const [socket, { open }] of to) {
       if (open) this.#claims.add(socket, key);
       this.#touched.add(socket);
     }
@@ -407,16 +397,16 @@ export class ServiceSockets {
   }
 
   #close(open: OpenSocket): void {
-    open.socket.close();
+    const socket = placeKey(open);
+    this.#places.delete(socket);
+    this.#forwarders.apply({ op: "close", socket });
     this.#forwarding.openFiles.giveListener(open.service, this.#filesOf(open));
   }
 
-  #retire(socket: SocketKey, open: OpenSocket | undefined): void {
+  #retire(open: OpenSocket | undefined): void {
     if (!open) return;
-    this.#open.delete(socket);
+    this.#open.delete(open.at);
     this.#closing.add(open);
-    const { standIn, protocol } = open;
-    if (standIn) this.#standIns.delete(socketKey(standIn.address, standIn.port, protocol));
   }
 
   #setForeign({ address, port }: Place, protocol: Protocol, isForeign: boolean): void {
@@ -435,20 +425,22 @@ export class ServiceSockets {
     return place?.kind === "local" ? address : undefined;
   }
 
-  #assign(open: OpenSocket, { plan, forwarder }: ServiceEntry, at: ServiceAddress): void {
-    if (open.owner !== plan.key) this.#operations.handedOverSockets++;
-    open.owner = plan.key;
+  #assign(open: OpenSocket, { plan, plan: { key } }: ServiceEntry, at: ServiceAddress): void {
+    if (open.owner !== key) this.#operations.handedOverSockets++;
+    open.owner = key;
     const service = serviceKey(plan.name);
     if (open.service !== service) {
       this.#forwarding.openFiles.moveListener(open.service, service, this.#filesOf(open));
       open.service = service;
     }
-    if (forwarder) this.#forwarders.assign(open.socket, { at, forwarder });
+    this.#forwarders.apply({ op: "open", socket: placeKey(open), place: open.place, key, at });
   }
 
-  #listen(entry: ServiceEntry, at: ServiceAddress, wanted: IpAddress): void {
-    const { forwarder, plan: { key: owner, name, protocol } } = entry;
-    if (!forwarder) return;
+  #listen(
+    { plan: { key: owner, name, protocol } }: ServiceEntry,
+    at: ServiceAddress,
+    wanted: IpAddress,
+  ): void {
     const { openFiles } = this.#forwarding;
     const isStandIn = wanted !== at.address;
     const service = serviceKey(name);
@@ -464,11 +456,15 @@ export class ServiceSockets {
     for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
       const place = { address: wanted, port };
       if (isStandIn && this.#isEndpoint(place, protocol)) continue;
+      const socket = socketKey(wanted, port, protocol);
       try {
-        const socket = this.#forwarders.open(place, { at, forwarder });
-        const standIn = isStandIn ? place : undefined;
-        this.#open.set(at.socket, { owner, service, standIn, protocol, socket });
-        if (standIn) this.#standIns.set(socketKey(wanted, port, protocol), at.socket);
+        if (this.#places.has(socket)) {
+          throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
+        }
+        this.#forwarders.apply({ op: "open", socket, place, key: owner, at });
+        const open = { at: at.socket, owner, service, place, isStandIn, protocol };
+        this.#open.set(at.socket, open);
+        this.#places.set(socket, open);
         this.#setForeign(place, protocol, false);
         this.#operations.openedSockets++;
         return;
@@ -480,17 +476,25 @@ export class ServiceSockets {
     }
     openFiles.giveListener(service, files);
     const problem = listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port });
-    this.#quarantineSocket(entry, at, problem);
+    this.#quarantineSocket(owner, at.socket, problem);
   }
 
-  #quarantineSocket(
-    { plan: { key } }: ServiceEntry,
-    { socket }: ServiceAddress,
-    problem: string,
-  ): void {
-    const reason = `Cannot listen on ${socket}: ${problem}`;
-    this.quarantine.add({ key, address: socket, reason });
+  #quarantineSocket(key: ServicePortKey, socket: SocketKey, problem: string): void {
+    this.quarantine.add({ key, address: socket, reason: `Cannot listen on ${socket}: ${problem}` });
   }
+}
+
+/** Deno has no sockets for SCTP. */
+function isForwarded({ protocol }: Pick<ServicePlan, "protocol">): boolean {
+  return protocol !== "SCTP";
+}
+
+function addressesOf(plan: ServicePlan, shared: SharedPlan): ServiceAddresses {
+  return new Map(serviceAddresses(plan, shared).map((at) => [at.socket, at]));
+}
+
+function placeKey({ place: { address, port }, protocol }: OpenSocket): SocketKey {
+  return socketKey(address, port, protocol);
 }
 
 /** ServicePorts, and addresses of them, that are in quarantine. */

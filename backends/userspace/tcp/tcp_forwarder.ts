@@ -110,11 +110,6 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     return this.silentSince(before);
   }
 
-  /** The ServicePort was removed. Connections may finish. */
-  leaveService(): void {
-    this.liftLimits();
-  }
-
   onClosed(session: TcpSession): void {
     this.leave(session);
     this.#headers?.leave(session);

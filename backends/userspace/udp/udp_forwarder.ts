@@ -201,6 +201,12 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     return true;
   }
 
+  /** Replies could not be sent any more. */
+  override remove(): void {
+    super.remove();
+    this.close();
+  }
+
   /** Ends every flow, and takes no more. */
   override close(): void {
     this.#closed = true;

@@ -11,34 +11,22 @@ import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts"
 import type { ConnectionJudge, JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
-import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { createAffinityMemory } from "../affinity_table.ts";
-import type { LoopPart } from "../endpoint_loops.ts";
 import { EndpointPicker, type SharedServicePlan } from "../endpoint_picker.ts";
-import type {
-  FailedSocket,
-  Forwarders,
-  ServiceForwarder,
-  ServiceSocket,
-  SocketUse,
-} from "../forwarders.ts";
+import type { Command, Forwarders, OpenCommand, RefusedSocket } from "../forwarders.ts";
 import type { Forwarding, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
-import { type SocketKey, socketKey } from "../listeners.ts";
+import type { SocketKey } from "../listeners.ts";
 import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
 import { createCountMemory, SharedCounts } from "../shared_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type {
   Answers,
-  ClientFacts,
-  Command,
   ForwarderFigures,
   MainNotice,
-  Place,
   Question,
-  RefusedSocket,
   WorkerMessage,
   WorkerNotice,
   WorkerReport,
@@ -56,12 +44,9 @@ const MOVE_MS = 10_000;
 const RETRY_MS = 20;
 
 /** A socket of workers. */
-interface WorkerSocket extends ServiceSocket {
-  /** The key of the place. */
-  readonly key: SocketKey;
-  readonly place: Place;
+interface WorkerSocket {
+  command: OpenCommand;
   readonly isTcp: boolean;
-  use: SocketUse;
   /** The worker that has it, for UDP; `undefined` = none runs. */
   home: number | undefined;
 }
@@ -79,11 +64,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly #sockets = new Map<SocketKey, WorkerSocket>();
   /** Frontends for UDP, by which a datagram of this process is recognized. */
   readonly #frontends = new Map<ServicePortKey, Command>();
-  #facts: ClientFacts | undefined;
+  #facts: Command | undefined;
   #homes = 0;
-  /** Forwarders whose plan is to be sent. */
-  readonly #touched = new Set<WorkerForwarder>();
-  readonly #failed = new Map<ServiceSocket, FailedSocket>();
+  readonly #failed = new Map<SocketKey, RefusedSocket>();
   /** When sockets for UDP went to another worker for the last time. */
   #movedAt = -Infinity;
   readonly #stop = new AbortController();
@@ -126,81 +109,63 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     void this.#reportAgain();
   }
 
-  create(plan: ServicePlan): WorkerForwarder {
-    const forwarder = new WorkerForwarder(this, plan);
-    this.#forwarders.set(plan.key, forwarder);
-    this.#touched.add(forwarder);
-    return forwarder;
-  }
-
-  remove(removed: ServiceForwarder): void {
-    const forwarder = removed as WorkerForwarder;
-    const { key } = forwarder.plan;
-    this.#touched.delete(forwarder);
-    this.#forwarders.delete(key);
-    this.#queueForAll({ op: "remove", key });
-    // No worker reports on its connections any more.
-    for (const index of this.#links.keys()) forwarder.count(index, undefined);
-  }
-
-  /**
-   * Finds out first whether the place is free: a shared socket would also open where a program of
-   * the same user shares its own. Another socket of the workers may not be open yet.
-   */
-  open(place: Place, use: SocketUse): ServiceSocket {
-    const { plan: { protocol } } = use.forwarder as WorkerForwarder;
-    const { engine } = this.forwarding;
-    const address = { hostname: place.address, port: place.port };
-    const key = socketKey(place.address, place.port, protocol);
-    const isTcp = protocol === "TCP";
-    if (this.#sockets.has(key)) {
-      throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
+  apply(command: Command): void {
+    switch (command.op) {
+      case "share":
+        this.#facts = command;
+        break;
+      case "frontends":
+        if (command.frontends.length > 0) this.#frontends.set(command.key, command);
+        else this.#frontends.delete(command.key);
+        break;
+      case "forward": {
+        const { plan } = command;
+        const known = this.#forwarders.get(plan.key);
+        const forwarder = known ?? new WorkerForwarder(this.forwarding, plan);
+        if (known) known.update(plan);
+        else this.#forwarders.set(plan.key, forwarder);
+        for (const each of forwarder.commands()) this.#queueForAll(each);
+        return;
+      }
+      case "skip":
+        // Health changes at any time, not only in a sync.
+        this.#forwarders.get(command.key)?.skip(command.unhealthy);
+        this.#queueForAll(command);
+        return void this.#flush();
+      case "remove": {
+        const forwarder = this.#forwarders.get(command.key);
+        this.#forwarders.delete(command.key);
+        // No worker reports on its connections any more.
+        for (const index of this.#links.keys()) forwarder?.count(index, undefined);
+        if (forwarder) this.forwarding.traffic?.leave(forwarder.plan.name);
+        break;
+      }
+      case "open":
+        return this.#open(command);
+      case "close": {
+        const socket = this.#sockets.get(command.socket);
+        this.#sockets.delete(command.socket);
+        return socket && this.#queueFor(socket, command);
+      }
     }
-    (isTcp ? engine.listenTcp(address) : engine.listenUdp(address)).close();
-    const home = isTcp ? undefined : this.#homeOf(use);
-    const socket = { key, place, isTcp, use, home, close: () => this.#close(socket) };
-    this.#sockets.set(key, socket);
-    this.#open(socket);
-    return socket;
-  }
-
-  assign(assigned: ServiceSocket, use: SocketUse): void {
-    const socket = assigned as WorkerSocket;
-    socket.use = use;
-    // A ServicePort that takes the place of another one takes its sockets where they are.
-    const home = socket.isTcp ? undefined : this.#homeOf(use, socket.home);
-    if (home !== socket.home) {
-      this.#queueFor(socket, { op: "close", socket: socket.key });
-      socket.home = home;
-      this.#movedAt = this.forwarding.clock.now();
-    }
-    this.#open(socket);
-  }
-
-  share({ interfaceAddresses, localTraffic }: SharedPlan): void {
-    this.#facts = { interfaceAddresses, localTraffic };
-    this.#queueForAll({ op: "share", shared: this.#facts });
-  }
-
-  replaceFrontends(
-    { key, protocol }: Pick<ServicePlan, "key" | "protocol">,
-    { frontends }: LoopPart,
-  ): void {
-    if (protocol !== "UDP") return;
-    const command: Command = { op: "frontends", key, frontends };
-    if (frontends.length > 0) this.#frontends.set(key, command);
-    else this.#frontends.delete(key);
     this.#queueForAll(command);
   }
 
-  async settle(): Promise<readonly FailedSocket[]> {
-    for (const forwarder of this.#touched) this.#sendPlan(forwarder);
+  async settle(): Promise<readonly RefusedSocket[]> {
     // A worker may start or end meanwhile.
     do await this.#flush(); while (this.#links.values().some(({ isBusy }) => isBusy));
     if (this.#links.size === 0) throw new Error("Cannot forward: no worker runs");
     const failed = [...this.#failed.values()];
     this.#failed.clear();
     return failed;
+  }
+
+  connections(key: ServicePortKey): number {
+    return this.#forwarders.get(key)?.connections ?? 0;
+  }
+
+  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined {
+    return this.#forwarders.get(key)?.remembered(client);
   }
 
   async refresh(): Promise<void> {
@@ -248,12 +213,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const judge = this.#judge;
     judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done)
       .catch((error) => this.#fail(index, error));
-    if (this.#facts) link.queue([{ op: "share", shared: this.#facts }]);
+    if (this.#facts) link.queue([this.#facts]);
     link.queue(this.#frontends.values());
     for (const forwarder of this.#forwarders.values()) link.queue(forwarder.commands());
     for (const socket of this.#sockets.values()) {
-      if (!socket.isTcp && (socket.home ??= this.#homeOf(socket.use)) !== index) continue;
-      link.queue([openCommand(socket)]);
+      if (!socket.isTcp && (socket.home ??= this.#homeOf(socket.command)) !== index) continue;
+      link.queue([socket.command]);
     }
     void this.#flush();
   }
@@ -272,28 +237,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const socket of this.#sockets.values()) {
       if (socket.isTcp || socket.home !== index) continue;
-      socket.home = this.#homeOf(socket.use);
-      this.#open(socket);
+      socket.home = this.#homeOf(socket.command);
+      this.#queueFor(socket, socket.command);
     }
     void this.#flush();
   }
 
   onMessage(index: number, message: unknown): void {
     this.#links.get(index)?.receive(message as WorkerMessage);
-  }
-
-  /** Has the plan of a forwarder sent with the next {@linkcode settle}. */
-  touch(forwarder: WorkerForwarder): void {
-    this.#touched.add(forwarder);
-  }
-
-  /** Health changes at any time, not only in a sync. */
-  skip(forwarder: WorkerForwarder): void {
-    const { plan: { key }, unhealthy } = forwarder;
-    if (this.#forwarders.get(key) !== forwarder) return;
-    if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
-    this.#queueForAll({ op: "skip", key, unhealthy });
-    void this.#flush();
   }
 
   #hear(index: number, notice: WorkerNotice): void {
@@ -312,25 +263,35 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   /** The worker for all UDP sockets of a ServicePort, so that its bound of flows holds: each in its turn. */
-  #homeOf({ forwarder }: SocketUse, preferred?: number): number | undefined {
-    return (forwarder as WorkerForwarder).home ??= preferred ??
-      [...this.#links.keys()][this.#homes++ % this.#links.size];
+  #homeOf({ key }: OpenCommand, preferred?: number): number | undefined {
+    const forwarder = this.#forwarders.get(key);
+    return forwarder && (forwarder.home ??= preferred ??
+      [...this.#links.keys()][this.#homes++ % this.#links.size]);
   }
 
-  #open(socket: WorkerSocket): void {
-    const forwarder = socket.use.forwarder as WorkerForwarder;
-    if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
-    this.#queueFor(socket, openCommand(socket));
-  }
-
-  #close(socket: WorkerSocket): void {
-    this.#sockets.delete(socket.key);
-    this.#queueFor(socket, { op: "close", socket: socket.key });
-  }
-
-  #sendPlan(forwarder: WorkerForwarder): void {
-    this.#touched.delete(forwarder);
-    for (const command of forwarder.commands()) this.#queueForAll(command);
+  /**
+   * Finds out first whether the place is free: a shared socket would also open where a program of
+   * the same user shares its own. Another socket of the workers may not be open yet.
+   */
+  #open(command: OpenCommand): void {
+    const { engine } = this.forwarding;
+    const { socket: key, place: { address: hostname, port } } = command;
+    const isTcp = this.#forwarders.get(command.key)?.plan.protocol === "TCP";
+    let socket = this.#sockets.get(key);
+    if (socket === undefined) {
+      (isTcp ? engine.listenTcp({ hostname, port }) : engine.listenUdp({ hostname, port })).close();
+      socket = { command, isTcp, home: undefined };
+      this.#sockets.set(key, socket);
+    }
+    socket.command = command;
+    // A ServicePort that takes the place of another one takes its sockets where they are.
+    const home = isTcp ? undefined : this.#homeOf(command, socket.home);
+    if (socket.home !== undefined && home !== socket.home) {
+      this.#queueFor(socket, { op: "close", socket: key });
+      this.#movedAt = this.forwarding.clock.now();
+    }
+    socket.home = home;
+    this.#queueFor(socket, command);
   }
 
   /** Queues a command for the workers that have a socket. */
@@ -404,28 +365,25 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   #onRefused(refused: readonly RefusedSocket[]): void {
     const { clock, log } = this.forwarding;
-    for (const { socket: key, message, code } of refused) {
-      const socket = this.#sockets.get(key);
-      if (!socket || this.#failed.has(socket)) continue;
-      if (code === "EADDRINUSE" && clock.now() - this.#movedAt < MOVE_MS) {
+    for (const each of refused) {
+      const socket = this.#sockets.get(each.socket);
+      if (!socket || this.#failed.has(each.socket)) continue;
+      if (each.code === "EADDRINUSE" && clock.now() - this.#movedAt < MOVE_MS) {
         clock.setTimer(RETRY_MS, () => this.#reopen(socket));
         continue;
       }
-      log.warn("A worker cannot open a socket", { socket: socket.use.at.socket, error: message });
-      this.#failed.set(socket, { socket, error: Object.assign(new Error(message), { code }) });
+      const { command: { at } } = socket;
+      log.warn("A worker cannot open a socket", { socket: at.socket, error: each.message });
+      this.#failed.set(each.socket, each);
     }
   }
 
   #reopen(socket: WorkerSocket): void {
-    if (this.#sockets.get(socket.key) !== socket || this.#stop.signal.aborted) return;
-    this.#open(socket);
+    const { command } = socket;
+    if (this.#sockets.get(command.socket) !== socket || this.#stop.signal.aborted) return;
+    this.#queueFor(socket, command);
     void this.#flush();
   }
-}
-
-/** The command by which a worker opens a socket, or gives it to its forwarder. */
-function openCommand({ key: socket, place, use: { at, forwarder } }: WorkerSocket): Command {
-  return { op: "open", socket, place, key: forwarder.key, at };
 }
 
 const COUNTED = [
@@ -434,27 +392,23 @@ const COUNTED = [
 ];
 
 /** The forwarder of one ServicePort, as the main thread knows it: a worker that starts gets it again. */
-export class WorkerForwarder implements ServiceForwarder {
+class WorkerForwarder {
   unhealthy: ReadonlySet<EndpointKey> = new Set();
   plan: SharedServicePlan;
   /** The worker that has its sockets for UDP. */
   home: number | undefined;
   /** What each worker has counted, as of its last report. */
   readonly #figures = new Map<number, ForwarderFigures>();
-  readonly #forwarders: WorkerForwarders;
+  readonly #forwarding: Forwarding;
   /** Kept, so that it never changes between a row of its own and that of others. */
   #row: ServiceTraffic | undefined;
   #affinityMemory: SharedArrayBuffer | undefined;
   /** Picks nothing: it knows the slow starts and the clients with affinity, if there are any. */
   #picker: EndpointPicker | undefined;
 
-  constructor(forwarders: WorkerForwarders, plan: ServicePlan) {
-    this.#forwarders = forwarders;
+  constructor(forwarding: Forwarding, plan: ServicePlan) {
+    this.#forwarding = forwarding;
     this.plan = this.#adopt(plan);
-  }
-
-  get key(): ServicePortKey {
-    return this.plan.key;
   }
 
   get connections(): number {
@@ -467,20 +421,18 @@ export class WorkerForwarder implements ServiceForwarder {
     if (figures) this.#figures.set(worker, figures);
     else this.#figures.delete(worker);
     const now = figures ? figures.traffic : before && { ...before, open: 0 };
-    const { traffic } = this.#forwarders.forwarding;
+    const { traffic } = this.#forwarding;
     const row = now && (this.#row ??= traffic?.enter(this.plan.name));
     for (const name of row ? COUNTED : []) row![name] += now![name] - (before?.[name] ?? 0);
   }
 
   update(plan: ServicePlan): void {
     this.plan = this.#adopt(plan);
-    this.#forwarders.touch(this);
   }
 
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.unhealthy = unhealthy;
     this.#picker?.skip(unhealthy, this.#now);
-    this.#forwarders.skip(this);
   }
 
   remembered(client: string): AffinityEntry | undefined {
@@ -489,15 +441,16 @@ export class WorkerForwarder implements ServiceForwarder {
 
   /** The commands by which a worker that knows nothing gets the forwarder. */
   *commands(): Generator<Command> {
-    const { key, plan, unhealthy } = this;
+    const { plan, plan: { key }, unhealthy } = this;
     // Forwarders read only the lists of the verdicts.
     const relayed = { ...plan, reachable: [], endpoints: [] };
-    yield { op: "forward", plan: relayed, ages: this.#picker?.agesAt(this.#now) };
+    const ages = this.#picker?.agesAt(this.#now);
+    yield { op: "forward", plan: relayed, ...(ages && { ages }) };
     if (unhealthy.size > 0) yield { op: "skip", key, unhealthy };
   }
 
   get #now(): number {
-    return this.#forwarders.forwarding.clock.now();
+    return this.#forwarding.clock.now();
   }
 
   #adopt(planned: ServicePlan): SharedServicePlan {

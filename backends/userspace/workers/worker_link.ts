@@ -2,12 +2,11 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { type JudgeUpdate, piecesOf } from "../../../lib/policy/connection_judge.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
+import type { Command, RefusedSocket } from "../forwarders.ts";
 import type {
   Answers,
-  Command,
   MainMessage,
   Question,
-  RefusedSocket,
   WorkerMessage,
   WorkerNotice,
   WorkerReport,

@@ -1,22 +1,17 @@
 /**
- * What the main thread and a worker post to each other, for one IP family. A forwarder has the key of its
- * ServicePort, and a socket that of the place where it is bound.
+ * What the main thread and a worker post to each other, for one IP family.
  *
  * @module
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Port } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
-import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import type { EndpointAges } from "../balancers.ts";
-import type { SharedServicePlan } from "../endpoint_picker.ts";
+import type { Command, RefusedSocket } from "../forwarders.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
-import type { ServiceAddress, SocketKey } from "../listeners.ts";
 import type { CountMemory } from "../shared_counts.ts";
 
 /** The settings of forwarding in a worker. */
@@ -33,53 +28,6 @@ export interface WorkerSettings {
   readonly countsTraffic: boolean;
   /** Whether NetworkPolicies are asked; the first complete update brings them. */
   readonly isJudged: boolean;
-}
-
-/** The facts by which clients are told apart. */
-export type ClientFacts = Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
-
-/** Where a socket is bound. */
-export interface Place {
-  readonly address: IpAddress;
-  readonly port: Port;
-}
-
-/** One step of a sync. */
-export type Command =
-  | { readonly op: "share"; readonly shared: ClientFacts }
-  /** Where this process listens for a ServicePort for UDP. */
-  | {
-    readonly op: "frontends";
-    readonly key: ServicePortKey;
-    readonly frontends: readonly ServiceAddress[];
-  }
-  /** Creates the forwarder, or gives it another plan. `ages`: slow starts that go on. */
-  | {
-    readonly op: "forward";
-    readonly plan: SharedServicePlan;
-    readonly ages: EndpointAges | undefined;
-  }
-  | {
-    readonly op: "skip";
-    readonly key: ServicePortKey;
-    readonly unhealthy: ReadonlySet<EndpointKey>;
-  }
-  | { readonly op: "remove"; readonly key: ServicePortKey }
-  /** Opens a socket, or gives it to another forwarder. */
-  | {
-    readonly op: "open";
-    readonly socket: SocketKey;
-    readonly place: Place;
-    readonly key: ServicePortKey;
-    readonly at: ServiceAddress;
-  }
-  | { readonly op: "close"; readonly socket: SocketKey };
-
-/** A socket that a worker could not open, with the system error if it is one. */
-export interface RefusedSocket {
-  readonly socket: SocketKey;
-  readonly message: string;
-  readonly code: string | undefined;
 }
 
 /** What a worker has counted for one ServicePort. */

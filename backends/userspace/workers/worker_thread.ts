@@ -14,25 +14,18 @@ import {
   type JudgeUpdate,
 } from "../../../lib/policy/connection_judge.ts";
 import { type ServiceTraffic, ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
-import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
-import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import type { SharedServicePlan } from "../endpoint_picker.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
-import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
-import type { SocketKey } from "../listeners.ts";
+import { type Command, LocalForwarders, type RefusedSocket } from "../forwarders.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
 import { SharedCounts } from "../shared_counts.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
-import type { UdpForwarder } from "../udp/udp_forwarder.ts";
 import type {
-  Command,
   ForwarderFigures,
   MainMessage,
   MainNotice,
   Question,
-  RefusedSocket,
   WorkerMessage,
   WorkerNotice,
   WorkerReport,
@@ -77,15 +70,6 @@ export function serveScope(scope: WorkerScope, edges: WorkerEdges): void {
   scope.postMessage(READY);
 }
 
-interface PlannedForwarder {
-  plan: ServicePlan;
-  readonly forwarder: TcpForwarder | UdpForwarder;
-  /** By these numbers it is seen whether something has changed since the last report. */
-  reported: { readonly connections: number; readonly counted: number };
-  /** Its row, once it has one. */
-  traffic: Readonly<ServiceTraffic> | undefined;
-}
-
 /** Forwards for one IP family in a worker, as the main thread commands. */
 export class WorkerFamily {
   readonly #local: LocalForwarders;
@@ -95,8 +79,8 @@ export class WorkerFamily {
   readonly #judged = Promise.withResolvers<void>();
   readonly #forwarding: Forwarding;
   readonly #openFiles: OpenFiles;
-  readonly #forwarders = new Map<ServicePortKey, PlannedForwarder>();
-  readonly #sockets = new Map<SocketKey, ServiceSocket>();
+  /** The numbers of each forwarder by which it is seen whether something has changed since a report. */
+  readonly #reported = new WeakMap<object, { connections: number; counted: number }>();
   readonly #turns = new OneAtATime();
   /** Updates of the policies in progress. */
   readonly #judging = new OneAtATime();
@@ -163,13 +147,8 @@ export class WorkerFamily {
       case "drain":
         return this.#local.drain(question.timeoutMs);
       case "close":
-        for (const socket of this.#sockets.values()) socket.close();
         return this.#local.close();
     }
-  }
-
-  #forwarder(key: ServicePortKey): PlannedForwarder["forwarder"] | undefined {
-    return this.#forwarders.get(key)?.forwarder;
   }
 
   /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
@@ -182,18 +161,18 @@ export class WorkerFamily {
   }
 
   #report(): WorkerReport {
-    const { counters, traffic: table } = this.#forwarding;
     const services = new Map<ServicePortKey, ForwarderFigures>();
-    for (const [key, each] of this.#forwarders) {
-      const { connections } = each.forwarder;
-      // To look for it each second takes 9 ms with 10,000 ServicePorts.
-      const traffic = each.traffic ??= table?.get(each.plan.name);
+    for (const [key, forwarder] of this.#local.forwarders) {
+      const { connections, trafficSoFar: traffic } = forwarder;
       const counted = traffic === undefined ? 0 : eventsOf(traffic);
-      const { reported } = each;
-      if (connections === reported.connections && counted === reported.counted) continue;
-      each.reported = { connections, counted };
+      const reported = this.#reported.get(forwarder);
+      if (connections === (reported?.connections ?? 0) && counted === (reported?.counted ?? 0)) {
+        continue;
+      }
+      this.#reported.set(forwarder, { connections, counted });
       services.set(key, { connections, traffic });
     }
+    const { counters } = this.#forwarding;
     return { counters, services, refused: this.#openFiles.takeRefused() };
   }
 
@@ -202,7 +181,7 @@ export class WorkerFamily {
       const { query, id } = notice;
       return void this.#forwarding.watches.ask(id, { query, now: this.#clock.now() });
     }
-    const forwarder = this.#forwarder(notice.key);
+    const forwarder = this.#local.forwarders.get(notice.key);
     if (forwarder instanceof TcpForwarder) forwarder.expectFailing(notice.endpoint);
   }
 
@@ -210,67 +189,18 @@ export class WorkerFamily {
   async #applyAll(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
     const refused: RefusedSocket[] = [];
     await forEachInSlices(this.#clock, commands, (command) => {
-      if (command.op !== "open") return this.#apply(command);
-      const { at, place, socket } = command;
-      const forwarder = this.#forwarder(command.key);
-      if (!forwarder) return;
-      const open = this.#sockets.get(socket);
-      if (open) return this.#local.assign(open, { at, forwarder });
+      if (command.op === "frontends") return this.#replaceFrontends(command.key, command.frontends);
       try {
-        this.#sockets.set(socket, this.#local.open(place, { at, forwarder }));
+        this.#local.apply(command);
       } catch (error) {
+        if (command.op !== "open") throw error;
+        const { socket } = command;
         refused.push({ socket, message: messageOf(error), code: systemErrorOf(error) });
       }
     });
     // A socket is closed only when the accept that waits on it has been taken back, as in the backend.
     if (commands.some(({ op }) => op === "close")) await this.#clock.sleep(0);
     return refused;
-  }
-
-  #apply(command: Exclude<Command, { readonly op: "open" }>): void {
-    switch (command.op) {
-      case "share":
-        return this.#forwarding.clients.update(command.shared);
-      case "frontends":
-        return this.#replaceFrontends(command.key, command.frontends);
-      case "forward":
-        this.#forward(command.plan);
-        if (command.ages) this.#forwarder(command.plan.key)?.restoreAges(command.ages);
-        return;
-      case "skip":
-        return this.#forwarder(command.key)?.skip(command.unhealthy);
-      case "remove":
-        return this.#remove(command.key);
-      case "close":
-        this.#sockets.get(command.socket)?.close();
-        this.#sockets.delete(command.socket);
-    }
-  }
-
-  /** What is equal keeps its identity: other settings begin time-outs again. */
-  #forward(planned: SharedServicePlan): void {
-    const known = this.#forwarders.get(planned.key);
-    const { edge, ...rest } = planned;
-    const before = known?.plan.edge;
-    const kept = deepEqual(before, edge) ? before : edge;
-    const plan: SharedServicePlan = { ...rest, ...(kept && { edge: kept }) };
-    if (known) {
-      known.plan = plan;
-      known.forwarder.update(plan);
-    } else {
-      const forwarder = this.#local.create(plan);
-      const reported = { connections: 0, counted: 0 };
-      this.#forwarders.set(plan.key, { plan, forwarder, reported, traffic: undefined });
-    }
-  }
-
-  #remove(key: ServicePortKey): void {
-    const known = this.#forwarders.get(key);
-    if (!known) return;
-    const { plan: { name }, forwarder } = known;
-    this.#forwarders.delete(key);
-    this.#forwarding.traffic?.leave(name);
-    this.#local.remove(forwarder);
   }
 
   #replaceFrontends(key: ServicePortKey, frontends: LoopPart["frontends"]): void {

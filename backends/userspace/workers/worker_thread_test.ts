@@ -74,7 +74,7 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
   const applied = channel.ask({
     kind: "apply",
     commands: [
-      { op: "forward", plan, ages: undefined },
+      { op: "forward", plan },
       {
         op: "open",
         socket: "",
