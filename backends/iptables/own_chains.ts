@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_rule_set.ts";
+import { jumpsOf, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
@@ -47,7 +47,6 @@ export async function removeOwnChains(
     family,
     whose: "kube-relay's",
     isLeftover: mayBeOurs,
-    keepJump: (table, { to }) => isOursAlone(table, to),
     choose: ownChainsOf,
   });
   // A preview names them after the rules of kube-proxy, which may refer to them too.
@@ -59,31 +58,28 @@ export async function removeOwnChains(
  * Selects the chains of this mode. Chains with kube-proxy's names belong to it if they lead to
  * chains that only this mode has: a kube-proxy that ran later would have rewritten them.
  */
-function ownChainsOf({ tables }: IptablesDump): ChainFilter {
-  const isInForce = tables.some(({ name, jumps }) =>
-    jumps.some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
+function ownChainsOf(saved: SavedTables): ChainFilter {
+  const tables = Object.entries(saved);
+  const has = (isSought: (chain: string, table: string) => boolean) =>
+    tables.some(([table, { chains }]) => chains.keys().some((chain) => isSought(chain, table)));
+  const isInForce = tables.some(([name, table]) =>
+    jumpsOf(table).some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
   );
-  const isHere = tables.some(({ name, chains }) =>
-    [...chains.keys()].some((chain) => isOursAlone(name, chain))
-  );
-  const hasCanary = tables.some(({ chains }) => chains.has(CANARY));
+  const isHere = has((chain, table) => isOursAlone(table, chain));
+  const hasCanary = has((chain) => chain === CANARY);
   // The ipvs mode takes the entry points over and the canaries away. Where a canary is, another
   // iptables mode may be in force, to which the chain belongs then.
   const hasFirewall = isInForce || (isHere && !hasCanary);
-  const hasKubelet = tables.some(({ chains }) => KUBELET_CHAINS.some((name) => chains.has(name)));
+  const hasKubelet = has((chain) => KUBELET_CHAINS.includes(chain));
+  // Without a kubelet, its chain exists only for the one rule of this mode.
+  const isMartianRuleAlone = (saved.filter.chains.get(KUBELET_FIREWALL) ?? []).length <= 1;
   return (table, chain) => {
     if (isOursAlone(table, chain)) return true;
     if (chain === KUBELET_FIREWALL) {
-      const martians = tables.find(({ name }) => name === table);
-      return hasFirewall && !hasKubelet && isMartianRuleAlone(martians);
+      return table === "filter" && hasFirewall && !hasKubelet && isMartianRuleAlone;
     }
     return isInForce && mayBeOurs(table, chain);
   };
-}
-
-/** Without a kubelet, its chain exists only for the one rule of this mode. */
-function isMartianRuleAlone(table: DumpedTable | undefined): boolean {
-  return table?.name === "filter" && (table.chains.get(KUBELET_FIREWALL) ?? 0) <= 1;
 }
 
 function isOursAlone(table: string, chain: string): boolean {

@@ -451,7 +451,7 @@ async function askFor(
     }
     chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
   }
-  return { builtIn, chains, isUnreadable: true };
+  return { builtIn, chains, rules: 0, isUnreadable: true };
 }
 
 type RuleChange = Change<ServicePortKey>;

@@ -7,7 +7,7 @@ import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import type { IptablesDump } from "../netfilter/iptables/iptables_rule_set.ts";
+import { jumpsOf, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { isKubeProxySet, OWNERS } from "../netfilter/foreign/owners.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
@@ -71,7 +71,6 @@ export async function removeOwnObjects(
     family: removal.family,
     whose: "kube-relay's",
     isLeftover: isOfMode,
-    keepJump: isWay,
     choose: ownChainsOf,
   });
   // Foreign rules may use a set. Until all others are removed, one set identifies them as this
@@ -109,17 +108,14 @@ function isOfMode(table: string, chain: string): boolean {
   return CHAINS.has(`${table} ${chain}`);
 }
 
-/** Whether a rule is a jump that only this mode's `KUBE-SERVICES` has. */
-function isWay(
-  table: string,
-  { from, to }: { readonly from: string; readonly to: string },
-): boolean {
-  return table === "nat" && from === "KUBE-SERVICES" && to === FROM_CLUSTER;
-}
-
-/** If another mode has rewritten `KUBE-SERVICES`, the shared chains are not this mode's. */
-function ownChainsOf({ tables }: IptablesDump): ChainFilter {
-  const isInForce = tables.some(({ name, jumps }) => jumps.some((jump) => isWay(name, jump)));
+/**
+ * If another mode has rewritten `KUBE-SERVICES`, which has a jump of its own in this mode, the shared
+ * chains are not this mode's.
+ */
+function ownChainsOf({ nat }: SavedTables): ChainFilter {
+  const isInForce = jumpsOf(nat).some(({ from, to }) =>
+    from === "KUBE-SERVICES" && to === FROM_CLUSTER
+  );
   return (table, chain) => isOfMode(table, chain) && (isInForce || !SHARED[table]?.includes(chain));
 }
 

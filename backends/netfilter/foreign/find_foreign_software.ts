@@ -306,17 +306,17 @@ function describeProgram({ address, program }: ListeningProgram): string {
 
 /** Packets pass both engines: rules in the engine that the node does not use are easily overlooked. */
 function worldFindings({ contents: { worlds } }: Observations): readonly HostFinding[] {
-  const inUse = worlds.filter(({ dump }) =>
-    dump.tables.some(({ rules, chains }) => rules > 0 || chains.size > 0)
+  const inUse = worlds.filter(({ tables }) =>
+    Object.values(tables).some(({ rules, chains }) => rules > 0 || chains.size > 0)
   );
   const both = (["IPv4", "IPv6"] as const).filter((family) =>
     inUse.filter(({ world }) => world.family === family).length > 1
   );
   const evidence = inUse.filter(({ world }) => both.includes(world.family))
-    .map(({ world, dump: { tables } }) => {
-      const rules = tables.reduce((sum, table) => sum + table.rules, 0);
+    .map(({ world, tables }) => {
+      const rules = Object.values(tables).reduce((sum, table) => sum + table.rules, 0);
       const hint = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"].find((chain) =>
-        tables.some(({ chains }) => chains.has(chain))
+        Object.values(tables).some(({ chains }) => chains.has(chain))
       );
       const chosen = hint === undefined ? "" : `; kubelet writes here (${hint})`;
       return `${rules} rules in ${nameOfRuleSet(world)}${chosen}`;
@@ -360,10 +360,12 @@ function unseenFindings(
   { contents: { worlds, unseen } }: Observations,
   programs: string | undefined,
 ): readonly HostFinding[] {
-  const tables = worlds.flatMap(({ world, dump }) =>
-    dump.unreadable.map((table) => `table ${table} (${nameOfRuleSet(world)}): only nft can show it`)
+  const unreadable = worlds.flatMap(({ world, tables }) =>
+    Object.entries(tables).filter(([, { isUnreadable }]) => isUnreadable)
+      .map(([table]) => `table ${table} (${nameOfRuleSet(world)}): only nft can show it`)
   );
-  const evidence = [...unseen, ...(programs ? [`listening programs: ${programs}`] : []), ...tables];
+  const listening = programs ? [`listening programs: ${programs}`] : [];
+  const evidence = [...unseen, ...listening, ...unreadable];
   return findingOf(evidence, {
     id: "not-looked-at",
     severity: "info",

@@ -62,7 +62,7 @@ export async function readHostContents(
   const worlds: RuleSetContents[] = [];
   for (const world of IPTABLES_RULE_SETS) {
     // One after the other: each dump may be 10 MB.
-    const looked = await readRuleSet(edges, world, { keepJump: () => false, ...options });
+    const looked = await readRuleSet(edges, world, { countsOnly: true, ...options });
     const contents = seen(`${world.family} rules of iptables-${world.variant}`, looked, undefined);
     if (contents !== undefined) worlds.push(contents);
   }
@@ -83,8 +83,8 @@ function* countChains(
   own: OwnState,
 ): Generator<void, ReadonlyMap<Owner, readonly string[]>> {
   const lines = new Map<Owner, string[]>();
-  for (const { world, dump } of worlds) {
-    for (const { name: table, chains } of dump.tables) {
+  for (const { world, tables } of worlds) {
+    for (const [table, { chains }] of Object.entries(tables)) {
       const kinds = new Map<string, { owner: Owner; count: number }>();
       for (const chain of chains.keys()) {
         yield;

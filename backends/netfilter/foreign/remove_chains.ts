@@ -9,16 +9,14 @@ import { inPieces } from "../../../lib/os/command_input.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";
 import {
-  type DumpedTable,
   IPTABLES_RULE_SETS,
-  type IptablesDump,
   type IptablesRuleSet,
-  type JumpFilter,
   nameOfRuleSet,
   readRuleSet,
   type RuleSetContents,
 } from "../iptables/iptables_rule_set.ts";
-import { partLines, type RestorePart } from "../iptables/iptables_objects.ts";
+import { jumpsOf, type SavedTable, type SavedTables } from "../iptables/iptables_save.ts";
+import { type IptablesTable, partLines, type RestorePart } from "../iptables/iptables_objects.ts";
 import { countOf, knownChain } from "./owners.ts";
 import type { RemovalRun } from "./removal_run.ts";
 
@@ -29,7 +27,7 @@ const ATTEMPTS = 3;
  * nat comes first: then no packet is sent to kube-proxy's endpoints, which need the ACCEPT rules of
  * the filter table.
  */
-const TABLE_ORDER = ["nat", "filter", "mangle"];
+const TABLE_ORDER = ["nat", "filter", "mangle"] as const satisfies IptablesTable[];
 
 /** Selects the chains of a table to remove. */
 export type ChainFilter = (table: string, chain: string) => boolean;
@@ -38,30 +36,26 @@ export type ChainFilter = (table: string, chain: string) => boolean;
 export async function removeChains(
   edges: { readonly commands: CommandRunner; readonly clock: Clock },
   run: RemovalRun,
-  { family, whose, isLeftover, keepJump, choose }: {
+  { family, whose, isLeftover, choose }: {
     /** @default {both} */
     readonly family?: IpFamily;
     /** The owner for messages, e.g. `kube-proxy's`. */
     readonly whose: string;
     /** The chains that may go. */
     readonly isLeftover: (table: string, chain: string, world: IptablesRuleSet) => boolean;
-    /** Further jumps that `choose` needs. @default {only those from other chains into these} */
-    readonly keepJump?: JumpFilter;
     /** Selects the chains to remove. @default {all that may go} */
-    readonly choose?: (dump: IptablesDump) => ChainFilter;
+    readonly choose?: (tables: SavedTables) => ChainFilter;
   },
 ): Promise<void> {
   for (const world of IPTABLES_RULE_SETS) {
     if (family !== undefined && world.family !== family) continue;
     const mayGo: ChainFilter = (table, chain) => isLeftover(table, chain, world);
-    const isKept: JumpFilter = (table, jump) =>
-      mayGo(table, jump.to) && !mayGo(table, jump.from) || keepJump?.(table, jump) === true;
     let failures: string[] = [];
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const seen = await readRuleSet(edges, world, { keepJump: isKept, ...run.signal });
+      const seen = await readRuleSet(edges, world, run.signal);
       const contents = run.take(`rules of ${nameOfRuleSet(world)}`, seen);
       failures = contents
-        ? await removeOnce(edges, run, whose, contents, choose?.(contents.dump) ?? mayGo)
+        ? await removeOnce(edges, run, whose, contents, choose?.(contents.tables) ?? mayGo)
         : [];
       if (failures.length === 0) break;
     }
@@ -74,15 +68,14 @@ async function removeOnce(
   { clock }: { readonly clock: Clock },
   run: RemovalRun,
   whose: string,
-  { world, dump, restoreProgram }: RuleSetContents,
+  { world, tables, restoreProgram }: RuleSetContents,
   isLeftover: ChainFilter,
 ): Promise<string[]> {
   const failures: string[] = [];
   const place = nameOfRuleSet(world);
   for (const name of TABLE_ORDER) {
-    const table = dump.tables.find((each) => each.name === name);
-    if (table === undefined) continue;
-    const { part, removes, kept } = await inSteps({ clock }, planRemoval(table, place, isLeftover));
+    const plan = planRemoval(name, tables[name], place, isLeftover);
+    const { part, removes, kept } = await inSteps({ clock }, plan);
     for (const each of kept) run.keep(`${each} (${place})`);
     if (removes.length === 0) continue;
     // The line of a chain empties it, so that none refers to another any more when the first is deleted.
@@ -96,8 +89,8 @@ async function removeOnce(
     });
     if (reason !== undefined) failures.push(`${whose} chains in ${name} (${place}): ${reason}`);
   }
-  for (const table of dump.unreadable) {
-    run.keep(`table ${table} (${place}): it has rules that only nft can show`);
+  for (const [table, { isUnreadable }] of Object.entries(tables)) {
+    if (isUnreadable) run.keep(`table ${table} (${place}): it has rules that only nft can show`);
   }
   return failures;
 }
@@ -110,13 +103,20 @@ const MASQUERADE_CHAINS = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
  * deleted without changing foreign rules: it is emptied. Masquerade chains stay unchanged.
  */
 function* planRemoval(
-  { name: table, builtIn, chains: all, jumps }: DumpedTable,
+  table: IptablesTable,
+  saved: SavedTable,
   place: string,
   isLeftover: ChainFilter,
 ): Generator<void, { part: RestorePart; removes: string[]; kept: string[] }> {
+  const { builtIn, chains: all } = saved;
   const owned = new Set<string>();
   for (const chain of all.keys()) {
     if (isLeftover(table, chain)) owned.add(chain);
+    yield;
+  }
+  const jumps: { readonly from: string; readonly to: string; readonly rule: string }[] = [];
+  for (const jump of jumpsOf(saved)) {
+    if (owned.has(jump.to) && !owned.has(jump.from)) jumps.push(jump);
     yield;
   }
   /** Chains with references from foreign chains, and those chains. */
@@ -146,7 +146,7 @@ function* planRemoval(
       continue;
     }
     kept.push(`chain ${chain} in ${table}, without rules: ${holder} refers to it`);
-    if (all.get(chain)! > 0) emptied.push(chain);
+    if (all.get(chain)!.length > 0) emptied.push(chain);
   }
   const removedJumps = jumps.filter(({ from, to }) => builtIn.has(from) && owned.has(to));
   const at = `in ${table}`;

@@ -9,12 +9,7 @@ import type { CommandResult, CommandRunner } from "../../../lib/os/command_runne
 import { inPieces } from "../../../lib/os/command_input.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import type { IptablesPrograms } from "./iptables_variant.ts";
-import {
-  IptablesSave,
-  parseSaveLine,
-  type SavedTables,
-  type SaveOptions,
-} from "./iptables_save.ts";
+import { IptablesSave, parseSaveLine, type SavedTables } from "./iptables_save.ts";
 import { isAtLeast, parseVersion } from "../probe/tool_version.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
 
@@ -47,8 +42,8 @@ export class IptablesRunner {
     this.#wait = canWait ? ["-w", `${LOCK_WAIT_S}`] : [];
   }
 
-  /** Reads all rules, by one process. */
-  async save(options: SaveOptions = {}): Promise<SavedTables> {
+  /** Reads all rules, by one process. `mayLack`: a table may be one that the tool cannot print. */
+  async save(options: { readonly mayLack?: boolean } = {}): Promise<SavedTables> {
     const { save: program } = this.#programs;
     const tables = new IptablesSave();
     const action = "read rules of iptables";

@@ -1,13 +1,12 @@
 /**
- * The text of `iptables-save`: one parser of its lines, for any table, and readers
- * that keep all rules, or one value for each rule.
+ * The text of `iptables-save`: one parser of its lines, and one reader of all tables.
  *
  * @module
  */
 import type { IptablesTable } from "./iptables_objects.ts";
 
 /** A rule as it was printed. */
-export interface SavedRule {
+interface SavedRule {
   readonly kind: "rule";
   readonly chain: string;
   /** Without `-A` and the chain. */
@@ -60,118 +59,113 @@ export function targetOf(rule: string): string | undefined {
   return /(?:^| )-[jg] (\S+)/.exec(bare)?.[1];
 }
 
-/** Parses the lines of a dump and stores a value for each rule. Skips all other lines. */
-export class SavedRules<T> {
-  /** By `table chain`, in the order of the rules. Chains without a value are left out. */
-  readonly rules = new Map<string, T[]>();
-  readonly #valueOf: (rule: SavedRule) => T | undefined;
-  #table = "";
-
-  constructor(valueOf: (rule: SavedRule) => T | undefined) {
-    this.#valueOf = valueOf;
-  }
-
-  /** Takes a line without its end. */
-  take(text: string): void {
-    const line = parseSaveLine(text);
-    if (line?.kind === "table") this.#table = line.table;
-    if (line?.kind !== "rule") return;
-    const value = this.#valueOf(line);
-    if (value === undefined) return;
-    const place = `${this.#table} ${line.chain}`;
-    const values = this.rules.get(place);
-    if (values) values.push(value);
-    else this.rules.set(place, [value]);
-  }
-}
-
 /** A table as it was printed. */
 export interface SavedTable {
   /** Rules of chains that packets enter by themselves, as `INPUT`, without `-A` and the chain. */
   readonly builtIn: ReadonlyMap<string, readonly string[]>;
   /** The same of all other chains. */
   readonly chains: ReadonlyMap<string, readonly string[]>;
+  /** The number of all rules. */
+  readonly rules: number;
   /** Only `nft` can show some of its rules, so the tool printed none: there may be any. */
   readonly isUnreadable?: true;
 }
 
-/** The tables that kube-relay writes to; one that does not exist has no chains. */
+/** All tables; of those that kube-relay writes to, one that does not exist has no chains. */
 export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
 
-/** The options of a dump. */
-export interface SaveOptions {
-  /** Whether the caller can do without a table that the tool cannot print. @default {false} */
-  readonly mayLack?: boolean;
+/** A rule that leads to another chain. */
+interface SavedJump {
+  readonly from: string;
+  readonly to: string;
+  readonly rule: string;
 }
 
-interface PendingTable {
+/** The rules that lead to chains, in their order. */
+export function* jumpsOf({ builtIn, chains }: SavedTable): Generator<SavedJump> {
+  for (const [from, rules] of [...builtIn, ...chains]) {
+    for (const rule of rules) {
+      const to = targetOf(rule);
+      if (to !== undefined && chains.has(to)) yield { from, to, rule };
+    }
+  }
+}
+
+interface PendingTable extends SavedTable {
   readonly builtIn: Map<string, string[]>;
   readonly chains: Map<string, string[]>;
+  rules: number;
   isUnreadable?: true;
 }
 
-/**
- * Collects the lines of a dump with all rules. Strict, because its result is compared and written.
- */
+/** Collects the lines of a dump. Strict, because its result is compared and written. */
 export class IptablesSave {
-  readonly #tables: Record<IptablesTable, PendingTable> = {
-    filter: { builtIn: new Map(), chains: new Map() },
-    mangle: { builtIn: new Map(), chains: new Map() },
-    nat: { builtIn: new Map(), chains: new Map() },
-  };
-  #current: PendingTable | "other" | undefined;
+  readonly #tables: Record<string, PendingTable> = {};
+  readonly #countsOnly: boolean;
+  #current: PendingTable | undefined;
+
+  /** `countsOnly`: only the numbers of rules are kept; they may be 10 MB. */
+  constructor({ countsOnly = false } = {}) {
+    this.#countsOnly = countsOnly;
+  }
 
   /** Adds a line without its end. Throws a SyntaxError for a line that is invalid at that place. */
   take(text: string): void {
     const line = parseSaveLine(text);
     if (line?.kind === "unreadable") {
-      if (isOurs(line.table)) this.#tables[line.table].isUnreadable = true;
-    } else if (line?.kind === "table") {
+      this.#tableOf(line.table).isUnreadable = true;
+      return;
+    }
+    if (line?.kind === "table") {
       if (this.#current !== undefined) throw unexpected(text, "inside of another table");
-      this.#current = isOurs(line.table) ? this.#tables[line.table] : "other";
-    } else if (text !== "" && !text.startsWith("#")) {
-      if (this.#current === undefined) throw unexpected(text, "outside of a table");
-      if (line?.kind === "commit") this.#current = undefined;
-      else if (this.#current !== "other") takeLine(this.#current, text, line);
+      this.#current = this.#tableOf(line.table);
+      return;
+    }
+    if (text === "" || text.startsWith("#")) return;
+    const table = this.#current;
+    if (table === undefined) throw unexpected(text, "outside of a table");
+    switch (line?.kind) {
+      case "commit":
+        this.#current = undefined;
+        return;
+      case "chain":
+        (line.isBuiltIn ? table.builtIn : table.chains).set(line.chain, []);
+        return;
+      default: {
+        const rules = line && (table.chains.get(line.chain) ?? table.builtIn.get(line.chain));
+        if (rules === undefined) throw unexpected(text, "for a chain that it did not name");
+        table.rules++;
+        if (!this.#countsOnly) rules.push(line!.rule);
+      }
     }
   }
 
   /**
-   * The tables. Throws a SyntaxError when the dump broke off, and for a table that could not be
-   * printed, unless one `mayLack`.
+   * The tables. Throws a SyntaxError when the dump broke off, and for a table of kube-relay's that could
+   * not be printed, unless one `mayLack`.
    */
-  end({ mayLack = false }: SaveOptions = {}): SavedTables {
+  end({ mayLack = false } = {}): SavedTables {
     if (this.#current !== undefined) {
       throw new SyntaxError("the dump breaks off inside of a table: expected COMMIT");
     }
-    const unreadable = Object.entries(this.#tables).find(([, table]) => table.isUnreadable)?.[0];
-    if (unreadable !== undefined && !mayLack) {
-      throw new SyntaxError(`table ${unreadable} has rules that only nft can show`);
+    const { filter = emptyTable(), mangle = emptyTable(), nat = emptyTable() } = this.#tables;
+    const own = { filter, mangle, nat };
+    for (const [name, { isUnreadable }] of Object.entries(own)) {
+      if (isUnreadable && !mayLack) {
+        throw new SyntaxError(`table ${name} has rules that only nft can show`);
+      }
     }
-    return this.#tables;
+    // In the order of the dump.
+    return { ...this.#tables, ...own };
+  }
+
+  #tableOf(name: string): PendingTable {
+    return this.#tables[name] ??= emptyTable();
   }
 }
 
-function takeLine(
-  { chains, builtIn }: PendingTable,
-  text: string,
-  line: SaveLine | undefined,
-): void {
-  if (line?.kind === "chain") {
-    (line.isBuiltIn ? builtIn : chains).set(line.chain, []);
-    return;
-  }
-  const rules = line?.kind === "rule"
-    ? chains.get(line.chain) ?? builtIn.get(line.chain)
-    : undefined;
-  if (line?.kind !== "rule" || rules === undefined) {
-    throw unexpected(text, "for a chain that it did not name");
-  }
-  rules.push(line.rule);
-}
-
-function isOurs(name: string): name is IptablesTable {
-  return name === "filter" || name === "mangle" || name === "nat";
+function emptyTable(): PendingTable {
+  return { builtIn: new Map(), chains: new Map(), rules: 0 };
 }
 
 function unexpected(line: string, where: string): SyntaxError {

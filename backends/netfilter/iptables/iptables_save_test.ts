@@ -1,12 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import fc from "fast-check";
-import {
-  IptablesSave,
-  parseSaveLine,
-  SavedRules,
-  type SavedTables,
-  targetOf,
-} from "./iptables_save.ts";
+import { IptablesSave, parseSaveLine, type SavedTables } from "./iptables_save.ts";
 
 function read(...lines: readonly string[]): SavedTables {
   const save = new IptablesSave();
@@ -82,19 +75,4 @@ Deno.test("parseSaveLine() reads every line of a dump of any table", () => {
     { kind: "commit" },
     ...Array.from({ length: 4 }, () => undefined),
   ]);
-});
-
-Deno.test("SavedRules keeps one value for each rule, by table and chain", () => {
-  const reader = new SavedRules(({ rule }) => targetOf(rule));
-  for (const line of ["*nat", "-A A -j B", "*filter", "-A A -j C", "-A A", "-A A -g D"]) {
-    reader.take(line);
-  }
-  assertEquals([...reader.rules], [["nat A", ["B"]], ["filter A", ["C", "D"]]]);
-});
-
-Deno.test("SavedRules accepts any text", () => {
-  fc.assert(fc.property(fc.array(fc.string()), (lines) => {
-    const reader = new SavedRules(({ rule }) => rule);
-    for (const line of lines) reader.take(line);
-  }));
 });

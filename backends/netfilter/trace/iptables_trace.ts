@@ -13,7 +13,7 @@ import {
   type TraceStep,
   type WatchedPacket,
 } from "../../../lib/proxy/packet_trace.ts";
-import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
+import { parseSaveLine, targetOf } from "../iptables/iptables_save.ts";
 import { chooseIptables } from "../iptables/iptables_variant.ts";
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError, described, endingOf, startNftWatch, type TraceEdges } from "./nft_watch.ts";
@@ -66,17 +66,23 @@ export async function startCounterWatch(
   signal: AbortSignal,
 ): Promise<PacketWatch> {
   const read = async (): Promise<CountedRules> => {
-    // Rules that never matched are left out: of ten thousand Services, most.
-    const reader = new SavedRules(({ rule, packets = 0 }) =>
-      packets === 0 ? undefined : { rule, packets }
-    );
+    const rules = new Map<string, CountedRule[]>();
+    let table = "";
+    const onLine = (text: string) => {
+      const line = parseSaveLine(text);
+      if (line?.kind === "table") table = line.table;
+      // Rules that never matched are left out: of ten thousand Services, most.
+      if (line?.kind !== "rule" || !line.packets) return;
+      const place = `${table} ${line.chain}`;
+      rules.getOrInsertComputed(place, () => []).push({ rule: line.rule, packets: line.packets });
+    };
     try {
       const { code, stderr } = await commands.run(save, ["-c"], {
         signal,
         timeoutMs: SAVE_TIMEOUT_MS,
-        onLine: (line) => reader.take(line),
+        onLine,
       });
-      if (code === 0) return reader.rules;
+      if (code === 0) return rules;
       throw new TraceError(`Cannot trace: '${save} -c' says: ${firstLine(stderr)}`);
     } catch (error) {
       throw asTraceError(error);
