@@ -34,7 +34,6 @@ import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
 import { explainIpvs } from "./explain.ts";
-import { ipvsHostSettings } from "./host_settings.ts";
 import {
   RuleBackend,
   type RuleBackendOptions,
@@ -60,7 +59,6 @@ import { IpvsLayout } from "./layout.ts";
 import { IpvsTarget } from "./target.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { renderText } from "./render.ts";
-import { TakenServers } from "./taken_servers.ts";
 import type { SeenServer, ServerKey } from "../netfilter/virtual_servers.ts";
 import { addressLine } from "../iproute/ip_runner.ts";
 import { type SetId, setName } from "./ipset_table.ts";
@@ -116,7 +114,6 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   readonly #options: IpvsBackendOptions;
   readonly #scheduler: Scheduler;
   readonly #excludeCidrs: readonly Cidr[];
-  readonly #taken: TakenServers;
   /** Absent before `start()`. */
   #runner: IpvsRunner | undefined;
   #features: IpvsFeatures;
@@ -126,7 +123,6 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     super(dependencies, options);
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#taken = new TakenServers(dependencies);
     const { family, facts = { features: {} }, ipvs } = options;
     this.#scheduler = tryParseScheduler(ipvs.scheduler) ?? DEFAULT_SCHEDULER;
     // The configuration was validated before.
@@ -135,14 +131,12 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   hostSettings(): readonly HostSettingRequest[] {
-    const { family, ipvs: { strictARP: strictArp } } = this.#options;
-    const interfaces = new Set(
-      this.#dependencies.network.interfaceAddresses()
-        .filter(({ interfaceName, address }) =>
-          interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === "IPv4" && !isLoopback(address)
-        ).map(({ interfaceName }) => interfaceName),
-    );
-    return ipvsHostSettings({ family, strictArp, interfaces, kernelRelease: Deno.osRelease() });
+    const { family, ipvs } = this.#options;
+    const interfaces = this.#dependencies.network.interfaceAddresses()
+      .filter(({ interfaceName, address }) =>
+        interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === "IPv4" && !isLoopback(address)
+      ).map(({ interfaceName }) => interfaceName);
+    return ipvsHostSettings(family, Deno.osRelease(), ipvs.strictARP ? interfaces : []);
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -164,7 +158,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     const found = await runner.deviceAddresses();
     await runner.setTimeouts(ipvs.tcpTimeout, ipvs.tcpFinTimeout, ipvs.udpTimeout)
       .catch((error) => logger.warn("Cannot set time-outs of IPVS", { error }));
-    const target = new IpvsTarget({ clock, runner, taken: this.#taken }, {
+    const target = new IpvsTarget({ clock, logger }, runner, {
       excludeCidrs: this.#excludeCidrs,
       drainTimeoutMs,
     });
@@ -181,7 +175,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     const { target } = this;
     if (target === undefined) return "not started";
     const summary = `virtual servers on ${IPVS_DEVICE}, scheduler ${this.#scheduler}`;
-    return [summary, this.#taken.describe(target.servers) ?? []].flat().join("; ");
+    return [summary, target.taken ?? []].flat().join("; ");
   }
 
   protected optionsOf({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
@@ -275,11 +269,11 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     plan: ProxyPlan,
     fill: (layout: IpvsLayout) => Promise<void>,
   ): Promise<RuleComparison> {
-    const { clock, network } = this.#dependencies;
+    const { clock, logger, network } = this.#dependencies;
     const { drainTimeoutMs, facts } = this.#options;
     const { runner } = await this.#tools("compare rules of");
     const own = { drainTimeoutMs, excludeCidrs: this.#excludeCidrs, isForeign: true };
-    const target = new IpvsTarget({ clock, runner }, own);
+    const target = new IpvsTarget({ clock, logger }, runner, own);
     const nodeAddresses = () =>
       network.interfaceAddresses().filter(({ interfaceName, address }) =>
         interfaceName !== IPVS_DEVICE && ipFamilyOf(address) === this.family
@@ -359,6 +353,51 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     const iptables = new IptablesRunner({ commands }, programs);
     return { iptables, programs, reason, runner: new IpvsRunner({ clock, commands, iptables }) };
   }
+}
+
+/**
+ * The settings of the kernel: those of IPVS are the same for both families. `arpInterfaces` answer ARP
+ * only for their own addresses. `kernelRelease` as `uname -r` prints it.
+ */
+export function ipvsHostSettings(
+  family: IpFamily,
+  kernelRelease: string,
+  arpInterfaces: readonly string[],
+): readonly HostSettingRequest[] {
+  const version = parseVersion(kernelRelease);
+  // The kernels in between answer a reused port of a client by a second of silence.
+  const waitsForReuse = version !== undefined && isAtLeast(version, [4, 1]) &&
+    !isAtLeast(version, [5, 9]);
+  const rows: (readonly [name: string, value: string, purpose: string, atLeast?: true])[] = [
+    ["vs.conntrack", "1", "masquerade packets that IPVS forwards"],
+    ["vs.expire_nodest_conn", "1", "send clients of a removed endpoint to another one at once"],
+    ["vs.expire_quiescent_template", "1", "let session affinity end with its endpoint"],
+  ];
+  if (waitsForReuse) {
+    const purpose = "answer clients that use a port again at once (kernels before 5.9)";
+    rows.splice(1, 0, ["vs.conn_reuse_mode", "0", purpose]);
+  }
+  // Not so for IPv6, where it would end the reception of router advertisements.
+  if (family === "IPv4") rows.push(["ip_forward", "1", "forward packets to pods"]);
+  // The kernel cannot limit ARP to single addresses, and uses the larger value of the interface and of
+  // `all`. Setting `all` breaks interfaces without an address, as some pod networks have, and new network
+  // namespaces inherit it (kubernetes/kubernetes#71555).
+  for (const each of family === "IPv4" ? [...new Set(arpInterfaces)].sort() : []) {
+    // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
+    const name = `conf.${each.replaceAll(".", "/")}`;
+    const purpose = "answer ARP only for addresses of the interface that is asked (strictARP)";
+    rows.push([`${name}.arp_ignore`, "1", purpose, true]);
+    rows.push([
+      `${name}.arp_announce`,
+      "2",
+      "announce no Service address by ARP (strictARP)",
+      true,
+    ]);
+  }
+  return rows.map(([name, value, purpose, atLeast]) => ({
+    ...{ name: `net.ipv4.${name}`, value, purpose },
+    ...(atLeast && { atLeast }),
+  }));
 }
 
 /**

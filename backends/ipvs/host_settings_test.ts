@@ -1,15 +1,14 @@
 import { assertEquals } from "@std/assert";
-import { ipvsHostSettings } from "./host_settings.ts";
+import { ipvsHostSettings } from "./backend.ts";
 
-const CONTEXT = {
-  family: "IPv4",
-  strictArp: false,
-  kernelRelease: "6.1.0-9-amd64",
-  interfaces: new Set(["eth0", "bond0.100"]),
-} as const;
+const INTERFACES = ["eth0", "bond0.100", "eth0"];
 
-function settings(overrides: Partial<Parameters<typeof ipvsHostSettings>[0]> = {}): string[] {
-  return ipvsHostSettings({ ...CONTEXT, ...overrides }).map(({ name, value }) =>
+function settings(
+  kernelRelease: string,
+  family: "IPv4" | "IPv6" = "IPv4",
+  interfaces = INTERFACES,
+): string[] {
+  return ipvsHostSettings(family, kernelRelease, interfaces).map(({ name, value }) =>
     `${name}=${value}`
   );
 }
@@ -27,17 +26,15 @@ for (
   ] as const
 ) {
   Deno.test(`ipvsHostSettings() of kernel ${kernelRelease}: conn_reuse_mode ${isSet ? "off" : "as it is"}`, () => {
-    assertEquals(settings({ kernelRelease }).includes("net.ipv4.vs.conn_reuse_mode=0"), isSet);
+    assertEquals(settings(kernelRelease).includes("net.ipv4.vs.conn_reuse_mode=0"), isSet);
   });
 }
 
 Deno.test("ipvsHostSettings() touches ARP of interfaces with an address only, and only if asked", () => {
-  assertEquals(settings().filter((each) => each.includes("arp")), []);
-  assertEquals(
-    settings({ strictArp: true, family: "IPv6" }).filter((each) => each.includes("arp")),
-    [],
-  );
-  assertEquals(settings({ strictArp: true }).filter((each) => each.includes("arp")), [
+  const arp = (family: "IPv4" | "IPv6", interfaces: string[]) =>
+    settings("6.1.0", family, interfaces).filter((each) => each.includes("arp"));
+  assertEquals([arp("IPv4", []), arp("IPv6", INTERFACES)], [[], []]);
+  assertEquals(arp("IPv4", INTERFACES), [
     "net.ipv4.conf.bond0/100.arp_ignore=1",
     "net.ipv4.conf.bond0/100.arp_announce=2",
     "net.ipv4.conf.eth0.arp_ignore=1",

@@ -3,7 +3,6 @@ import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_addr
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import {
-  type Frontend,
   frontendsOf,
   hairpinEndpoints,
   hasClusterIp,
@@ -78,24 +77,112 @@ export interface ServiceFrontend extends ServerAddress {
   readonly rule?: string;
 }
 
-/** All objects that a ServicePort needs. */
-interface ServiceParts {
-  /** Each has a different virtual server. */
-  readonly frontends: readonly ServiceFrontend[];
-  /** Entries that belong to no single address. */
-  readonly entries: readonly SetEntry[];
-}
-
 /** The inputs that all ServicePorts, or the fixed rules, share. */
 export interface RenderInputs {
   readonly shared: Pick<SharedPlan, "localTraffic" | "nodePortAddresses">;
   readonly options: IpvsRenderOptions;
 }
 
-/** An address of a ServicePort, and its entry in the sets. */
-interface Place {
-  readonly address: IpAddress;
-  readonly entry: string;
+/**
+ * Renders the desired objects of a ServicePort. The result depends on nothing else. Each frontend has
+ * a different virtual server; `entries` belong to no single address.
+ */
+export function renderService(plan: ServicePlan, { shared, options }: RenderInputs): {
+  readonly frontends: readonly ServiceFrontend[];
+  readonly entries: readonly SetEntry[];
+} {
+  const { clusterIp, healthCheckNodePort, name, protocol } = plan;
+  const { scheduler, flags } = schedulingOf(plan.annotations, options.scheduler);
+  const seconds = plan.affinityTimeoutSeconds;
+  const setup = `-s ${scheduler}${seconds === undefined ? "" : ` -p ${seconds}`}` +
+    (flags.length === 0 ? "" : ` -b ${flags.join(",")}`);
+  const entryOf = (address: IpAddress, port: Port) =>
+    `${address},${protocol.toLowerCase()}:${port}`;
+  const frontends: ServiceFrontend[] = [];
+  // Endpoints that are sent their own packets, which have to come from the node.
+  const common = hairpinEndpoints(plan).map(({ address, port }): SetEntry => [
+    "LOOP-BACK",
+    `${entryOf(address, port)},${address}`,
+  ]);
+  if (healthCheckNodePort !== undefined) {
+    common.push(["HEALTH-CHECK-NODE-PORT", String(healthCheckNodePort)]);
+  }
+  // Whether the cluster IP serves clients from inside the cluster as required.
+  let isInternalForAll: boolean | undefined;
+  for (const frontend of frontendsOf(plan)) {
+    const { role, port, admitted, verdict: { internal, external } } = frontend;
+    const verdict = role === "ClusterIP" ? internal : external;
+    const keepsClient = role !== "ClusterIP" && frontend.masquerade === "from-node";
+    const addresses = frontend.address === undefined
+      ? nodePortAddressesOf(plan, shared.nodePortAddresses).filter(mayHaveNodePorts)
+      : [frontend.address];
+    for (const address of addresses) {
+      const entry = entryOf(address, port);
+      const entries: SetEntry[] = [];
+      if (role === "ClusterIP") {
+        if (internal.kind === "drop") entries.push(["NO-LOCAL-INTERNAL", entry]);
+        entries.push(["CLUSTER-IP", entry]);
+      } else if (role === "ExternalIP") {
+        entries.push([keepsClient ? "EXTERNAL-IP-LOCAL" : "EXTERNAL-IP", entry]);
+      } else if (role === "LoadBalancer") {
+        entries.push(...sourceRanges(admitted, address, entry), ["LOAD-BALANCER", entry]);
+        if (keepsClient) entries.push(["LOAD-BALANCER-LOCAL", entry]);
+      } else {
+        common.push(["NODE-PORT-IPS", address]);
+        const inSet = protocol === "SCTP" ? entry : String(port);
+        const suffix = protocol === "SCTP" ? "SCTP-HASH" : protocol;
+        if (keepsClient) entries.push([`NODE-PORT-LOCAL-${suffix}`, inSet]);
+        entries.push([`NODE-PORT-${suffix}`, inSet]);
+      }
+      if (role !== "NodePort") entries.push(["SERVED", entry]);
+      if (role !== "ClusterIP" && external.kind === "drop") {
+        entries.push(["NO-LOCAL-EXTERNAL", entry]);
+      }
+      const isBound = role !== "NodePort" &&
+        (role === "ClusterIP" || !options.nodeAddresses.has(address));
+      // Packets from pods and from the node are sent to the cluster IP, whose virtual server has all
+      // endpoints. If policy Local applies there too, no server has all of them.
+      const isRedirected = keepsClient &&
+        (isInternalForAll ??= hasClusterIp(plan) && isSameChoice(plan.internal, internal));
+      const rule = isRedirected && ruleText({
+        destination: { value: address },
+        protocol,
+        destinationPorts: { first: port, last: port },
+        comment: `${servicePortText(name)} from inside the cluster`,
+        target: ["DNAT", "--to-destination", formatHostPort(clusterIp, plan.port)],
+      });
+      const at = { protocol, address, port };
+      frontends.push({
+        ...{ role, ...at, server: serverKey(at), setup, endpoints: endpointsOf(verdict), entries },
+        ...(isBound && { bound: address }),
+        ...(rule && { rule }),
+      });
+    }
+  }
+  return { frontends, entries: common };
+}
+
+/** Without a range for this family no client is admitted: only the firewall has an entry. */
+function sourceRanges(
+  admitted: AdmittedSources | undefined,
+  address: IpAddress,
+  entry: string,
+): readonly SetEntry[] {
+  // No set has room for a /0, and none is needed.
+  if (admitted === undefined || admitted.ranges.some((range) => prefixLengthOf(range) === 0)) {
+    return [];
+  }
+  return [
+    ["LOAD-BALANCER-FW", entry],
+    ...admitted.ranges.map((range): SetEntry => [
+      "LOAD-BALANCER-SOURCE-CIDR",
+      `${entry},${entryOfCidr(range)}`,
+    ]),
+    // The node's own packets have this address as their source, because it is bound here.
+    ...(admitted.own.length > 0
+      ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const]
+      : []),
+  ];
 }
 
 /** Whether an address of the node can serve node ports. */
@@ -105,192 +192,6 @@ function mayHaveNodePorts(address: IpAddress): boolean {
 }
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
-
-/** Renders the desired objects of a ServicePort. The result depends on nothing else. */
-export function renderService(plan: ServicePlan, context: RenderInputs): ServiceParts {
-  return new ServiceDraft(plan, context).parts();
-}
-
-/** The parts of one ServicePort while they are put together. */
-class ServiceDraft {
-  readonly #plan: ServicePlan;
-  readonly #context: RenderInputs;
-  readonly #frontends: ServiceFrontend[] = [];
-  readonly #nodePortIps: SetEntry[] = [];
-  readonly #setup: string;
-  /** Whether the cluster IP serves clients from inside the cluster as required. */
-  #isInternalForAll: boolean | undefined;
-
-  constructor(plan: ServicePlan, context: RenderInputs) {
-    this.#plan = plan;
-    this.#context = context;
-    const { scheduler, flags } = schedulingOf(plan.annotations, context.options.scheduler);
-    const seconds = plan.affinityTimeoutSeconds;
-    this.#setup = `-s ${scheduler}${seconds === undefined ? "" : ` -p ${seconds}`}` +
-      (flags.length === 0 ? "" : ` -b ${flags.join(",")}`);
-  }
-
-  parts(): ServiceParts {
-    for (const frontend of frontendsOf(this.#plan)) this.#addFrontend(frontend);
-    return {
-      frontends: this.#frontends,
-      entries: [...this.#hairpin(), ...this.#healthCheck(), ...this.#nodePortIps],
-    };
-  }
-
-  #addFrontend(frontend: Frontend): void {
-    const { role, address } = frontend;
-    if (address === undefined) return this.#addNodePort(frontend);
-    const entry = this.#entryOf(address, frontend.port);
-    switch (role) {
-      case "ClusterIP":
-        return this.#addClusterIp(frontend, { address, entry });
-      case "LoadBalancer":
-        return this.#addExternal(frontend, {
-          address,
-          entry,
-          entries: [
-            ...this.#sourceRanges(frontend.admitted, { address, entry }),
-            ["LOAD-BALANCER", entry],
-            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
-          ],
-        });
-      default: {
-        const set = keepsClient(frontend) ? "EXTERNAL-IP-LOCAL" : "EXTERNAL-IP";
-        return this.#addExternal(frontend, { address, entry, entries: [[set, entry]] });
-      }
-    }
-  }
-
-  #addClusterIp({ role, port, verdict: { internal } }: Frontend, { address, entry }: Place): void {
-    this.#add(address, port, {
-      role,
-      endpoints: endpointsOf(internal),
-      entries: [
-        ...(internal.kind === "drop" ? [["NO-LOCAL-INTERNAL", entry] as const] : []),
-        ["CLUSTER-IP", entry],
-        ["SERVED", entry],
-      ],
-      bound: address,
-    });
-  }
-
-  /** Without a range for this family no client is admitted: only the firewall has an entry. */
-  #sourceRanges(
-    admitted: AdmittedSources | undefined,
-    { address, entry }: Place,
-  ): readonly SetEntry[] {
-    // No set has room for a /0, and none is needed.
-    if (admitted === undefined || admitted.ranges.some((range) => prefixLengthOf(range) === 0)) {
-      return [];
-    }
-    return [
-      ["LOAD-BALANCER-FW", entry],
-      ...admitted.ranges.map((range): SetEntry => [
-        "LOAD-BALANCER-SOURCE-CIDR",
-        `${entry},${entryOfCidr(range)}`,
-      ]),
-      // The node's own packets have this address as their source, because it is bound here.
-      ...(admitted.own.length > 0
-        ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const]
-        : []),
-    ];
-  }
-
-  #addExternal(
-    frontend: Frontend,
-    { address, entry, entries }: Place & { readonly entries: readonly SetEntry[] },
-  ): void {
-    const { role, port, verdict: { external } } = frontend;
-    const { nodeAddresses } = this.#context.options;
-    this.#add(address, port, {
-      role,
-      endpoints: endpointsOf(external),
-      entries: [...entries, ["SERVED", entry], ...noLocal(external, entry)],
-      ...(!nodeAddresses.has(address) && { bound: address }),
-      ...this.#fromCluster(frontend, address),
-    });
-  }
-
-  #addNodePort(frontend: Frontend): void {
-    const { role, port: nodePort, verdict: { external } } = frontend;
-    const { protocol } = this.#plan;
-    const { nodePortAddresses } = this.#context.shared;
-    for (const address of nodePortAddressesOf(this.#plan, nodePortAddresses)) {
-      if (!mayHaveNodePorts(address)) continue;
-      this.#nodePortIps.push(["NODE-PORT-IPS", address]);
-      const entry = this.#entryOf(address, nodePort);
-      const inSet = protocol === "SCTP" ? entry : String(nodePort);
-      const suffix = protocol === "SCTP" ? "SCTP-HASH" as const : protocol;
-      this.#add(address, nodePort, {
-        role,
-        endpoints: endpointsOf(external),
-        entries: [
-          ...(keepsClient(frontend) ? [[`NODE-PORT-LOCAL-${suffix}`, inSet] as const] : []),
-          [`NODE-PORT-${suffix}`, inSet],
-          ...noLocal(external, entry),
-        ],
-        ...this.#fromCluster(frontend, address),
-      });
-    }
-  }
-
-  #add(
-    address: IpAddress,
-    port: Port,
-    frontend: Omit<ServiceFrontend, "server" | "setup" | keyof ServerAddress>,
-  ): void {
-    const at = { protocol: this.#plan.protocol, address, port };
-    this.#frontends.push({ ...frontend, ...at, server: serverKey(at), setup: this.#setup });
-  }
-
-  /**
-   * Sends packets from pods and from the node to the cluster IP, whose virtual server has all
-   * endpoints. If policy Local applies there too, no server has all of them.
-   */
-  #fromCluster(frontend: Frontend, address: IpAddress): Pick<ServiceFrontend, "rule"> {
-    const { port, verdict } = frontend;
-    const { clusterIp, internal, name, protocol } = this.#plan;
-    if (!keepsClient(frontend)) return {};
-    this.#isInternalForAll ??= hasClusterIp(this.#plan) &&
-      isSameChoice(internal, verdict.internal);
-    if (!this.#isInternalForAll) return {};
-    const rule = ruleText({
-      destination: { value: address },
-      protocol,
-      destinationPorts: { first: port, last: port },
-      comment: `${servicePortText(name)} from inside the cluster`,
-      target: ["DNAT", "--to-destination", formatHostPort(clusterIp, this.#plan.port)],
-    });
-    return { rule };
-  }
-
-  /** Endpoints that are sent their own packets, which have to come from the node. */
-  *#hairpin(): Generator<SetEntry> {
-    for (const { address, port } of hairpinEndpoints(this.#plan)) {
-      yield ["LOOP-BACK", `${this.#entryOf(address, port)},${address}`];
-    }
-  }
-
-  #healthCheck(): readonly SetEntry[] {
-    const { healthCheckNodePort } = this.#plan;
-    if (healthCheckNodePort === undefined) return [];
-    return [["HEALTH-CHECK-NODE-PORT", String(healthCheckNodePort)]];
-  }
-
-  #entryOf(address: IpAddress, port: Port): string {
-    return `${address},${this.#plan.protocol.toLowerCase()}:${port}`;
-  }
-}
-
-/** Whether packets to the frontend keep their source. */
-function keepsClient({ masquerade }: Frontend): boolean {
-  return masquerade === "from-node";
-}
-
-function noLocal(external: Verdict, entry: string): readonly SetEntry[] {
-  return external.kind === "drop" ? [["NO-LOCAL-EXTERNAL", entry]] : [];
-}
 
 /** The endpoints of a verdict; none unless it forwards. */
 export function endpointsOf(verdict: Verdict): readonly Endpoint[] {

@@ -27,19 +27,6 @@ export type Scheduler = typeof SCHEDULERS[number];
 /** kube-proxy's default. */
 export const DEFAULT_SCHEDULER: Scheduler = "rr";
 
-/** The scheduler of a virtual server. */
-interface Scheduling {
-  readonly scheduler: Scheduler;
-  /** The flags for `ipvsadm -b`, sorted. */
-  readonly flags: readonly string[];
-}
-
-/** The result of a Service's annotations. */
-export interface SchedulingChoice extends Scheduling {
-  /** Annotations that could not be used, as sentences without a full stop. */
-  readonly problems: readonly string[];
-}
-
 /** The annotations for the scheduler, in order of precedence; kube-router's is accepted too. */
 const SCHEDULER_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler",
@@ -61,11 +48,8 @@ const FLAGS: Readonly<Partial<Record<Scheduler, ReadonlyMap<string, string>>>> =
   sh: new Map([["flag-1", "sh-fallback"], ["flag-2", "sh-port"]]),
 };
 
-/** kube-proxy sets these: without them all connections of a client go to one endpoint. */
-const DEFAULT_FLAGS: Readonly<Partial<Record<Scheduler, readonly string[]>>> = { mh: ["mh-port"] };
 /** Maximum length of a quoted value in a message. */
 const LONGEST_VALUE = 80;
-const NO_FLAGS: readonly string[] = [];
 
 /**
  * Parses the name of a scheduler, case-insensitively; `undefined` = unknown. Empty means
@@ -78,66 +62,51 @@ export function tryParseScheduler(name: string): Scheduler | undefined {
 
 /**
  * Returns how the virtual servers of a Service distribute: by its annotations, else by the node's
- * settings. Unusable annotations are reported, unlike in kube-router.
+ * settings. `flags` are those for `ipvsadm -b`, sorted. Unusable annotations are reported, unlike in
+ * kube-router: as sentences without a full stop.
  */
 export function schedulingOf(
   annotations: ModeAnnotations | undefined,
   nodeScheduler: Scheduler,
-): SchedulingChoice {
+): {
+  readonly scheduler: Scheduler;
+  readonly flags: readonly string[];
+  readonly problems: readonly string[];
+} {
   const problems: string[] = [];
-  const named = valueOf(annotations, SCHEDULER_ANNOTATIONS);
-  const own = named && tryParseScheduler(named.value);
-  if (named && own === undefined) {
-    problems.push(
-      `Cannot use '${cut(named.value)}' of annotation ${named.name}: expected one of ${
-        SCHEDULERS.join(", ")
-      }`,
-    );
-  }
-  const scheduler = own ?? nodeScheduler;
-  const flags = flagsOf(annotations, { scheduler, problems });
-  return { scheduler, flags: flags ?? DEFAULT_FLAGS[scheduler] ?? NO_FLAGS, problems };
-}
-
-/** `undefined` = the Service has no valid ones. */
-function flagsOf(
-  annotations: ModeAnnotations | undefined,
-  { scheduler, problems }: { readonly scheduler: Scheduler; readonly problems: string[] },
-): readonly string[] | undefined {
-  const named = valueOf(annotations, FLAGS_ANNOTATIONS);
-  if (named === undefined) return undefined;
+  const refuse = (value: string, name: string, expected: string) => {
+    // An annotation may have 256 KiB.
+    const quote = value.length > LONGEST_VALUE ? `${value.slice(0, LONGEST_VALUE)}…` : value;
+    problems.push(`Cannot use '${quote}' of annotation ${name}: ${expected}`);
+  };
+  const [name, value = ""] = valueOf(annotations, SCHEDULER_ANNOTATIONS);
+  const own = name && tryParseScheduler(value);
+  if (name && !own) refuse(value, name, `expected one of ${SCHEDULERS.join(", ")}`);
+  const scheduler = own || nodeScheduler;
   const known = FLAGS[scheduler];
-  if (known === undefined) {
-    problems.push(`Cannot use annotation ${named.name}: scheduler ${scheduler} has no flags`);
-    return undefined;
+  const [flagsName, flagsValue = ""] = valueOf(annotations, FLAGS_ANNOTATIONS);
+  if (flagsName === undefined || known === undefined) {
+    if (flagsName !== undefined) {
+      problems.push(`Cannot use annotation ${flagsName}: scheduler ${scheduler} has no flags`);
+    }
+    // kube-proxy sets it: without it all connections of a client go to one endpoint.
+    return { scheduler, flags: scheduler === "mh" ? ["mh-port"] : [], problems };
   }
   const names = [...known.values()];
-  const flags = new Set<string>();
-  const unknown: string[] = [];
-  for (const word of named.value.split(",").map((each) => each.trim()).filter(Boolean)) {
-    const flag = known.get(word) ?? names.find((name) => name === word);
-    if (flag !== undefined) flags.add(flag);
-    else unknown.push(word);
+  const words = flagsValue.split(",").map((each) => each.trim()).filter(Boolean)
+    .map((word) => known.get(word) ?? word);
+  const unknown = words.find((word) => !names.includes(word));
+  if (unknown !== undefined) {
+    refuse(unknown, flagsName, `scheduler ${scheduler} has ${names.join(" and ")}`);
   }
-  // An annotation may have 256 KiB of them.
-  if (unknown[0] !== undefined) {
-    problems.push(
-      `Cannot use '${cut(unknown[0])}' of annotation ${named.name}: scheduler ${scheduler} has ${
-        names.join(" and ")
-      }`,
-    );
-  }
-  return [...flags].sort();
+  return { scheduler, flags: names.filter((flag) => words.includes(flag)).sort(), problems };
 }
 
-function cut(text: string): string {
-  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text;
-}
-
+/** The first of these annotations that is there. */
 function valueOf(
   annotations: ModeAnnotations | undefined,
   names: readonly ModeAnnotation[],
-): { readonly name: string; readonly value: string } | undefined {
+): readonly [name?: ModeAnnotation, value?: string | undefined] {
   const name = names.find((each) => annotations?.[each] !== undefined);
-  return name === undefined ? undefined : { name, value: annotations?.[name] ?? "" };
+  return name === undefined ? [] : [name, annotations?.[name]];
 }

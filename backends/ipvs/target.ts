@@ -18,7 +18,7 @@ import {
 } from "../../lib/engine/reconciler.ts";
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
+import type { DataPlaneEdges } from "../../lib/engine/data_plane.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -34,7 +34,7 @@ import { BatchRefusal } from "../netfilter/tool_batch.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
 import { addedObjects, deletionLine, IpvsChanges, type ServerChange } from "./changes.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
-import type { IpvsRunner, IpvsStep, KernelReading } from "./ipvs_runner.ts";
+import type { IpvsRunner, IpvsStep } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
 import {
   fixedObjects,
@@ -46,8 +46,8 @@ import {
   WEIGHT_0,
   WriteRoom,
 } from "./objects.ts";
-import type { TakenServers } from "./taken_servers.ts";
 import {
+  describeServer,
   isDrained,
   isOwnServer,
   isSameSetup,
@@ -55,25 +55,14 @@ import {
   type SeenRealServer,
   type SeenServer,
   type ServerKey,
-  type ServerOwnership,
 } from "../netfilter/virtual_servers.ts";
-
-/** What belongs to no Service. */
-interface FixedItem {
-  readonly context: BaseRuleContext;
-  readonly objects: readonly KernelObject[];
-}
 
 const FIXED = "fixed";
 type Key = ServicePortKey | typeof FIXED;
-type Item = FixedItem | ServiceItem;
-
-interface TargetDependencies {
-  readonly clock: Clock;
-  readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
-  /** Where servers of other programs are reported. @default {they are not} */
-  readonly taken?: TakenServers;
-}
+/** What belongs to no Service, or a ServicePort. */
+type Item =
+  | { readonly context: BaseRuleContext; readonly objects: readonly KernelObject[] }
+  | ServiceItem;
 
 interface TargetOptions {
   /** `ipvs.excludeCIDRs`: addresses of another program. */
@@ -84,20 +73,29 @@ interface TargetOptions {
   readonly isForeign?: boolean;
 }
 
+/** Maximum number of foreign servers in `status`. */
+const MOST_NAMED = 3;
+/** Maximum number of log lines: another program, such as kube-router, may have thousands of servers. */
+const MOST_LOGGED = 20;
+const CURE = "give the Service or the other software another address or port";
+
 /** The virtual servers, sets, addresses and rules of one family. */
 export class IpvsTarget implements RuleTarget<IpvsLayout> {
   readonly comparesLayouts = true;
   readonly refused = new RefusedItems();
+  /** Lines for each tool, processes and reads, by name. */
+  operations: Record<string, number> = {};
+  /** Restores of rules that failed. */
+  failedRestores = 0;
   /** The virtual servers that the kernel is known to have, and the setup of those with flags. */
   readonly servers = new Map<ServerKey, string>();
   /** The addresses that the device is known to have. */
   readonly addresses = new Set<IpAddress>();
   /** Real servers of weight 0 by virtual server, and the time since when. */
   readonly drains = new Map<ServerKey, Map<RealServerKey, number>>();
-  readonly #dependencies: TargetDependencies;
+  readonly #edges: Pick<DataPlaneEdges, "clock" | "logger">;
+  readonly #runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
   readonly #options: TargetOptions;
-  /** Lines for each tool, processes and reads, by name. */
-  #counts = new Map<string, number>();
   #layout: IpvsLayout | undefined;
   /** What large Services have of the next write; `undefined` = the state was read, and all is written. */
   #room: WriteRoom | undefined;
@@ -105,11 +103,17 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   #waiting: ReadonlySet<ServicePortKey> = new Set();
   /** Virtual servers at addresses of ServicePorts that no earlier run made. */
   readonly #strangers = new Map<ServerKey, ServicePortKey>();
+  /** The first of them that were changed since the process started. */
+  readonly #taken = new Set<ServerKey>();
   #isTakeover = false;
-  #failedRestores = 0;
 
-  constructor(dependencies: TargetDependencies, options: TargetOptions) {
-    this.#dependencies = dependencies;
+  constructor(
+    edges: Pick<DataPlaneEdges, "clock" | "logger">,
+    runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">,
+    options: TargetOptions,
+  ) {
+    this.#edges = edges;
+    this.#runner = runner;
     this.#options = options;
   }
 
@@ -125,12 +129,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     this.#layout = layout;
   }
 
-  get operations(): Readonly<Record<string, number>> {
-    return Object.fromEntries(this.#counts);
-  }
-
   countAnew(): void {
-    this.#counts = new Map();
+    this.operations = {};
   }
 
   /** Whether the next write continues this one. */
@@ -138,9 +138,15 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     return this.#waiting.size > 0 ? { isUnfinished: true } : {};
   }
 
-  /** Restores of rules that failed. */
-  get failedRestores(): number {
-    return this.#failedRestores;
+  /** The foreign servers that were changed and are still in use, for `status`; `undefined` = none. */
+  get taken(): string | undefined {
+    const still = [...this.#taken].filter((key) => this.servers.has(key));
+    if (still.length === 0) return undefined;
+    const named = still.slice(0, MOST_NAMED).map(describeServer).join(", ");
+    const orMore = this.#taken.size === MOST_LOGGED ? " or more" : "";
+    const others = still.length - MOST_NAMED;
+    const more = others > 0 ? ` and ${others}${orMore} others` : "";
+    return `foreign virtual servers were changed at ${named}${more}: ${CURE}`;
   }
 
   *keys(): Generator<Key> {
@@ -164,7 +170,14 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
 
   arrange(key: Key, applied: Item | undefined): Item | undefined {
     const { layout } = this;
-    if (key === FIXED) return this.#fixedItem(applied);
+    if (key === FIXED) {
+      const context = layout.ruleContext;
+      const isSame = applied !== undefined && "objects" in applied &&
+        applied.context.options === context.options &&
+        applied.context.localTraffic === context.localTraffic &&
+        applied.context.masqueradeInternal === context.masqueradeInternal;
+      return isSame ? applied : { context, objects: [...fixedObjects(context)] };
+    }
     const plan = layout.plan(key);
     if (plan === undefined) return undefined;
     const last = applied !== undefined && "plan" in applied ? applied : undefined;
@@ -209,22 +222,105 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   async read(): Promise<Objects> {
-    const { runner } = this.#dependencies;
+    const { clock } = this.#edges;
+    const { layout } = this;
+    const { family, nodeAddresses } = layout.options;
     this.#room = undefined;
     this.#count("reads", 1);
-    const reading = await runner.read(this.servers.keys());
-    const addresses = this.#ownAddresses(reading);
+    const { device, noted, servers: allServers, sets, tables } = await this.#runner.read(
+      this.servers.keys(),
+    );
+    const found = new Map<string, Map<string, string>>();
+    const put = (kind: string, name: string, text = "") =>
+      found.getOrInsertComputed(kind, () => new Map()).set(name, text);
+    // While the chains are those of another mode or of kube-proxy, they serve.
+    const portals = tables.nat.chains.get("KUBE-SERVICES") ?? [];
+    this.#isTakeover = portals.length > 0 && !portals.some((rule) => rule.includes(FROM_CLUSTER));
+
+    if (device) put("device", IPVS_DEVICE, "type dummy");
     this.addresses.clear();
-    for (const address of addresses) this.addresses.add(address);
-    this.#isTakeover = servesAnotherMode(reading);
-    const texts = (names: Iterable<string>) => new Map([...names].map((name) => [name, ""]));
-    return new Map<string, ReadonlyMap<string, string>>([
-      ["device", new Map(reading.device ? [[IPVS_DEVICE, "type dummy"]] : [])],
-      ["address", texts(addresses)],
-      ...this.#readSets(reading),
-      ...this.#readRules(reading),
-      ...await this.#readServers(reading),
-    ]);
+    for (const address of device ?? []) {
+      // The kernel adds a link-local address to each device that is up.
+      if (ipFamilyOf(address) !== family || address.startsWith("fe80:")) continue;
+      this.addresses.add(address);
+      put("address", address);
+    }
+
+    for (const id of SET_IDS) {
+      const name = setName(id, family);
+      const [set, scratch] = [sets.get(name), sets.get(scratchName(name))];
+      if (scratch) put("set", scratchName(name), scratch.options);
+      if (set) put("set", name, set.options);
+      // A set with other options is replaced, with all entries.
+      if (set?.options !== normalOptions(setOptions(id, family))) continue;
+      for (const entry of set.entries) put(name, entry);
+    }
+
+    for (const { table, name, rules } of baseChains(layout.ruleContext)) {
+      const chain = tables[table].chains.get(name);
+      if (chain === undefined) continue;
+      const wanted = rules.map(ruleText);
+      const isOfServices = name === FROM_CLUSTER;
+      const fixed = isOfServices ? chain.slice(0, wanted.length) : chain;
+      const isSame = fixed.length === wanted.length &&
+        wanted.every((rule, index) => isSameRule(rule, fixed[index]!));
+      put("chain", `${table} ${name}`, (isSame ? wanted : chain).join("\n"));
+      // The order of rules of Services is ignored.
+      for (const rule of isOfServices && isSame ? chain.slice(fixed.length) : []) {
+        const normal = normalRule(rule);
+        put("rule", found.get("rule")?.has(normal) ? `${normal} ` : normal, rule);
+      }
+    }
+    for (const { table, from, rule } of BASE_JUMPS) {
+      const text = ruleText(rule);
+      const wanted = normalRule(text);
+      const there = tables[table].builtIn.get(from) ?? [];
+      if (there.some((each) => normalRule(each) === wanted)) {
+        put("jump", `${table} ${from} ${text}`);
+      }
+    }
+
+    const [known, draining] = [new Map(this.servers), new Map(this.drains)];
+    this.servers.clear();
+    this.drains.clear();
+    const take = (seen: SeenServer) => {
+      this.servers.set(seen.key, known.get(seen.key) ?? "");
+      put("server", seen.key, seen.setup);
+      for (const real of seen.reals) {
+        put("real", realName(seen.key, real.key), weightOf(real));
+        if (real.weight > 0 || !isDrained(seen.key)) continue;
+        const since = draining.get(seen.key)?.get(real.key) ?? clock.now();
+        this.#noteReal(seen.key, real.key, since);
+      }
+    };
+    const lost = sets.get(setName("NODE-PORT-IPS", family))?.entries ?? new Set();
+    const ownership = {
+      ...{ noted, deviceAddresses: device ?? new Set<IpAddress>() },
+      nodeAddresses: new Set<string>(nodeAddresses).union(lost),
+    };
+    // Whether this mode, or a kube-proxy before it, created a virtual server of this family.
+    const isOurs = (server: SeenServer, excludeCidrs: readonly Cidr[]) =>
+      ipFamilyOf(server.address) === family && server.port !== 0 &&
+      isOwnServer(server, { ...ownership, excludeCidrs });
+    const others: SeenServer[] = [];
+    const slice = new TimeSlice(urgent(clock));
+    for (const seen of allServers) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      // Servers that this process applied are its own, even if no address or set proves it.
+      if (known.has(seen.key) || isOurs(seen, this.#options.excludeCidrs)) take(seen);
+      else others.push(seen);
+    }
+    const owners = await this.ownersOf(others.map(({ key }) => ({ kind: "server", name: key })));
+    this.#strangers.clear();
+    for (const seen of others) {
+      const owner = owners.get(`server ${seen.key}`)?.[0];
+      if (owner === undefined) continue;
+      take(seen);
+      // An excluded server may belong to an earlier run.
+      if (!isOurs(seen, [])) this.#strangers.set(seen.key, owner);
+    }
+    return found;
   }
 
   begin(reading: Reading | undefined): Batch<ServicePortKey> {
@@ -238,14 +334,14 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
-    return quarantineRefused(this.layout, reasons, this.refused, this.#dependencies.clock);
+    return quarantineRefused(this.layout, reasons, this.refused, this.#edges.clock);
   }
 
   /** Returns the ServicePorts that need objects which several may need, by kind and name. */
   async ownersOf(
     objects: Iterable<ObjectName>,
   ): Promise<ReadonlyMap<string, readonly ServicePortKey[]>> {
-    const slice = new TimeSlice(urgent(this.#dependencies.clock));
+    const slice = new TimeSlice(urgent(this.#edges.clock));
     const { layout } = this;
     const wanted = new Set([...objects].map(idOf));
     const owners = new Map<string, ServicePortKey[]>();
@@ -269,9 +365,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
    */
   async removeDrained(seen: readonly SeenServer[]): Promise<number> {
     if (this.drains.size === 0) return 0;
-    const { clock, runner } = this.#dependencies;
     const { drainTimeoutMs } = this.#options;
-    const now = clock.now();
+    const now = this.#edges.clock.now();
     const seenReals = new Map(seen.map(({ key, reals }) => [key, reals]));
     const due: (readonly [ServerKey, RealServerKey])[] = [];
     for (const [server, drains] of this.drains) {
@@ -287,77 +382,69 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     }
     if (due.length === 0) return 0;
     const lines = due.map(([server, key]) => deletionLine(realName(server, key)));
-    await runner.run({ tool: "ipvsadm", lines });
+    await this.#runner.run({ tool: "ipvsadm", lines });
     for (const [server, key] of due) this.#noteReal(server, key, undefined);
     return due.length;
   }
 
-  #fixedItem(applied: Item | undefined): FixedItem {
-    const context = this.layout.ruleContext;
-    const isSame = applied !== undefined && "objects" in applied &&
-      applied.context.options === context.options &&
-      applied.context.localTraffic === context.localTraffic &&
-      applied.context.masqueradeInternal === context.masqueradeInternal;
-    return isSame ? applied : { context, objects: [...fixedObjects(context)] };
+  /**
+   * A foreign virtual server at exactly the address and port of a Service was or will be changed: only one
+   * server can exist there. An identical one, which may be a leftover, loses nothing.
+   */
+  #noteTaken(key: ServerKey, owner: ServicePortKey): void {
+    if (this.#taken.has(key) || this.#taken.size === MOST_LOGGED) return;
+    this.#taken.add(key);
+    const message = "A foreign virtual server had the address of a Service; it was changed";
+    this.#edges.logger.warn(message, {
+      ...{ server: describeServer(key), servicePort: owner, cure: CURE },
+      ...(this.#taken.size === MOST_LOGGED && { more: "further conflicts are not logged" }),
+    });
+  }
+
+  #count(name: string, by: number): void {
+    this.operations[name] = (this.operations[name] ?? 0) + by;
   }
 
   async #write(changes: IpvsChanges): Promise<void> {
-    const { clock, runner, taken } = this.#dependencies;
+    const { clock } = this.#edges;
     for (const [key, owner] of this.#strangers) {
       const { self, reals } = changes.servers.get(key) ?? { reals: new Map() };
       const isOther = self?.before !== undefined && !hasSameScheduler(self.before, self.after);
       if (isOther || reals.values().some(({ after }) => after === undefined)) {
-        taken?.note(key, owner);
+        this.#noteTaken(key, owner);
       }
     }
-    const steps = await inSteps(
-      { clock },
-      changes.steps({
-        family: this.layout.options.family,
-        drains: this.drains,
-        isTakeover: this.#isTakeover,
-      }),
-    );
+    const { family } = this.layout.options;
+    const context = { family, drains: this.drains, isTakeover: this.#isTakeover };
+    const steps = await inSteps({ clock }, changes.steps(context));
     const wasRead = this.#room === undefined;
     if (changes.of("device").size > 0 || (wasRead && steps.length > 0)) {
-      await runner.makeDevice();
+      await this.#runner.makeDevice();
     }
     for (const step of steps) {
-      await this.#run(step, changes);
+      if (step.tool === "ipvsadm") {
+        // Even a failed write may make a server, or give it other flags.
+        for (const [key, { self }] of changes.servers) if (self) this.servers.set(key, "");
+      }
+      try {
+        await this.#runner.run(step);
+      } catch (error) {
+        if (step.tool === "iptables") this.failedRestores++;
+        const isRefused = error instanceof BatchRefusal ||
+          (error instanceof IptablesError && error.kind === "refused");
+        if (!isRefused) throw error;
+        const owners = step.tool === "ipvsadm"
+          ? await this.#ownersOfServers(error, changes)
+          : await this.#ownersOfLine(error, step, changes);
+        if (owners !== undefined) {
+          const reasons = new Map([...owners].map((owner) => [owner, error.message]));
+          throw new Refusal(reasons, error, { isPartial: true });
+        }
+      }
       this.#count("processes", 1);
       this.#count(step.tool, step.lines.length);
     }
-    this.#note(changes);
-  }
-
-  #count(name: string, by: number): void {
-    this.#counts.set(name, (this.#counts.get(name) ?? 0) + by);
-  }
-
-  async #run(step: IpvsStep, changes: IpvsChanges): Promise<void> {
-    if (step.tool === "ipvsadm") {
-      // Even a failed write may make a server, or give it other flags.
-      for (const [key, { self }] of changes.servers) if (self) this.servers.set(key, "");
-    }
-    try {
-      await this.#dependencies.runner.run(step);
-    } catch (error) {
-      if (step.tool === "iptables") this.#failedRestores++;
-      const isRefused = error instanceof BatchRefusal ||
-        (error instanceof IptablesError && error.kind === "refused");
-      if (!isRefused) throw error;
-      const owners = step.tool === "ipvsadm"
-        ? await this.#ownersOfServers(error, changes)
-        : await this.#ownersOfLine(error, step, changes);
-      if (owners === undefined) return;
-      const reasons = new Map([...owners].map((owner) => [owner, error.message]));
-      throw new Refusal(reasons, error, { isPartial: true });
-    }
-  }
-
-  /** All of it was written. */
-  #note(changes: IpvsChanges): void {
-    const now = this.#dependencies.clock.now();
+    const now = clock.now();
     for (const [name, { after }] of changes.of("address")) {
       if (after === undefined) this.addresses.delete(name as IpAddress);
       else this.addresses.add(name as IpAddress);
@@ -395,9 +482,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     error: BatchRefusal | IptablesError,
     { servers }: IpvsChanges,
   ): Promise<Iterable<ServicePortKey> | undefined> {
-    const { runner, taken } = this.#dependencies;
     const made = [...servers].flatMap(([key, { self }]) => self && !self.after ? [] : key);
-    const seen = new Map((await runner.servers(made)).map((server) => [server.key, server]));
+    const seen = new Map((await this.#runner.servers(made)).map((server) => [server.key, server]));
     const different: ServerChange[] = [];
     for (const [key, change] of servers) {
       const found = seen.get(key);
@@ -408,7 +494,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       // Another program made it a moment ago. The next write reads and changes it.
       const isOther = !hasSameScheduler(found.setup, self?.after);
       if (isOther || found.reals.some(({ key }) => reals.get(key)?.after === undefined)) {
-        taken?.note(key, owner);
+        this.#noteTaken(key, owner);
       }
     }
     if (different.length === 0) return undefined;
@@ -434,131 +520,6 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     );
     return new Set([...(await this.ownersOf(blamed)).values()].flat());
   }
-
-  #ownAddresses({ device = new Set() }: KernelReading): readonly IpAddress[] {
-    const { family } = this.layout.options;
-    return [...device].filter((address) =>
-      // The kernel adds a link-local address to each device that is up.
-      ipFamilyOf(address) === family && !address.startsWith("fe80:")
-    );
-  }
-
-  *#readSets(
-    { sets }: KernelReading,
-  ): Generator<readonly [string, ReadonlyMap<string, string>]> {
-    const { family } = this.layout.options;
-    const found = new Map<string, string>();
-    for (const id of SET_IDS) {
-      const name = setName(id, family);
-      const [set, scratch] = [sets.get(name), sets.get(scratchName(name))];
-      if (scratch) found.set(scratchName(name), scratch.options);
-      if (set === undefined) continue;
-      found.set(name, set.options);
-      // A set with other options is replaced, with all entries.
-      if (set.options !== normalOptions(setOptions(id, family))) continue;
-      yield [name, new Map([...set.entries].map((entry) => [entry, ""]))];
-    }
-    yield ["set", found];
-  }
-
-  /** The order of rules of Services is ignored. */
-  #readRules(
-    { tables }: KernelReading,
-  ): readonly (readonly [string, ReadonlyMap<string, string>])[] {
-    const chains = new Map<string, string>();
-    const own = new Map<string, string>();
-    for (const { table, name, rules } of baseChains(this.layout.ruleContext)) {
-      const found = tables[table].chains.get(name);
-      if (found === undefined) continue;
-      const wanted = rules.map(ruleText);
-      const isOfServices = name === FROM_CLUSTER;
-      const fixed = isOfServices ? found.slice(0, wanted.length) : found;
-      const isSame = fixed.length === wanted.length &&
-        wanted.every((rule, index) => isSameRule(rule, fixed[index]!));
-      chains.set(`${table} ${name}`, (isSame ? wanted : found).join("\n"));
-      if (!isOfServices || !isSame) continue;
-      for (const rule of found.slice(fixed.length)) {
-        const normal = normalRule(rule);
-        own.set(own.has(normal) ? `${normal} ` : normal, rule);
-      }
-    }
-    const jumps = BASE_JUMPS.filter(({ table, from, rule }) => {
-      const wanted = normalRule(ruleText(rule));
-      return (tables[table].builtIn.get(from) ?? []).some((each) => normalRule(each) === wanted);
-    });
-    const names = jumps.map(({ table, from, rule }) => `${table} ${from} ${ruleText(rule)}`);
-    return [
-      ["chain", chains],
-      ["rule", own],
-      ["jump", new Map(names.map((name) => [name, ""]))],
-    ];
-  }
-
-  async #readServers(
-    reading: KernelReading,
-  ): Promise<readonly (readonly [string, ReadonlyMap<string, string>])[]> {
-    const { clock } = this.#dependencies;
-    const slice = new TimeSlice(urgent(clock));
-    const known = new Map(this.servers);
-    const draining = new Map(this.drains);
-    const [servers, reals] = [new Map<string, string>(), new Map<string, string>()];
-    this.servers.clear();
-    this.drains.clear();
-    const take = (seen: SeenServer) => {
-      this.servers.set(seen.key, known.get(seen.key) ?? "");
-      servers.set(seen.key, seen.setup);
-      for (const real of seen.reals) {
-        reals.set(realName(seen.key, real.key), weightOf(real));
-        if (real.weight > 0 || !isDrained(seen.key)) continue;
-        const since = draining.get(seen.key)?.get(real.key) ?? clock.now();
-        this.#noteReal(seen.key, real.key, since);
-      }
-    };
-    const others: SeenServer[] = [];
-    const ownership = this.#ownership(reading);
-    for (const seen of reading.servers) {
-      const turn = slice.pause();
-      if (turn) await turn;
-      // Servers that this process applied are its own, even if no address or set proves it.
-      const isOwn = known.has(seen.key) || this.#isOurs(seen, ownership);
-      if (isOwn) take(seen);
-      else others.push(seen);
-    }
-    const owners = await this.ownersOf(others.map(({ key }) => ({ kind: "server", name: key })));
-    this.#strangers.clear();
-    for (const seen of others) {
-      const owner = owners.get(`server ${seen.key}`)?.[0];
-      if (owner === undefined) continue;
-      take(seen);
-      // An excluded server may belong to an earlier run.
-      if (!this.#isOurs(seen, { ...ownership, excludeCidrs: [] })) {
-        this.#strangers.set(seen.key, owner);
-      }
-    }
-    return [["server", servers], ["real", reals]];
-  }
-
-  #ownership({ noted, device = new Set(), sets }: KernelReading): ServerOwnership {
-    const { family, nodeAddresses } = this.layout.options;
-    const lost = sets.get(setName("NODE-PORT-IPS", family))?.entries ?? new Set();
-    return {
-      ...{ noted, deviceAddresses: device, excludeCidrs: this.#options.excludeCidrs },
-      nodeAddresses: new Set<string>(nodeAddresses).union(lost),
-    };
-  }
-
-  /** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
-  #isOurs(server: SeenServer, ownership: ServerOwnership): boolean {
-    const { address, port } = server;
-    return ipFamilyOf(address) === this.layout.options.family && port !== 0 &&
-      isOwnServer(server, ownership);
-  }
-}
-
-/** Whether the chains are those of another mode or of kube-proxy. */
-function servesAnotherMode({ tables: { nat } }: KernelReading): boolean {
-  const rules = nat.chains.get("KUBE-SERVICES") ?? [];
-  return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));
 }
 
 function weightOf({ isMasqueraded, weight }: SeenRealServer): string {
