@@ -65,7 +65,7 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 
 /** Files of backends that are pure whether or not they claim it. */
 const PURE_IN_BACKENDS = [
-  ...["render\\w*", "explain\\w*", "local_match", "prefix_tree", "host_settings", "entry"],
+  ...["render\\w*", "explain\\w*", "local_match", "prefix_tree", "entry"],
   ...["undotted_address", "verification_schedule", "affinity_table", "listeners"],
   ...["endpoint_picker", "endpoint_loops"],
 ];
