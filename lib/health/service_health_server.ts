@@ -9,7 +9,7 @@ import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/i
 import type { Port } from "../net/port.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { HttpHandler } from "../os/http_connection.ts";
-import type { HttpListener } from "../os/http_listener.ts";
+import type { HttpListener } from "../os/http_server.ts";
 import { type AddressHandover, HANDOVER_RETRY_MS } from "../os/http_server.ts";
 import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";

@@ -6,7 +6,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
 import { systemClock } from "./clock.ts";
-import { type HttpAcceptor, HttpConnections } from "./http_listener.ts";
+import { type HttpAcceptor, HttpConnections } from "./http_server.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";
 

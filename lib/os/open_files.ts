@@ -10,7 +10,7 @@
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { CommandOptions, CommandRunner } from "./command_runner.ts";
-import type { HttpBounds } from "./http_listener.ts";
+import type { HttpBounds } from "./http_server.ts";
 import { OUT_OF_PORTS_CURE, OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
 
 /** The HTTP servers. */

@@ -6,7 +6,7 @@
  * @module
  */
 import type { Clock } from "../../../lib/os/clock.ts";
-import { SERVER_NAME } from "../../../lib/os/http_output.ts";
+import { SERVER_NAME } from "../../../lib/os/http_connection.ts";
 import type { Network, SocketAddress } from "../../../lib/os/network.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import {

@@ -8,7 +8,7 @@ import type { TaskGroup } from "../../engine/task_group.ts";
 import { type ListenForService, ServiceHealthServer } from "../../health/service_health_server.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
-import { HttpConnections } from "../../os/http_listener.ts";
+import { HttpConnections } from "../../os/http_server.ts";
 import { probeWildcard } from "../../os/wildcard.ts";
 import { MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";

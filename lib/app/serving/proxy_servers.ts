@@ -89,7 +89,9 @@ export function startProxyServers(
     health,
     now: () => edges.clock.wallNow(),
     phase: () => manager.phase === SERVING ? undefined : manager.phase,
-    onAnswer: (path, code) => metrics.healthAnswered(path, code),
+    onAnswer(path, code) {
+      metrics.its[`kubeproxy_proxy_${path}_total`].inc({ code: String(code) });
+    },
   });
   const answerMetrics = metricsHandler(edges, options);
   const addresses = serverAddresses(proxy);

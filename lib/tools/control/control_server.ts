@@ -5,7 +5,7 @@ import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { HttpTimes } from "../../os/http_connection.ts";
-import { type HttpBounds, HttpConnections } from "../../os/http_listener.ts";
+import { type HttpBounds, HttpConnections } from "../../os/http_server.ts";
 import { askControl, ControlError } from "./control_client.ts";
 import { type RoutePath, ROUTES, type Routes } from "./routes.ts";
 import { jsonPieces } from "../cli/json_stream.ts";

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { SERVER_NAME } from "../../../lib/os/http_output.ts";
+import { SERVER_NAME } from "../../../lib/os/http_connection.ts";
 
 /** The line that is printed for each URL. */
 export interface AnswerGap {

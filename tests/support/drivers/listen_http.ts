@@ -10,7 +10,7 @@ import {
   HttpConnections,
   type HttpConnectionsOptions,
   type HttpListener,
-} from "../../../lib/os/http_listener.ts";
+} from "../../../lib/os/http_server.ts";
 import { type SocketAddress, systemNetwork } from "../../../lib/os/network.ts";
 
 /** Listens until it is closed. */

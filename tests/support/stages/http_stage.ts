@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import type { HttpHandler } from "../../../lib/os/http_connection.ts";
-import { HttpConnections, type HttpConnectionsOptions } from "../../../lib/os/http_listener.ts";
+import { HttpConnections, type HttpConnectionsOptions } from "../../../lib/os/http_server.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
