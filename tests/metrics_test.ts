@@ -121,7 +121,7 @@ function tellEverything(metrics: ProxyMetrics): void {
     });
     metrics.conntrackReconciled(family, { seconds: 0.1, deleted: 3 });
     for (const kind of ["rule", "chain"] as const) {
-      metrics.loops.driftFound({ controller: "service", family }, { kind, found: 2, repaired: 1 });
+      metrics.driftFound({ controller: "service", family }, { kind, found: 2, repaired: 1 });
     }
     metrics.setRuleCounters(family, {
       failedWrites: 4,
@@ -135,19 +135,19 @@ function tellEverything(metrics: ProxyMetrics): void {
     metrics.configReloaded(result);
   }
   for (const resource of ["services", "moon", "sun"]) {
-    metrics.setSourceAge(resource, 1);
-    metrics.setRepetitions(resource, { watchFailures: 1, relists: 1 });
+    metrics.setSource(resource, 1, { watchFailures: 1, relists: 1 });
   }
   for (const status of [200, 404, 600, 1000, undefined]) {
     metrics.apiAnswered({ method: "GET", host: "api.example:6443", status, seconds: 1 });
   }
-  metrics.routing.setRefusals(1);
-  metrics.routing.layer2Moved("IPv4", "gained");
-  metrics.routing.statusWritten("written");
-  metrics.routing.setSessions([
+  metrics.setRefusals(1);
+  metrics.its["kube_relay_routing_owner_changes_total"]
+    .inc({ ip_family: "IPv4", change: "gained" });
+  metrics.its["kube_relay_routing_status_writes_total"].inc({ outcome: "written" });
+  metrics.setSessions([
     { peer: "tor", state: "Established", imported: 1, exported: 2, refusedUpdates: 3 },
   ]);
-  metrics.healthAnswered("healthz", 200);
+  metrics.its["kubeproxy_proxy_healthz_total"].inc({ code: "200" });
   metrics.healthBindFailed();
   metrics.its["kube_relay_host_settings_refused"].set(1);
 }
@@ -161,7 +161,7 @@ for (const mode of BACKEND_MODES) {
 
   Deno.test(`ProxyMetrics keeps every label and series in its bound in mode ${mode}`, async () => {
     const traffic = new ServiceTrafficTable({ maxServices: 1 });
-    const metrics = new ProxyMetrics({ version: "1.2.3", mode, traffic });
+    const metrics = new ProxyMetrics({ version: "1.2.3", mode, traffic, hasRouting: true });
     tellEverything(metrics);
     const served = parsePrometheusText((await metrics.render()).body);
     const expected = METRIC_ROWS.filter((row) => hasMetric(mode, row)).map(({ name }) => name)

@@ -28,8 +28,6 @@ export interface Metric {
    * {true}
    */
   readonly startsAtZero?: boolean;
-  /** Whether it only exists in runs that set it. @default {false} */
-  readonly isOnDemand?: boolean;
   /** The modes that have the metric. @default all of them */
   readonly modes?: readonly BackendMode[];
 }
@@ -55,7 +53,7 @@ function rows<
 >(
   type: Type,
   labels: Labels,
-  others: Pick<Metric, "buckets" | "startsAtZero" | "isOnDemand" | "modes">,
+  others: Pick<Metric, "buckets" | "startsAtZero" | "modes">,
   helps: Helps,
 ): Rows<Type, Labels, Helps> {
   const entries = Object.entries(helps).map(([name, help]) => [
@@ -73,8 +71,6 @@ const IPTABLES = { modes: ["iptables"] } as const;
 const NFTABLES = { modes: ["nftables"] } as const;
 /** Without series before the first event. */
 const LATE = { startsAtZero: false };
-/** Only runs with `--routing` have them. */
-const ROUTING = { isOnDemand: true };
 
 /** The label of most metrics, with upstream's spelling. */
 const FAMILY = { ip_family: ["IPv4", "IPv6"] } as const;
@@ -338,49 +334,49 @@ const PROXY_METRICS = {
   }),
 } as const;
 
-/** The metrics of load balancer addresses and routes. */
+/** The metrics of load balancer addresses and routes, which only runs with `--routing` have. */
 export const ROUTING_METRICS = {
-  ...rows("gauge", PEER, ROUTING, {
+  ...rows("gauge", PEER, {}, {
     "kube_relay_routing_bgp_session_up":
       "Whether the BGP session with a peer is established; no series while BIRD is silent",
     "kube_relay_routing_bgp_refused_updates":
       "Updates of a peer that the filters refused since its session began",
   }),
-  ...rows("gauge", { ...PEER, direction: ["in", "out"] }, ROUTING, {
+  ...rows("gauge", { ...PEER, direction: ["in", "out"] }, {}, {
     "kube_relay_routing_bgp_prefixes": "Prefixes accepted from a peer (in) and sent to it (out)",
   }),
   ...rows(
     "gauge",
     { kind: ["cluster-ip", "external-ip", "load-balancer", "pod-cidr", "service-range"] },
-    ROUTING,
+    {},
     {
       "kube_relay_routing_announced_prefixes":
         "Prefixes that this node announces by BGP, by what they are",
     },
   ),
-  ...rows("gauge", { path: ["direct", "tunnel"] }, ROUTING, {
+  ...rows("gauge", { path: ["direct", "tunnel"] }, {}, {
     "kube_relay_routing_pod_routes":
       "Routes to the pods of other nodes, by whether they lead through a tunnel",
   }),
-  ...rows("gauge", FAMILY, ROUTING, {
+  ...rows("gauge", FAMILY, {}, {
     "kube_relay_routing_owned_addresses":
       "Addresses of layer 2 that this node holds on its interfaces",
   }),
-  ...rows("counter", { ...FAMILY, change: ["gained", "lost"] }, { ...ROUTING, ...LATE }, {
+  ...rows("counter", { ...FAMILY, change: ["gained", "lost"] }, LATE, {
     "kube_relay_routing_owner_changes_total":
       "Addresses of layer 2 that this node took from another node, or lost to one (failovers)",
   }),
-  ...rows("gauge", POOL, ROUTING, {
+  ...rows("gauge", POOL, {}, {
     "kube_relay_routing_pool_addresses": "Addresses of a pool",
     "kube_relay_routing_pool_used_addresses":
       "Addresses of a pool that Services have in their status",
   }),
-  ...rows("gauge", {}, ROUTING, {
+  ...rows("gauge", {}, {}, {
     "kube_relay_routing_assigns": "Whether this process assigns addresses for the cluster",
     "kube_relay_routing_refused_services":
       "Services without an address, or without the one that they ask for",
   }),
-  ...rows("counter", { outcome: ["written", "conflict", "failed"] }, { ...ROUTING, ...LATE }, {
+  ...rows("counter", { outcome: ["written", "conflict", "failed"] }, LATE, {
     "kube_relay_routing_status_writes_total":
       "Writes of the status of Services (allocations and releases), with the outcome",
   }),

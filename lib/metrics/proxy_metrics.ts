@@ -59,16 +59,10 @@ interface MetricsOptions {
   }[];
   /** Counters of each Service; absent = Services are not counted. */
   readonly traffic?: ServiceTrafficTable;
+  /** Whether load balancer addresses and routes are managed. @default {false} */
+  readonly hasRouting?: boolean;
   /** @default {systemClock} */
   readonly clock?: Clock;
-}
-
-/** The progress of one family with changes of objects; totals since the process began. */
-interface ChangeFigures {
-  readonly servicesPending: number;
-  readonly servicesTotal: number;
-  readonly endpointsPending: number;
-  readonly endpointsTotal: number;
 }
 
 /** Unexpected differences of a data plane, and repairs. */
@@ -82,22 +76,15 @@ export interface DriftFigures {
 export class ProxyMetrics {
   /** The instruments, for what is one value. */
   readonly its: Instruments;
-  /** Counts the syncs of all controllers. Loops of Services also have kube-proxy's metrics. */
-  readonly loops: ReturnType<typeof loopMethods>;
-  readonly policies: ReturnType<typeof policyMethods>;
-  readonly routing: ReturnType<typeof routingMethods>;
   readonly #options: MetricsOptions;
   readonly #registry = new Registry();
-  readonly #changes = new Map<IpFamily, ChangeFigures>();
+  readonly #changes = new Map<IpFamily, Parameters<ProxyMetrics["setChanges"]>[1]>();
 
   /** All are at zero. */
   constructor(options: MetricsOptions) {
     this.#options = options;
-    const its = this.its = createInstruments(this.#registry, options);
-    this.loops = loopMethods(its);
-    this.policies = policyMethods(its);
-    this.routing = routingMethods(its, this.#registry);
-    setFacts(its, options);
+    this.its = createInstruments(this.#registry, options);
+    setFacts(this.its, options);
   }
 
   /** Renders all metrics except those of each Service. */
@@ -114,7 +101,29 @@ export class ProxyMetrics {
     return traffic && renderServiceSeries(traffic, mode, () => clock.yieldToEventLoop());
   }
 
-  /** A sync was requested, or the sync loop started. */
+  /** Counts the syncs of all controllers. Loops of Services also have kube-proxy's metrics. */
+  on(event: SyncEvent): void {
+    const { its } = this;
+    const labels = loopLabels(event.loop);
+    if (event.kind === "synced") {
+      const { at, quarantined } = event;
+      its["kube_relay_controller_last_sync_timestamp_seconds"].set(labels, at / 1000);
+      its["kube_relay_controller_quarantined_items"].set(labels, quarantined.length);
+    } else if (event.kind === "failed") {
+      its["kube_relay_controller_sync_failures_total"].inc(labels);
+    }
+    if (event.kind === "synced" || event.kind === "failed") {
+      its["kube_relay_controller_sync_duration_seconds"].observe(labels, event.seconds);
+    }
+  }
+
+  /** The data plane was compared with what kube-relay had written. */
+  driftFound(loop: LoopId, { kind, found, repaired }: DriftFigures): void {
+    this.its["kube_relay_drift_found_total"].inc({ ...loopLabels(loop), kind }, found);
+    this.its["kube_relay_drift_repaired_total"].inc({ ...loopLabels(loop), kind }, repaired);
+  }
+
+  /** A sync of Services was requested, or the sync loop started. */
   syncQueued(family: IpFamily, at: number): void {
     this.its["kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"]
       .set(of(family), at / 1000);
@@ -229,7 +238,12 @@ export class ProxyMetrics {
   }
 
   /** Replaces the former figures; those of the families are added up, as upstream does. */
-  setChanges(family: IpFamily, figures: ChangeFigures): void {
+  setChanges(family: IpFamily, figures: {
+    readonly servicesPending: number;
+    readonly servicesTotal: number;
+    readonly endpointsPending: number;
+    readonly endpointsTotal: number;
+  }): void {
     this.#changes.set(family, figures);
     for (const [name, object] of [["service", "services"], ["endpoint", "endpoints"]] as const) {
       const sum = (figure: "Pending" | "Total") =>
@@ -238,10 +252,6 @@ export class ProxyMetrics {
       this.its[`${metric}_pending`].set(sum("Pending"));
       setCounter(this.its[`${metric}_total`], {}, sum("Total"));
     }
-  }
-
-  healthAnswered(path: "healthz" | "livez", code: 200 | 503): void {
-    this.its[`kubeproxy_proxy_${path}_total`].inc({ code: String(code) });
   }
 
   /** Listening on a healthCheckNodePort failed. */
@@ -273,20 +283,22 @@ export class ProxyMetrics {
   }
 
   /**
-   * Sets the seconds since the last data from the API server, for a kind of object or the
-   * connection.
+   * Sets the seconds since the last data from the API server for a kind of object, or for the
+   * connection, and the totals of repeated work, if they are known.
    */
-  setSourceAge(resource: string, seconds: number): void {
-    this.its["kube_relay_api_last_sign_of_life_age_seconds"].set(ofResource(resource), seconds);
-  }
-
-  /** Totals of repeated work; they replace the former totals. */
-  setRepetitions(
+  setSource(
     resource: string,
-    { watchFailures, relists }: { readonly watchFailures: number; readonly relists: number },
+    ageSeconds?: number,
+    repetitions?: { readonly watchFailures: number; readonly relists: number },
   ): void {
-    setCounter(this.its["kube_relay_watch_failures_total"], ofResource(resource), watchFailures);
-    setCounter(this.its["kube_relay_relists_total"], ofResource(resource), relists);
+    const age = this.its["kube_relay_api_last_sign_of_life_age_seconds"];
+    // Any unknown name would be a new series.
+    const known = METRICS["kube_relay_api_last_sign_of_life_age_seconds"].labels.resource;
+    const labels = { resource: known.find((each) => each === resource) ?? "other" };
+    if (ageSeconds !== undefined) age.set(labels, ageSeconds);
+    if (repetitions === undefined) return;
+    setCounter(this.its["kube_relay_watch_failures_total"], labels, repetitions.watchFailures);
+    setCounter(this.its["kube_relay_relists_total"], labels, repetitions.relists);
   }
 
   /** Replaces the former figures. Without workers there are no restarts. */
@@ -303,6 +315,81 @@ export class ProxyMetrics {
     setCounter(this.its["kube_relay_uncaught_errors_total"], {}, uncaughtErrors);
     if (workerRestarts === undefined) return;
     setCounter(this.its["kube_relay_userspace_worker_restarts_total"], {}, workerRestarts);
+  }
+
+  setPolicies(family: IpFamily, figures: {
+    readonly policies: number;
+    readonly isolated: Readonly<Record<Direction, number>>;
+    readonly sets: number;
+    readonly members: number;
+  }): void {
+    const { its } = this;
+    its["kube_relay_network_policies"].set(of(family), figures.policies);
+    its["kube_relay_network_policy_sets"].set(of(family), figures.sets);
+    its["kube_relay_network_policy_set_members"].set(of(family), figures.members);
+    const { isolated } = figures;
+    setEach(its["kube_relay_network_policy_isolated_pods"], "direction", isolated, family);
+  }
+
+  /** Takes the packets that rules have denied so far; a direction that is left out keeps its value. */
+  setDenied(family: IpFamily, packets: DeniedPackets): void {
+    for (const [direction, count] of Object.entries(packets)) {
+      const labels = { ...of(family), direction };
+      setCounter(this.its["kube_relay_network_policy_denied_packets_total"], labels, count);
+    }
+  }
+
+  /** Tracked connections were deleted, since NetworkPolicies no longer allow them. */
+  connectionsCut(family: IpFamily, count: number): void {
+    this.its["kube_relay_network_policy_connections_cut_total"].inc(of(family), count);
+  }
+
+  /** Replaces the series of all sessions; none while the daemon is silent. */
+  setSessions(sessions: readonly BgpSessionFigures[]): void {
+    const {
+      kube_relay_routing_bgp_session_up: up,
+      kube_relay_routing_bgp_prefixes: prefixes,
+      kube_relay_routing_bgp_refused_updates: refused,
+    } = this.its;
+    for (const each of [up, prefixes, refused]) each.reset();
+    for (const { peer, state, imported, exported, refusedUpdates } of sessions) {
+      up.set({ peer }, Number(state === "Established"));
+      prefixes.set({ peer, direction: "in" }, imported);
+      prefixes.set({ peer, direction: "out" }, exported);
+      refused.set({ peer }, refusedUpdates);
+    }
+  }
+
+  setAnnounced(plan: BgpPlan | undefined): void {
+    const announced = this.its["kube_relay_routing_announced_prefixes"];
+    announced.reset();
+    for (const { kind } of plan?.announced ?? []) announced.inc({ kind });
+  }
+
+  /** Nothing is exported without routes. */
+  setPodRoutes(routes: readonly Pick<PodRoute, "tunnel">[]): void {
+    const metric = this.its["kube_relay_routing_pod_routes"];
+    metric.reset();
+    if (routes.length === 0) return;
+    const tunnels = routes.filter(({ tunnel }) => tunnel !== undefined).length;
+    metric.set({ path: "tunnel" }, tunnels);
+    metric.set({ path: "direct" }, routes.length - tunnels);
+  }
+
+  setPools(pools: readonly PoolUse[]): void {
+    for (const { pool, family, size, used } of pools) {
+      const labels = { pool: pool.name, ...of(family) };
+      // Prometheus' numbers are doubles; an IPv6 pool may be larger than they can count exactly.
+      this.its["kube_relay_routing_pool_addresses"].set(labels, Number(size));
+      this.its["kube_relay_routing_pool_used_addresses"].set(labels, used);
+    }
+  }
+
+  /** `undefined` = this process does not assign addresses. */
+  setRefusals(count: number | undefined): void {
+    this.its["kube_relay_routing_assigns"].set(Number(count !== undefined));
+    this.its["kube_relay_routing_refused_services"].remove({});
+    if (count !== undefined) this.its["kube_relay_routing_refused_services"].set(count);
   }
 }
 
@@ -326,135 +413,12 @@ const TRAFFIC = {
   udpForeignDropped: "udp_foreign_dropped_datagrams",
 } as const satisfies Readonly<Record<keyof TrafficCounters, string>>;
 
-function loopMethods(its: Instruments) {
-  const labelsOf = ({ controller, family }: LoopId) => ({ controller, ...of(family) });
-  return {
-    on(event: SyncEvent): void {
-      const labels = labelsOf(event.loop);
-      if (event.kind === "synced") {
-        const { at, quarantined } = event;
-        its["kube_relay_controller_last_sync_timestamp_seconds"].set(labels, at / 1000);
-        its["kube_relay_controller_quarantined_items"].set(labels, quarantined.length);
-      } else if (event.kind === "failed") {
-        its["kube_relay_controller_sync_failures_total"].inc(labels);
-      }
-      if (event.kind === "synced" || event.kind === "failed") {
-        its["kube_relay_controller_sync_duration_seconds"].observe(labels, event.seconds);
-      }
-    },
-    /** The data plane was compared with what kube-relay had written. */
-    driftFound(loop: LoopId, { kind, found, repaired }: DriftFigures): void {
-      its["kube_relay_drift_found_total"].inc({ ...labelsOf(loop), kind }, found);
-      its["kube_relay_drift_repaired_total"].inc({ ...labelsOf(loop), kind }, repaired);
-    },
-  };
-}
-
-function policyMethods(its: Instruments) {
-  return {
-    setPolicies(family: IpFamily, figures: {
-      readonly policies: number;
-      readonly isolated: Readonly<Record<Direction, number>>;
-      readonly sets: number;
-      readonly members: number;
-    }): void {
-      its["kube_relay_network_policies"].set(of(family), figures.policies);
-      its["kube_relay_network_policy_sets"].set(of(family), figures.sets);
-      its["kube_relay_network_policy_set_members"].set(of(family), figures.members);
-      const { isolated } = figures;
-      setEach(its["kube_relay_network_policy_isolated_pods"], "direction", isolated, family);
-    },
-    /** Takes the packets that rules have denied so far; a direction that is left out keeps its value. */
-    setDenied(family: IpFamily, packets: DeniedPackets): void {
-      for (const [direction, count] of Object.entries(packets)) {
-        const labels = { ...of(family), direction };
-        setCounter(its["kube_relay_network_policy_denied_packets_total"], labels, count);
-      }
-    },
-    connectionsCut(family: IpFamily, count: number): void {
-      its["kube_relay_network_policy_connections_cut_total"].inc(of(family), count);
-    },
-  };
-}
-
-/** The metrics of load balancer addresses and routes, which exist once the first of them is set. */
-function routingMethods(all: Instruments, registry: Registry) {
-  // prom-client starts metrics without labels at zero, which only the process that assigns has.
-  all["kube_relay_routing_assigns"].remove({});
-  all["kube_relay_routing_refused_services"].remove({});
-  let isRegistered = false;
-  const own = (): Instruments => {
-    if (!isRegistered) { for (const name of ROUTING_NAMES) registry.registerMetric(all[name]); }
-    isRegistered = true;
-    return all;
-  };
-  return {
-    /** Replaces the series of all sessions; none while the daemon is silent. */
-    setSessions(sessions: readonly BgpSessionFigures[]): void {
-      const {
-        kube_relay_routing_bgp_session_up: up,
-        kube_relay_routing_bgp_prefixes: prefixes,
-        kube_relay_routing_bgp_refused_updates: refused,
-      } = own();
-      for (const each of [up, prefixes, refused]) each.reset();
-      for (const { peer, state, imported, exported, refusedUpdates } of sessions) {
-        up.set({ peer }, Number(state === "Established"));
-        prefixes.set({ peer, direction: "in" }, imported);
-        prefixes.set({ peer, direction: "out" }, exported);
-        refused.set({ peer }, refusedUpdates);
-      }
-    },
-    setAnnounced(plan: BgpPlan | undefined): void {
-      const announced = own()["kube_relay_routing_announced_prefixes"];
-      announced.reset();
-      for (const { kind } of plan?.announced ?? []) announced.inc({ kind });
-    },
-    /** Nothing is exported without routes. */
-    setPodRoutes(routes: readonly Pick<PodRoute, "tunnel">[]): void {
-      all["kube_relay_routing_pod_routes"].reset();
-      if (routes.length === 0) return;
-      const tunnels = routes.filter(({ tunnel }) => tunnel !== undefined).length;
-      own()["kube_relay_routing_pod_routes"].set({ path: "tunnel" }, tunnels);
-      own()["kube_relay_routing_pod_routes"].set({ path: "direct" }, routes.length - tunnels);
-    },
-    setLayer2Addresses(family: IpFamily, count: number): void {
-      own()["kube_relay_routing_owned_addresses"].set(of(family), count);
-    },
-    /** Counts an address that this node began to answer for, or no longer does. */
-    layer2Moved(family: IpFamily, change: "gained" | "lost"): void {
-      own()["kube_relay_routing_owner_changes_total"].inc({ ...of(family), change });
-    },
-    setPools(pools: readonly PoolUse[]): void {
-      for (const { pool, family, size, used } of pools) {
-        const labels = { pool: pool.name, ...of(family) };
-        // Prometheus' numbers are doubles; an IPv6 pool may be larger than they can count exactly.
-        own()["kube_relay_routing_pool_addresses"].set(labels, Number(size));
-        own()["kube_relay_routing_pool_used_addresses"].set(labels, used);
-      }
-    },
-    /** `undefined` = this process does not assign addresses. */
-    setRefusals(count: number | undefined): void {
-      own()["kube_relay_routing_assigns"].set(Number(count !== undefined));
-      own()["kube_relay_routing_refused_services"].remove({});
-      if (count !== undefined) own()["kube_relay_routing_refused_services"].set(count);
-    },
-    /** Counts a write of the status of a Service. */
-    statusWritten(outcome: "written" | "conflict" | "failed"): void {
-      own()["kube_relay_routing_status_writes_total"].inc({ outcome });
-    },
-  };
-}
-
-const ROUTING_NAMES = Object.keys(ROUTING_METRICS) as (keyof typeof ROUTING_METRICS)[];
-
 function of(family: IpFamily): { "ip_family": IpFamily } {
   return { "ip_family": family };
 }
 
-/** Any unknown name would be a new series. */
-function ofResource(resource: string): { resource: string } {
-  const { resource: known } = METRICS["kube_relay_api_last_sign_of_life_age_seconds"].labels;
-  return { resource: known.find((each) => each === resource) ?? "other" };
+function loopLabels({ controller, family }: LoopId) {
+  return { controller, ...of(family) };
 }
 
 /** prom-client cannot set a counter to a total that is counted elsewhere. */
@@ -480,11 +444,12 @@ function setEach(
  */
 function createInstruments(
   registry: Registry,
-  { mode, families = IP_FAMILIES }: MetricsOptions,
+  { mode, families = IP_FAMILIES, hasRouting = false }: MetricsOptions,
 ): Instruments {
   const entries = Object.values<Metric>(METRICS).map((row) => {
     const { name, help, type, labels, buckets = [], startsAtZero = true } = row;
-    const registers = hasMetric(mode, row) && !row.isOnDemand ? [registry] : [];
+    const isServed = hasMetric(mode, row) && (hasRouting || !Object.hasOwn(ROUTING_METRICS, name));
+    const registers = isServed ? [registry] : [];
     const options = { name, help, labelNames: Object.keys(labels), registers };
     if (type === "gauge") return [name, new Gauge(options)];
     const instrument = type === "counter"
@@ -528,9 +493,12 @@ function setFacts(its: Instruments, options: MetricsOptions): void {
     its["kubernetes_feature_enabled"].set({ name, stage }, Number(enabled));
   }
   for (const family of families) its["kube_relay_quarantined_service_ports"].set(of(family), 0);
-  // Absent, not zero, if nfacct is missing; prom-client starts every metric without labels at zero.
+  // prom-client starts every metric without labels at zero. These are absent instead: without nfacct, and
+  // in a process that does not assign addresses.
   its["kubeproxy_iptables_ct_state_invalid_dropped_packets_total"].remove({});
   its["kubeproxy_iptables_localhost_nodeports_accepted_packets_total"].remove({});
+  its["kube_relay_routing_assigns"].remove({});
+  its["kube_relay_routing_refused_services"].remove({});
 }
 
 /** Lines of one piece, about 0.5 ms of work. */

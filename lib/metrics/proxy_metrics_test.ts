@@ -51,7 +51,7 @@ Deno.test("ProxyMetrics counts syncs under upstream's names", async () => {
 
 Deno.test("ProxyMetrics counts answers and changes", async () => {
   const metrics = create();
-  metrics.healthAnswered("healthz", 503);
+  metrics.its["kubeproxy_proxy_healthz_total"].inc({ code: "503" });
   const family = { servicesPending: 1, servicesTotal: 7, endpointsPending: 2, endpointsTotal: 8 };
   metrics.setChanges("IPv4", family);
   metrics.setChanges("IPv6", family);
@@ -65,8 +65,8 @@ Deno.test("ProxyMetrics counts answers and changes", async () => {
 Deno.test("ProxyMetrics counts the drift of each controller by itself", async () => {
   const metrics = create();
   const found = { kind: "rule", found: 3, repaired: 2 } as const;
-  metrics.loops.driftFound({ controller: "network-policy", family: "IPv4" }, found);
-  metrics.loops.driftFound({ controller: "service", family: "IPv4" }, { ...found, found: 1 });
+  metrics.driftFound({ controller: "network-policy", family: "IPv4" }, found);
+  metrics.driftFound({ controller: "service", family: "IPv4" }, { ...found, found: 1 });
   const labels = (controller: string) =>
     `{controller="${controller}",ip_family="IPv4",kind="rule"}`;
   for (
@@ -105,7 +105,7 @@ Deno.test("ProxyMetrics uses totals that were counted elsewhere", async () => {
   assertEquals(await valueOf(metrics, accepted), 25);
   const foreign = 'kube_relay_userspace_udp_foreign_dropped_datagrams_total{ip_family="IPv6"}';
   assertEquals(await valueOf(metrics, foreign), 8);
-  metrics.setRepetitions("services", { watchFailures: 3, relists: 1 });
+  metrics.setSource("services", undefined, { watchFailures: 3, relists: 1 });
   assertEquals(await valueOf(metrics, 'kube_relay_relists_total{resource="services"}'), 1);
 });
 

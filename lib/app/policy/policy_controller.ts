@@ -186,8 +186,8 @@ export class NetworkPolicyController implements Controller {
     for (const each of this.#families) {
       const { family } = each;
       const policies = this.#cluster.state.policies.size;
-      metrics.policies.setPolicies(family, { policies, ...each.inspect() });
-      metrics.policies.setDenied(family, denied.get(family) ?? {});
+      metrics.setPolicies(family, { policies, ...each.inspect() });
+      metrics.setDenied(family, denied.get(family) ?? {});
     }
   }
 

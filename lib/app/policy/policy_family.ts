@@ -105,7 +105,7 @@ export class PolicyFamily implements PolicySource {
     const remote = { ...planned, podLinks: [], includesRemotePods: true };
     this.#relayed = judge && new PolicyPlanner(state, remote);
     const onDrift = (figures: DriftFigures) => {
-      metrics.loops.driftFound(id, figures);
+      metrics.driftFound(id, figures);
       changes.driftFound(id, figures);
       // A repair may have left out a policy, which is to be reported and tried again.
       this.request();
@@ -116,7 +116,7 @@ export class PolicyFamily implements PolicySource {
     });
     // Rules never see both ends of a relayed connection, so it is cut by the relay.
     const cutter = this.backend && new ConnectionCutter(
-      { ...edges, metrics: metrics.policies, conntrack: createConntrack(edges.commands) },
+      { ...edges, metrics, conntrack: createConntrack(edges.commands) },
       family,
       (read) => turns.run(() => Promise.resolve(read(this.plan))),
       (address) => isOwnNode(address) || judge?.relay?.serves(address) === true,
@@ -275,7 +275,7 @@ export class PolicyFamily implements PolicySource {
     if (!this.#cutsConnections) return;
     const connections = await judge.relay?.recheck(suspectAddresses(plan, changes)) ?? 0;
     if (connections === 0) return;
-    metrics.policies.connectionsCut(this.family, connections);
+    metrics.connectionsCut(this.family, connections);
     logger.info("Cut relayed connections that NetworkPolicies do not allow", { connections });
   }
 }

@@ -584,7 +584,10 @@ export class Layer2Part {
       if (!family) continue;
       const isOwn = after === nodeName;
       if (isOwn !== (before === nodeName)) {
-        metrics.routing.layer2Moved(family.family, isOwn ? "gained" : "lost");
+        metrics.its["kube_relay_routing_owner_changes_total"].inc({
+          ip_family: family.family,
+          change: isOwn ? "gained" : "lost",
+        });
         logger.info(isOwn ? "Answering for an address now" : "No longer answering for an address", {
           address,
           ...(before !== undefined && { before }),

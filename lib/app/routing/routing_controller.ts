@@ -90,7 +90,9 @@ export class RoutingController implements Controller {
     this.assigner = new AddressAssigner({ ...parts, events: parts.startUp.events }, {
       settings,
       ...this.#subscribe(kinds),
-      onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
+      onWritten: (outcome) => {
+        parts.metrics.its["kube_relay_routing_status_writes_total"].inc({ outcome });
+      },
     });
     const made = routing && { ...parts, services, routing };
     if (made && routingPartsOf(settings).has("layer2")) {

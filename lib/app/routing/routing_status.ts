@@ -92,19 +92,20 @@ export async function routingStatus(
 
 /** Sets the metrics that are only collected for a scrape. */
 export async function collectRoutingMetrics(
-  { routing }: Pick<ProxyMetrics, "routing">,
+  metrics: ProxyMetrics,
   { settings: { pools }, services, assigner, leases, layer2, bgp, pods }: ReportedRouting,
 ): Promise<void> {
   for (const { family, backend } of layer2?.families ?? []) {
-    routing.setLayer2Addresses(family, backend.inspect().held.length);
+    const { length } = backend.inspect().held;
+    metrics.its["kube_relay_routing_owned_addresses"].set({ ip_family: family }, length);
   }
-  routing.setPools(poolUse(pools, addressesInUse(services.values())));
-  if (leases) routing.setRefusals(assigner.refused?.length);
-  routing.setPodRoutes(pods?.plan?.routes ?? []);
+  metrics.setPools(poolUse(pools, addressesInUse(services.values())));
+  if (leases) metrics.setRefusals(assigner.refused?.length);
+  metrics.setPodRoutes(pods?.plan?.routes ?? []);
   if (!bgp) return;
   const { plan } = bgp;
-  routing.setAnnounced(plan);
-  routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
+  metrics.setAnnounced(plan);
+  metrics.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
 }
 
 /** The addresses that Services have in their status. */

@@ -117,6 +117,7 @@ function createParts(
   const traffic = createServiceTraffic(edges, configuration);
   const metrics = new ProxyMetrics({
     ...{ clock: edges.clock, version: VERSION, mode, families },
+    hasRouting: proxy.routing.enabled,
     featureGates: FEATURE_GATES.map(({ name, stage }) => ({
       ...{ name, stage: STAGES[stage], enabled: featureEnabled(proxy, name) },
     })),
@@ -134,7 +135,7 @@ function createParts(
   // A pause delays what is forwarded.
   const collecting = mode === "userspace" ? [] : [collection];
   const isJudged = proxy.networkPolicy.enabled && MODE_TRAITS[mode].forwardsItself;
-  const listeners = [health, metrics.loops, manager, ...collecting];
+  const listeners = [health, metrics, manager, ...collecting];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, sources: [source], startUp },
     ...{ health, metrics, changes: tools.changes },
@@ -257,8 +258,7 @@ class Run implements AsyncDisposable {
     const refused = services.hostSettings.outcomes.filter(({ state }) => state === "refused");
     metrics.its["kube_relay_host_settings_refused"].set(refused.length);
     for (const { resource, age, repetitions } of source.figures()) {
-      if (age !== undefined) metrics.setSourceAge(resource, age);
-      if (repetitions) metrics.setRepetitions(resource, repetitions);
+      metrics.setSource(resource, age, repetitions);
     }
     for (const controller of controllers) await controller.collectMetrics?.();
   }

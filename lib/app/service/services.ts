@@ -541,7 +541,7 @@ export function createServiceFamily(
     ...parts,
     logger,
     onDrift(figures: DriftFigures) {
-      metrics.loops.driftFound(loop, figures);
+      metrics.driftFound(loop, figures);
       changes.driftFound(loop, figures);
       // The repair may have left out a Service, which is to be reported and tried again.
       services.onDue();
