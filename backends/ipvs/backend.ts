@@ -250,8 +250,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
   }
 
   protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    const [family, excludeCidrs] = [this.family, this.#excludeCidrs];
-    return removeOwnObjects(this.#dependencies, { family, excludeCidrs, dryRun });
+    return removeOwnObjects(this.#dependencies, this.family, this.#excludeCidrs, dryRun);
   }
 
   /** Removes chains of other modes, once. They may be in use until a sync has written all rules. */

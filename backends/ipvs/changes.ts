@@ -62,19 +62,6 @@ export interface ServerChange {
   owner: ServicePortKey | undefined;
 }
 
-interface StepContext {
-  readonly family: IpFamily;
-  /** The real servers of weight 0, by virtual server. */
-  readonly drains: ReadonlyMap<ServerKey, ReadonlyMap<RealServerKey, unknown>>;
-  /** Whether the device is created with its addresses. @default {it exists then} */
-  readonly createsDevice?: boolean;
-  /**
-   * Whether another mode is still serving: its rules in table nat stay until everything else
-   * exists.
-   */
-  readonly isTakeover: boolean;
-}
-
 /** kube-proxy has no such set. */
 const PROOF: SetId = "SERVED";
 const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
@@ -110,9 +97,17 @@ export class IpvsChanges {
     return this.#kinds.get(kind) ?? NO_CHANGES;
   }
 
-  /** Returns the input of each tool, in short steps. */
-  *steps(context: StepContext): Generator<void, readonly IpvsStep[]> {
-    const { family, isTakeover } = context;
+  /**
+   * Returns the input of each tool, in short steps. `drains`: the real servers of weight 0, by virtual
+   * server. `createsDevice`: the device is created with its addresses. `isTakeover`: another mode is still
+   * serving, so that its rules in table nat stay until everything else exists.
+   */
+  *steps({ family, drains = new Map(), createsDevice = false, isTakeover = false }: {
+    readonly family: IpFamily;
+    readonly drains?: ReadonlyMap<ServerKey, ReadonlyMap<RealServerKey, unknown>>;
+    readonly createsDevice?: boolean;
+    readonly isTakeover?: boolean;
+  }): Generator<void, readonly IpvsStep[]> {
     const early = new Set<IptablesTable>(isTakeover ? ["mangle", "filter"] : ALL_TABLES);
     const late = new Set<IptablesTable>(isTakeover ? ["nat"] : []);
     const sets = yield* collect("ipset", this.#setsBefore(family));
@@ -122,8 +117,8 @@ export class IpvsChanges {
       // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
       // Service come before the entries that drop packets by its policy.
       ...(isFixed ? [rules, sets] : [sets, rules]),
-      yield* collect("ipvsadm", this.#serverLines(context)),
-      yield* collect("ip", this.#addressLines(context)),
+      yield* collect("ipvsadm", this.#serverLines(drains)),
+      yield* collect("ip", this.#addressLines(createsDevice)),
       { tool: "iptables", lines: this.#rulesBefore(late) },
       yield* collect("ipset", this.#setsAfter(family)),
       { tool: "iptables", lines: this.#rulesAfter() },
@@ -143,58 +138,46 @@ export class IpvsChanges {
 
   *#setsBefore(family: IpFamily): Generator<string> {
     const sets = this.of("set");
-    const isCreated = (name: string) => {
-      const { before, after } = sets.get(name) ?? {};
-      return after !== undefined && (before === undefined || !canBeSwapped(before, after));
-    };
-    for (const [name, { before, after }] of sets) {
-      if (before === undefined || (after !== undefined && canBeSwapped(before, after))) continue;
-      yield destroyLine(name);
+    for (const [name, { before }] of sets) {
+      if (before !== undefined && !this.#isReplaced(name)) yield destroyLine(name);
     }
-    // This set exists before the others, so that a cleanup recognizes them.
+    // The proof exists before the others, so that a cleanup recognizes them.
     for (const id of [PROOF, ...SET_IDS.filter((each) => each !== PROOF)]) {
       const name = setName(id, family);
       const options = setOptions(id, family);
-      if (isCreated(name)) yield createLine(name, options);
-      else if (this.#isReplaced(name)) yield* this.#replacement(name, options);
+      if (sets.get(name)?.after === undefined) continue;
+      if (this.#isReplaced(name)) {
+        const wanted = [...this.of(name)].filter(([, { after }]) => after !== undefined);
+        yield* replaceLines(name, { options, entries: wanted.map(([entry]) => entry) });
+      } else yield createLine(name, options);
     }
-    const isOpening = this.#openingTest();
-    for (const [id, name] of this.#changedSets(family)) {
-      for (const [entry, { after }] of this.of(name)) {
-        if (after !== undefined || !this.#isClosing(id, entry, family)) continue;
-        yield deleteLine(name, entry);
-      }
-    }
-    for (const [id, name] of this.#changedSets(family)) {
-      for (const [entry, { after }] of this.of(name)) {
-        if (after === undefined || isOpening(id, entry, family)) continue;
-        yield addLine(name, entry);
-      }
-    }
+    yield* this.#entryLines(family, false, false);
+    yield* this.#entryLines(family, true, false);
   }
 
   *#setsAfter(family: IpFamily): Generator<string> {
-    const isOpening = this.#openingTest();
-    const sets = this.#changedSets(family);
-    for (const [id, name] of sets) {
-      for (const [entry, { after }] of this.of(name)) {
-        if (after === undefined || !isOpening(id, entry, family)) continue;
-        yield addLine(name, entry);
-      }
-    }
-    // In reverse: entries that refuse are removed before those that admit.
-    for (const [id, name] of sets.reverse()) {
-      for (const [entry, { after }] of this.of(name)) {
-        if (after !== undefined || this.#isClosing(id, entry, family)) continue;
-        yield deleteLine(name, entry);
-      }
-    }
+    yield* this.#entryLines(family, true, true);
+    yield* this.#entryLines(family, false, true);
   }
 
-  /** In the order of {@linkcode SET_IDS}. */
-  #changedSets(family: IpFamily): (readonly [SetId, string])[] {
-    return SET_IDS.map((id) => [id, setName(id, family)] as const)
-      .filter(([, name]) => this.#kinds.has(name) && !this.#isReplaced(name));
+  /** Entries that admit packets are added late, and those that do so are deleted early. */
+  *#entryLines(family: IpFamily, isAdded: boolean, isLate: boolean): Generator<string> {
+    const ids = SET_IDS.filter((id) => {
+      const name = setName(id, family);
+      return this.#kinds.has(name) && !this.#isReplaced(name);
+    });
+    // In reverse: entries that refuse are removed before those that admit.
+    for (const id of isLate && !isAdded ? ids.reverse() : ids) {
+      const name = setName(id, family);
+      for (const [entry, { after }] of this.of(name)) {
+        if ((after !== undefined) !== isAdded) continue;
+        const isSwitch = isAdded
+          ? this.#isOpening(id, entry, family)
+          : this.#isClosing(id, entry, family);
+        if (isSwitch !== (isAdded === isLate)) continue;
+        yield isAdded ? addLine(name, entry) : deleteLine(name, entry);
+      }
+    }
   }
 
   #isReplaced(name: string): boolean {
@@ -202,29 +185,25 @@ export class IpvsChanges {
     return before !== undefined && after !== undefined && canBeSwapped(before, after);
   }
 
-  *#replacement(name: string, options: string): Generator<string> {
-    const wanted = [...this.of(name)].filter(([, { after }]) => after !== undefined);
-    const entries = new Set(wanted.map(([entry]) => entry));
-    yield* replaceLines(name, { options, entries });
-  }
-
-  /** Returns whether adding an entry admits packets that were refused. */
-  #openingTest(): (id: SetId, entry: string, family: IpFamily) => boolean {
-    const addresses = this.of("address");
-    return (id, entry, family) => {
-      if (id === "SERVED") {
-        // A new address receives no packets before it is added. An address with a virtual server, e.g.
-        // of an earlier kube-proxy, was already served.
-        const address = addresses.get(entry.slice(0, entry.indexOf(",")));
-        const isFresh = address !== undefined && address.after !== undefined;
-        const server = this.servers.get(serverOfEntry(entry))?.self;
-        return !isFresh && server !== undefined && server.before === undefined;
-      }
-      if (!isSourceSet(id)) return false;
-      // Without source ranges an address admits every client; with its entry but no range, none.
-      const firewall = this.of(setName("LOAD-BALANCER-FW", family)).get(frontendOf(entry));
-      return firewall === undefined || firewall.before !== undefined;
-    };
+  /** Whether adding an entry admits packets that were refused. */
+  #isOpening(id: SetId, entry: string, family: IpFamily): boolean {
+    if (id === "SERVED") {
+      // A new address receives no packets before it is added. An address with a virtual server, e.g.
+      // of an earlier kube-proxy, was already served.
+      const [name = "", frontend = ""] = entry.split(",");
+      const isFresh = this.of("address").get(name)?.after !== undefined;
+      const [protocol = "", port = ""] = frontend.split(":");
+      const server = this.servers.get(serverKey({
+        protocol: parseProtocol(protocol.toUpperCase()),
+        address: parseIpAddress(name),
+        port: Number(port),
+      }))?.self;
+      return !isFresh && server !== undefined && server.before === undefined;
+    }
+    if (!isSourceSet(id)) return false;
+    // Without source ranges an address admits every client; with its entry but no range, none.
+    const firewall = this.of(setName("LOAD-BALANCER-FW", family)).get(frontendOf(entry));
+    return firewall === undefined || firewall.before !== undefined;
   }
 
   /** Whether removing an entry refuses packets. */
@@ -269,7 +248,7 @@ export class IpvsChanges {
     return restoreLines([{ table: "nat", removedJumps }]);
   }
 
-  *#addressLines({ createsDevice }: StepContext): Generator<string> {
+  *#addressLines(createsDevice: boolean): Generator<string> {
     if (createsDevice && this.of("device").size > 0) yield addDummyLine(IPVS_DEVICE);
     for (const isAdded of [true, false]) {
       // For an existing entry, "add" would be the last line that is read.
@@ -283,7 +262,9 @@ export class IpvsChanges {
   }
 
   /** Additions to a server precede removals, so it never lacks an endpoint that it had and will have. */
-  *#serverLines({ drains }: StepContext): Generator<string> {
+  *#serverLines(
+    drains: ReadonlyMap<ServerKey, ReadonlyMap<RealServerKey, unknown>>,
+  ): Generator<string> {
     for (const [server, { self, reals }] of this.servers) {
       if (self !== undefined && self.after === undefined) {
         yield `-D ${server}`;
@@ -333,16 +314,6 @@ function isSourceSet(id: SetId): boolean {
 /** Address, protocol and port of a longer entry. */
 function frontendOf(entry: string): string {
   return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
-}
-
-function serverOfEntry(entry: string): ServerKey {
-  const [address = "", frontend = ""] = entry.split(",");
-  const [protocol = "", port = ""] = frontend.split(":");
-  return serverKey({
-    protocol: parseProtocol(protocol.toUpperCase()),
-    address: parseIpAddress(address),
-    port: Number(port),
-  });
 }
 
 /** Collects lines in short steps. */

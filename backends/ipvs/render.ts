@@ -4,7 +4,6 @@
  * @module
  */
 import { inPieces } from "../../lib/os/command_input.ts";
-import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
@@ -13,21 +12,18 @@ import { IpvsChanges } from "./changes.ts";
 import { fixedObjects, serviceObjects } from "./objects.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_service.ts";
-import type { IpvsStep } from "./ipvs_runner.ts";
 
 /**
- * Renders a plan from scratch, or some ServicePorts on top of the rest. Sorted by key, so the same
- * plan gives the same bytes.
+ * Renders everything, or the part for these ServicePorts, sorted by key, so that the same plan gives the
+ * same bytes. The input of each tool is the text between two comments, since `ipvsadm -R` would fail at
+ * a comment.
  */
-export function renderIpvs(
+export function* renderText(
   plan: ProxyPlan,
   options: IpvsRenderOptions,
   keys?: ReadonlySet<ServicePortKey>,
-): {
-  readonly steps: readonly IpvsStep[];
-  /** Deviations from what Services ask for. */
-  readonly quarantined: readonly Quarantined[];
-} {
+): Generator<string> {
+  const { family } = options;
   const layout = new IpvsLayout(plan.shared, options);
   const changes = new IpvsChanges();
   for (const key of [...keys ?? plan.services.keys()].sort()) {
@@ -41,34 +37,15 @@ export function renderIpvs(
   for (const object of keys === undefined ? fixedObjects(layout.ruleContext) : []) {
     changes.add(object, undefined, object.text, undefined);
   }
-  const steps = atOnce(changes.steps({
-    family: options.family,
-    drains: new Map(),
-    createsDevice: true,
-    isTakeover: false,
-  }));
-  return { steps, quarantined: layout.quarantined };
-}
-
-/**
- * Renders everything, or the part for these ServicePorts. The input of each tool is the text
- * between two comments, since `ipvsadm -R` would fail at a comment.
- */
-export function* renderText(
-  plan: ProxyPlan,
-  options: IpvsRenderOptions,
-  keys?: ReadonlySet<ServicePortKey>,
-): Generator<string> {
-  const { steps, quarantined } = renderIpvs(plan, options, keys);
-  const commands: Readonly<Record<IpvsStep["tool"], string>> = {
+  const commands = {
     ip: "ip -batch -",
     ipset: "ipset restore",
-    iptables: `${options.family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`,
+    iptables: `${family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`,
     ipvsadm: "ipvsadm -R",
-  };
-  for (const step of steps) {
-    yield `# ${commands[step.tool]}\n`;
-    yield* inPieces(step.lines);
+  } as const;
+  for (const { tool, lines } of atOnce(changes.steps({ family, createsDevice: true }))) {
+    yield `# ${commands[tool]}\n`;
+    yield* inPieces(lines);
   }
-  yield* quarantined.map(leftOutText);
+  yield* layout.quarantined.map(leftOutText);
 }

@@ -179,11 +179,6 @@ export function isOwnServer(
     (nodeAddresses.has(address) && noted.nodePorts.has(`${name} ${port}`));
 }
 
-/** The input of `ipvsadm -R` that deletes them. No comment or blank line: either would end it. */
-export function* renderServerDeletion(servers: readonly SeenServer[]): Generator<string> {
-  for (const { key } of servers) yield `-D ${key}\n`;
-}
-
 /** The virtual servers that sets record. */
 export interface NotedServers {
   /** Every port of these. */

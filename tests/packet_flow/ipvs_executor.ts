@@ -4,7 +4,7 @@
  * @module
  */
 import { readRenderedKernel, type RenderedKernel } from "../support/walk/rendered_kernel.ts";
-import { renderIpvs } from "../../backends/ipvs/render.ts";
+import { renderText } from "../../backends/ipvs/render.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_service.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
@@ -25,7 +25,7 @@ export function ipvsScenarioOptions(family: IpFamily): IpvsRenderOptions {
 /** The kernel for a scenario. */
 export function ipvsScenarioKernel(scenario: PacketFlowScenario, family: IpFamily): RenderedKernel {
   const plan = planScenario(scenario, family, { mode: "ipvs" });
-  return readRenderedKernel(renderIpvs(plan, ipvsScenarioOptions(family)).steps);
+  return readRenderedKernel(renderText(plan, ipvsScenarioOptions(family)));
 }
 
 /** Returns the outcome of a packet. */

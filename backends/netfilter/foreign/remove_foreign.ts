@@ -5,6 +5,7 @@
  */
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";
 import type { Cidr } from "../../../lib/net/cidr.ts";
+import { type IpFamily, ipFamilyOf } from "../../../lib/net/ip_address.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type {
   KubeProxyRemovalOptions,
@@ -13,6 +14,7 @@ import type {
 import { findDummyDevices, IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
 import { readSets } from "../ipset/ipset_runner.ts";
+import type { SavedSet } from "../ipset/ipset_text.ts";
 import { removeCounters } from "../packet_counters.ts";
 import { readProcFile } from "../probe/try_tool.ts";
 import {
@@ -21,7 +23,6 @@ import {
   isOwnServer,
   notedServers,
   readVirtualServers,
-  renderServerDeletion,
   type SeenServer,
 } from "../virtual_servers.ts";
 import { findOwnState, type HostEdges } from "./host_contents.ts";
@@ -29,7 +30,7 @@ import { isKubeProxySet, KUBE_ROUTER_POLICIES, OWNERS } from "./owners.ts";
 import { removeChains } from "./remove_chains.ts";
 import { RemovalRun } from "./removal_run.ts";
 
-interface RemovalEdges extends HostEdges {
+export interface RemovalEdges extends HostEdges {
   readonly network: Network;
 }
 
@@ -58,16 +59,10 @@ export async function removeKubeProxy(
   await run.removeTables("kube-proxy's tables", nftTable);
   if (mode === "ipvs") return run.report();
   // Read before the removal: sets and device identify the owner of virtual servers.
-  const servers = await findServers(edges, run, excludeCidrs);
+  const { servers } = await findOwnServers(edges, run, excludeCidrs);
   await run.removeSets(isKubeProxySet);
   await removeServers(edges, run, servers);
-  const devices = await findDummyDevices(edges.commands, run.signal);
-  if (run.take(`device ${IPVS_DEVICE}`, devices)?.includes(IPVS_DEVICE)) {
-    await run.do(`device ${IPVS_DEVICE}`, {
-      command: ["ip", "link", "del", IPVS_DEVICE],
-      removes: [`device ${IPVS_DEVICE} with its addresses`],
-    });
-  }
+  await removeIpvsDevice(edges, run);
   return run.report();
 }
 
@@ -94,28 +89,70 @@ export async function removeKubeRouterPolicies(
 /** Longest list of virtual servers that a report spells out. */
 const MAX_NAMED_SERVERS = 20;
 
-/** The module ip_vs is not loaded for it: without it there are no virtual servers. */
-async function findServers(
+/**
+ * Finds the virtual servers of kube-proxy and mode ipvs, of one family or both. The module ip_vs is not
+ * loaded for it: without it there are none. `unread`: why the sets that identify most owners were not read.
+ */
+export async function findOwnServers(
   { commands, network, clock }: RemovalEdges,
   run: RemovalRun,
   excludeCidrs: readonly Cidr[],
-): Promise<readonly SeenServer[]> {
+  family?: IpFamily,
+): Promise<{ readonly servers: readonly SeenServer[]; readonly unread?: string }> {
   const table = run.take("virtual servers", await readProcFile(commands, IP_VS_FILE, run.signal));
-  const all = await inSteps({ clock }, readVirtualServers(table ?? ""));
-  if (all.length === 0) return [];
-  const sets = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
+  const all = (await inSteps({ clock }, readVirtualServers(table ?? "")))
+    .filter(({ address }) => family === undefined || ipFamilyOf(address) === family);
+  if (all.length === 0) return { servers: [] };
+  // The second has addresses that mode ipvs served node ports on, and that the node may have lost.
+  const isWanted = (name: string) => isKubeProxySet(name) || NODE_PORT_IPS.test(name);
+  const seen = await readSets({ clock, commands }, { isWanted, ...run.signal });
+  const sets: ReadonlyMap<string, SavedSet> = seen.state === "seen" ? seen.value : new Map();
+  const lost = [...sets].filter(([name]) => NODE_PORT_IPS.test(name))
+    .flatMap(([, { entries }]) => [...entries]);
   const addresses = network.interfaceAddresses();
   const onDevice = addresses.filter(({ interfaceName }) => interfaceName === IPVS_DEVICE);
   const ownership = {
-    noted: await inSteps({ clock }, notedServers(sets.state === "seen" ? sets.value : new Map())),
+    noted: await inSteps({ clock }, notedServers(sets)),
     deviceAddresses: new Set(onDevice.map(({ address }) => address)),
-    nodeAddresses: new Set(addresses.map(({ address }) => address)),
+    nodeAddresses: new Set<string>([...addresses.map(({ address }) => address), ...lost]),
     excludeCidrs,
   };
-  return all.filter((server) => isOwnServer(server, ownership));
+  const servers = all.filter((server) => isOwnServer(server, ownership));
+  return { servers, ...(seen.state !== "seen" && { unread: seen.reason }) };
 }
 
-async function removeServers(
+const NODE_PORT_IPS = /^KUBE-(6-)?NODE-PORT-IPS$/;
+
+/**
+ * Removes the device with its addresses, or only those of a family while it has others. A device of this
+ * name but another kind belongs to another program.
+ */
+export async function removeIpvsDevice(
+  { commands, network }: RemovalEdges,
+  run: RemovalRun,
+  family?: IpFamily,
+): Promise<void> {
+  const devices = await findDummyDevices(commands, run.signal);
+  if (!run.take(`device ${IPVS_DEVICE}`, devices)?.includes(IPVS_DEVICE)) return;
+  const hasOthers = family !== undefined &&
+    network.interfaceAddresses().some(({ interfaceName, address }) =>
+      interfaceName === IPVS_DEVICE && ipFamilyOf(address) !== family &&
+      !address.startsWith("fe80:")
+    );
+  await run.do(`device ${IPVS_DEVICE}`, {
+    command: hasOthers
+      ? ["ip", family === "IPv4" ? "-4" : "-6", "addr", "flush", "dev", IPVS_DEVICE]
+      : ["ip", "link", "del", IPVS_DEVICE],
+    removes: [
+      hasOthers
+        ? `${family} addresses of ${IPVS_DEVICE}`
+        : `device ${IPVS_DEVICE} with its addresses`,
+    ],
+  });
+}
+
+/** Deletes virtual servers. */
+export async function removeServers(
   { commands, clock }: HostEdges,
   run: RemovalRun,
   servers: readonly SeenServer[],
@@ -126,7 +163,8 @@ async function removeServers(
     : servers.map(({ key }) => `virtual server ${describeServer(key)}`);
   const reason = await run.try({
     command: ["ipvsadm", "-R"],
-    input: () => renderServerDeletion(servers),
+    // No comment or blank line: either would end it.
+    input: () => servers.map(({ key }) => `-D ${key}\n`),
     removes,
   });
   if (run.dryRun) return;

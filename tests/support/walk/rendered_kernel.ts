@@ -1,7 +1,6 @@
 /** The state of the kernel after rendered steps of mode ipvs, for a walk. */
 import type { IpvsSource } from "./ipvs_objects.ts";
 import type { RuleSource } from "./iptables_walk.ts";
-import type { IpvsStep } from "../../../backends/ipvs/ipvs_runner.ts";
 import { serverKey } from "../../../backends/netfilter/virtual_servers.ts";
 
 /**
@@ -16,16 +15,19 @@ export interface RenderedKernel {
 /** Chains that packets enter by themselves. */
 const BUILT_IN = ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"];
 
-/** Reads the steps of a first sync. Throws an Error that quotes a line which it cannot read. */
-export function readRenderedKernel(
-  steps: Iterable<IpvsStep>,
-): RenderedKernel {
+/**
+ * Reads the rendered text of mode ipvs, in which a comment names the tool of the lines behind it. Throws
+ * an Error that quotes a line which it cannot read.
+ */
+export function readRenderedKernel(text: Iterable<string>): RenderedKernel {
   const draft = new Draft();
-  for (const step of steps) {
-    for (const line of step.lines) {
-      if (!draft[step.tool](line)) {
-        throw new Error(`Cannot walk the line of ${step.tool} '${line}'`);
-      }
+  let tool: "ip" | "ipset" | "iptables" | "ipvsadm" | undefined;
+  for (const line of [...text].join("").trimEnd().split("\n")) {
+    const [, next] = /^# (ipvsadm|ipset|ip|ip6?tables-restore) /.exec(line) ?? [];
+    if (next !== undefined) {
+      tool = next.endsWith("-restore") ? "iptables" : next as "ip" | "ipset" | "ipvsadm";
+    } else if (tool === undefined || !draft[tool](line)) {
+      throw new Error(`Cannot walk the line of ${tool} '${line}'`);
     }
   }
   const { chains, sets, servers, addresses } = draft;
