@@ -11,7 +11,7 @@ import * as v from "valibot";
 import { tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import { PROTOCOLS } from "../net/port.ts";
-import { notes, type SchemaNotes } from "./schema_node.ts";
+import { notes } from "./schema_node.ts";
 
 const TEXT = "has to be text; numbers, true and false need quotes";
 const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
@@ -57,7 +57,8 @@ export const protocol = v.picklist(PROTOCOLS, `has to be ${PROTOCOLS.join(", ")}
 /** A port number; with `least` 0 also the API's way to say "none". */
 export function portNumber(least: 0 | 1): v.GenericSchema<number> {
   return wholeNumber(
-    { least, most: 65_535 },
+    least,
+    65_535,
     ({ input }) =>
       `has to be a whole number between 1 and 65535${
         typeof input === "string" ? ", without quotes" : ""
@@ -81,7 +82,8 @@ export const portOrName = v.union(
 
 /** A whole number within limits. */
 export function wholeNumber(
-  { least, most }: { readonly least: number; readonly most: number },
+  least: number,
+  most: number,
   message: string | ((issue: { readonly input: unknown }) => string),
 ): v.GenericSchema<number> {
   return v.pipe(
@@ -160,12 +162,46 @@ type Metadata<Name extends v.GenericSchema<string>, Extra extends v.ObjectEntrie
   & Extra
 >;
 
-/** An object with the fields that are read, and the names of those that are not. */
-export function fields<T extends v.ObjectEntries>(
+/** One of some words. */
+export function oneOf<const Words extends readonly string[]>(
+  ...words: Words
+): v.PicklistSchema<Words, string> {
+  return v.picklist(words, `has to be ${words.slice(0, -1).join(", ")} or ${words.at(-1)}`);
+}
+
+/**
+ * An object with the fields that are read. `unread`: those that the API has besides, separated by spaces;
+ * `*` = they are not listed.
+ */
+export function fields<T extends v.ObjectEntries>(entries: T, unread = ""): Fields<T> {
+  return v.pipe(mapping, v.object(entries, MAPPING), notes({ unread }));
+}
+
+/** A field with an object that may be absent; see {@linkcode at} and {@linkcode fields}. */
+export function objectAt<T extends v.ObjectEntries>(
+  fieldNumber: number,
   entries: T,
-  unread: Pick<SchemaNotes, "unread" | "isOpen"> = {},
-): Fields<T> {
-  return v.pipe(mapping, v.object(entries, MAPPING), notes(unread));
+  unread = "",
+): v.NullishSchema<Fields<T>, undefined> {
+  return at(fieldNumber, v.nullish(fields(entries, unread)));
+}
+
+/** A field with an object that is empty where it is absent. */
+export function objectOrEmptyAt<T extends v.ObjectEntries>(
+  fieldNumber: number,
+  entries: T,
+  unread = "",
+): v.NullishSchema<Fields<T>, object> {
+  return at(fieldNumber, v.nullish(fields(entries, unread), {}));
+}
+
+/** A field with a list of objects that may be absent. */
+export function listAt<T extends v.ObjectEntries>(
+  fieldNumber: number,
+  entries: T,
+  unread = "",
+): v.NullishSchema<v.ArraySchema<Fields<T>, string>, undefined> {
+  return at(fieldNumber, list(fields(entries, unread)));
 }
 
 /** A list that may be absent. */
@@ -209,31 +245,35 @@ export function namedTexts(
   return v.nullish(v.pipe(mapping, v.record(v.string(), text), notes({ names, secret })));
 }
 
-/** Metadata of a kind. `extra` has fields that only some kinds keep. */
-export function metadata<Name extends v.GenericSchema<string>, Extra extends v.ObjectEntries>(
+/** The metadata of a kind. `extra` has fields that only some kinds keep. */
+export function metadata<
+  Name extends v.GenericSchema<string>,
+  Extra extends v.ObjectEntries = Record<never, never>,
+>(
   name: Name,
-  { labels = [], annotations = [], secret = [], extra }: {
+  { labels = [], annotations = [], secret = [] }: {
     readonly labels?: readonly string[] | "all";
     readonly annotations?: readonly string[];
     /** Annotations that no dump may hold. */
     readonly secret?: readonly string[];
-    readonly extra: Extra;
-  },
+  } = {},
+  extra: Extra = {} as Extra,
 ): Metadata<Name, Extra> {
-  return fields({
-    name: at(1, name),
-    namespace: at(3, v.nullish(v.pipe(dnsLabel, notes({ isShared: true })))),
-    ...extra,
-    resourceVersion: at(6, v.nullish(text)),
-    labels: at(11, namedTexts(labels)),
-    annotations: at(12, namedTexts([...annotations, ...secret], { secret })),
-    deletionTimestamp: at(9, v.nullish(time)),
-    // Whole seconds: objects that were created together share it.
-    creationTimestamp: at(8, v.nullish(v.pipe(time, notes({ isShared: true })))),
-  }, {
-    unread: "generateName selfLink uid generation deletionGracePeriodSeconds ownerReferences " +
-      "finalizers managedFields",
-  });
+  const schema = fields(
+    {
+      name: at(1, name),
+      namespace: at(3, v.nullish(v.pipe(dnsLabel, notes({ isShared: true })))),
+      ...extra,
+      resourceVersion: at(6, v.nullish(text)),
+      labels: at(11, namedTexts(labels)),
+      annotations: at(12, namedTexts([...annotations, ...secret], { secret })),
+      deletionTimestamp: at(9, v.nullish(time)),
+      // Whole seconds: objects that were created together share it.
+      creationTimestamp: at(8, v.nullish(v.pipe(time, notes({ isShared: true })))),
+    },
+    "generateName selfLink uid generation deletionGracePeriodSeconds ownerReferences finalizers managedFields",
+  );
+  return at(1, schema);
 }
 
 /** The uid, for kinds about whose objects events are written. */

@@ -11,10 +11,8 @@ export interface SchemaNotes {
   readonly format?: TextFormat;
   /** Many objects have the same value: it is kept in memory once. */
   readonly isShared?: true;
-  /** Fields that the API has and kube-relay does not read, separated by spaces. */
+  /** Fields that the API has and kube-relay does not read, separated by spaces; `*` = any. */
   readonly unread?: string;
-  /** The unread fields are not listed. */
-  readonly isOpen?: true;
   /** An empty object is not an absent one, and names of fields that the schema does not know are kept. */
   readonly isGuarded?: true;
   /** The names of a map that are read; the others are dropped. */
@@ -124,9 +122,10 @@ function readNode(schema: Parts): SchemaNode {
       return { type: "number or text" };
     case "object":
     case "loose_object": {
-      const { isOpen = false, isGuarded = false } = found;
-      const unread = found.unread?.split(" ") ?? [];
-      return { type: "fields", entries: entries!, unread, isOpen, isGuarded };
+      const { unread = "", isGuarded = false } = found;
+      const isOpen = unread === "*";
+      const names = isOpen ? [] : unread.match(/\S+/g) ?? [];
+      return { type: "fields", entries: entries!, unread: names, isOpen, isGuarded };
     }
     default:
       throw new TypeError(`Cannot derive anything from a schema of type '${type}'`);

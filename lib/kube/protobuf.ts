@@ -225,7 +225,7 @@ const ANY_METADATA = fields({
 });
 
 const number = v.nullish(
-  wholeNumber({ least: 0, most: 2 ** 31 - 1 }, "has to be a whole number"),
+  wholeNumber(0, 2 ** 31 - 1, "has to be a whole number"),
 );
 
 /** The fields of a `meta/v1` Status that errors need. */

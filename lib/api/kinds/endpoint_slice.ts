@@ -22,6 +22,8 @@ import {
   listOrEmpty,
   metadata,
   namedTexts,
+  objectAt,
+  oneOf,
   pointerAt,
   portName,
   portNumber,
@@ -40,15 +42,11 @@ const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 const names = list(fields({ name: at(1, sharedText) }));
 
 const schema = fields({
-  metadata: at(
-    1,
-    metadata(dnsSubdomain, {
-      labels: [SERVICE_NAME_LABEL, HEADLESS_LABEL],
-      annotations: [TRIGGER_TIME_ANNOTATION],
-      extra: {},
-    }),
-  ),
-  addressType: at(4, v.picklist(["IPv4", "IPv6", "FQDN"], "has to be IPv4, IPv6 or FQDN")),
+  metadata: metadata(dnsSubdomain, {
+    labels: [SERVICE_NAME_LABEL, HEADLESS_LABEL],
+    annotations: [TRIGGER_TIME_ANNOTATION],
+  }),
+  addressType: at(4, oneOf("IPv4", "IPv6", "FQDN")),
   endpoints: at(
     2,
     listOrEmpty(fields({
@@ -59,20 +57,17 @@ const schema = fields({
           v.minLength(1, "has to hold at least one address"),
         ),
       ),
-      conditions: at(
-        2,
-        v.nullish(fields({
-          ready: pointerAt(1, v.nullish(flag)),
-          serving: pointerAt(2, v.nullish(flag)),
-          terminating: pointerAt(3, v.nullish(flag)),
-        })),
-      ),
+      conditions: objectAt(2, {
+        ready: pointerAt(1, v.nullish(flag)),
+        serving: pointerAt(2, v.nullish(flag)),
+        terminating: pointerAt(3, v.nullish(flag)),
+      }),
       nodeName: pointerAt(6, v.nullish(sharedText)),
       // Only of v1beta1, and so only in manifests.
       topology: namedTexts([HOSTNAME_TOPOLOGY]),
-      hints: at(8, v.nullish(fields({ forZones: at(1, names), forNodes: at(2, names) }))),
+      hints: objectAt(8, { forZones: at(1, names), forNodes: at(2, names) }),
       // The uid of a targetRef alone would double an endpoint.
-    }, { unread: "hostname targetRef deprecatedTopology zone" })),
+    }, "hostname targetRef deprecatedTopology zone")),
   ),
   ports: at(
     3,
@@ -80,9 +75,9 @@ const schema = fields({
       name: pointerAt(1, v.nullish(portName)),
       protocol: pointerAt(2, v.nullish(protocol)),
       port: pointerAt(3, v.nullish(portNumber(1))),
-    }, { unread: "appProtocol" })),
+    }, "appProtocol")),
   ),
-}, { unread: "apiVersion kind" });
+}, "apiVersion kind");
 
 /** An EndpointSlice as a manifest has it. */
 type EndpointSliceManifest = v.InferOutput<typeof schema>;

@@ -12,6 +12,7 @@ import {
   fields,
   ip,
   list,
+  listAt,
   listOrEmpty,
   metadata,
   pointerAt,
@@ -26,36 +27,27 @@ import { checkPortNames, TRIGGER_TIME_ANNOTATION } from "./endpoint_slice.ts";
 export const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 const addresses = list(
-  fields({ ip: at(1, ip), nodeName: pointerAt(4, v.nullish(sharedText)) }, {
-    unread: "hostname targetRef",
-  }),
+  fields({ ip: at(1, ip), nodeName: pointerAt(4, v.nullish(sharedText)) }, "hostname targetRef"),
 );
 
 const schema = fields({
-  metadata: at(
-    1,
-    metadata(dnsSubdomain, {
-      labels: [HEADLESS_LABEL, SKIP_MIRROR_LABEL],
-      annotations: [OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION],
-      extra: {},
-    }),
-  ),
+  metadata: metadata(dnsSubdomain, {
+    labels: [HEADLESS_LABEL, SKIP_MIRROR_LABEL],
+    annotations: [OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION],
+  }),
   subsets: at(
     2,
     listOrEmpty(fields({
       addresses: at(1, addresses),
       notReadyAddresses: at(2, addresses),
-      ports: at(
-        3,
-        list(fields({
-          name: at(1, v.nullish(portName)),
-          protocol: at(3, v.nullish(protocol)),
-          port: at(2, portNumber(1)),
-        }, { unread: "appProtocol" })),
-      ),
+      ports: listAt(3, {
+        name: at(1, v.nullish(portName)),
+        protocol: at(3, v.nullish(protocol)),
+        port: at(2, portNumber(1)),
+      }, "appProtocol"),
     })),
   ),
-}, { unread: "apiVersion kind" });
+}, "apiVersion kind");
 
 /** Endpoints as a manifest has them. */
 type EndpointsManifest = v.InferOutput<typeof schema>;

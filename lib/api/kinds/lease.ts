@@ -11,6 +11,7 @@ import {
   fields,
   metadata,
   microTime,
+  objectOrEmptyAt,
   pointerAt,
   text,
   wholeNumber,
@@ -27,33 +28,23 @@ export const LEASE = defineKind({
   plural: "leases",
   namespaced: true,
   schema: fields({
-    metadata: at(1, metadata(dnsSubdomain, { annotations: [LAYER2_ANNOTATION], extra: {} })),
-    spec: at(
-      2,
-      v.nullish(
-        fields({
-          holderIdentity: pointerAt(1, v.nullish(text)),
-          leaseDurationSeconds: pointerAt(
-            2,
-            v.nullish(wholeNumber(
-              { least: 1, most: 2 ** 31 - 1 },
-              "has to be a whole number of seconds, at least 1",
-            )),
-          ),
-          acquireTime: at(3, v.nullish(microTime)),
-          renewTime: at(4, v.nullish(microTime)),
-          leaseTransitions: pointerAt(
-            5,
-            v.nullish(wholeNumber(
-              { least: 0, most: 2 ** 31 - 1 },
-              "has to be a whole number",
-            )),
-          ),
-        }, { isOpen: true }),
-        {},
+    metadata: metadata(dnsSubdomain, { annotations: [LAYER2_ANNOTATION] }),
+    spec: objectOrEmptyAt(2, {
+      holderIdentity: pointerAt(1, v.nullish(text)),
+      leaseDurationSeconds: pointerAt(
+        2,
+        v.nullish(
+          wholeNumber(1, 2 ** 31 - 1, "has to be a whole number of seconds, at least 1"),
+        ),
       ),
-    ),
-  }, { unread: "apiVersion kind" }),
+      acquireTime: at(3, v.nullish(microTime)),
+      renewTime: at(4, v.nullish(microTime)),
+      leaseTransitions: pointerAt(
+        5,
+        v.nullish(wholeNumber(0, 2 ** 31 - 1, "has to be a whole number")),
+      ),
+    }, "*"),
+  }, "apiVersion kind"),
 });
 
 /** A Lease, as far as it is read. */

@@ -5,7 +5,7 @@
  */
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { NAMESPACE_NAME_LABEL } from "../labels.ts";
-import { at, dnsLabel, fields, metadata } from "../schema.ts";
+import { dnsLabel, fields, metadata } from "../schema.ts";
 
 /** core/v1 Namespace. */
 export const NAMESPACE = defineKind({
@@ -14,9 +14,10 @@ export const NAMESPACE = defineKind({
   versions: ["v1"],
   plural: "namespaces",
   namespaced: false,
-  schema: fields({
-    metadata: at(1, metadata(dnsLabel, { labels: "all", extra: {} })),
-  }, { unread: "apiVersion kind spec status" }),
+  schema: fields(
+    { metadata: metadata(dnsLabel, { labels: "all" }) },
+    "apiVersion kind spec status",
+  ),
   // An API server sets the label, whatever the manifest says.
   complete: ({ metadata }) => ({
     metadata: {

@@ -11,6 +11,7 @@ import {
   list,
   metadata,
   namedTexts,
+  oneOf,
   pointerAt,
   portNumber,
   portOrName,
@@ -19,23 +20,17 @@ import {
 } from "../schema.ts";
 
 // No field is required: an object of a newer API without one has to be read, so that it can isolate.
-const labelSelector = guardedFields({
+const labelSelector = v.nullish(guardedFields({
   matchLabels: at(1, namedTexts("all")),
   matchExpressions: at(
     2,
     list(guardedFields({
       key: pointerAt(1, v.nullish(sharedText)),
-      operator: pointerAt(
-        2,
-        v.nullish(v.picklist(
-          ["In", "NotIn", "Exists", "DoesNotExist"],
-          "has to be In, NotIn, Exists or DoesNotExist",
-        )),
-      ),
+      operator: pointerAt(2, v.nullish(oneOf("In", "NotIn", "Exists", "DoesNotExist"))),
       values: at(3, list(sharedText)),
     })),
   ),
-});
+}));
 
 const ports = list(guardedFields({
   protocol: pointerAt(1, v.nullish(protocol)),
@@ -43,38 +38,25 @@ const ports = list(guardedFields({
   endPort: pointerAt(3, v.nullish(portNumber(1))),
 }));
 
+const ipBlock = guardedFields({ cidr: pointerAt(1, v.nullish(cidr)), except: at(2, list(cidr)) });
+
 const peers = list(guardedFields({
-  podSelector: at(1, v.nullish(labelSelector)),
-  namespaceSelector: at(2, v.nullish(labelSelector)),
-  ipBlock: at(
-    3,
-    v.nullish(guardedFields({
-      cidr: pointerAt(1, v.nullish(cidr)),
-      except: at(2, list(cidr)),
-    })),
-  ),
+  podSelector: at(1, labelSelector),
+  namespaceSelector: at(2, labelSelector),
+  ipBlock: at(3, v.nullish(ipBlock)),
 }));
 
-const schema = fields({
-  metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
-  spec: at(
-    2,
-    v.nullish(
-      guardedFields({
-        podSelector: at(1, v.nullish(labelSelector)),
-        policyTypes: at(
-          4,
-          list(
-            v.picklist(["Ingress", "Egress"], "has to be Ingress or Egress"),
-          ),
-        ),
-        ingress: at(2, list(guardedFields({ from: at(2, peers), ports: at(1, ports) }))),
-        egress: at(3, list(guardedFields({ to: at(2, peers), ports: at(1, ports) }))),
-      }),
-      {},
-    ),
-  ),
-}, { unread: "apiVersion kind status" });
+const spec = guardedFields({
+  podSelector: at(1, labelSelector),
+  policyTypes: at(4, list(oneOf("Ingress", "Egress"))),
+  ingress: at(2, list(guardedFields({ from: at(2, peers), ports: at(1, ports) }))),
+  egress: at(3, list(guardedFields({ to: at(2, peers), ports: at(1, ports) }))),
+});
+
+const schema = fields(
+  { metadata: metadata(dnsSubdomain), spec: at(2, v.nullish(spec, {})) },
+  "apiVersion kind status",
+);
 
 /** A NetworkPolicy as a manifest has it. */
 type NetworkPolicyManifest = v.InferOutput<typeof schema>;

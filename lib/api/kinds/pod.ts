@@ -12,7 +12,11 @@ import {
   flag,
   ip,
   list,
+  listAt,
   metadata,
+  objectAt,
+  objectOrEmptyAt,
+  oneOf,
   pointerAt,
   portName,
   portNumber,
@@ -23,25 +27,19 @@ import {
 } from "../schema.ts";
 import { notes } from "../schema_node.ts";
 
-const exitCode = wholeNumber({ least: -(2 ** 31), most: 2 ** 31 - 1 }, "has to be a whole number");
+const exitCode = wholeNumber(-(2 ** 31), 2 ** 31 - 1, "has to be a whole number");
 
 const ports = list(fields({
   name: at(1, v.nullish(portName)),
   containerPort: at(3, portNumber(1)),
   protocol: at(4, v.nullish(protocol)),
-}, { unread: "hostPort hostIP" }));
+}, "hostPort hostIP"));
 
 const containerStatus = fields({
-  state: at(
-    2,
-    v.nullish(fields({
-      terminated: at(
-        3,
-        v.nullish(fields({ exitCode: pointerAt(1, v.nullish(exitCode)) }, { isOpen: true })),
-      ),
-    }, { isOpen: true })),
-  ),
-}, { isOpen: true });
+  state: objectAt(2, {
+    terminated: objectAt(3, { exitCode: pointerAt(1, v.nullish(exitCode)) }, "*"),
+  }, "*"),
+}, "*");
 
 /** Of containers only whether they have ended. Most pods have the same. */
 const containerStatuses = v.nullish(
@@ -49,44 +47,29 @@ const containerStatuses = v.nullish(
 );
 
 const schema = fields({
-  metadata: at(1, metadata(dnsSubdomain, { labels: "all", extra: {} })),
+  metadata: metadata(dnsSubdomain, { labels: "all" }),
   spec: at(
     2,
     fields({
       nodeName: at(10, v.nullish(sharedText)),
       hostNetwork: at(11, v.nullish(flag)),
-      containers: at(2, sharedListOrEmpty(fields({ ports: at(6, ports) }, { isOpen: true }))),
+      containers: at(2, sharedListOrEmpty(fields({ ports: at(6, ports) }, "*"))),
       // Those with restartPolicy Always, the sidecars, serve as long as the pod does.
-      initContainers: at(
-        20,
-        list(fields({
-          restartPolicy: pointerAt(24, v.nullish(sharedText)),
-          ports: at(6, ports),
-        }, { isOpen: true })),
-      ),
-    }, { isOpen: true }),
+      initContainers: listAt(20, {
+        restartPolicy: pointerAt(24, v.nullish(sharedText)),
+        ports: at(6, ports),
+      }, "*"),
+    }, "*"),
   ),
-  status: at(
-    3,
-    v.nullish(
-      fields({
-        phase: at(
-          1,
-          v.nullish(v.picklist(
-            ["Pending", "Running", "Succeeded", "Failed", "Unknown"],
-            "has to be Pending, Running, Succeeded, Failed or Unknown",
-          )),
-        ),
-        podIP: at(6, v.nullish(ip)),
-        podIPs: at(12, list(fields({ ip: at(1, ip) }))),
-        containerStatuses: at(8, containerStatuses),
-        initContainerStatuses: at(10, containerStatuses),
-        ephemeralContainerStatuses: at(13, containerStatuses),
-      }, { isOpen: true }),
-      {},
-    ),
-  ),
-}, { unread: "apiVersion kind" });
+  status: objectOrEmptyAt(3, {
+    phase: at(1, v.nullish(oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"))),
+    podIP: at(6, v.nullish(ip)),
+    podIPs: listAt(12, { ip: at(1, ip) }),
+    containerStatuses: at(8, containerStatuses),
+    initContainerStatuses: at(10, containerStatuses),
+    ephemeralContainerStatuses: at(13, containerStatuses),
+  }, "*"),
+}, "apiVersion kind");
 
 type PodManifest = v.InferOutput<typeof schema>;
 

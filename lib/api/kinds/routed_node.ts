@@ -11,7 +11,9 @@ import {
   dnsSubdomain,
   fields,
   list,
+  listAt,
   metadata,
+  objectOrEmptyAt,
   pointerAt,
   sharedText,
   text,
@@ -50,55 +52,21 @@ export const ROUTED_NODE = defineKind({
   plural: "nodes",
   namespaced: false,
   schema: fields({
-    metadata: at(
-      1,
-      metadata(dnsSubdomain, {
-        labels: "all",
-        annotations: [...Object.values(BGP_ANNOTATIONS), ...POD_CIDR_ANNOTATIONS],
-        secret: [PEERS_ANNOTATION],
-        extra: {},
-      }),
-    ),
-    spec: at(
-      2,
-      v.nullish(
-        fields({
-          podCIDR: at(1, v.nullish(text)),
-          podCIDRs: at(7, list(text)),
-          taints: at(
-            5,
-            list(fields({
-              key: at(1, text),
-              effect: pointerAt(3, v.nullish(text)),
-            }, { isOpen: true })),
-          ),
-        }, { isOpen: true }),
-        {},
-      ),
-    ),
-    status: at(
-      3,
-      v.nullish(
-        fields({
-          conditions: at(
-            4,
-            list(fields({
-              type: at(1, sharedText),
-              status: at(2, sharedText),
-            }, { isOpen: true })),
-          ),
-          addresses: at(
-            5,
-            list(fields({
-              type: at(1, text),
-              address: at(2, text),
-            }, { isOpen: true })),
-          ),
-        }, { isOpen: true }),
-        {},
-      ),
-    ),
-  }, { unread: "apiVersion kind" }),
+    metadata: metadata(dnsSubdomain, {
+      labels: "all",
+      annotations: [...Object.values(BGP_ANNOTATIONS), ...POD_CIDR_ANNOTATIONS],
+      secret: [PEERS_ANNOTATION],
+    }),
+    spec: objectOrEmptyAt(2, {
+      podCIDR: at(1, v.nullish(text)),
+      podCIDRs: at(7, list(text)),
+      taints: listAt(5, { key: at(1, text), effect: pointerAt(3, v.nullish(text)) }, "*"),
+    }, "*"),
+    status: objectOrEmptyAt(3, {
+      conditions: listAt(4, { type: at(1, sharedText), status: at(2, sharedText) }, "*"),
+      addresses: listAt(5, { type: at(1, text), address: at(2, text) }, "*"),
+    }, "*"),
+  }, "apiVersion kind"),
 });
 
 /** A Node, as far as routing reads it. */

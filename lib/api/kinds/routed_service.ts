@@ -11,8 +11,10 @@ import {
   dnsLabel,
   fields,
   list,
+  listAt,
   metadata,
   namedTexts,
+  objectAt,
   pointerAt,
   portNumber,
   protocol,
@@ -53,14 +55,7 @@ export const ROUTED_SERVICE = defineKind({
   plural: "services",
   namespaced: true,
   schema: fields({
-    metadata: at(
-      1,
-      metadata(dnsLabel, {
-        labels: "all",
-        annotations: ROUTING_ANNOTATIONS,
-        extra: UID,
-      }),
-    ),
+    metadata: metadata(dnsLabel, { labels: "all", annotations: ROUTING_ANNOTATIONS }, UID),
     spec: at(
       2,
       fields({
@@ -71,33 +66,15 @@ export const ROUTED_SERVICE = defineKind({
         ipFamilyPolicy: pointerAt(17, v.nullish(sharedText)),
         externalTrafficPolicy: at(11, v.nullish(sharedText)),
         selector: at(2, namedTexts("all")),
-        ports: at(
-          1,
-          list(fields({
-            protocol: at(2, v.nullish(protocol)),
-            port: at(3, portNumber(1)),
-          }, { isOpen: true })),
-        ),
-      }, { isOpen: true }),
+        ports: listAt(1, { protocol: at(2, v.nullish(protocol)), port: at(3, portNumber(1)) }, "*"),
+      }, "*"),
     ),
-    status: at(
-      3,
-      v.nullish(fields({
-        loadBalancer: at(
-          1,
-          v.nullish(fields({
-            ingress: at(
-              1,
-              list(fields({
-                ip: at(1, v.nullish(text)),
-                hostname: at(2, v.nullish(text)),
-              }, { isOpen: true })),
-            ),
-          }, { isOpen: true })),
-        ),
-      }, { isOpen: true })),
-    ),
-  }, { unread: "apiVersion kind" }),
+    status: objectAt(3, {
+      loadBalancer: objectAt(1, {
+        ingress: listAt(1, { ip: at(1, v.nullish(text)), hostname: at(2, v.nullish(text)) }, "*"),
+      }, "*"),
+    }, "*"),
+  }, "apiVersion kind"),
 });
 
 /** A Service, as far as routing reads it. */

@@ -15,7 +15,10 @@ import {
   ip,
   isServableAddress,
   list,
+  listAt,
   metadata,
+  objectAt,
+  oneOf,
   pointerAt,
   portName,
   portNumber,
@@ -34,92 +37,56 @@ const clusterIp = v.pipe(
   ),
 );
 
-const trafficPolicy = v.nullish(v.picklist(["Cluster", "Local"], "has to be Cluster or Local"));
+const trafficPolicy = v.nullish(oneOf("Cluster", "Local"));
+
+const affinitySeconds = wholeNumber(
+  1,
+  86_400,
+  "has to be a whole number of seconds between 1 and 86400 (one day)",
+);
 
 const schema = fields({
-  metadata: at(
-    1,
-    metadata(dnsLabel, {
-      labels: [HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL],
-      annotations: MODE_ANNOTATIONS,
-      extra: UID,
-    }),
-  ),
+  metadata: metadata(dnsLabel, {
+    labels: [HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL],
+    annotations: MODE_ANNOTATIONS,
+  }, UID),
   spec: at(
     2,
-    fields({
-      type: at(
-        4,
-        v.nullish(v.picklist(
-          ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"],
-          "has to be ClusterIP, NodePort, LoadBalancer or ExternalName",
-        )),
-      ),
-      clusterIP: at(3, v.nullish(clusterIp)),
-      clusterIPs: at(18, list(clusterIp)),
-      ipFamilies: at(19, list(v.picklist(["IPv4", "IPv6"], "has to be IPv4 or IPv6"))),
-      ports: at(
-        1,
-        list(fields({
+    fields(
+      {
+        type: at(4, v.nullish(oneOf("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"))),
+        clusterIP: at(3, v.nullish(clusterIp)),
+        clusterIPs: at(18, list(clusterIp)),
+        ipFamilies: at(19, list(oneOf("IPv4", "IPv6"))),
+        ports: listAt(1, {
           name: at(1, v.nullish(portName)),
           protocol: at(2, v.nullish(protocol)),
           port: at(3, portNumber(1)),
           nodePort: at(5, v.nullish(portNumber(0))),
-        }, { unread: "appProtocol targetPort" })),
-      ),
-      externalIPs: at(5, list(ip)),
-      externalTrafficPolicy: at(11, trafficPolicy),
-      internalTrafficPolicy: pointerAt(22, trafficPolicy),
-      healthCheckNodePort: at(12, v.nullish(portNumber(0))),
-      loadBalancerSourceRanges: at(9, list(cidr)),
-      sessionAffinity: at(
-        7,
-        v.nullish(v.picklist(["None", "ClientIP"], "has to be None or ClientIP")),
-      ),
-      sessionAffinityConfig: at(
-        14,
-        v.nullish(fields({
-          clientIP: at(
-            1,
-            v.nullish(fields({
-              timeoutSeconds: pointerAt(
-                1,
-                v.nullish(wholeNumber(
-                  { least: 1, most: 86_400 },
-                  "has to be a whole number of seconds between 1 and 86400 (one day)",
-                )),
-              ),
-            })),
-          ),
-        })),
-      ),
-    }, {
-      unread:
-        "selector loadBalancerIP loadBalancerClass allocateLoadBalancerNodePorts externalName " +
+        }, "appProtocol targetPort"),
+        externalIPs: at(5, list(ip)),
+        externalTrafficPolicy: at(11, trafficPolicy),
+        internalTrafficPolicy: pointerAt(22, trafficPolicy),
+        healthCheckNodePort: at(12, v.nullish(portNumber(0))),
+        loadBalancerSourceRanges: at(9, list(cidr)),
+        sessionAffinity: at(7, v.nullish(oneOf("None", "ClientIP"))),
+        sessionAffinityConfig: objectAt(14, {
+          clientIP: objectAt(1, { timeoutSeconds: pointerAt(1, v.nullish(affinitySeconds)) }),
+        }),
+      },
+      "selector loadBalancerIP loadBalancerClass allocateLoadBalancerNodePorts externalName " +
         "publishNotReadyAddresses ipFamilyPolicy trafficDistribution",
-    }),
+    ),
   ),
-  status: at(
-    3,
-    v.nullish(fields({
-      loadBalancer: at(
-        1,
-        v.nullish(fields({
-          ingress: at(
-            1,
-            list(fields({
-              ip: at(1, v.nullish(ip)),
-              ipMode: pointerAt(
-                3,
-                v.nullish(v.picklist(["VIP", "Proxy"], "has to be VIP or Proxy")),
-              ),
-            }, { isOpen: true })),
-          ),
-        }, { isOpen: true })),
-      ),
-    }, { isOpen: true })),
-  ),
-}, { unread: "apiVersion kind" });
+  status: objectAt(3, {
+    loadBalancer: objectAt(1, {
+      ingress: listAt(1, {
+        ip: at(1, v.nullish(ip)),
+        ipMode: pointerAt(3, v.nullish(oneOf("VIP", "Proxy"))),
+      }, "*"),
+    }, "*"),
+  }, "*"),
+}, "apiVersion kind");
 
 /** A Service as a manifest has it. */
 type ServiceManifest = v.InferOutput<typeof schema>;

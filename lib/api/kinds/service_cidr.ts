@@ -5,13 +5,13 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { at, cidr, dnsSubdomain, fields, list, metadata } from "../schema.ts";
+import { at, cidr, dnsSubdomain, fields, list, metadata, objectOrEmptyAt } from "../schema.ts";
 
 const schema = fields({
-  metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
-  spec: at(2, v.nullish(fields({ cidrs: at(1, list(cidr)) }), {})),
-  status: v.nullish(fields({}, { isOpen: true })),
-}, { unread: "apiVersion kind" });
+  metadata: metadata(dnsSubdomain),
+  spec: objectOrEmptyAt(2, { cidrs: at(1, list(cidr)) }),
+  status: v.nullish(fields({}, "*")),
+}, "apiVersion kind");
 
 /** networking/v1 ServiceCIDR; v1beta1 in manifests. */
 export const SERVICE_CIDR = defineKind({
