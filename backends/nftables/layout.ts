@@ -13,7 +13,7 @@ import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
+import { SetIndex } from "../../lib/net/set_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
@@ -48,7 +48,7 @@ import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
 export class NftablesLayout {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new ServicePortIndex<EntryId>();
+  readonly #claims = new SetIndex<EntryId, ServicePortKey>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<EntryId>();
   /** The {@linkcode #plans} with session affinity. */
@@ -75,7 +75,7 @@ export class NftablesLayout {
 
   /** Every desired entry, in no order. */
   ids(): Iterable<EntryId> {
-    return this.#claims.items;
+    return this.#claims.keys();
   }
 
   /** The plan by which a ServicePort has entries; `undefined` = it has none. */

@@ -22,7 +22,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { STAND_IN_RANGE } from "./addresses/stand_ins.ts";
 import type { ServiceAddress } from "./listeners.ts";
-import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
+import { SetIndex } from "../../lib/net/set_index.ts";
 
 /** An address and port of a socket. */
 interface Place {
@@ -139,7 +139,7 @@ export class EndpointLoops {
     { key, protocol }: Pick<ServicePlan, "key" | "protocol">,
   ): string | undefined {
     const place = placeOf(endpoint);
-    const owners = this.#frontends[protocol].get(place);
+    const owners = [...this.#frontends[protocol].at(place)];
     if (owners.length > 0 && !this.#foreign[protocol].has(place)) {
       const owner = owners.includes(key) ? `${key} itself` : owners[0];
       return `it is an address of ${owner}, on which kube-relay listens, so that connections ` +
@@ -158,7 +158,7 @@ export class EndpointLoops {
   }
 
   #touch(place: EndpointKey, protocol: Protocol): void {
-    for (const user of this.#users[protocol].get(place)) this.#affected.add(user);
+    for (const user of this.#users[protocol].at(place)) this.#affected.add(user);
   }
 }
 
@@ -200,11 +200,11 @@ function verdictWithout(
   return endpoints.length === 0 ? { kind: "reject" } : { kind: "forward", endpoints };
 }
 
-function indexByProtocol(): Readonly<Record<Protocol, ServicePortIndex<EndpointKey>>> {
+function indexByProtocol(): Readonly<Record<Protocol, SetIndex<EndpointKey, ServicePortKey>>> {
   return {
-    TCP: new ServicePortIndex(),
-    UDP: new ServicePortIndex(),
-    SCTP: new ServicePortIndex(),
+    TCP: new SetIndex(),
+    UDP: new SetIndex(),
+    SCTP: new SetIndex(),
   };
 }
 

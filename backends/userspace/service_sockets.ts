@@ -11,7 +11,7 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
+import { SetIndex } from "../../lib/net/set_index.ts";
 import {
   type ServiceKey,
   serviceKey,
@@ -86,7 +86,7 @@ export class ServiceSockets {
   readonly #forwarders: Forwarders;
   readonly #addresses: AddressBook;
   readonly #health: HealthMonitor;
-  readonly #claims = new ServicePortIndex<SocketKey>();
+  readonly #claims = new SetIndex<SocketKey, ServicePortKey>();
   readonly #open = new Map<SocketKey, OpenSocket>();
   readonly #closing = new Set<OpenSocket>();
   /** All sockets by the places where they are bound, until they are closed. */

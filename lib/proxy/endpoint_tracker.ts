@@ -5,6 +5,7 @@ import { HEADLESS_LABEL, SERVICE_NAME_LABEL, SKIP_MIRROR_LABEL } from "../api/la
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import { SetIndex } from "../net/set_index.ts";
 import { deepEqual } from "./deep_equal.ts";
 import {
   type Endpoint,
@@ -14,7 +15,6 @@ import {
   type PortEndpoints,
   reuseEndpoints,
 } from "./endpoint.ts";
-import { ServicePortIndex } from "./service_port_index.ts";
 import {
   type NamespacedName,
   namespacedNameOf,
@@ -69,7 +69,7 @@ export class EndpointTracker {
   readonly #endpoints = new Map<ServicePortKey, readonly Endpoint[]>();
   readonly #sources = new Map<ServiceKey, Sources>();
   /** Slices of the other address type: a Service that has any ignores its Endpoints object. */
-  readonly #others = new ServicePortIndex<ServiceKey, string>();
+  readonly #others = new SetIndex<ServiceKey, string>();
   /** The changed Services, with the sources that were in effect at the last drain. */
   readonly #before = new Map<ServiceKey, readonly EndpointSource[]>();
   readonly #triggerTimes = new Map<ServiceKey, number[]>();
@@ -111,7 +111,7 @@ export class EndpointTracker {
 
   /** Number of Services with an object. */
   get size(): number {
-    return new Set([...this.#sources.keys(), ...this.#others.items]).size;
+    return new Set([...this.#sources.keys(), ...this.#others.keys()]).size;
   }
 
   /**
@@ -131,7 +131,7 @@ export class EndpointTracker {
     const key = serviceKey(service);
     if (isHeadless(current)) return this.#removeSlice(after) || isGoneDue;
     if (!isOurs) {
-      if (this.#others.get(key).includes(name)) return isGoneDue;
+      if ([...this.#others.at(key)].includes(name)) return isGoneDue;
       return this.#changeOthers(key, () => this.#others.add(key, name)) || isGoneDue;
     }
     const [family, nodeName] = [this.#family, this.#nodeName];
@@ -230,7 +230,7 @@ export class EndpointTracker {
   #removeSlice({ service, name, isOurs }: SlicePlace): boolean {
     const key = serviceKey(service);
     if (isOurs) return this.#delete(key, name);
-    if (!this.#others.get(key).includes(name)) return false;
+    if (![...this.#others.at(key)].includes(name)) return false;
     return this.#changeOthers(key, () => this.#others.delete(key, name));
   }
 

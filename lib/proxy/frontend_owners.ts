@@ -8,6 +8,7 @@
 import type { Quarantined } from "../engine/data_plane.ts";
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
+import { SetIndex } from "../net/set_index.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import { reportedContests } from "./frontend.ts";
 import type {
@@ -18,7 +19,6 @@ import type {
   ServicePlan,
 } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
-import { ServicePortIndex } from "./service_port_index.ts";
 import {
   serviceKeyOfPort,
   type ServicePortKey,
@@ -60,20 +60,20 @@ export interface AgentPort {
 export class FrontendOwners {
   readonly #claimants = new Map<ServicePortKey, Claimant>();
   /** After {@linkcode decide} the owner comes first. */
-  readonly #claims = new ServicePortIndex<ClaimedFrontend>();
+  readonly #claims = new SetIndex<ClaimedFrontend, ServicePortKey>();
   /** Frontends that several ServicePorts use. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
   #servers: readonly AgentPort[] = [];
   /** The ServicePorts with each health check node port. */
-  readonly #checks = new ServicePortIndex<`${Port}`>();
+  readonly #checks = new SetIndex<`${Port}`, ServicePortKey>();
   /** The machines whose addresses no ServicePort may take. */
   readonly #hosts = new Map<IpAddress, KnownHost>();
   #settings: AddressSettings = {};
   #interfaceAddresses: ReadonlySet<IpAddress> = new Set();
   #nodePortAddresses: ReadonlySet<IpAddress> = new Set();
   /** The ServicePorts that ask for an external IP or load balancer address. */
-  readonly #asking = new ServicePortIndex<IpAddress>();
+  readonly #asking = new SetIndex<IpAddress, ServicePortKey>();
   /** Addresses that the node or another machine got or gave up. */
   readonly #changedAddresses = new Set<IpAddress>();
   /** ServicePorts that may have gained or lost a frontend besides those that are touched. */
@@ -120,7 +120,7 @@ export class FrontendOwners {
 
   /** The machines whose addresses a ServicePort asks for. */
   get askedHosts(): readonly AskedHost[] {
-    return [...this.#asking.items].flatMap((address) => {
+    return [...this.#asking.keys()].flatMap((address) => {
       const host = this.#hosts.get(address);
       return host === undefined ? [] : [{ address, ...host }];
     });
@@ -161,15 +161,15 @@ export class FrontendOwners {
    */
   decide(): ReadonlySet<ServicePortKey> {
     for (const address of this.#changedAddresses) {
-      for (const key of this.#asking.get(address)) this.#affected.add(key);
+      for (const key of this.#asking.at(address)) this.#affected.add(key);
       for (const { port } of this.#servers) this.#affect(address, port);
-      for (const port of this.#checks.items) this.#affect(address, port);
+      for (const port of this.#checks.keys()) this.#affect(address, port);
     }
     this.#changedAddresses.clear();
     const affected = new Set(this.#affected);
     this.#affected.clear();
     for (const frontend of this.#touched) {
-      const keys = this.#claims.get(frontend);
+      const keys = [...this.#claims.at(frontend)];
       const wasContested = this.#contested.has(frontend);
       if (keys.length > 1) {
         this.#contested.add(frontend);
@@ -242,21 +242,21 @@ export class FrontendOwners {
   /** A server of kube-relay may have got or given up a port. */
   #affect(address: IpAddress | undefined, port: Port | `${Port}`): void {
     const frontend = frontendText(address, port, "TCP");
-    for (const key of this.#claims.get(frontend)) this.#affected.add(key);
+    for (const key of this.#claims.at(frontend)) this.#affected.add(key);
   }
 
   #touch(frontend: ClaimedFrontend): void {
-    if (this.#claims.get(frontend).length > 1 || this.#contested.has(frontend)) {
+    if ([...this.#claims.at(frontend)].length > 1 || this.#contested.has(frontend)) {
       this.#touched.add(frontend);
     }
     const nodePort = frontend.slice(frontend.lastIndexOf(":")) as ClaimedFrontend;
     if (nodePort === frontend) return;
-    for (const key of this.#claims.get(nodePort)) this.#affected.add(key);
+    for (const key of this.#claims.at(nodePort)) this.#affected.add(key);
   }
 
   /** Puts the owner first. */
   #sort(frontend: ClaimedFrontend): void {
-    const ranked = this.#claims.get(frontend)
+    const ranked = [...this.#claims.at(frontend)]
       .map((key) => ({ key, rank: rankOf(this.#claimants.get(key), { key, frontend }) }))
       .sort((left, right) => left.rank < right.rank ? -1 : 1);
     for (const { key } of ranked) this.#claims.delete(frontend, key);

@@ -13,7 +13,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { Network } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { ServicePortIndex } from "../../proxy/service_port_index.ts";
+import { SetIndex } from "../../net/set_index.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type HostRegistry, hostsAt } from "./host_registry.ts";
 import type { ServiceFamily } from "./services.ts";
@@ -54,7 +54,7 @@ export class HostGuard {
   readonly #options: HostGuardOptions;
   /** The external addresses of each ServicePort that has some. */
   readonly #addresses = new Map<ServicePortKey, readonly IpAddress[]>();
-  readonly #users = new ServicePortIndex<IpAddress>();
+  readonly #users = new SetIndex<IpAddress, ServicePortKey>();
   readonly #added = new Set<IpAddress>();
   /** Addresses of the machine at the start. With them the API server was reached before the first sync. */
   #present = new Set<IpAddress>();

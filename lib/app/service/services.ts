@@ -41,7 +41,7 @@ import {
 import type { ServicePortOptions } from "../../proxy/service_port.ts";
 import { ServiceTracker } from "../../proxy/service_tracker.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
-import { ServicePortIndex } from "../../proxy/service_port_index.ts";
+import { SetIndex } from "../../net/set_index.ts";
 import {
   type ServiceKey,
   serviceKeyOfPort,
@@ -99,7 +99,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   #triggerTimes: number[] = [];
   /** Frontends that another ServicePort owns, by ServicePort. */
   readonly #contested = new Map<ServicePortKey, readonly Quarantined[]>();
-  readonly #withoutEndpoints = new ServicePortIndex<ServiceKey>();
+  readonly #withoutEndpoints = new SetIndex<ServiceKey, ServicePortKey>();
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
@@ -258,7 +258,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#notePlans(fresh);
     for (const service of changed) {
-      for (const key of this.#withoutEndpoints.get(service).slice(0, MOST_OTHER_PORTS)) {
+      for (const key of Iterator.from(this.#withoutEndpoints.at(service)).take(MOST_OTHER_PORTS)) {
         for (const text of this.endpoints.otherPorts(key)) this.onOtherPorts(key, text);
       }
     }
