@@ -258,7 +258,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#notePlans(fresh);
     for (const service of changed) {
-      for (const key of Iterator.from(this.#withoutEndpoints.at(service)).take(MOST_OTHER_PORTS)) {
+      for (const key of [...this.#withoutEndpoints.at(service)].slice(0, MOST_OTHER_PORTS)) {
         for (const text of this.endpoints.otherPorts(key)) this.onOtherPorts(key, text);
       }
     }
