@@ -1,4 +1,4 @@
-import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeCarrier,

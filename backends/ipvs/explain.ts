@@ -1,5 +1,4 @@
-import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
-import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { isFromCluster, type PacketHit } from "../../lib/proxy/explain_packet.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeCarrier,

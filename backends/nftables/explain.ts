@@ -1,4 +1,4 @@
-import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
+import type { PacketHit } from "../../lib/proxy/explain_packet.ts";
 import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";

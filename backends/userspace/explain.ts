@@ -1,10 +1,9 @@
-import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
+import { isFromCluster, type PacketHit } from "../../lib/proxy/explain_packet.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import type { PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
 import { renderForwardingTable } from "./render.ts";

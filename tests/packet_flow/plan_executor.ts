@@ -7,7 +7,7 @@ import { cidrContains } from "../../lib/net/cidr.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { FrontendRole, ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { findHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit } from "../../lib/proxy/explain_packet.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { assertNever, type Verdict } from "../../lib/proxy/verdict.ts";
 import {

@@ -17,7 +17,6 @@ import type { PodKey } from "../../policy/policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { DataPlaneDifference, Quarantined } from "../../proxy/data_plane.ts";
-import { explainPacket } from "../../proxy/explain_packet.ts";
 import type { Packet } from "../../proxy/packet.ts";
 import type {
   ExplanationStep,
@@ -25,7 +24,7 @@ import type {
   NearMiss,
   PacketExplanation,
 } from "../../proxy/packet_explanation.ts";
-import { findHit, unservedAt } from "../../proxy/packet_hit.ts";
+import { explainPacket, findHit, unservedAt } from "../../proxy/explain_packet.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
