@@ -1,10 +1,10 @@
-import type { PacketHit } from "../../lib/proxy/explain_packet.ts";
-import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeCarrier,
   ModeExplanation,
   PacketExplanation,
+  PacketHit,
 } from "../../lib/proxy/packet_explanation.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";

@@ -1,11 +1,12 @@
-import { isFromCluster, type PacketHit } from "../../lib/proxy/explain_packet.ts";
-import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
+import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
 import type {
   ModeCarrier,
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
+  PacketHit,
 } from "../../lib/proxy/packet_explanation.ts";
+import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_runner.ts";

@@ -18,7 +18,7 @@ import type {
 } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import type { PacketHit } from "../../lib/proxy/explain_packet.ts";
+import type { PacketHit } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type {
   BackendInspection,

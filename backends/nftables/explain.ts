@@ -1,14 +1,14 @@
-import type { PacketHit } from "../../lib/proxy/explain_packet.ts";
-import type { KernelObject } from "../../lib/engine/reconciler.ts";
-import { cidrContains } from "../../lib/net/cidr.ts";
-import { CidrCover } from "../../lib/net/cidr_cover.ts";
-import { isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeCarrier,
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
+  PacketHit,
 } from "../../lib/proxy/packet_explanation.ts";
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
+import { cidrContains } from "../../lib/net/cidr.ts";
+import { CidrCover } from "../../lib/net/cidr_cover.ts";
+import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";

@@ -1,8 +1,9 @@
-import { isFromCluster, type PacketHit } from "../../lib/proxy/explain_packet.ts";
+import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
+  PacketHit,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";

@@ -26,7 +26,7 @@ import type {
 } from "../config/configuration.ts";
 import type { FlagValues } from "../config/flags.ts";
 import type { LoadedConfiguration, RelayOptions } from "../config/load.ts";
-import type { ModeRequest } from "../config/mode_request.ts";
+import type { ModeRequest } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";

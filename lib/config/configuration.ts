@@ -283,6 +283,19 @@ export function effectiveConfiguration(
   return Object.freeze({ ...configuration, mode, nodePortAddresses });
 }
 
+/** Whether the API server may send objects in protobuf; otherwise it sends JSON. */
+export function acceptsProtobuf(
+  { acceptContentTypes, contentType }: Pick<
+    KubeProxyConfiguration["clientConnection"],
+    "acceptContentTypes" | "contentType"
+  >,
+): boolean {
+  const types = acceptContentTypes === "" ? contentType : acceptContentTypes;
+  return types.split(",").some((type) =>
+    type.split(";")[0]!.trim().toLowerCase() === "application/vnd.kubernetes.protobuf"
+  );
+}
+
 /** Returns the value of a field such as `iptables.syncPeriod`. */
 export function valueAt(configuration: object, field: string): unknown {
   return field.split(".").reduce<unknown>((block, name) => Object(block)[name], configuration);

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { acceptsProtobuf } from "./content_types.ts";
+import { acceptsProtobuf } from "./configuration.ts";
 
 const PROTOBUF = "application/vnd.kubernetes.protobuf";
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { defaultConfiguration } from "./configuration.ts";
 import { findFlag, FLAG_ROWS } from "./flags.ts";
-import { parseFlagValue } from "./parse_flag_value.ts";
+import { parseFlagValue } from "./parse_flags.ts";
 
 const TYPE_OF_FIELD: Readonly<Record<string, string>> = {
   boolean: "boolean",

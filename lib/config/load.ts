@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { didYouMean } from "../api/nearest_name.ts";
 import { formatHostPort } from "../net/port.ts";
+import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
 import { flagConfiguration, isDefaultBlock } from "./configuration.ts";
@@ -12,11 +14,15 @@ import { checkFeatureGates } from "./feature_gates.ts";
 import { typedFlag, type VerbosityPattern } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
-import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import { givenFlags } from "./parse_flags.ts";
-import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
+import { type RelayOptions, relayOptionsOf, validateSources } from "./relay_options.ts";
 import { validateConfiguration } from "./validate.ts";
-import { validateSources } from "./validate_sources.ts";
+
+/**
+ * The requested mode: a mode; `auto`, the best mode that the host supports; or `default`, which
+ * means upstream's iptables, and `auto` if the host does not support that.
+ */
+export type ModeRequest = BackendMode | "auto" | "default";
 
 /** A message to log once the logger exists: a constant sentence and its fields. */
 interface ConfigurationNotice {
@@ -74,24 +80,28 @@ export async function loadConfiguration(
   for (const { path, message } of validateConfiguration(proxy)) {
     problems.push(`${sourceOf(path, flags, file)}: ${message} (${upstreamPath(path)})`);
   }
-  const mode = parseModeRequest(proxy.mode);
-  if ("problem" in mode) problems.push(`${sourceOf("mode", flags, file)}: ${mode.problem}`);
+  const modes: readonly ModeRequest[] = [...BACKEND_MODES, "auto"];
+  // Modes are case-sensitive, as upstream.
+  const mode = proxy.mode === "" ? "default" : modes.find((known) => known === proxy.mode);
+  if (mode === undefined) {
+    problems.push(
+      `${
+        sourceOf("mode", flags, file)
+      }: Cannot run in mode '${proxy.mode}': there is no such mode, ` +
+        `only ${modes.join(", ")}${didYouMean(proxy.mode, modes)}`,
+    );
+  }
   const relay = relayOptionsOf(dependencies, { flags, problems });
-  problems.push(...validateSources(flags, {
-    kubeconfig: proxy.clientConnection.kubeconfig,
-    policyKubeconfig: proxy.networkPolicy.kubeconfig,
-    routingKubeconfig: proxy.routing.kubeconfig,
-    controlSocket: relay.controlSocket,
-  }));
-  if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
+  problems.push(...validateSources(flags, proxy, relay.controlSocket));
+  if (problems.length > 0 || mode === undefined) throw new ConfigurationError(problems);
   // Manifests alone are a first try, on a host that needs no preparation.
-  const isTry = mode.mode === "default" && relay.manifests.length > 0;
+  const isTry = mode === "default" && relay.manifests.length > 0;
   if (isTry) {
     const message = "No mode is set, which with --manifests means userspace";
     const cure = "name another one, or auto for the best one, with --proxy-mode";
     notices.push({ level: "info", message, fields: { cure } });
   }
-  return deepFreeze({ proxy, relay, mode: isTry ? "userspace" : mode.mode, notices });
+  return deepFreeze({ proxy, relay, mode: isTry ? "userspace" : mode, notices });
 }
 
 /** Returns the configuration with the flags that apply. With a file, most of them do not. */

@@ -4,10 +4,10 @@
  * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
-import { type Flag, typedFlag } from "./flag.ts";
-import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
+import { tryParseDuration } from "../api/duration.ts";
 import { didYouMean } from "../api/nearest_name.ts";
-import { parseFlagValue } from "./parse_flag_value.ts";
+import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
+import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
 
 /** A parsed command line. */
 export interface ParsedFlags {
@@ -81,10 +81,16 @@ function toPlainTokens(argv: readonly string[]): { tokens: string[]; problems: s
     }
     const { name, attached } = splitFlag(argument);
     const flag = findFlag(name);
-    const value = attached ?? (flag && (impliedValue(flag) ?? argv[++index]));
+    const implied = flag?.implied ?? (flag?.type === "boolean" ? "true" : undefined);
+    const value = attached ?? (flag && (implied ?? argv[++index]));
     if (!flag) problems.push(unknownFlag(argument, name));
     else if (value === undefined) {
-      problems.push(`Flag ${typedFlag(flag)} needs a value${example(flag)}`);
+      const example = flag.choices
+        ? `: one of ${flag.choices.join(", ")}`
+        : flag.type === "duration"
+        ? ", such as 30s"
+        : "";
+      problems.push(`Flag ${typedFlag(flag)} needs a value${example}`);
     } else tokens.push(`--${flag.name}=${value}`);
   }
   // Behind `--`, because parse-args converts other positional arguments to numbers.
@@ -106,10 +112,6 @@ function splitFlag(argument: string): { name: string; attached?: string } {
   return { name: argument.slice(2, equals), attached: argument.slice(equals + 1) };
 }
 
-function impliedValue(flag: Flag): string | undefined {
-  return flag.implied ?? (flag.type === "boolean" ? "true" : undefined);
-}
-
 function unknownFlag(argument: string, name: string): string {
   const shown = argument.startsWith("--") ? `--${name}` : argument;
   const known = FLAG_ROWS.filter(({ retired }) => !retired).flatMap((
@@ -119,7 +121,78 @@ function unknownFlag(argument: string, name: string): string {
   return `Unknown flag ${shown}${didYouMean(bare, known.filter((each) => each.length > 1), "--")}`;
 }
 
-function example(flag: Flag): string {
-  if (flag.choices) return `: one of ${flag.choices.join(", ")}`;
-  return flag.type === "duration" ? ", such as 30s" : "";
+/** The spellings that Go's strconv.ParseBool accepts. */
+const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
+  ...["1", "t", "T", "true", "TRUE", "True"].map((text) => [text, true] as const),
+  ...["0", "f", "F", "false", "FALSE", "False"].map((text) => [text, false] as const),
+]);
+
+/** Parses the text of one flag. A problem is a sentence that names flag, text and valid values. */
+export function parseFlagValue(
+  flag: Flag,
+  text: string,
+): { readonly value: unknown } | { readonly problem: string } {
+  const { type, choices, pattern, patternHelp, minimum, maximum } = flag;
+  const wrong = (expected: string, found = text) => ({
+    problem: `Cannot use '${found}' for ${typedFlag(flag)}: expected ${expected}`,
+  });
+  if (choices && !choices.includes(text) && !pattern?.test(text)) {
+    const words = choices.filter((choice) => choice !== "");
+    const listed = words.length === 1 ? words[0] : `one of ${words.join(", ")}`;
+    const further = patternHelp === undefined ? "" : `, or ${patternHelp}`;
+    return wrong(`${listed}${further}${didYouMean(text, words)}`);
+  }
+  // pflag and klog ignore empty items too, such as one after a comma at the end.
+  const items = text.split(",").map((each) => each.trim()).filter((each) => each !== "");
+  switch (type) {
+    case "text":
+      return { value: text };
+    case "list":
+      return { value: items };
+    case "boolean": {
+      const value = BOOLEANS.get(text);
+      return value === undefined ? wrong("true or false") : { value };
+    }
+    case "integer": {
+      const value = /^[+-]?\d+$/.test(text) ? Number(text) : NaN;
+      if (value >= (minimum ?? -Infinity) && value <= (maximum ?? Infinity)) return { value };
+      const from = minimum === undefined ? "" : ` from ${minimum}`;
+      return wrong(`a whole number${from}${maximum === undefined ? "" : ` to ${maximum}`}`);
+    }
+    case "number": {
+      const isNumber = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text);
+      return isNumber ? { value: Number(text) } : wrong("a number such as 5 or 0.5");
+    }
+    case "duration": {
+      const value = tryParseDuration(text);
+      if (value === undefined) {
+        return wrong("a duration with its unit, such as 30s, 1m30s or 250ms");
+      }
+      if (minimum === undefined || value >= minimum) return { value };
+      return wrong(minimum > 0 ? "a duration above 0" : "0s or more");
+    }
+    case "gates": {
+      const gates: Record<string, boolean> = {};
+      for (const pair of items) {
+        const [, name, word] = /^([^=]+)=(.*)$/.exec(pair) ?? [];
+        const value = BOOLEANS.get(word?.trim() ?? "");
+        if (name === undefined || value === undefined) {
+          return wrong("a pair such as ContextualLogging=true", pair);
+        }
+        gates[name.trim()] = value;
+      }
+      return { value: gates };
+    }
+    case "vmodule": {
+      const patterns: VerbosityPattern[] = [];
+      for (const pair of items) {
+        const [, filePattern, word] = /^([^=]+)=(\d+)$/.exec(pair) ?? [];
+        if (filePattern === undefined || Number(word) > 2 ** 31 - 1) {
+          return wrong("a pair such as syncer=4", pair);
+        }
+        patterns.push({ filePattern, verbosity: Number(word) });
+      }
+      return { value: patterns };
+    }
+  }
 }

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { FlagValues } from "./flags.ts";
-import { givenFlags, parseFlags } from "./parse_flags.ts";
+import { findFlag } from "./flags.ts";
+import { givenFlags, parseFlags, parseFlagValue } from "./parse_flags.ts";
 
 const ACCEPTED: readonly [argv: string[], values: FlagValues, positionals?: string[]][] = [
   [[], {}],
@@ -88,4 +89,35 @@ Deno.test("parseFlags() collects all problems, and parses the rest nevertheless"
 Deno.test("givenFlags() names only the given flags", () => {
   assertEquals(givenFlags(parseFlags(["-v2", "--mode=x"]).values), ["proxy-mode", "v"]);
   assert(givenFlags({}).length === 0);
+});
+
+function parseOne(name: string, text: string): unknown {
+  const result = parseFlagValue(findFlag(name)!, text);
+  return "value" in result ? result.value : undefined;
+}
+
+Deno.test("parseFlagValue() reads numbers, pairs and patterns by the type of the row", () => {
+  assertEquals(parseOne("kube-api-qps", "-1.5"), -1.5);
+  assertEquals(parseOne("kube-api-qps", "1e2"), 100);
+  assertEquals(parseOne("feature-gates", "A=true, B=F,"), { A: true, B: false });
+  assertEquals(parseOne("vmodule", "a*=1,b=2"), [
+    { filePattern: "a*", verbosity: 1 },
+    { filePattern: "b", verbosity: 2 },
+  ]);
+  assertEquals(parseOne("version", "v1.36.0-k3s1"), "v1.36.0-k3s1");
+  assertEquals(parseOne("detect-local-mode", ""), "");
+});
+
+Deno.test("parseFlagValue() refuses similar but invalid texts", () => {
+  for (
+    const [name, text] of [
+      ["kube-api-qps", ""],
+      ["kube-api-qps", "NaN"],
+      ["feature-gates", "A=maybe"],
+      ["feature-gates", "=true"],
+      ["vmodule", "a=-1"],
+      ["vmodule", "a=2147483648"],
+      ["version", "1.36"],
+    ] as const
+  ) assert(parseOne(name, text) === undefined, `${name} ${text}`);
 });

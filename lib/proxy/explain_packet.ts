@@ -23,6 +23,7 @@ import type {
   ModeDeviations,
   NearMiss,
   PacketExplanation,
+  PacketHit,
   UnservedReason,
 } from "./packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
@@ -30,24 +31,15 @@ import {
   type ContestedFrontend,
   exclusionOf,
   isAdmitted,
-  type Precedence,
   selectEndpoints,
   type ServicePlan,
 } from "./service_plan.ts";
 import { type TrafficPolicy, unproxiedReason } from "./service_port.ts";
-import { namespacedNameOf, serviceKey, type ServicePortKey } from "./service_port_name.ts";
+import { namespacedNameOf, serviceKey } from "./service_port_name.ts";
 import { assertNever, type Verdict } from "./verdict.ts";
 
 /** The destination of a packet. */
 type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
-
-/** The ServicePort that owns an address and port. */
-export interface PacketHit {
-  readonly service: ServicePlan;
-  readonly frontend: Frontend;
-  /** Other claimants, and why they are not the owner. */
-  readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
-}
 
 type Absence = Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">;
 

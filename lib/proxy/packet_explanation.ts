@@ -4,7 +4,8 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane.ts";
 import type { EdgeSettings } from "./edge_settings.ts";
 import type { Endpoint, EndpointKey } from "./endpoint.ts";
-import type { ExclusionReason, FrontendRole, Precedence } from "./service_plan.ts";
+import type { Frontend } from "./frontend.ts";
+import type { ExclusionReason, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
@@ -24,6 +25,14 @@ interface ExplainedService {
   readonly key: ServicePortKey;
   readonly role: FrontendRole;
   /** Other ServicePorts that claim the address and port without owning it, and why they do not. */
+  readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
+}
+
+/** The ServicePort that owns an address and port. */
+export interface PacketHit {
+  readonly service: ServicePlan;
+  readonly frontend: Frontend;
+  /** Other claimants, and why they are not the owner. */
   readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
 }
 

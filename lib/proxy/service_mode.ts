@@ -3,8 +3,12 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference, Quarantined } from "./data_plane.ts";
 import type { EndpointKey } from "./endpoint.ts";
 import type { Packet } from "./packet.ts";
-import type { AffinityEntry, ModeExplanation, PacketExplanation } from "./packet_explanation.ts";
-import type { PacketHit } from "./explain_packet.ts";
+import type {
+  AffinityEntry,
+  ModeExplanation,
+  PacketExplanation,
+  PacketHit,
+} from "./packet_explanation.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { FrontendRole, ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ModeRequest } from "../../config/mode_request.ts";
+import type { ModeRequest } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";

@@ -5,7 +5,7 @@ import {
   missingFeature,
 } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import type { ModeRequest } from "../../config/mode_request.ts";
+import type { ModeRequest } from "../../config/load.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { BackendTable } from "../dependencies.ts";

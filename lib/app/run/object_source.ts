@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { acceptsProtobuf } from "../../config/content_types.ts";
+import { acceptsProtobuf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { StatusSource } from "../../engine/controller.ts";

@@ -7,7 +7,7 @@ import {
 } from "../../config/load.ts";
 import { didYouMean } from "../../api/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
-import { objectSourceConflicts } from "../../config/validate_sources.ts";
+import { objectSourceConflicts } from "../../config/relay_options.ts";
 import { createLogger, logsToJournal } from "../../log/create_logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { printableColors, printableLines } from "../../log/printable_text.ts";

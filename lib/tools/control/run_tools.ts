@@ -1,5 +1,5 @@
 import type { ObservedRun, RunTools, ToolEdges } from "../../app/run/run_tools.ts";
-import { absolutePaths } from "../../config/absolute_paths.ts";
+import { FLAG_ROWS, type FlagValues } from "../../config/flags.ts";
 import { VERSION } from "../../config/version.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
@@ -100,4 +100,20 @@ function numberOf(last: string | undefined): number | undefined {
   if (last === undefined) return undefined;
   if (/^[1-9]\d{0,8}$/.test(last)) return Number(last);
   throw new BadQuestion(`Cannot use '${last}' for 'last': expected a whole number from 1`);
+}
+
+/** Placeholders of flags with paths. */
+const PATHS: readonly (string | undefined)[] = ["FILE", "PATH", "DIR"];
+
+/** Returns the flags with absolute paths, for a program that runs in another folder. */
+function absolutePaths(flags: FlagValues, folder: string): FlagValues {
+  const absolute = (path: unknown) =>
+    typeof path !== "string" || path === "" || path.startsWith("/") ? path : `${folder}/${path}`;
+  const changed: Record<string, unknown> = { ...flags };
+  for (const { name, value } of FLAG_ROWS) {
+    const given = flags[name];
+    if (given === undefined || !PATHS.includes(value)) continue;
+    changed[name] = Array.isArray(given) ? given.map(absolute) : absolute(given);
+  }
+  return changed as FlagValues;
 }

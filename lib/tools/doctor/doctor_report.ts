@@ -1,6 +1,6 @@
 import type { Dependencies } from "../../app/dependencies.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { ModeRequest } from "../../config/mode_request.ts";
+import type { ModeRequest } from "../../config/load.ts";
 import type { LogFields, Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

@@ -1,7 +1,7 @@
 import { effectiveConfiguration } from "../../config/configuration.ts";
 import type { FlagValues } from "../../config/flags.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
-import type { ModeRequest } from "../../config/mode_request.ts";
+import type { ModeRequest } from "../../config/load.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { askControl } from "../control/control_client.ts";

@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { validateSources } from "./validate_sources.ts";
+import { defaultConfiguration } from "./configuration.ts";
+import { validateSources } from "./relay_options.ts";
 
 interface Given {
   readonly manifests?: readonly string[];
@@ -77,7 +78,12 @@ for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
     const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...rest } = given;
     const { routingKubeconfig = "", ...flags } = rest;
-    const others = { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket };
-    assertEquals(validateSources(flags, others), expected);
+    const { clientConnection, networkPolicy, routing } = defaultConfiguration();
+    const proxy = {
+      clientConnection: { ...clientConnection, kubeconfig },
+      networkPolicy: { ...networkPolicy, kubeconfig: policyKubeconfig },
+      routing: { ...routing, kubeconfig: routingKubeconfig },
+    };
+    assertEquals(validateSources(flags, proxy, controlSocket), expected);
   });
 }
