@@ -19,33 +19,27 @@ import type { PodTunnel } from "../../lib/routing/pod_network_plan.ts";
 /** The failures, by item. All other items succeeded. */
 export type Failures<T> = ReadonlyMap<T, IpFailure>;
 
-/** The options of {@linkcode IpRunner}. */
-interface IpRunnerOptions {
-  /** @default {both} */
-  readonly family?: IpFamily;
-  /** @default {that of the command runner} */
-  readonly timeoutMs?: number;
-  readonly signal?: AbortSignal;
-}
-
 const BATCH_TIMEOUT_MS = 120_000;
 
 /** The program. Each call is one process. All methods throw a CommandError in its words. */
 export class IpRunner {
   readonly #commands: CommandRunner;
   readonly #flags: readonly string[];
-  readonly #options: Omit<IpRunnerOptions, "family">;
+  readonly #timeoutMs: number | undefined;
 
-  constructor(commands: CommandRunner, { family, ...options }: IpRunnerOptions = {}) {
+  /** `family`: both by default; `timeoutMs`: that of the command runner by default. */
+  constructor(
+    commands: CommandRunner,
+    { family, timeoutMs }: { readonly family?: IpFamily; readonly timeoutMs?: number } = {},
+  ) {
     this.#commands = commands;
     this.#flags = family === undefined ? [] : [family === "IPv6" ? "-6" : "-4"];
-    this.#options = options;
+    this.#timeoutMs = timeoutMs;
   }
 
   /** Returns the addresses of every device. */
   async allAddresses(): Promise<readonly DeviceAddress[]> {
-    const args = [...this.#flags, "-j", "addr", "show"];
-    return parseAddresses(stdoutOf(args, await this.#run(args)));
+    return (await this.#rows<PrintedLink>(["-j", "addr", "show"])).flatMap(addressesOf);
   }
 
   /** The addresses of a device; `undefined` = there is no such device. */
@@ -53,29 +47,35 @@ export class IpRunner {
     const args = [...this.#flags, "-j", "addr", "show", "dev", device];
     const result = await this.#run(args);
     if (result.code !== 0 && result.stderr.includes("does not exist")) return undefined;
-    return parseAddresses(stdoutOf(args, result));
+    return rowsOf<PrintedLink>(args, result).flatMap(addressesOf);
   }
 
-  /** Returns the link-layer addresses of every device. */
+  /** Returns the link-layer addresses of every device, in small letters. */
   async linkAddresses(): Promise<ReadonlySet<string>> {
-    const args = ["-j", "link", "show"];
-    return parseLinkAddresses(stdoutOf(args, await this.#run(args)));
+    const rows = await this.#rows<{ readonly address?: string }>(["-j", "link", "show"]);
+    return new Set(rows.flatMap(({ address }) => address?.toLowerCase() ?? []));
   }
 
   /** Returns every device with its addresses. */
   async links(): Promise<readonly Link[]> {
-    const args = [...this.#flags, "-j", "-d", "addr", "show"];
-    return parseLinks(stdoutOf(args, await this.#run(args)));
+    const rows = await this.#rows<PrintedLink>(["-j", "-d", "addr", "show"]);
+    return rows.flatMap((row): Link[] => {
+      const { ifname: device, mtu = 0, flags = [], ifalias: alias, linkinfo, addr_info = [] } = row;
+      const kind = linkinfo?.info_kind;
+      return device === undefined ? [] : [{
+        ...{ device, mtu, isUp: flags.includes("UP") },
+        ...(kind !== undefined && { kind }),
+        ...(alias !== undefined && { alias }),
+        addresses: addr_info.flatMap(({ local = "" }) => tryParseIpAddress(local) ?? []),
+      }];
+    });
   }
 
   /** The routes of a table. `protocol`: only those with this number. */
-  async routes(
-    table: string,
-    { protocol }: { readonly protocol?: number } = {},
-  ): Promise<readonly Route[]> {
+  async routes(table: string, protocol?: number): Promise<readonly Route[]> {
     const only = protocol === undefined ? [] : ["proto", `${protocol}`];
-    const args = [...this.#flags, "-j", "route", "show", "table", table, ...only];
-    return parseRoutes(stdoutOf(args, await this.#run(args)));
+    const rows = await this.#rows<PrintedRoute>(["-j", "route", "show", "table", table, ...only]);
+    return rows.flatMap((row) => routeOf(row) ?? []);
   }
 
   /**
@@ -87,32 +87,44 @@ export class IpRunner {
   ): Promise<ReadonlyMap<IpAddress, ChosenRoute | IpFailure>> {
     if (addresses.length === 0) return new Map();
     const args = [...this.#flags, "-force", "-j", "-batch", "-"];
-    const { stdout, stderr } = await this.#run(args, inPieces(addresses.map(chosenRouteLine)));
+    const lines = addresses.map((address) => `route get fibmatch ${address}`);
+    const { stdout, stderr } = await this.#run(args, inPieces(lines));
     const failures = parseBatchFailures(stderr);
-    const printed = parseChosenRoutes(stdout);
+    // A list of one route for each line that did not fail.
+    const printed = stdout.split("\n").filter((line) => line.trim() !== "").map((line) => {
+      const [row] = JSON.parse(line) as readonly PrintedRoute[];
+      const route = row && routeOf(row);
+      const { protocol, table } = row ?? {};
+      return route && {
+        ...route,
+        ...(protocol !== undefined && { protocol }),
+        ...(table !== undefined && { table }),
+      };
+    });
+    if (printed.length + failures.size !== addresses.length) return new Map();
     const routes = printed.values();
-    const isComplete = printed.length + failures.size === addresses.length;
-    return new Map(
-      isComplete
-        ? addresses.flatMap((address, index) => {
-          const found = failures.get(index + 1) ?? routes.next().value;
-          return found ? [[address, found] as const] : [];
-        })
-        : [],
-    );
+    return new Map(addresses.flatMap((address, index) => {
+      const found = failures.get(index + 1) ?? routes.next().value;
+      return found ? [[address, found] as const] : [];
+    }));
   }
 
   /** Returns the machines on the link of a device that the kernel knows: gateways, then the others. */
   async neighbours(device: string): Promise<readonly IpAddress[]> {
-    const args = [...this.#flags, "-j", "neigh", "show", "dev", device];
-    const known = parseNeighbours(stdoutOf(args, await this.#run(args)));
+    const rows = await this.#rows<{ readonly dst?: string; readonly lladdr?: string }>(
+      ["-j", "neigh", "show", "dev", device],
+    );
+    // Those of whom the node knows, or knew, a link-layer address.
+    const known = rows.flatMap(({ dst = "", lladdr }) =>
+      lladdr === undefined ? [] : tryParseIpAddress(dst) ?? []
+    );
     const routes = (await this.routes("main")).filter((route) => route.device === device);
     return [...new Set([...routes.flatMap(({ gateways }) => gateways), ...known])];
   }
 
   /** Carries out lines up to the first that fails; throws as {@linkcode runBatch}. */
   async run(lines: readonly string[]): Promise<void> {
-    const { timeoutMs = BATCH_TIMEOUT_MS } = this.#options;
+    const timeoutMs = this.#timeoutMs ?? BATCH_TIMEOUT_MS;
     const command = ["ip", ...this.#flags, "-batch", "-"] as const;
     await runBatch(this.#commands, { command, lines, timeoutMs });
   }
@@ -125,7 +137,10 @@ export class IpRunner {
     try {
       result = await this.#run(args, inPieces(items.map(toLine)));
     } catch (error) {
-      if (!wasNotRun(error)) throw error;
+      // It did not even start, so that nothing can have changed.
+      const wasNotRun = error instanceof CommandError &&
+        (error.kind === "not-found" || error.kind === "not-permitted");
+      if (!wasNotRun) throw error;
       const { message } = error;
       return new Map(items.map((item) => [item, { kind: "notPermitted", message }]));
     }
@@ -139,20 +154,25 @@ export class IpRunner {
     }));
   }
 
+  async #rows<Row>(question: readonly string[]): Promise<readonly Row[]> {
+    const args = [...this.#flags, ...question];
+    return rowsOf(args, await this.#run(args));
+  }
+
   async #run(args: readonly string[], stdin?: Iterable<string>): Promise<CommandResult> {
-    return await this.#commands.run("ip", args, { ...this.#options, ...(stdin && { stdin }) });
+    const timeoutMs = this.#timeoutMs;
+    return await this.#commands.run("ip", args, {
+      ...(timeoutMs !== undefined && { timeoutMs }),
+      ...(stdin && { stdin }),
+    });
   }
 }
 
-/** Whether the program did not even start, so that nothing can have changed. */
-function wasNotRun(error: unknown): error is CommandError {
-  return error instanceof CommandError &&
-    (error.kind === "not-found" || error.kind === "not-permitted");
-}
-
-function stdoutOf(args: readonly string[], result: CommandResult): string {
+/** Reads JSON; throws a SyntaxError for anything else. */
+function rowsOf<Row>(args: readonly string[], result: CommandResult): readonly Row[] {
   if (result.code !== 0) throw failedError(args, result);
-  return result.stdout;
+  // For an empty table of some kinds iproute2 prints nothing at all, not even an empty list.
+  return result.stdout.trim() === "" ? [] : JSON.parse(result.stdout) as readonly Row[];
 }
 
 function failedError(args: readonly string[], { code, stderr }: CommandResult): CommandError {
@@ -210,9 +230,6 @@ export interface Link {
   readonly addresses: readonly IpAddress[];
 }
 
-/** A tunnel of IPv4 in IPv4, or of IPv6 in IPv6. */
-type Tunnel = Pick<PodTunnel, "device" | "local" | "remote">;
-
 /** The operation of a line. `replace` succeeds if the object exists. */
 type Verb = "add" | "del" | "replace";
 
@@ -262,18 +279,15 @@ export function routeLine(
   return words.join(" ");
 }
 
-/** The line that asks for the route by which the kernel would send a packet to an address. */
-function chosenRouteLine(address: IpAddress): string {
-  return `route get fibmatch ${address}`;
-}
-
 /** The line that creates a device that leads nowhere, to hold addresses. */
 export function addDummyLine(device: string): string {
   return `link add ${device} type dummy`;
 }
 
-/** The line that creates a tunnel, of the kind `ipip` or `ip6tnl`. */
-export function addTunnelLine({ device, local, remote }: Tunnel): string {
+/** The line that creates a tunnel of IPv4 in IPv4 (`ipip`), or of IPv6 in IPv6 (`ip6tnl`). */
+export function addTunnelLine(
+  { device, local, remote }: Pick<PodTunnel, "device" | "local" | "remote">,
+): string {
   // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
   const [type, hops] = local.includes(":")
     ? ["ip6tnl mode ip6ip6 encaplimit none", "hoplimit"]
@@ -299,65 +313,38 @@ interface PrintedLink {
   readonly flags?: readonly string[];
   readonly ifalias?: string;
   readonly linkinfo?: { readonly "info_kind"?: string };
-  readonly "addr_info"?: readonly PrintedAddress[];
-}
-
-interface PrintedAddress {
-  readonly local?: string;
-  readonly prefixlen?: number;
-  readonly deprecated?: boolean;
-  readonly "valid_life_time"?: number;
+  readonly "addr_info"?: readonly {
+    readonly local?: string;
+    readonly prefixlen?: number;
+    readonly deprecated?: boolean;
+    readonly "valid_life_time"?: number;
+  }[];
 }
 
 /** The value with which iproute2 prints an infinite lifetime. */
 const FOREVER = 2 ** 32 - 1;
 
-/** Reads `ip -j addr show`. Throws a SyntaxError when it is not JSON. */
-export function parseAddresses(json: string): readonly DeviceAddress[] {
-  return parseRows<PrintedLink>(json).flatMap(({ ifname: device = "", flags, addr_info = [] }) => {
-    const obstacle = obstacleOf(flags);
-    return addr_info.flatMap((row) => {
-      const { local = "", prefixlen: prefixLength, deprecated = false, ...printed } = row;
-      const address = tryParseIpAddress(local);
-      if (address === undefined) return [];
-      const { valid_life_time: lifetimeSeconds = FOREVER } = printed;
-      return [{
-        ...{ address, device, ...(prefixLength !== undefined && { prefixLength }) },
-        ...(deprecated && { neverSource: true }),
-        ...(lifetimeSeconds !== FOREVER && { lifetimeSeconds }),
-        ...(obstacle && { obstacle }),
-        ...(flags?.includes("NOARP") && { hasNoArp: true }),
-      }];
-    });
-  });
-}
-
-/**
- * A bond, a bridge and a VLAN have a carrier if a part of them, or the device below, has one. The kernel
- * calls the carrier LOWER_UP; NO-CARRIER also stands for a device that waits for 802.1X.
- */
-function obstacleOf(flags: readonly string[] | undefined): DeviceAddress["obstacle"] {
-  if (!flags) return undefined;
-  if (!flags.includes("UP")) return "down";
-  return flags.includes("LOWER_UP") && !flags.includes("NO-CARRIER") ? undefined : "no-carrier";
-}
-
-/** Reads `ip -j link show`: the link-layer addresses, in small letters. */
-function parseLinkAddresses(json: string): ReadonlySet<string> {
-  const rows = parseRows<{ readonly address?: string }>(json);
-  return new Set(rows.flatMap(({ address }) => address?.toLowerCase() ?? []));
-}
-
-/** Reads `ip -j -d addr show`. Throws a SyntaxError when it is not JSON. */
-function parseLinks(json: string): readonly Link[] {
-  return parseRows<PrintedLink>(json).flatMap((row): Link[] => {
-    const { ifname: device, mtu = 0, flags = [], ifalias: alias, linkinfo, addr_info = [] } = row;
-    const kind = linkinfo?.info_kind;
-    return device === undefined ? [] : [{
-      ...{ device, mtu, isUp: flags.includes("UP") },
-      ...(kind !== undefined && { kind }),
-      ...(alias !== undefined && { alias }),
-      addresses: addr_info.flatMap(({ local = "" }) => tryParseIpAddress(local) ?? []),
+function addressesOf(
+  { ifname: device = "", flags = ["UP", "LOWER_UP"], addr_info: rows = [] }: PrintedLink,
+): readonly DeviceAddress[] {
+  // A bond, a bridge and a VLAN have a carrier if a part of them, or the device below, has one. The kernel
+  // calls the carrier LOWER_UP; NO-CARRIER also stands for a device that waits for 802.1X.
+  const obstacle = !flags.includes("UP")
+    ? "down"
+    : flags.includes("LOWER_UP") && !flags.includes("NO-CARRIER")
+    ? undefined
+    : "no-carrier";
+  return rows.flatMap((row) => {
+    const { local = "", prefixlen: prefixLength, deprecated = false } = row;
+    const address = tryParseIpAddress(local);
+    if (address === undefined) return [];
+    const { valid_life_time: lifetimeSeconds = FOREVER } = row;
+    return [{
+      ...{ address, device, ...(prefixLength !== undefined && { prefixLength }) },
+      ...(deprecated && { neverSource: true }),
+      ...(lifetimeSeconds !== FOREVER && { lifetimeSeconds }),
+      ...(obstacle && { obstacle }),
+      ...(flags.includes("NOARP") && { hasNoArp: true }),
     }];
   });
 }
@@ -378,26 +365,6 @@ interface PrintedRoute extends PrintedHop {
   readonly table?: string;
 }
 
-/** Reads `ip -j route show`. Throws a SyntaxError when it is not JSON. */
-export function parseRoutes(json: string): readonly Route[] {
-  return parseRows<PrintedRoute>(json).flatMap((row) => routeOf(row) ?? []);
-}
-
-/** Reads a batch of {@linkcode chosenRouteLine}: a list of one route for each line that did not fail. */
-function parseChosenRoutes(text: string): readonly (ChosenRoute | undefined)[] {
-  return text.split("\n").filter((line) => line.trim() !== "").map((line) => {
-    const [row] = parseRows<PrintedRoute>(line);
-    const route = row && routeOf(row);
-    if (!route) return undefined;
-    const { protocol, table } = row;
-    return {
-      ...route,
-      ...(protocol !== undefined && { protocol }),
-      ...(table !== undefined && { table }),
-    };
-  });
-}
-
 function routeOf({ type, dst, dev, nexthops = [], ...hop }: PrintedRoute): Route | undefined {
   const { metric, prefsrc } = hop;
   const source = tryParseIpAddress(prefsrc ?? "");
@@ -414,17 +381,6 @@ function routeOf({ type, dst, dev, nexthops = [], ...hop }: PrintedRoute): Route
     ...(metric !== undefined && { metric }),
     ...(source !== undefined && { source }),
   };
-}
-
-/** Reads `ip -j neigh show`: the neighbours of whom the node knows, or knew, a link-layer address. */
-export function parseNeighbours(json: string): readonly IpAddress[] {
-  return parseRows<{ readonly dst?: string; readonly lladdr?: string }>(json)
-    .flatMap(({ dst = "", lladdr }) => lladdr === undefined ? [] : tryParseIpAddress(dst) ?? []);
-}
-
-/** iproute2 prints nothing at all, not even an empty list, for an empty table of some kinds. */
-function parseRows<T>(json: string): readonly T[] {
-  return json.trim() === "" ? [] : JSON.parse(json) as readonly T[];
 }
 
 /** The failure of one line of a batch. */
@@ -445,21 +401,18 @@ export function parseBatchFailures(stderr: string): Map<number, IpFailure> {
   for (const line of stderr.split("\n")) {
     const failed = /^Command failed -:(\d+)$/.exec(line.trim());
     if (failed) {
-      failures.set(Number(failed[1]), ipFailure(reason.join("; ")));
+      const message = reason.join("; ");
+      // The errno text of older kernels, or the words that newer ones send along.
+      const kind = /File exists|already assigned/i.test(message)
+        ? "exists"
+        : /Cannot assign requested address|No such process|address not found/i.test(message)
+        ? "absent"
+        : /Operation not permitted/i.test(message)
+        ? "notPermitted"
+        : "other";
+      failures.set(Number(failed[1]), { kind, message: message || "ip gave no reason" });
       reason = [];
     } else if (line.trim() !== "") reason.push(line.trim());
   }
   return failures;
-}
-
-/** Classes what `ip` said: the errno text of older kernels, or the words that newer ones send along. */
-export function ipFailure(message: string): IpFailure {
-  const kind = /File exists|already assigned/i.test(message)
-    ? "exists"
-    : /Cannot assign requested address|No such process|address not found/i.test(message)
-    ? "absent"
-    : /Operation not permitted/i.test(message)
-    ? "notPermitted"
-    : "other";
-  return { kind, message: message === "" ? "ip gave no reason" : message };
 }

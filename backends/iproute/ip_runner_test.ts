@@ -1,16 +1,19 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
   addressLine,
   type IpFailure,
-  ipFailure,
-  parseAddresses,
+  IpRunner,
   parseBatchFailures,
-  parseNeighbours,
-  parseRoutes,
   routeLine,
 } from "./ip_runner.ts";
+
+/** A runner whose program prints this, whatever it is asked. */
+function printing(stdout: string): IpRunner {
+  return new IpRunner(new FakeCommandRunner().on("ip", { stdout }));
+}
 
 Deno.test("addressLine() keeps the address from becoming a source address", () => {
   const v4 = { address: parseIpAddress("10.96.0.1"), device: "lo", neverSource: true };
@@ -48,21 +51,23 @@ Deno.test("routeLine() writes routes of any type, table and number of next hops"
   );
 });
 
-Deno.test("parseAddresses() reads the addresses of each device, and nothing from nothing", () => {
+Deno.test("IpRunner reads the addresses of each device, and nothing from nothing", async () => {
   const json = JSON.stringify([
     {},
     { ifname: "lo", addr_info: [{ local: "127.0.0.1", prefixlen: 8 }, { local: "nonsense" }] },
     { ifname: "eth0", addr_info: [{ local: "fd00::1", prefixlen: 64 }] },
   ]);
   assertEquals(
-    parseAddresses(json).map((each) => `${each.device} ${each.address}/${each.prefixLength}`),
+    (await printing(json).allAddresses()).map((each) =>
+      `${each.device} ${each.address}/${each.prefixLength}`
+    ),
     ["lo 127.0.0.1/8", "eth0 fd00::1/64"],
   );
-  assertEquals(parseAddresses("\n"), []);
+  assertEquals(await printing("\n").allAddresses(), []);
 });
 
-Deno.test("parseRoutes() reads next hops of all kinds, and nothing from nothing", () => {
-  const routes = parseRoutes(JSON.stringify([
+Deno.test("IpRunner reads next hops of all kinds, and nothing from nothing", async () => {
+  const routes = await printing(JSON.stringify([
     { dst: "default", gateway: "192.168.7.254", dev: "eth0", flags: [] },
     { dst: "10.42.0.0/24", dev: "cni0", protocol: "kernel", scope: "link" },
     { dst: "10.8.0.0/24", nexthops: [{ gateway: "192.168.7.2" }, { gateway: "192.168.7.3" }] },
@@ -70,13 +75,13 @@ Deno.test("parseRoutes() reads next hops of all kinds, and nothing from nothing"
     { type: "blackhole", dst: "10.9.0.0/16", flags: [] },
     { dst: "10.200.0.0/16", via: { family: "inet6", host: "fe80::1" }, dev: "eth0" },
     { dst: "nonsense" },
-  ]));
+  ])).routes("main");
   assertEquals(routes.map(({ gateways }) => gateways.length), [1, 0, 2, 0, 0, 1]);
   assertEquals(routes[0]?.destination, undefined);
   assertEquals(routes[3]?.destination, parseCidr("172.20.0.9/32"));
   assertEquals(routes.map(({ type }) => type).filter(Boolean), ["blackhole"]);
-  assertEquals(parseRoutes(""), []);
-  assertThrows(() => parseRoutes("Error: talking to the kernel"), SyntaxError);
+  assertEquals(await printing("").routes("main"), []);
+  await assertRejects(() => printing("Error: talking").routes("main"), SyntaxError);
 });
 
 const MESSAGES: readonly [string, IpFailure["kind"]][] = [
@@ -93,8 +98,9 @@ const MESSAGES: readonly [string, IpFailure["kind"]][] = [
 ];
 
 for (const [message, kind] of MESSAGES) {
-  Deno.test(`ipFailure() takes '${message}' as ${kind}`, () => {
-    assertEquals(ipFailure(message), { kind, message });
+  Deno.test(`parseBatchFailures() takes '${message}' as ${kind}`, () => {
+    const failures = parseBatchFailures(`${message}\nCommand failed -:1\n`);
+    assertEquals(failures.get(1), { kind, message });
   });
 }
 
@@ -109,20 +115,20 @@ Deno.test("parseBatchFailures() gives each line its own reason", () => {
   assertEquals(parseBatchFailures("").size, 0);
 });
 
-Deno.test("addresses with a lifetime are written and read", () => {
+Deno.test("addresses with a lifetime are written and read", async () => {
   const address = parseIpAddress("192.0.2.9");
   const line = addressLine("replace", { address, device: "eth0", lifetimeSeconds: 2 });
   assertEquals(line, "addr replace 192.0.2.9/32 dev eth0 valid_lft 2 preferred_lft 0");
   const printed = '[{"ifname":"eth0","addr_info":[{"local":"192.0.2.9","prefixlen":32,' +
     '"deprecated":true,"valid_life_time":2},{"local":"192.0.2.1","prefixlen":24,' +
     '"valid_life_time":4294967295}]}]';
-  assertEquals(parseAddresses(printed), [
+  assertEquals(await printing(printed).allAddresses(), [
     { address, device: "eth0", prefixLength: 32, neverSource: true, lifetimeSeconds: 2 },
     { address: parseIpAddress("192.0.2.1"), device: "eth0", prefixLength: 24 },
   ]);
 });
 
-Deno.test("parseAddresses() says why a device carries no packets, as iproute2 prints it", () => {
+Deno.test("IpRunner says why a device carries no packets, as iproute2 prints it", async () => {
   const devices = {
     eth0: ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"],
     // A device whose far end is down.
@@ -142,7 +148,7 @@ Deno.test("parseAddresses() says why a device carries no packets, as iproute2 pr
     ...{ ifname, flags },
     addr_info: [{ local: "192.0.2.1", prefixlen: 24 }],
   }));
-  const found = parseAddresses(JSON.stringify(rows));
+  const found = await printing(JSON.stringify(rows)).allAddresses();
   assertEquals(Object.fromEntries(found.map((each) => [each.device, each.obstacle])), {
     ...{ eth0: undefined, eth1: "no-carrier", eth2: "down", "eth2.7": "down" },
     ...{ "eth1.7": "no-carrier", bond0: "no-carrier", bond1: undefined },
@@ -151,8 +157,9 @@ Deno.test("parseAddresses() says why a device carries no packets, as iproute2 pr
   assertEquals(found.filter(({ hasNoArp }) => hasNoArp).map(({ device }) => device), ["tun0"]);
 });
 
-Deno.test("parseNeighbours() leaves out neighbours without a link-layer address", () => {
+Deno.test("IpRunner leaves out neighbours without a link-layer address", async () => {
   const printed = '[{"dst":"fe80::1","lladdr":"6a:cd:09:21:00:bc","state":["DELAY"]},' +
     '{"dst":"fd09::7","state":["FAILED"]}]';
-  assertEquals(parseNeighbours(printed), [parseIpAddress("fe80::1")]);
+  const commands = new FakeCommandRunner().on("ip", {}).on("ip -j neigh", { stdout: printed });
+  assertEquals(await new IpRunner(commands).neighbours("eth0"), [parseIpAddress("fe80::1")]);
 });

@@ -2,8 +2,8 @@ import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
-import { DummyDevice, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
-import { IpRunner } from "../iproute/ip_runner.ts";
+import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { addDummyLine, IpRunner } from "../iproute/ip_runner.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
@@ -59,13 +59,13 @@ const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
   readonly #ip: IpRunner;
-  readonly #device: DummyDevice;
+  /** Whether the device was found to be of the right kind. */
+  #isDummy = false;
 
   constructor(dependencies: IpvsRunnerDependencies) {
     this.#dependencies = dependencies;
     const { commands } = dependencies;
     this.#ip = new IpRunner(commands, { timeoutMs: TIMEOUT_MS });
-    this.#device = new DummyDevice(commands, IPVS_DEVICE);
   }
 
   /**
@@ -142,9 +142,28 @@ export class IpvsRunner {
     return found && new Set(found.map(({ address }) => address));
   }
 
-  /** Makes the device, unless it exists: the other IP family may have made it a moment ago. */
+  /**
+   * Makes the device, unless it exists: the other IP family may have made it a moment ago. Throws where a
+   * device of another kind has its name: its addresses are foreign and stay.
+   */
   async makeDevice(): Promise<void> {
-    await this.#device.make();
+    const { commands } = this.#dependencies;
+    const result = await commands.run("ip", addDummyLine(IPVS_DEVICE).split(" "));
+    if (result.code !== 0 && !result.stderr.includes("File exists")) {
+      throw new Error(`Cannot make device ${IPVS_DEVICE}: ${reasonOfExit("ip", result)}`);
+    }
+    if (result.code !== 0 && !this.#isDummy) {
+      const dummies = await findDummyDevices(commands);
+      if (dummies.state !== "seen") {
+        throw new Error(`Cannot look at device ${IPVS_DEVICE}: ${dummies.reason}`);
+      }
+      if (!dummies.value.includes(IPVS_DEVICE)) {
+        throw new Error(
+          `Cannot use device ${IPVS_DEVICE}: it exists and is not a dummy device; rename or remove it`,
+        );
+      }
+    }
+    this.#isDummy = true;
   }
 
   /** Sets time-outs of connections, milliseconds; 0 keeps the kernel's value. */

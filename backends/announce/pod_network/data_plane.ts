@@ -279,7 +279,7 @@ export class PodNetworkDataPlane implements AsyncDisposable {
     this.#links = await new IpRunner(commands).links();
     const routes = (await Promise.all(
       IP_FAMILIES.map((family) =>
-        new IpRunner(commands, { family }).routes("main", { protocol: POD_ROUTE_PROTOCOL })
+        new IpRunner(commands, { family }).routes("main", POD_ROUTE_PROTOCOL)
       ),
     )).flat();
     const tunnels = this.#links.filter(({ device, kind }) =>

@@ -1,10 +1,17 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { parseRoutes } from "../../iproute/ip_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { IpRunner, type Route } from "../../iproute/ip_runner.ts";
 import { addressConflict, rangeConflict } from "./route_guard.ts";
 
-const ROUTES = parseRoutes(JSON.stringify([
+/** The routes that `ip` prints as these rows. */
+function routesOf(rows: readonly unknown[]): Promise<readonly Route[]> {
+  const commands = new FakeCommandRunner().on("ip", { stdout: JSON.stringify(rows) });
+  return new IpRunner(commands).routes("main");
+}
+
+const ROUTES = await routesOf([
   { dst: "default", gateway: "192.168.7.254", dev: "eth0", flags: [] },
   { dst: "10.42.0.0/24", dev: "cni0", protocol: "kernel", scope: "link", prefsrc: "10.42.0.1" },
   { dst: "10.42.1.0/24", gateway: "10.42.1.0", dev: "flannel.1", flags: ["onlink"] },
@@ -14,13 +21,13 @@ const ROUTES = parseRoutes(JSON.stringify([
   { type: "blackhole", dst: "10.9.0.0/16", flags: [] },
   { dst: "203.0.113.0/24", dev: "lo", scope: "link" },
   { dst: "10.200.0.0/16", via: { family: "inet6", host: "fe80::1" }, dev: "eth0" },
-]));
+]);
 
-Deno.test("rangeConflict() ignores the routes that IPv6 has for each address of the node", () => {
-  const routes = parseRoutes(JSON.stringify([
+Deno.test("rangeConflict() ignores the routes that IPv6 has for each address of the node", async () => {
+  const routes = await routesOf([
     { dst: "fd00:96::a", dev: "nodelocaldns", protocol: "kernel", metric: 256 },
     { dst: "fd00:96::1", dev: "lo", protocol: "kernel", metric: 256 },
-  ]));
+  ]);
   const range = parseCidr("fd00:96::/112");
   const nodeAddresses = [parseIpAddress("fd00:96::a")];
   assertEquals(rangeConflict(range, { routes, nodeAddresses }), undefined);
