@@ -22,7 +22,7 @@ Deno.test({
   name: "no request is lost while kube-relay, BIRD or the API server restarts",
   ignore,
   async fn(t) {
-    await using routed = await RoutedScene.create({ nodes: 3 });
+    await using routed = await RoutedScene.create(3);
     const { scene, load } = routed;
     const { api, nodes } = scene;
     const [first, second, third] = nodes as [SceneNode, SceneNode, SceneNode];

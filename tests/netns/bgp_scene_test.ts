@@ -19,7 +19,7 @@ Deno.test({
   name: "routers send requests to the nodes that may serve them, and to no other node",
   ignore,
   async fn(t) {
-    await using routed = await RoutedScene.create({ nodes: 3 });
+    await using routed = await RoutedScene.create(3);
     const { scene, load, web } = routed;
     const { nodes: [first, second, third], nodes, api } = scene;
     const two = [first!, second!];

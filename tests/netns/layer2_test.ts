@@ -11,6 +11,13 @@ import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { createLayer2Scene, holds } from "../support/stages/layer2_scene.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { RelayProcess } from "../support/stages/relay_process.ts";
+import { withFolder } from "../support/with_folder.ts";
+import {
+  manifestText,
+  rawEndpointSlice,
+  rawLoadBalancerService,
+} from "../support/builders/raw_objects.ts";
 
 const ignore = isMissing("layer 2 on a real link", [
   ...netnsRequirements(),
@@ -258,3 +265,52 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
     },
   });
 }
+
+Deno.test({
+  name:
+    "kube-relay answers for load balancer addresses on a link, and once it is killed, nobody does",
+  ignore,
+  fn: () =>
+    withFolder(async (folder) => {
+      await using scene = await createLayer2Scene();
+      const vips = FAMILIES.map(({ vip }) => vip);
+      const service = rawLoadBalancerService("web", {
+        clusterIP: "10.96.0.7",
+        clusterIPs: ["10.96.0.7", "fd00:96::7"],
+        ipFamilies: ["IPv4", "IPv6"],
+        ipFamilyPolicy: "RequireDualStack",
+        ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
+      });
+      const status = { loadBalancer: { ingress: vips.map((ip) => ({ ip })) } };
+      const slices = [["IPv4", "192.168.9.1"], ["IPv6", "fd09::1"]].map(([family, address]) =>
+        rawEndpointSlice("web", {
+          ...{ suffix: family!, addressType: family! },
+          endpoints: [{ address: address!, nodeName: "elsewhere" }],
+          ports: [{ name: "", port: 8080, protocol: "TCP" }],
+        })
+      );
+      await Deno.mkdir(`${folder}/manifests`);
+      await Deno.writeTextFile(
+        `${folder}/manifests/web.yaml`,
+        manifestText([{ ...service, status }, ...slices]),
+      );
+      const relay = RelayProcess.start(scene.first, {
+        folder,
+        args: [
+          ...["--routing", `--manifests=${folder}/manifests`, "--hostname-override=node-a"],
+          ...["--mode=userspace", "--address-mode=none", "--conntrack-max-per-core=0"],
+          "--load-balancer-pools=192.168.9.48-192.168.9.90,fd09::48-fd09::90",
+        ],
+      });
+      for (const vip of vips) {
+        await eventually(`it has ${vip}`, () => holds(scene.first, vip)).catch((cause) => {
+          throw new Error(relay.log, { cause });
+        });
+        await scene.learn(vip);
+      }
+      await relay.kill();
+      for (const vip of vips) {
+        await eventually(`${vip} has expired`, async () => !await holds(scene.first, vip));
+      }
+    }),
+});

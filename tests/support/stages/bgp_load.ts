@@ -43,11 +43,6 @@ export class BgpLoad {
     return new BgpLoad(namespaces.map((each) => ProbeClient.start(each)), targets);
   }
 
-  /** The requests of one of the clients. */
-  ofClient(index: number): BgpLoad {
-    return new BgpLoad(this.#clients.slice(index, index + 1), this.#targets);
-  }
-
   /**
    * Sends requests during an event, and prints what came of them. The event calls a function at the
    * moment from which no new connection may be lost.

@@ -1,6 +1,6 @@
 /**
  * A cluster of which every node announces the Service `web` to two routers, FRR and gobgpd, each with a
- * client behind it.
+ * client behind it. Sessions with FRR have BFD; gobgpd has none.
  *
  * @module
  */
@@ -17,13 +17,7 @@ import { BgpScene, sceneNode, sceneService, sceneSlice } from "./bgp_scene.ts";
 import type { SceneNode } from "./bgp_scene_node.ts";
 
 /** The address of `web`. */
-export const WEB = "203.0.113.10";
-
-interface RoutedSceneOptions {
-  readonly nodes: number;
-  /** Whether sessions with FRR have BFD. @default {false} */
-  readonly bfd?: boolean;
-}
+const WEB = "203.0.113.10";
 
 /** The cluster. `web` has policy Local, a TCP and a UDP port, and an endpoint on every node. */
 export class RoutedScene implements AsyncDisposable {
@@ -35,28 +29,22 @@ export class RoutedScene implements AsyncDisposable {
   readonly web = sceneService("web", {
     ...{ clusterIP: "172.30.0.41", externalTrafficPolicy: "Local" },
   });
-  readonly #options: RoutedSceneOptions;
   #fib: GobgpFib | undefined;
 
-  private constructor(
-    scene: BgpScene,
-    { load, ...options }: RoutedSceneOptions & { readonly load: BgpLoad },
-  ) {
-    const { nodes } = options;
+  private constructor(scene: BgpScene, load: BgpLoad) {
+    const nodes = scene.nodes.length;
     this.scene = scene;
     this.frr = scene.stage.frr(nodes + 1);
     this.gobgp = scene.stage.gobgp(nodes + 2);
     this.load = load;
-    this.#options = options;
   }
 
   /** Starts everything. Routes come a moment later: see {@linkcode routed}. */
-  static async create(options: RoutedSceneOptions): Promise<RoutedScene> {
-    const { nodes } = options;
+  static async create(nodes: number): Promise<RoutedScene> {
     const scene = await BgpScene.create({ nodes, others: 2 });
     try {
       const clients = [await scene.attachClient(nodes + 1), await scene.attachClient(nodes + 2)];
-      const routed = new RoutedScene(scene, { ...options, load: BgpLoad.start(clients, WEB) });
+      const routed = new RoutedScene(scene, BgpLoad.start(clients, WEB));
       await scene.routePods();
       await scene.startServers();
       await routed.#startRouters();
@@ -74,19 +62,19 @@ export class RoutedScene implements AsyncDisposable {
   }
 
   async #startRouters(): Promise<void> {
-    const { nodes, bfd = false } = this.#options;
-    await this.frr.start(frrOfScene({ nodes, bfd }));
-    await this.gobgp.start(gobgpOfScene({ nodes }));
+    const nodes = this.scene.nodes.length;
+    await this.frr.start(frrOfScene(nodes));
+    await this.gobgp.start(gobgpOfScene(nodes));
     this.#fib = new GobgpFib(this.gobgp);
   }
 
   /** Starts kube-relay on a node; a former one has to have ended. */
   async startRelay(node: SceneNode, { mode = "nftables" } = {}): Promise<void> {
-    const { nodes, bfd = false } = this.#options;
+    const nodes = this.scene.nodes.length;
     const settings = {
       localAs: 64_512,
       peers: [
-        { name: "frr", address: `192.0.2.${nodes + 1}`, as: 64_513, bfd },
+        { name: "frr", address: `192.0.2.${nodes + 1}`, as: 64_513, bfd: true },
         { name: "gobgp", address: `192.0.2.${nodes + 2}`, as: 64_514 },
       ],
     };

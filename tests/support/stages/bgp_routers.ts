@@ -219,15 +219,11 @@ export function gobgpConfiguration(
 `;
 }
 
-/** What routers of a scene have in common. */
-interface SceneRouter {
-  /** The nodes are 192.0.2.1 and so on, in AS 64512. */
-  readonly nodes: number;
-  readonly bfd?: boolean;
-}
-
-/** The configuration of FRR, AS 64513, with equal-cost paths to nodes. */
-export function frrOfScene({ nodes, bfd = false }: SceneRouter): readonly string[] {
+/**
+ * The configuration of FRR, AS 64513, with BFD and equal-cost paths to so many nodes, which are 192.0.2.1
+ * and so on, in AS 64512.
+ */
+export function frrOfScene(nodes: number): readonly string[] {
   const addresses = Array.from({ length: nodes }, (_, index) => `192.0.2.${index + 1}`);
   return [
     "log stdout",
@@ -239,7 +235,7 @@ export function frrOfScene({ nodes, bfd = false }: SceneRouter): readonly string
         "remote-as 64512",
         "timers 3 9",
         "timers connect 1",
-        ...(bfd ? ["bfd", "bfd 3 200 200"] : []),
+        ...["bfd", "bfd 3 200 200"],
       ].map((line) => ` neighbor ${address} ${line}`)
     ),
     " address-family ipv4 unicast",
@@ -249,8 +245,8 @@ export function frrOfScene({ nodes, bfd = false }: SceneRouter): readonly string
   ];
 }
 
-/** The configuration of gobgpd, AS 64514. */
-export function gobgpOfScene({ nodes }: SceneRouter): string {
+/** The configuration of gobgpd, AS 64514, for the same nodes. */
+export function gobgpOfScene(nodes: number): string {
   const neighbors = Array.from({ length: nodes }, (_, index) => `
 [[neighbors]]
   [neighbors.config]

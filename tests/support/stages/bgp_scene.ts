@@ -154,16 +154,6 @@ export class BgpScene implements AsyncDisposable {
     return this.nodes.filter((node) => hops.has(node.address)).map(({ name }) => name);
   }
 
-  /** Unplugs a machine, counted from 1. No interface of another machine goes down. */
-  async unplug(machine: number): Promise<void> {
-    await this.stage.hub.ip(`link set port${machine} down`);
-  }
-
-  /** Plugs it in again. */
-  async plug(machine: number): Promise<void> {
-    await this.stage.hub.ip(`link set port${machine} up`);
-  }
-
   /** The log of each kube-relay, for errors. */
   get logs(): string {
     return this.nodes.map(({ name, relay }) => `---- ${name}\n${relay.log}`).join("\n");
