@@ -10,10 +10,9 @@ import { NftablesLayout } from "../backends/nftables/layout.ts";
 import type { EndpointSlice } from "../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../lib/api/kinds/service.ts";
 import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
-import { planWhatIf } from "../lib/tools/diff/what_if.ts";
+import { planWhatIf, whatIfReport } from "../lib/tools/diff/what_if.ts";
 import { paintText } from "../lib/tools/report.ts";
-import { whatIfReport } from "../lib/tools/diff/what_if_report.ts";
-import { type PlannedNode, planObjects } from "../lib/tools/offline/plan_objects.ts";
+import { type PlannedNode, planObjects } from "../lib/tools/offline/planned_node.ts";
 import { explainPacket } from "../lib/proxy/explain_packet.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
@@ -205,7 +204,7 @@ for (const mode of BACKEND_MODES) {
           relay: { ...relay, manifests: [`${folder}/${count}.json`] },
         };
         return async () => {
-          const whatIf = await planWhatIf(DEPENDENCIES, { before, configuration });
+          const whatIf = await planWhatIf(DEPENDENCIES, before, configuration, undefined);
           assertEquals(whatIf.families.map(({ changes }) => changes.length), [count]);
           paintText(whatIfReport(whatIf));
         };

@@ -9,7 +9,7 @@ import type { WatchedFlow } from "../../proxy/flow_watches.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { NodeDifference } from "../diff/node_difference.ts";
 import type { ExplainReport } from "../explain/explain_report.ts";
-import type { SeenAnswer } from "../explain/see_routing.ts";
+import type { SeenAnswer } from "../explain/explain_routing.ts";
 import type { StatusReport } from "../status/status_report.ts";
 
 interface Route<Name extends string, Answer> {

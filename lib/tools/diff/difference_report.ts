@@ -5,12 +5,11 @@ import { countText } from "../../log/count_text.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import type { Report, Row } from "../report.ts";
 import { ageText, timeTexts } from "../status/number_texts.ts";
-import type { RoutingComparison } from "./compare_routing.ts";
 import {
   countDifferences,
-  countQuarantined,
   type FamilyDifference,
   type NodeDifference,
+  type RoutingComparison,
   unrepaired,
 } from "./node_difference.ts";
 
@@ -183,7 +182,8 @@ function verdict(difference: NodeDifference, isRepairable: boolean): Row {
   if (difference.routing?.problem !== undefined) {
     return { cells: ["The machine is as planned, as far as it was compared"], tone: "warning" };
   }
-  const but = countQuarantined(difference) > 0 ? ", except for the quarantine" : "";
+  const isQuarantined = difference.families.some(({ quarantined }) => quarantined.length > 0);
+  const but = isQuarantined ? ", except for the quarantine" : "";
   const text = `${isRepair ? "All is as planned now" : "The machine is as planned"}${but}`;
   return { cells: [text], tone: "good" };
 }

@@ -1,42 +1,64 @@
-import type { LoadedConfiguration } from "../../config/load.ts";
-import { type KindSpec, objectKey } from "../../api/kind.ts";
+/**
+ * What other objects would change on a node: Services, connections between pods, addresses and routes; as a
+ * report and as JSON. The machine is not asked.
+ *
+ * @module
+ */
+import { type KindSpec, type KubeObject, objectKey } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
-import type { InformerSet } from "../../kube/informer_set.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { Informer } from "../../kube/informer.ts";
+import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
 import { AGED, ObjectAges } from "../../kube/manifests/manifest_store.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
-import { comparePolicies, type PolicyComparison } from "../../policy/compare_policies.ts";
+import { countText, groupedText } from "../../log/count_text.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
+import { portsText } from "../../policy/allowed_ports.ts";
+import {
+  type ChangedEnd,
+  comparePolicies,
+  type ConnectionChange,
+  type PolicyComparison,
+} from "../../policy/compare_policies.ts";
+import { policyNames } from "../../policy/judge_connection.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import {
+  comparePlannedRouting,
+  type PlannedRoutingChange,
+} from "../../routing/compare_planned_routing.ts";
 import { describePlan } from "../changes/describe_plan.ts";
-import { policyStateOf } from "../explain/policy_state_of.ts";
+import { readObjectsOnce } from "../offline/plan_node.ts";
 import {
   type PlannedNode,
   type PlanNodeDependencies,
   planObjects,
-} from "../offline/plan_objects.ts";
-import { readObjectsOnce } from "../offline/read_objects_once.ts";
-import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
-import { compareRoutingPlans, readNewRouted } from "./what_if_routing.ts";
-import { TimeSlice } from "../../os/time_slice.ts";
+  planRouting,
+  policyStateOf,
+  type RoutedObjects,
+} from "../offline/planned_node.ts";
+import type { Report, Row } from "../report.ts";
+import { servicePortTitle } from "./difference_report.ts";
+import type { ChosenKeys } from "./node_difference.ts";
 
-/** The changes of one ServicePort. */
-export interface PlanChange {
-  readonly key: ServicePortKey;
-  readonly kind: "added" | "changed" | "removed";
-  /** The differences, e.g. `2 -> 3 endpoints`. */
-  readonly details: readonly string[];
-}
-
-export interface FamilyWhatIf {
+interface FamilyWhatIf {
   readonly family: IpFamily;
-  readonly changes: readonly PlanChange[];
+  readonly changes: readonly {
+    readonly key: ServicePortKey;
+    readonly kind: "added" | "changed" | "removed";
+    /** The differences, e.g. `2 -> 3 endpoints`. */
+    readonly details: readonly string[];
+  }[];
   /** Changes that concern all Services, in words. */
   readonly shared: readonly string[];
 }
@@ -53,49 +75,205 @@ export interface WhatIf {
   readonly problems: readonly string[];
 }
 
-interface WhatIfOptions {
-  readonly before: PlannedNode;
-  readonly configuration: LoadedConfiguration;
-  /** Chooses the compared ServicePorts. @default {all} */
-  readonly keys?: ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined;
-}
-
 /**
- * Plans the new objects for the same node, mode, settings and machine, without asking the machine. Keeps
- * the Nodes and ServiceCIDRs if the new objects have none, and the Services if they only have policies.
- * New pods, namespaces and policies come on top of the known ones.
+ * Plans the new objects for the same node, mode, settings and machine. Keeps the Nodes and ServiceCIDRs if the
+ * new objects have none, and the Services if they only have policies. New pods, namespaces and policies come
+ * on top of the known ones. `keys` chooses the compared ServicePorts.
  */
 export async function planWhatIf(
   dependencies: PlanNodeDependencies,
-  { before, configuration, keys }: WhatIfOptions,
+  before: PlannedNode,
+  configuration: LoadedConfiguration,
+  keys: ChosenKeys,
 ): Promise<WhatIf> {
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
-  const added = addMissing(before.informers, read.informers);
-  const informers = await withAges(dependencies, before.informers, added);
-  const routed = await readNewRouted(dependencies, { before, configuration, services: informers });
+  const { informers } = read;
+  keepMissing(before.informers, informers);
+  await setAges(dependencies, before.informers, informers);
+  const routed = await readNewRouted(dependencies, before, configuration, informers);
   const after = await planObjects(dependencies, {
-    informers,
-    configuration: before.configuration,
-    mode,
-    nodeName,
+    ...{ informers, mode, nodeName, machine, configuration: before.configuration },
     families: [...before.plans.keys()],
-    machine,
   });
   const families: FamilyWhatIf[] = [];
+  const slice = new TimeSlice(dependencies.clock);
   for (const [family, plan] of before.plans) {
     const next = after.plans.get(family);
-    if (next === undefined) continue;
-    families.push(await compareFamily(dependencies, { plans: [plan, next], keys }));
+    if (next) families.push(await comparePlans(plan, next, keys, slice));
   }
-  const policies = comparePolicyObjects(before, read.informers);
-  const routing = routed && !keys &&
-    await compareRoutingPlans(before, { ...after, readRouted: () => Promise.resolve(routed) });
-  return {
-    ...{ before, families, policies },
-    ...(routing && { routing }),
-    problems: [...read.problems, ...after.problems],
-  };
+  const { problems } = after;
+  const result = { before, families, policies: comparePolicyObjects(before, informers) };
+  const whatIf = { ...result, problems: [...read.problems, ...problems] };
+  if (!routed || keys) return whatIf;
+  const was = await planRouting(before);
+  const is = await planRouting({ ...after, readRouted: () => Promise.resolve(routed) });
+  return { ...whatIf, routing: was && is ? comparePlannedRouting(was, is) : [] };
+}
+
+/**
+ * A folder of Services often has no nodes, and one of policies no Services: the current ones stay
+ * then.
+ */
+function keepMissing(before: InformerSet, after: InformerSet): void {
+  const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
+  const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;
+  const isOnlyPolicies = hasPolicies && ofServices.every((spec) => after.of(spec).size === 0);
+  const kept = [NODE, SERVICE_CIDR, ...isOnlyPolicies ? ofServices : []] as readonly KindSpec[];
+  for (const spec of kept) if (after.of(spec).size === 0) addMissing(before, after, spec);
+}
+
+/** Adds the objects that are missing. */
+function addMissing(from: InformerSet, to: InformerSet, spec: KindSpec): void {
+  if (!from.kinds.has(spec.kind)) return;
+  const informer = to.of(spec);
+  for (const object of from.of(spec).values()) {
+    if (informer.get(objectKey(object)) === undefined) informer.upsert(object);
+  }
+}
+
+/** Gives the new objects the creation times that they would have in use: the older one precedes. */
+async function setAges(
+  { clock }: PlanNodeDependencies,
+  before: InformerSet,
+  after: InformerSet,
+): Promise<void> {
+  const slice = new TimeSlice(clock);
+  const ages = new ObjectAges(before);
+  await ages.later(after.of(SERVICE).values(), slice);
+  for (const spec of AGED.filter(({ kind }) => after.kinds.has(kind))) {
+    const known = before.kinds.has(spec.kind) ? before.of(spec) : undefined;
+    for (const object of [...after.of(spec).values()]) {
+      after.of(spec).upsert(ages.aged({ spec, object }, known?.get(objectKey(object)), 0));
+      await slice.pause();
+    }
+  }
+}
+
+/**
+ * Reads the new objects of routing, and writes the addresses that Services would get into their status,
+ * also of `services`, so that they are planned with them. Returns `undefined` if routing is disabled.
+ */
+async function readNewRouted(
+  dependencies: PlanNodeDependencies,
+  before: PlannedNode,
+  configuration: LoadedConfiguration,
+  services: InformerSet,
+): Promise<RoutedObjects | undefined> {
+  if (!before.configuration.proxy.routing.enabled) return undefined;
+  const known = await before.readRouted?.();
+  if (!known) return undefined;
+  const kinds: readonly KindSpec[] = [ROUTED_SERVICE, ROUTED_NODE, NAMESPACE];
+  const { informers } = await readObjectsOnce(dependencies, {
+    ...{ configuration, nodeName: before.nodeName },
+    subscriptions: new Map<KindSpec, ListOptions>(kinds.map((spec) => [spec, {}])),
+  });
+  if (informers.of(ROUTED_SERVICE).size === 0 && services.of(SERVICE).size > 0) {
+    addMissing(known.informers, informers, ROUTED_SERVICE);
+  }
+  if (informers.of(ROUTED_NODE).size === 0) addMissing(known.informers, informers, ROUTED_NODE);
+  for (const set of [before.informers, known.informers]) addMissing(set, informers, NAMESPACE);
+  // Whoever applies manifests leaves the status as it is.
+  if (configuration.relay.manifests.length > 0) {
+    keepStatus(known.informers.of(ROUTED_SERVICE), informers.of(ROUTED_SERVICE));
+    keepStatus(before.informers.of(SERVICE), services.of(SERVICE));
+  }
+  const routed = { ...known, informers };
+  const planned = await planRouting({
+    ...{ ...before, plans: new Map() },
+    readRouted: () => Promise.resolve(routed),
+  });
+  for (const key of planned!.statuses.keys()) {
+    const addresses = planned!.assignedTo(key);
+    if (!addresses) continue;
+    setStatus(informers.of(ROUTED_SERVICE), key, addresses);
+    setStatus(services.of(SERVICE), key, addresses);
+  }
+  return routed;
+}
+
+/** A Service of any of the kinds that are read. */
+type ServiceWithStatus = KubeObject & {
+  readonly status?:
+    | {
+      readonly loadBalancer?:
+        | { readonly ingress?: readonly object[] | undefined }
+        | null
+        | undefined;
+    }
+    | null
+    | undefined;
+};
+
+function keepStatus<T extends ServiceWithStatus>(
+  known: Pick<Informer<T>, "get">,
+  informer: Pick<Informer<T>, "upsert" | "values">,
+): void {
+  for (const service of [...informer.values()]) {
+    if (service.status?.loadBalancer?.ingress?.length) continue;
+    const { status } = known.get(objectKey(service)) ?? {};
+    if (status) informer.upsert({ ...service, status });
+  }
+}
+
+function setStatus<T extends ServiceWithStatus>(
+  informer: Pick<Informer<T>, "get" | "upsert">,
+  key: string,
+  addresses: readonly IpAddress[],
+): void {
+  const service = informer.get(key);
+  if (!service) return;
+  const known = service.status?.loadBalancer?.ingress ?? [];
+  const ingress = addresses.map((ip) =>
+    known.find((each) => "ip" in each && each.ip === ip) ?? { ip }
+  );
+  informer.upsert({ ...service, status: { loadBalancer: { ingress } } });
+}
+
+async function comparePlans(
+  before: ProxyPlan,
+  after: ProxyPlan,
+  keys: ChosenKeys,
+  slice: TimeSlice,
+): Promise<FamilyWhatIf> {
+  const chosen = keys && new Set([...keys(before), ...keys(after)]);
+  const changed: ServicePortKey[] = [];
+  for (const key of new Set([...before.services.keys(), ...after.services.keys()])) {
+    await slice.pause();
+    if (chosen && !chosen.has(key)) continue;
+    if (!isSame(before.services.get(key), after.services.get(key))) changed.push(key);
+  }
+  const changes = changed.sort().map((key) => {
+    const [was, is] = [before.services.get(key), after.services.get(key)];
+    return {
+      key,
+      kind: was === undefined ? "added" : is === undefined ? "removed" : "changed",
+      details: is
+        ? describePlan(was, is)
+        : describePlan(undefined, was).map((word) => `had ${word}`),
+    } as const;
+  });
+  const [{ shared: was }, { shared: is }] = [before, after];
+  const list = (items: readonly string[]) => items.join(", ") || "none";
+  const shared: string[] = [];
+  if (!deepEqual(was.serviceCidrs, is.serviceCidrs)) {
+    shared.push(`service ranges: ${list(was.serviceCidrs)} -> ${list(is.serviceCidrs)}`);
+  }
+  if (!deepEqual(was.nodePortAddresses, is.nodePortAddresses)) {
+    const [old, now] = [list(was.nodePortAddresses), list(is.nodePortAddresses)];
+    shared.push(`addresses of node ports: ${old} -> ${now}`);
+  }
+  if (!deepEqual(was.localTraffic, is.localTraffic)) shared.push("how local traffic is recognized");
+  return { family: before.family, changes, shared };
+}
+
+/** Ignores the creation time: it only decides which Service is older. */
+function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
+  if (was === undefined || is === undefined) return was === is;
+  if (was.createdAt === is.createdAt) return deepEqual(was, is);
+  const { createdAt: _, ...before } = was;
+  const { createdAt: __, ...after } = is;
+  return deepEqual(before, after);
 }
 
 /** Compares policies for the pods and namespaces that there will be. */
@@ -118,90 +296,120 @@ export function countChanges({ families, policies, routing = [] }: WhatIf): numb
     policies.reduce((sum, { changes }) => sum + changes.length, 0);
 }
 
-async function compareFamily(
-  { clock }: PlanNodeDependencies,
-  { plans, keys }: {
-    readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
-    readonly keys: WhatIfOptions["keys"];
-  },
-): Promise<FamilyWhatIf> {
-  const [before, after] = plans;
-  const chosen = keys && new Set([...keys(before), ...keys(after)]);
-  const changed: ServicePortKey[] = [];
-  const slice = new TimeSlice(clock);
-  for (const key of new Set([...before.services.keys(), ...after.services.keys()])) {
-    await slice.pause();
-    if (chosen && !chosen.has(key)) continue;
-    if (!isSame(before.services.get(key), after.services.get(key))) changed.push(key);
-  }
-  changed.sort();
-  const changes = changed.map((key): PlanChange => {
-    const [was, is] = [before.services.get(key), after.services.get(key)];
-    return {
-      key,
-      kind: was === undefined ? "added" : is === undefined ? "removed" : "changed",
-      details: is
-        ? describePlan(was, is)
-        : describePlan(undefined, was).map((word) => `had ${word}`),
-    };
-  });
-  return { family: before.family, changes, shared: sharedTexts(before, after) };
+/** The data of `--json`; docs/diff.md describes its fields. */
+export function whatIfJson(whatIf: WhatIf): object {
+  const { before: { mode, nodeName }, families, policies, routing } = whatIf;
+  return {
+    node: nodeName,
+    mode,
+    changes: countChanges(whatIf),
+    ...(policies.length > 0 && { policies }),
+    ...(routing && { routing }),
+    families: families.map(({ family, changes, shared }) => ({
+      family,
+      shared,
+      changes: changes.map(({ key, ...rest }) => ({ servicePort: key, ...rest })),
+    })),
+  };
 }
 
-/** Ignores the creation time: it only decides which Service is older. */
-function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
-  if (was === undefined || is === undefined) return was === is;
-  if (was.createdAt === is.createdAt) return deepEqual(was, is);
-  const { createdAt: _, ...before } = was;
-  const { createdAt: __, ...after } = is;
-  return deepEqual(before, after);
+/** Each Service, connection, address and route that would change. */
+export function whatIfReport(whatIf: WhatIf): Report {
+  const { before: { mode, nodeName }, families, policies, routing } = whatIf;
+  const count = countChanges(whatIf);
+  const last: Row = count === 0
+    ? { cells: ["Nothing would change"], tone: "good" }
+    : { cells: [`${countText(count, "thing")} would change`], tone: "warning" };
+  return {
+    title: "",
+    rows: [{ cells: ["Node", `${nodeName}, mode ${mode}`] }],
+    parts: [
+      ...families.map(({ family, changes, shared }) =>
+        part(family, [
+          ...shared.map((text) => ({ cells: ["all Services", text] })),
+          ...changes.map(({ key, kind, details }): Row => ({
+            cells: [kind, servicePortTitle(key)],
+            tone: kind === "added" ? "good" : kind === "removed" ? "bad" : "warning",
+            detail: details,
+          })),
+        ], Infinity)
+      ),
+      ...policies.map(policyPart),
+      ...(routing ? [part("Routing", routing.map(routingRow), MOST_ROUTING)] : []),
+      { title: "", rows: [last], parts: [] },
+    ],
+  };
 }
 
-function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): readonly string[] {
-  const list = (items: readonly string[]) => items.join(", ") || "none";
-  const words: string[] = [];
-  if (!deepEqual(was.serviceCidrs, is.serviceCidrs)) {
-    words.push(`service ranges: ${list(was.serviceCidrs)} -> ${list(is.serviceCidrs)}`);
-  }
-  if (!deepEqual(was.nodePortAddresses, is.nodePortAddresses)) {
-    const [before, after] = [list(was.nodePortAddresses), list(is.nodePortAddresses)];
-    words.push(`addresses of node ports: ${before} -> ${after}`);
-  }
-  if (!deepEqual(was.localTraffic, is.localTraffic)) words.push("how local traffic is recognized");
-  return words;
+/** Most changes of connections between pods. */
+const MOST_CONNECTIONS = 20;
+/** Most changes of addresses and routes. */
+const MOST_ROUTING = 40;
+/** Most pods of an end that are named. */
+const MOST_PODS = 3;
+
+function part(title: string, rows: readonly Row[], most: number): Report {
+  const more = rows.length - most;
+  if (rows.length === 0) return { title, rows: [{ cells: ["nothing would change"] }], parts: [] };
+  const rest = more > 0
+    ? [{ cells: [`and ${countText(more, "more change")}; --json has all`] }]
+    : [];
+  return { title, rows: [...rows.slice(0, most), ...rest], parts: [] };
 }
 
-/** Gives the new objects the creation times that they would have in use: the older one precedes. */
-async function withAges(
-  { clock }: PlanNodeDependencies,
-  before: InformerSet,
-  after: InformerSet,
-): Promise<InformerSet> {
-  const slice = new TimeSlice(clock);
-  const ages = new ObjectAges(before);
-  await ages.later(after.of(SERVICE).values(), slice);
-  for (const spec of AGED.filter(({ kind }) => after.kinds.has(kind))) {
-    const known = before.kinds.has(spec.kind) ? before.of(spec) : undefined;
-    for (const object of [...after.of(spec).values()]) {
-      after.of(spec).upsert(ages.aged({ spec, object }, known?.get(objectKey(object)), 0));
-      await slice.pause();
-    }
-  }
-  return after;
+const OBJECTS: Readonly<Record<PlannedRoutingChange["object"], string>> = {
+  address: "addresses of",
+  owner: "node that answers for",
+  peer: "session with",
+  announcement: "announcement of",
+};
+
+function routingRow({ object, name, before, after, reason }: PlannedRoutingChange): Row {
+  const words = `${OBJECTS[object]} ${name}: ${before ?? "none"} -> ${after ?? "none"}`;
+  return { cells: [reason === undefined ? words : `${words} (${reason})`] };
 }
 
-/**
- * A folder of Services often has no nodes, and one of policies no Services: the current ones stay
- * then.
- */
-function addMissing(before: InformerSet, after: InformerSet): InformerSet {
-  const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
-  const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;
-  const isOnlyPolicies = hasPolicies && ofServices.every((spec) => after.of(spec).size === 0);
-  const kept = [NODE, SERVICE_CIDR, ...isOnlyPolicies ? ofServices : []] as readonly KindSpec[];
-  for (const spec of kept) {
-    if (after.of(spec).size > 0) continue;
-    for (const object of before.of(spec).values()) after.of(spec).upsert(object);
-  }
-  return after;
+/** The pods that policies would cut off from each other come before those that they would connect. */
+function policyPart(
+  { family, changes, cutPairs, openedPairs, groupPairsLeftOut }: PolicyComparison,
+): Report {
+  const pairs = (count: number) =>
+    `${groupedText(count)} ${count === 1 ? "pair" : "pairs"} of pods`;
+  const sorted = changes.toSorted((left, right) => Number(isCut(right)) - Number(isCut(left)));
+  const listed = part(`NetworkPolicies, ${family}`, sorted.map(changeRow), MOST_CONNECTIONS);
+  if (changes.length + groupPairsLeftOut === 0) return listed;
+  const leftOut = `${groupedText(groupPairsLeftOut)} pairs of groups of pods were not compared: ` +
+    "there are too many; apply the policies in parts";
+  return {
+    ...listed,
+    rows: [
+      { cells: [`cut: ${pairs(cutPairs)}; opened: ${pairs(openedPairs)}`] },
+      ...(changes.length > 0 ? listed.rows : []),
+      ...(groupPairsLeftOut > 0 ? [{ cells: [leftOut] }] : []),
+    ],
+  };
+}
+
+function isCut({ after }: ConnectionChange): boolean {
+  return after !== "all" && after.length === 0;
+}
+
+function changeRow(change: ConnectionChange): Row {
+  const { from, to, before, after, decidedBy, policies } = change;
+  const end = decidedBy === "egress" ? "sender" : "receiver";
+  const reason = policies.length === 0
+    ? `no NetworkPolicy isolates the ${end} any more`
+    : `by ${policyNames(policies)}, ${decidedBy} of the ${end}`;
+  return {
+    cells: [`${endText(from)} -> ${endText(to)}`],
+    tone: isCut(change) ? "bad" : "warning",
+    detail: [`ports ${portsText(before)} -> ${portsText(after)}`, reason],
+  };
+}
+
+function endText({ isOutside, pods, count }: ChangedEnd): string {
+  if (isOutside) return "any address that is no pod's";
+  const named = pods.slice(0, MOST_PODS).join(", ");
+  const more = count - Math.min(pods.length, MOST_PODS);
+  return more > 0 ? `${named} and ${groupedText(more)} more` : named;
 }

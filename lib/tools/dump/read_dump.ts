@@ -1,30 +1,13 @@
-/** Reads dumps, checks them, and plans the node of one. */
+/** Reads dumps and checks them. */
 import * as v from "valibot";
-import type { KindSpec, KubeObject } from "../../api/kind.ts";
-import { NODE } from "../../api/kinds/node.ts";
-import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
-import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
-import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
-import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
-import { API_VERSION, KIND, parseConfiguration } from "../../config/configuration.ts";
-import type { LoadedConfiguration } from "../../config/load.ts";
-import { validateConfiguration } from "../../config/validate.ts";
-import { InformerSet } from "../../kube/informer_set.ts";
 import { DUMP_KIND } from "../../kube/manifests/manifest_objects.ts";
 import { formatPath } from "../../kube/manifests/manifest_problem.ts";
 import { jsonErrorPlace, messageOf } from "../../log/message_of.ts";
 import { printableText } from "../../log/printable_text.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
 import { readTextUpTo } from "../../os/read_text_up_to.ts";
-import { readMemberReport } from "../../routing/layer2_member.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import {
-  type PlannedNode,
-  type PlanNodeDependencies,
-  planObjects,
-} from "../offline/plan_objects.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { FORMAT_VERSION, type InputDump, OUTCOME_PART } from "./dump_schema.ts";
+import { FORMAT_VERSION, OUTCOME_PART } from "./dump_schema.ts";
 
 /** A dump of 10,000 Services has 15 MB. */
 const MAX_BYTES = 256 * 1024 * 1024;
@@ -142,111 +125,4 @@ function missing(path: string, what: string): DumpError {
     `The dump '${path}' does not contain ${what}: no kube-relay was running when it was made; ` +
       "'kube-relay render --from FILE' prints the planned rules",
   );
-}
-
-/** Most characters of a problem, which quotes the value. */
-const LONGEST_PROBLEM = 300;
-
-/**
- * Plans the node of a dump, which errors name `source`. Families that the dump lacks are skipped; `relay` has
- * paths and other options that are not in a dump and do not matter. Throws a {@linkcode DumpError} if it is
- * contradictory or lacks all the families.
- */
-export async function planDump(
-  dependencies: PlanNodeDependencies,
-  dump: InputDump,
-  { source, families, relay }: {
-    readonly source: string;
-    readonly families: readonly IpFamily[];
-    readonly relay: LoadedConfiguration["relay"];
-  },
-): Promise<PlannedNode> {
-  const { mode, nodeName, objects, controllers } = dump;
-  const refuse = (reason: string): never => {
-    throw new DumpError(`Cannot plan ${source}${reason}`);
-  };
-  const known = Object.keys(dependencies.backends);
-  if (!known.includes(mode)) {
-    refuse(` of mode '${mode}': this release has ${known.join(", ")} only`);
-  }
-  const machines = new Map(dump.families.map((family) => [family.family, family]));
-  if (machines.size < dump.families.length) {
-    refuse(": families must contain each IP family at most once");
-  }
-  const { length: nodes = 0 } = objects[NODE.plural] ?? [];
-  if (nodes > 1) {
-    refuse(
-      `: objects.nodes has to contain at most one Node, that of the dump: it contains ${nodes}`,
-    );
-  }
-  const planned = families.filter((family) => machines.has(family));
-  if (planned.length === 0 && machines.size > 0) {
-    const served = [...machines.keys()].join(" and ");
-    throw new DumpError(
-      `Cannot plan ${families.join(" and ")} of ${source}: ${served} is all that it serves`,
-    );
-  }
-  const ofPolicies = POLICY_KINDS.filter(({ plural }) => objects[plural] !== undefined);
-  const node = await planObjects(dependencies, {
-    informers: filledInformers([...SERVICE_KINDS, ...ofPolicies], objects),
-    configuration: configurationOf(dump, relay, (path, message) => {
-      const said = `configuration.proxy.${path}: ${message}`.slice(0, LONGEST_PROBLEM);
-      refuse(`: ${printableText(said)}`);
-    }),
-    mode,
-    nodeName,
-    families: planned,
-    machine: (family) => machines.get(family) ?? {},
-  });
-  if (!controllers?.routing) return node;
-  const { objects: routed, live, reports = [], isDraining, networks } = controllers.routing;
-  const readRouted = () =>
-    Promise.resolve({
-      informers: filledInformers([ROUTED_SERVICE, ROUTED_NODE], routed),
-      ...{ isDraining, networks },
-      ...(live && { live: new Set(live) }),
-      reports: new Map(reports.map(({ node, ...json }) => [node, readMemberReport(json)!])),
-    });
-  return { ...node, readRouted };
-}
-
-function configurationOf(
-  { configuration, controllers, mode }: InputDump,
-  relay: LoadedConfiguration["relay"],
-  refuse: (path: string, message: string) => void,
-): Pick<LoadedConfiguration, "proxy" | "relay"> {
-  const parsed = parseConfiguration({
-    ...configuration.proxy,
-    apiVersion: API_VERSION,
-    kind: KIND,
-  });
-  for (const { path, message } of parsed.problems) refuse(path.join("."), message);
-  const given = parsed.configuration!;
-  const tool = controllers?.["network-policy"]?.tool;
-  const proxy = {
-    ...given,
-    mode,
-    // Without a tool, kube-relay writes no rules.
-    networkPolicy: {
-      ...given.networkPolicy,
-      ...(tool !== undefined && { mode: tool }),
-      enabled: tool !== undefined,
-    },
-    routing: { ...given.routing, enabled: controllers?.routing !== undefined },
-  };
-  for (const { path, message } of validateConfiguration(proxy)) refuse(String(path), message);
-  return { proxy, relay: { ...relay, ...configuration.relay } };
-}
-
-function filledInformers(
-  kinds: readonly KindSpec[],
-  objects: Readonly<Record<string, readonly KubeObject[]>>,
-): InformerSet {
-  const informers = new InformerSet();
-  for (const spec of kinds) {
-    const informer = informers.subscribe(spec);
-    for (const object of objects[spec.plural] ?? []) informer.upsert(object);
-    informer.markSynced();
-  }
-  return informers;
 }

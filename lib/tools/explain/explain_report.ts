@@ -28,7 +28,7 @@ import { explainPacket, findHit, unservedAt } from "../../proxy/explain_packet.t
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { PlannedNode } from "../offline/plan_objects.ts";
+import { type PlannedNode, policyStateOf } from "../offline/planned_node.ts";
 import type { Report, Row } from "../report.ts";
 import {
   explanationSteps,
@@ -38,7 +38,6 @@ import {
   socketOf,
 } from "./explanation_steps.ts";
 import { type PacketScope, readPacketEnds } from "./packet_ends.ts";
-import { policyStateOf } from "./policy_state_of.ts";
 
 /** The context of an explanation. */
 interface ExplainWorld extends Omit<PacketScope, "podAddresses"> {
@@ -54,16 +53,21 @@ interface ExplainWorld extends Omit<PacketScope, "podAddresses"> {
   readonly machine: AskMachine | string;
 }
 
-/** What a machine lacks of what these packets need; `differences` are those of all of them. */
+/** What a machine says about these packets; `differences` are those of all of them. */
 interface AskedPackets {
   readonly differences: readonly DataPlaneDifference[];
-  readonly byPacket: ReadonlyMap<PacketExplanation, readonly DataPlaneDifference[]>;
+  readonly byPacket: ReadonlyMap<PacketExplanation, AskedPacket>;
 }
 
-/** Runs a comparison, perhaps later and more than once, with the plan of that time. */
+interface AskedPacket {
+  readonly differences: readonly DataPlaneDifference[];
+  readonly affinity: PacketExplanation["affinity"];
+}
+
+/** Asks the machine, perhaps later and more than once, with the plan of that time. */
 export type AskMachine = (
   family: IpFamily,
-  compare: (plan: ProxyPlan) => Promise<AskedPackets>,
+  ask: (plan: ProxyPlan) => Promise<AskedPackets>,
 ) => Promise<AskedPackets & { readonly isUnsettled?: true }>;
 
 /** One packet. */
@@ -113,10 +117,11 @@ export async function explainEnds(
     explanations.push(await explainByPlan(clock, packet, world));
     await clock.yieldToEventLoop();
   }
-  const kernel = await askKernel(clock, world, explanations);
+  const asked = await askKernel(clock, world, explanations);
   const explained: ExplainedPacket[] = [];
   for (const explanation of explanations) {
-    explained.push(completed(explanation, world, kernel.get(explanation)!));
+    const { kernel, affinity } = asked.get(explanation)!;
+    explained.push(completed({ ...explanation, ...(affinity && { affinity }) }, world, kernel));
     await clock.yieldToEventLoop();
   }
   return { ...ends, nodeName, mode, nodeAddresses, assumptions, packets: explained };
@@ -139,12 +144,8 @@ async function explainByPlan(
     }
   }
   await clock.yieldToEventLoop();
-  const backend = world.backend(family);
   const quarantined = world.quarantined(family);
-  const named = explainPacket(plan, packet, backend, { quarantined, unserved });
-  if (typeof world.machine === "string") return named;
-  const affinity = await affinityOf(backend, plan, named);
-  return affinity ? { ...named, affinity } : named;
+  return explainPacket(plan, packet, world.backend(family), { quarantined, unserved });
 }
 
 function planOf({ plans }: Pick<ExplainWorld, "plans">, family: IpFamily): ProxyPlan {
@@ -182,33 +183,38 @@ function completed(
 const MOST_MS = 5_000;
 
 /**
- * Asks whether the machine has everything that the Services need, in one comparison of each family.
- * Never rejects.
+ * Asks whether the machine has everything that the Services need, and what it remembers of the clients, in
+ * one question for each family. Never rejects.
  */
 async function askKernel(
   clock: Clock,
-  world: ExplainWorld,
+  { machine, backend }: ExplainWorld,
   explanations: readonly PacketExplanation[],
-): Promise<ReadonlyMap<PacketExplanation, KernelState>> {
-  const { machine } = world;
-  const states = new Map<PacketExplanation, KernelState>();
-  const notAsked = (packets: readonly PacketExplanation[], why: string) => {
-    for (const each of packets) states.set(each, { kind: "not asked", why });
+): Promise<
+  ReadonlyMap<
+    PacketExplanation,
+    { readonly kernel: KernelState; readonly affinity?: PacketExplanation["affinity"] }
+  >
+> {
+  const notAsked = (why: string) => ({ kernel: { kind: "not asked", why } }) as const;
+  const isAsked = typeof machine !== "string";
+  const states = new Map<
+    PacketExplanation,
+    { readonly kernel: KernelState; readonly affinity?: PacketExplanation["affinity"] }
+  >(explanations.map((each) => [
+    each,
+    notAsked(isAsked ? "no rule of a Service handles this packet" : machine),
+  ]));
+  if (!isAsked) return states;
+  const handled = explanations.filter(({ service, verdict }) =>
+    service !== undefined && verdict.kind !== "unclaimed"
+  );
+  const setUnknown = (packets: readonly PacketExplanation[], why: string) => {
+    for (const each of packets) {
+      const affinity = each.affinity && { ...each.affinity, unknown: why };
+      states.set(each, { ...notAsked(why), ...(affinity && { affinity }) });
+    }
   };
-  if (typeof machine === "string") {
-    notAsked(explanations, machine);
-    return states;
-  }
-  const isHandled = ({ service, verdict }: PacketExplanation) =>
-    service !== undefined && verdict.kind !== "unclaimed";
-  notAsked(
-    explanations.filter((each) => !isHandled(each)),
-    "no rule of a Service handles this packet",
-  );
-  const families = Map.groupBy(
-    explanations.filter(isHandled),
-    ({ packet: { to } }) => ipFamilyOf(to),
-  );
   let isLate = false;
   const late = Promise.withResolvers<"late">();
   const timer = clock.setTimer(MOST_MS, () => {
@@ -216,30 +222,34 @@ async function askKernel(
     late.resolve("late");
   });
   try {
+    const families = Map.groupBy(handled, ({ packet: { to } }) => ipFamilyOf(to));
     for (const [family, packets] of families) {
       let isStarted = false;
       // Nothing waits for a late answer, so that it must not start another comparison.
       const answer = isLate ? late.promise : machine(family, async (plan) => {
         if (isLate) throw new Error("The time to ask is over");
         isStarted = true;
-        return await comparePackets(world.backend(family), plan, packets);
+        return await askPackets(backend(family), plan, packets);
       }).catch(messageOf);
       const asked = await Promise.race([answer, late.promise]);
       const limit = `${MOST_MS / 1000} s`;
       if (asked === "late") {
-        notAsked(
+        setUnknown(
           packets,
           isStarted
             ? `it took longer than ${limit} to answer; 'kube-relay diff' waits for it`
             : `syncs or other comparisons took the ${limit} to ask; 'kube-relay diff' waits for them`,
         );
-      } else if (typeof asked === "string") notAsked(packets, asked);
+      } else if (typeof asked === "string") setUnknown(packets, asked);
       else {
-        for (const each of packets) {
-          const differences = asked.byPacket.get(each) ?? [];
-          if (differences.length === 0 || asked.isUnsettled !== true) {
-            states.set(each, { kind: "asked", differences });
-          } else notAsked([each], "syncs were changing it; ask again");
+        for (const [each, { differences, affinity }] of asked.byPacket) {
+          const isUnfinished = asked.isUnsettled && differences.length > 0;
+          states.set(each, {
+            ...isUnfinished
+              ? notAsked("syncs were changing it; ask again")
+              : { kernel: { kind: "asked", differences } },
+            affinity,
+          });
         }
       }
     }
@@ -249,31 +259,34 @@ async function askKernel(
   }
 }
 
-async function comparePackets(
+async function askPackets(
   backend: Backend,
   plan: ProxyPlan,
   packets: readonly PacketExplanation[],
 ): Promise<AskedPackets> {
   const keys = new Set(packets.map(({ service }) => service!.key));
-  const byPacket = new Map<PacketExplanation, readonly DataPlaneDifference[]>();
   // A mode that forwards itself knows its open sockets.
   const opened = packets.some((each) => socketCarrier(each) !== undefined)
     ? await backend.inspect([...keys])
     : undefined;
+  const closed = new Map<PacketExplanation, DataPlaneDifference>();
   for (const each of opened ? packets : []) {
-    const closed = closedSocket(each, opened!.services);
-    if (closed) byPacket.set(each, [closed]);
+    const difference = closedSocket(each, opened!.services);
+    if (difference) closed.set(each, difference);
   }
-  const differences = byPacket.size === packets.length ? [] : await backend.compare(plan, {
+  const found = closed.size === packets.length ? [] : await backend.compare(plan, {
     keys,
     ...(opened && { serving: opened.services, quarantined: opened.quarantined }),
   });
+  const byPacket = new Map<PacketExplanation, AskedPacket>();
   for (const each of packets) {
-    if (byPacket.has(each)) continue;
-    const own = differences.filter(({ key }) => key === undefined || key === each.service!.key);
-    byPacket.set(each, own);
+    const socket = closed.get(each);
+    const differences = socket
+      ? [socket]
+      : found.filter(({ key }) => key === undefined || key === each.service!.key);
+    byPacket.set(each, { differences, affinity: await affinityOf(backend, plan, each) });
   }
-  return { differences: [...byPacket.values()].flat(), byPacket };
+  return { differences: [...byPacket.values()].flatMap((each) => each.differences), byPacket };
 }
 
 function socketCarrier({ carriers }: PacketExplanation) {

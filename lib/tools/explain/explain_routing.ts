@@ -1,6 +1,9 @@
+/** Explains addresses and routes by objects, and by what the running process sees on the machine. */
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
+import { messageOf } from "../../log/message_of.ts";
 import { type Cidr, hostCidr, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
+import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import {
   type AddressReport,
   explainAddress,
@@ -9,9 +12,12 @@ import {
   type SeenRouting,
 } from "../../routing/explain_routing.ts";
 import { askControl } from "../control/control_client.ts";
-import { planRunningNode } from "../offline/planned_node.ts";
-import type { PlannedNode, PlanNodeDependencies } from "../offline/plan_objects.ts";
-import { planRouting } from "../offline/plan_routing.ts";
+import { planRunningNode } from "../offline/plan_node.ts";
+import {
+  type PlannedNode,
+  type PlanNodeDependencies,
+  planRouting,
+} from "../offline/planned_node.ts";
 import type { Report } from "../report.ts";
 import { sentence } from "./explanation_steps.ts";
 
@@ -29,15 +35,14 @@ interface ExplainedRouting {
 
 /** Returns the question; `undefined` if the operands are ends of a packet. */
 export function parseRoutingQuestion(from: string, to: string): RoutingQuestion | undefined {
+  const address = tryParseIpAddress(to);
   if (from === "address") {
-    const address = tryParseIpAddress(to);
     if (address !== undefined) return { kind: "address", address };
     throw new ConfigurationError([
       `Cannot explain address '${to}': expected an IP address such as 192.0.2.10`,
     ]);
   }
   if (from !== "bgp") return undefined;
-  const address = tryParseIpAddress(to);
   const prefix = address === undefined ? tryParseCidr(to) : hostCidr(address);
   if (prefix !== undefined) return { kind: "bgp", prefix };
   throw new ConfigurationError([
@@ -48,11 +53,9 @@ export function parseRoutingQuestion(from: string, to: string): RoutingQuestion 
 /** Explains by the objects of a plan. `seen` is what the running process sees. */
 export async function explainPlannedRouting(
   planned: PlannedNode,
-  { question, seen, notes = [] }: {
-    readonly question: RoutingQuestion;
-    readonly seen?: SeenRouting;
-    readonly notes?: readonly string[];
-  },
+  question: RoutingQuestion,
+  seen?: SeenRouting,
+  notes: readonly string[] = [],
 ): Promise<ExplainedRouting> {
   const routing = await planRouting(planned);
   if (!routing) {
@@ -63,42 +66,22 @@ export async function explainPlannedRouting(
   }
   if (question.kind === "bgp") {
     const { prefix } = question;
-    return {
-      subject: prefix,
-      report: explainPrefix(routing, { prefix, seen: seen?.bgp }),
-      notes,
-    };
+    return { subject: prefix, report: explainPrefix(routing, { prefix, seen: seen?.bgp }), notes };
   }
   const { address } = question;
   const report = explainAddress(routing, { address, ...(seen && { seen }) });
   return { subject: address, report, notes };
 }
 
-/** Headlines that begin so are good news. */
-const GOOD = /^(?:ANNOUNCED|REACHABLE|FREE)/;
-
-/** Shows the answer about a prefix or an address, what is not known, and the steps. */
-export function routingReport({ subject, report, notes }: ExplainedRouting): Report {
-  const { headline, steps } = report;
-  const rows = [
-    sentence(headline, GOOD.test(headline) ? "good" : "bad"),
-    ...notes.map((text) => sentence(`Note: ${text}`, "warning")),
-    ...steps.map(({ topic, text, items = [] }) => ({ cells: [topic, text], detail: items })),
-  ];
-  return { title: "", rows: [], parts: [{ title: subject, rows, parts: [] }] };
-}
-
 /** Explains by the running process: it gives its inputs, and what it sees on the machine. */
 export async function explainRunningRouting(
   dependencies: PlanNodeDependencies,
-  { question, relay }: {
-    readonly question: RoutingQuestion;
-    readonly relay: LoadedConfiguration["relay"];
-  },
+  relay: LoadedConfiguration["relay"],
+  question: RoutingQuestion,
 ): Promise<ExplainedRouting> {
-  const planned = await planRunningNode(dependencies, { relay });
+  const planned = await planRunningNode(dependencies, relay);
   if (!planned.configuration.proxy.routing.enabled) {
-    return await explainPlannedRouting(planned, { question });
+    return await explainPlannedRouting(planned, question);
   }
   const { held, sessions, sent, problem } = await askControl(relay.controlSocket, "/routing/seen");
   const seen = {
@@ -112,5 +95,55 @@ export async function explainRunningRouting(
     }),
   };
   const notes = problem === undefined ? [] : [`the BGP daemon does not answer: ${problem}`];
-  return await explainPlannedRouting(planned, { question, seen, notes });
+  return await explainPlannedRouting(planned, question, seen, notes);
+}
+
+/** What the running process sees of addresses and routes. Plans are made by the command from a dump. */
+export interface SeenAnswer {
+  /** The addresses that this node holds, by interface. */
+  readonly held: readonly { readonly address: IpAddress; readonly device: string }[];
+  readonly sessions?: readonly { readonly peer: string; readonly description: string }[];
+  readonly sent?: readonly { readonly peer: string; readonly prefixes: readonly string[] }[];
+  /** Why the BGP daemon could not be asked. */
+  readonly problem?: string;
+}
+
+/** Asks the BGP daemon, unless BGP is disabled, for its sessions and what it sends. */
+export async function seeRouting(
+  { bgp, held: addresses }: {
+    readonly bgp?: {
+      readonly plan: BgpPlan | undefined;
+      readonly backend: {
+        sessions(plan: BgpPlan): Promise<NonNullable<SeenAnswer["sessions"]>>;
+        sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
+      };
+    } | undefined;
+    readonly held: Iterable<SeenAnswer["held"][number]>;
+  },
+): Promise<SeenAnswer> {
+  const held = [...addresses].map(({ address, device }) => ({ address, device }));
+  if (!bgp?.plan) return { held };
+  try {
+    const sessions = await bgp.backend.sessions(bgp.plan);
+    const sent = await bgp.backend.sentPrefixes();
+    return {
+      held,
+      sessions: sessions.map(({ peer, description }) => ({ peer, description })),
+      sent: [...sent].map(([peer, prefixes]) => ({ peer, prefixes: [...prefixes] })),
+    };
+  } catch (error) {
+    return { held, problem: messageOf(error) };
+  }
+}
+
+/** Shows the answer about a prefix or an address, what is not known, and the steps. */
+export function routingReport({ subject, report, notes }: ExplainedRouting): Report {
+  const { headline, steps } = report;
+  const isGood = /^(?:ANNOUNCED|REACHABLE|FREE)/.test(headline);
+  const rows = [
+    sentence(headline, isGood ? "good" : "bad"),
+    ...notes.map((text) => sentence(`Note: ${text}`, "warning")),
+    ...steps.map(({ topic, text, items = [] }) => ({ cells: [topic, text], detail: items })),
+  ];
+  return { title: "", rows: [], parts: [{ title: subject, rows, parts: [] }] };
 }

@@ -1,98 +1,235 @@
-import { effectiveConfiguration } from "../../config/configuration.ts";
-import type { FlagValues } from "../../config/flags.ts";
-import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
-import type { ModeRequest } from "../../config/load.ts";
-import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
-import { askControl } from "../control/control_client.ts";
-import type { BackendTable } from "../../app/dependencies.ts";
-import { INPUT_PART } from "../dump/dump_schema.ts";
-import { checkDump, planDump, readDumpFile } from "../dump/read_dump.ts";
-import { namedMode } from "../../app/run/choose_mode.ts";
-import { nodeNameOf } from "../../app/run/start_up.ts";
-import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
-import { routedSubscriptions } from "./plan_routing.ts";
-import { readObjectsOnce } from "./read_objects_once.ts";
+/**
+ * What a node plans from objects that were read or dumped: its Services, its NetworkPolicies, and its
+ * addresses and routes. Nothing here touches the machine.
+ *
+ * @module
+ */
+import { type KindSpec, objectKey } from "../../api/kind.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { POD } from "../../api/kinds/pod.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import type { BackendDependencies, BackendTable, Dependencies } from "../../app/dependencies.ts";
+import type { PolicyBackend, PolicyTool } from "../../app/policy/policy_backend.ts";
+import { policySettings } from "../../app/policy/policy_settings.ts";
+import { idleBackendOptions, planSettingsOf } from "../../app/run/plan_settings.ts";
+import { HostRegistry } from "../../app/service/host_registry.ts";
+import { withPrimaryAddresses } from "../../app/service/primary_addresses.ts";
+import { ALL_NODES, serviceCidrsOf } from "../../app/service/service_subscriptions.ts";
+import { Services } from "../../app/service/services.ts";
+import { syncPeriodsOf } from "../../config/configuration.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { routingSettingsOf } from "../../config/parse_routing.ts";
+import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
+import type { Logger } from "../../log/logger.ts";
+import { tryParseCidr } from "../../net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
+import type { PodKey, PolicyKey, PolicyPlan } from "../../policy/policy_plan.ts";
+import { PolicyPlanner } from "../../policy/policy_planner.ts";
+import { PolicyState } from "../../policy/policy_state.ts";
+import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import type { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
+import type { AskedHost } from "../../proxy/frontend_owners.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ComparisonScope, MachineFacts } from "../../proxy/service_mode.ts";
+import {
+  namespacedNameOf,
+  serviceKey,
+  type ServicePortKey,
+} from "../../proxy/service_port_name.ts";
+import { PlannedRouting, type RoutingInputs } from "../../routing/planned_routing.ts";
+
+export type PlanNodeDependencies = Dependencies & BackendDependencies;
+
+/** The objects of routing, and what a running process knows besides. */
+export interface RoutedObjects
+  extends Pick<RoutingInputs, "live" | "reports" | "isDraining" | "networks"> {
+  readonly informers: InformerSet;
+}
+
+/** The plans of a node. */
+export interface PlannedNode {
+  readonly mode: BackendMode;
+  readonly nodeName: string;
+  /** Absent if the source has no Node of this name. */
+  readonly node: Node | undefined;
+  readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
+  /** As {@linkcode EndpointTracker.otherPorts}. */
+  readonly otherPorts: (family: IpFamily, key: ServicePortKey) => readonly string[];
+  /** Whether the features of the machine are known; otherwise it is assumed to have all. */
+  readonly isMachineKnown: boolean;
+  readonly informers: InformerSet;
+  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
+  /** The machine, as far as a running proxy reported it. */
+  readonly machine: (family: IpFamily) => Pick<ComparisonScope, "quarantined" | "serving"> & {
+    /** @default {the addresses of the Node} */
+    readonly interfaceAddresses?: readonly IpAddress[];
+    readonly facts?: MachineFacts;
+    /** The address by which its default route sends. */
+    readonly primaryAddress?: IpAddress;
+    /** Machines whose addresses Services ask for. @default {those of the objects} */
+    readonly hosts?: readonly AskedHost[];
+  };
+  /** Makes a backend that renders and compares, but is never started. */
+  readonly createBackend: (family: IpFamily) => Backend;
+  /** Reads what addresses and routes are planned from. Absent if routing is disabled. */
+  readonly readRouted?: () => Promise<RoutedObjects>;
+  /** Keys of all Services, including those without a plan. */
+  readonly services: ReadonlySet<string>;
+  /** Objects that could not be used, one line each. */
+  readonly problems: readonly string[];
+  readonly isIncomplete: boolean;
+}
 
 /**
- * Plans a node from manifests, the cluster or, with `--from`, a dump. Throws as
- * {@linkcode readObjectsOnce}, or a DumpError.
+ * Plans a node for objects that are complete. Without `machine`, nothing is known of it; the addresses of
+ * the machine that this runs on have no meaning here.
  */
-export async function planNode(
+export async function planObjects(
   dependencies: PlanNodeDependencies,
-  { flags, configuration }: {
-    readonly flags: Pick<FlagValues, "family" | "from">;
-    readonly configuration: LoadedConfiguration;
-  },
+  { informers, configuration, mode, nodeName, families, machine = () => ({}) }:
+    & Pick<PlannedNode, "informers" | "configuration" | "mode" | "nodeName">
+    & { readonly families: readonly IpFamily[]; readonly machine?: PlannedNode["machine"] },
 ): Promise<PlannedNode> {
-  const families = wantedFamilies(flags.family);
-  if (flags.from !== undefined) {
-    const dump = await readDumpFile(flags.from, INPUT_PART);
-    const { relay } = configuration;
-    return await planDump(dependencies, dump, { source: `dump '${flags.from}'`, families, relay });
+  const node: Node | undefined = informers.of(NODE).values().next().value;
+  const { proxy, relay: { externalIpRanges, serviceCidrs, manifests } } = configuration;
+  const settings = planSettingsOf(proxy, { nodeName, mode, externalIpRanges });
+  const problems = new Set<string>();
+  const plans = new Map<IpFamily, ProxyPlan>();
+  const endpoints = new Map<IpFamily, EndpointTracker>();
+  for (const family of families) {
+    const { interfaceAddresses, hosts, primaryAddress } = machine(family);
+    const ofRoutes = primaryAddress === undefined ? [] : [primaryAddress];
+    const state = withPrimaryAddresses(settings.nodeState(node), ofRoutes);
+    const services = new Services(dependencies, family, settings, {
+      node: state,
+      allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
+      areAnnotationsChecked: manifests.length > 0,
+    });
+    services.onInterfaceAddresses(
+      interfaceAddresses ??
+        state.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
+    );
+    services.onServiceCidrs(serviceCidrsOf(informers, serviceCidrs, family));
+    // The machines that a running process knew are all that count.
+    const registry = new HostRegistry((address, host) => {
+      if (!hosts && ipFamilyOf(address) === family) services.onHost(address, host);
+    });
+    for (const { address, ...host } of hosts ?? []) services.onHost(address, host);
+    for (const service of informers.of(SERVICE).values()) services.onService(undefined, service);
+    for (const slice of informers.of(ENDPOINT_SLICE).values()) {
+      services.onSlice(undefined, slice);
+      registry.onSlice(undefined, slice);
+    }
+    for (const each of informers.of(ENDPOINTS).values()) {
+      services.onEndpoints(undefined, each);
+      registry.onEndpoints(undefined, each);
+    }
+    for (const other of informers.subscribe(NODE, ALL_NODES).values()) {
+      const { metadata: { name } } = other;
+      if (name !== nodeName) registry.onNode(name, other);
+    }
+    for (const problem of (await services.collectChanges([])).problems) {
+      const { kind, object, path, value, message } = problem;
+      problems.add(`${kind} ${object}: ${path}${value === "" ? "" : ` is ${value}`}: ${message}`);
+    }
+    plans.set(family, services.plan);
+    endpoints.set(family, services.endpoints);
   }
-  const mode = plannedMode(dependencies.backends, configuration.mode);
-  const { relay } = configuration;
-  const proxy = effectiveConfiguration(configuration.proxy, mode);
-  const nodeName = nodeNameOf(proxy, dependencies.process);
-  const read = await readObjectsOnce(dependencies, { configuration, nodeName });
-  const planned = await planObjects(dependencies, {
-    informers: read.informers,
-    configuration: { relay, proxy },
-    mode,
-    nodeName,
-    families,
-  });
   return {
-    ...planned,
-    ...(proxy.routing.enabled && {
-      async readRouted() {
-        const kubeconfig = proxy.routing.kubeconfig;
-        const { informers } = await readObjectsOnce(dependencies, {
-          ...{ configuration, nodeName },
-          subscriptions: routedSubscriptions({ proxy }),
-          ...(kubeconfig !== "" && { kubeconfig }),
-        });
-        // Only a running process knows Leases and interfaces of a node.
-        return { informers, networks: [] };
-      },
-    }),
-    problems: [...read.problems, ...planned.problems],
-    isIncomplete: read.isIncomplete || planned.isIncomplete,
+    ...{ mode, nodeName, node, informers, configuration, machine, plans },
+    otherPorts: (family, key) => endpoints.get(family)?.otherPorts(key) ?? [],
+    isMachineKnown: families.every((family) => machine(family).facts !== undefined),
+    createBackend(family) {
+      const { facts } = machine(family);
+      return (dependencies.backends as Required<BackendTable>)[mode](dependencies, {
+        ...idleBackendOptions(configuration, family),
+        ...(facts && { facts }),
+      });
+    },
+    services: new Set(
+      [...informers.of(SERVICE).values()].map((service) => serviceKey(namespacedNameOf(service))),
+    ),
+    problems: [...problems],
+    isIncomplete: problems.size > 0,
   };
 }
 
-/** Throws if this build does not have the mode, or if the mode depends on the machine. */
-function plannedMode(backends: BackendTable, request: ModeRequest): BackendMode {
-  const known = Object.keys(backends).join(", ");
-  if (request === "auto") {
-    throw new ConfigurationError([
-      "Cannot render for mode 'auto': which one that is depends on the machine; name one of " +
-      `${known} by --mode`,
-    ]);
+/** The policies of objects that were read; `undefined` = no pods and policies are among them. */
+export function policyStateOf(...sets: readonly InformerSet[]): PolicyState | undefined {
+  const state = new PolicyState();
+  for (const informers of sets) {
+    if (!informers.kinds.has(NETWORK_POLICY.kind)) continue;
+    for (const namespace of informers.of(NAMESPACE).values()) {
+      state.setNamespace(namespace.metadata.name, namespace);
+    }
+    for (const pod of informers.of(POD).values()) state.setPod(objectKey(pod) as PodKey, pod);
+    for (const policy of informers.of(NETWORK_POLICY).values()) {
+      state.setPolicy(objectKey(policy) as PolicyKey, policy);
+    }
   }
-  const mode = namedMode(request);
-  if (backends[mode] !== undefined) return mode;
-  throw new Error(`Cannot render for mode '${mode}': this release has ${known} only`);
+  return state.pods.size > 0 || state.policies.size > 0 ? state : undefined;
 }
 
-/** The IP families that `--family` selects. */
-export function wantedFamilies(word: string | undefined): readonly IpFamily[] {
-  const wanted = word?.toLowerCase();
-  return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
+/**
+ * Plans the rules of NetworkPolicies of one family, for a data plane that is never started; `undefined` =
+ * policies are not enforced. `addresses`: those of the machine, none if it is not known.
+ */
+export function planPolicies(
+  dependencies: Dependencies & { readonly logger: Logger },
+  { informers, nodeName, configuration: { proxy } }: PlannedNode,
+  family: IpFamily,
+  addresses: readonly InterfaceAddress[] = [],
+):
+  | { readonly tool: PolicyTool; readonly plan: PolicyPlan; readonly backend: PolicyBackend }
+  | undefined {
+  const { networkPolicy } = proxy;
+  const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
+  if (state === undefined) return undefined;
+  const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
+  const node = informers.of(NODE).get(nodeName);
+  const settings = policySettings(networkPolicy, { family, node, addresses });
+  const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
+  planner.update();
+  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);
+  const backend = dependencies.policyBackends[tool](dependencies, { family, syncPeriodMs });
+  return { tool, plan: planner.plan, backend };
 }
 
-/** Plans the node of the running process from its dump. Throws a ControlError if it does not answer. */
-export async function planRunningNode(
-  dependencies: PlanNodeDependencies,
-  { relay, families = IP_FAMILIES }: {
-    readonly relay: LoadedConfiguration["relay"];
-    readonly families?: readonly IpFamily[];
-  },
-): Promise<PlannedNode> {
-  const { controlSocket } = relay;
-  const source = `the dump of kube-relay at '${controlSocket}'`;
-  const answer = await askControl(controlSocket, "/dump", { inputs: "" });
-  const dump = checkDump(answer, source, INPUT_PART);
-  return await planDump(dependencies, dump, { source, families, relay });
+/** The kinds that addresses and routes are planned from. */
+export function routedSubscriptions(
+  { proxy }: Pick<LoadedConfiguration, "proxy">,
+): ReadonlyMap<KindSpec, ListOptions> {
+  const { pools } = routingSettingsOf(proxy.routing);
+  const needsNamespaces = pools.some(({ namespaceSelector }) => namespaceSelector);
+  const kinds = [ROUTED_SERVICE, ROUTED_NODE, ...(needsNamespaces ? [NAMESPACE] : [])];
+  return new Map<KindSpec, ListOptions>(kinds.map((spec) => [spec as KindSpec, {}]));
+}
+
+/** Plans addresses and routes; `undefined` if routing is disabled. */
+export async function planRouting(planned: PlannedNode): Promise<PlannedRouting | undefined> {
+  const { configuration: { proxy }, nodeName, plans } = planned;
+  if (!proxy.routing.enabled || planned.readRouted === undefined) return undefined;
+  const { informers, ...known } = await planned.readRouted();
+  const namespaces = [planned.informers, informers].flatMap((set) =>
+    set.kinds.has(NAMESPACE.kind) ? [...set.of(NAMESPACE).values()] : []
+  );
+  return new PlannedRouting({
+    settings: routingSettingsOf(proxy.routing),
+    nodeName,
+    nodes: informers.of(ROUTED_NODE).values(),
+    services: informers.of(ROUTED_SERVICE).values(),
+    namespaces: new Map(namespaces.map(({ metadata: { name, labels } }) => [name, labels ?? {}])),
+    plans: [...plans.values()].flatMap(({ services }) => [...services.values()]),
+    serviceRanges: [...plans.values()].flatMap(({ shared }) => shared.serviceCidrs),
+    clusterCidrs: proxy.clusterCIDR.split(",").flatMap((text) => tryParseCidr(text.trim()) ?? []),
+    ...known,
+  });
 }

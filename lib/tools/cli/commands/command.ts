@@ -6,8 +6,8 @@ import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { paintText, type Report } from "../../report.ts";
-import { planNode } from "../../offline/planned_node.ts";
-import type { PlannedNode } from "../../offline/plan_objects.ts";
+import { planNode } from "../../offline/plan_node.ts";
+import type { PlannedNode } from "../../offline/planned_node.ts";
 
 /** The parsed command line of a verb. */
 export interface CommandContext {

@@ -1,15 +1,11 @@
+import type { Dependencies } from "../../../app/dependencies.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError } from "../../../config/load.ts";
-import { wrapText } from "../../../config/wrap_text.ts";
-import type { Logger } from "../../../log/logger.ts";
-import type { IpFamily } from "../../../net/ip_address.ts";
-import { serviceKey } from "../../../proxy/service_port_name.ts";
-import type { Dependencies } from "../../../app/dependencies.ts";
-import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
-import type { PlannedNode } from "../../offline/plan_objects.ts";
-import { planRouting } from "../../offline/plan_routing.ts";
-import { planPolicies } from "../../offline/planned_policies.ts";
 import { VERSION } from "../../../config/version.ts";
+import { wrapText } from "../../../config/wrap_text.ts";
+import { serviceKey } from "../../../proxy/service_port_name.ts";
+import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
+import { type PlannedNode, planPolicies, planRouting } from "../../offline/planned_node.ts";
 import { type CommandContext, planNamedObjects } from "./command.ts";
 
 /**
@@ -20,49 +16,39 @@ export async function renderVerb(
   dependencies: ProgramDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { flags } = context;
+  const { service, "proxy-mode": mode = "" } = context.flags;
   const planned = await planNamedObjects(dependencies, context);
-  const routed = ROUTING_TEXTS[flags["proxy-mode"] ?? ""];
-  if (routed) {
-    await routed(dependencies, { planned, context });
-    return planned.isIncomplete ? 1 : 0;
+  const print = ROUTING_TEXTS[mode] ?? printServices;
+  if (print === printServices && service !== undefined) {
+    checkService(service, { plans: [...planned.plans.values()], all: planned.services });
   }
-  if (flags.service !== undefined) {
-    checkService(flags.service, {
-      plans: [...planned.plans.values()],
-      all: planned.services,
-    });
-  }
-  await printServices(dependencies, { planned, context });
+  await print(dependencies, planned, context);
   return planned.isIncomplete ? 1 : 0;
 }
 
 /** What stands for a text of routing in place of a mode: that of the BGP daemon, and that of pods. */
-export const ROUTING_TEXTS: Readonly<Record<string, typeof printBgp>> = {
+export const ROUTING_TEXTS: Readonly<Record<string, typeof printServices>> = {
   bgp: printBgp,
   "pod-network": printPodNetwork,
 };
 
+/** Prints the rules of Services and, if they are enforced, of NetworkPolicies. */
 async function printServices(
   dependencies: Dependencies,
-  { planned, context: { flags, logger } }: {
-    readonly planned: PlannedNode;
-    readonly context: CommandContext;
-  },
+  planned: PlannedNode,
+  { flags: { service, manifests, from }, logger }: CommandContext,
 ): Promise<void> {
-  const { plans, createBackend, mode, nodeName, isMachineKnown } = planned;
+  const { plans, createBackend, mode, nodeName, node, isMachineKnown } = planned;
+  const { print } = dependencies;
   // Manifests of Services seldom have Nodes, and a dump names its node itself.
-  const isNodeKnown = planned.isNodeKnown || flags.manifests !== undefined ||
-    flags.from !== undefined;
+  const isNodeKnown = node !== undefined || manifests !== undefined || from !== undefined;
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
-    const { service } = flags;
     const keys = service === undefined ? undefined : servicePortsOf(plan, service);
     const names = new Set([...plan.services.values()].map(({ name }) => serviceKey(name)));
     const extent = service === undefined
       ? `${count(plan.services.size, "port")} of ${count(names.size, "Service")}`
       : `${count(keys?.size ?? 0, "port")} of Service ${service}`;
-    const { print } = dependencies;
     print(
       comment(`kube-relay ${VERSION}, mode ${mode}, ${family}: ${extent}, on node ${nodeName}.`),
     );
@@ -76,17 +62,21 @@ async function printServices(
       print(comment("The kernel is assumed to support all rules; 'kube-relay doctor' checks it."));
     }
     await printPieces(dependencies, backend.render(plan, keys));
-    if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
+    const policies = service === undefined &&
+      planPolicies({ ...dependencies, logger }, planned, family);
+    if (!policies) continue;
+    await using rules = policies.backend;
+    const { tool, plan: { pods } } = policies;
+    print(`# NetworkPolicies by ${tool}, ${family}: ${pods.size} pods of this node.\n`);
+    await printPieces(dependencies, rules.render(policies.plan));
   }
 }
 
 /** Prints the configuration of the BGP daemon. Passwords are named and not part of it. */
 async function printBgp(
   dependencies: Dependencies,
-  { planned, context: { flags, logger } }: {
-    readonly planned: PlannedNode;
-    readonly context: CommandContext;
-  },
+  planned: PlannedNode,
+  { flags, logger }: CommandContext,
 ): Promise<void> {
   refuseSelection(flags);
   const { routingBackends } = dependencies;
@@ -102,10 +92,8 @@ async function printBgp(
 /** Prints the routes, tunnels and files of the network of pods. */
 async function printPodNetwork(
   dependencies: Dependencies,
-  { planned, context: { flags, logger } }: {
-    readonly planned: PlannedNode;
-    readonly context: CommandContext;
-  },
+  planned: PlannedNode,
+  { flags, logger }: CommandContext,
 ): Promise<void> {
   refuseSelection(flags);
   const { routingBackends } = dependencies;
@@ -134,25 +122,6 @@ function unknownNode(what: string, { nodeName }: PlannedNode): Error {
     `Cannot render ${what}: there is no Node '${nodeName}', whose addresses are needed; ` +
       "--hostname-override names another",
   );
-}
-
-/** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */
-async function printPolicies(
-  dependencies: Dependencies,
-  { planned, family, logger }: {
-    readonly planned: PlannedNode;
-    readonly family: IpFamily;
-    readonly logger: Logger;
-  },
-): Promise<void> {
-  const policies = planPolicies({ ...dependencies, logger }, planned, { family });
-  if (policies === undefined) return;
-  const { tool, plan } = policies;
-  await using backend = policies.backend;
-  dependencies.print(
-    `# NetworkPolicies by ${tool}, ${family}: ${plan.pods.size} pods of this node.\n`,
-  );
-  await printPieces(dependencies, backend.render(plan));
 }
 
 async function printPieces(
