@@ -9,7 +9,8 @@ import fc from "fast-check";
 import { BACKENDS } from "../backends/mod.ts";
 import { DUMP_SCHEMA } from "../lib/tools/dump/dump_schema.ts";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";
-import { DumpError, parseDump, planDump } from "../lib/tools/dump/read_dump.ts";
+import { DumpError, parseDump } from "../lib/tools/dump/read_dump.ts";
+import { planDump } from "../lib/tools/offline/plan_node.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { relayOptionsOf } from "../lib/config/relay_options.ts";
@@ -32,8 +33,8 @@ const RELAY = relayOptionsOf({ uid: 0, env: () => undefined }, { flags: {}, prob
 async function fate(text: string): Promise<"refused" | number> {
   try {
     const dump = parseDump(text, SOURCE, DUMP_SCHEMA);
-    const options = { source: SOURCE, families: IP_FAMILIES, relay: RELAY };
-    const planned = await planDump(DEPENDENCIES, dump, options);
+    const options = { families: IP_FAMILIES, relay: RELAY };
+    const planned = await planDump(DEPENDENCIES, dump, SOURCE, options);
     for (const problem of planned.problems) assertPrintable(problem);
     let length = 0;
     for (const [family, plan] of planned.plans) {

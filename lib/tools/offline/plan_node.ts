@@ -127,7 +127,7 @@ const LONGEST_PROBLEM = 300;
  * paths and other options that are not in a dump and do not matter. Throws a {@linkcode DumpError} if it is
  * contradictory or lacks all the families.
  */
-async function planDump(
+export async function planDump(
   dependencies: PlanNodeDependencies,
   { mode, nodeName, objects, controllers, configuration, families: machines }: InputDump,
   source: string,
