@@ -12,7 +12,7 @@ import { startControlServer } from "../lib/tools/control/control_server.ts";
 import { dumpedRoutingSettings, pickAllowed } from "../lib/tools/dump/collect_dump.ts";
 import { CONFIGURATION, DUMPED_ROUTING } from "../lib/tools/dump/dump_schema.ts";
 import { compareRouting } from "../lib/tools/diff/node_difference.ts";
-import { seeRouting } from "../lib/tools/explain/explain_routing.ts";
+import { seeRouting } from "../lib/tools/control/run_tools.ts";
 import type { ComparedLayer2, RoutingDifference } from "../lib/routing/compare_layer2.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import { type IpAddress, parseIpAddress } from "../lib/net/ip_address.ts";

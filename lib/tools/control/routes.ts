@@ -5,12 +5,22 @@
  * @module
  */
 import type { FlagValues } from "../../config/flags.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
 import type { WatchedFlow } from "../../proxy/flow_watches.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { NodeDifference } from "../diff/node_difference.ts";
 import type { ExplainReport } from "../explain/explain_report.ts";
-import type { SeenAnswer } from "../explain/explain_routing.ts";
 import type { StatusReport } from "../status/status_report.ts";
+
+/** What the running process sees of addresses and routes. Plans are made by the command from a dump. */
+export interface SeenAnswer {
+  /** The addresses that this node holds, by interface. */
+  readonly held: readonly { readonly address: IpAddress; readonly device: string }[];
+  readonly sessions?: readonly { readonly peer: string; readonly description: string }[];
+  readonly sent?: readonly { readonly peer: string; readonly prefixes: readonly string[] }[];
+  /** Why the BGP daemon could not be asked. */
+  readonly problem?: string;
+}
 
 interface Route<Name extends string, Answer> {
   readonly parameters: readonly Name[];

@@ -17,6 +17,7 @@ import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { WatchedFlow } from "../../proxy/flow_watches.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import {
   type ChosenKeys,
@@ -36,14 +37,13 @@ import {
   type ExplainReport,
   knownNodeAddresses,
 } from "../explain/explain_report.ts";
-import { seeRouting } from "../explain/explain_routing.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_ends.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { sampleTraffic, trafficTotals } from "../status/traffic.ts";
 import { BadQuestion, startControlServer } from "./control_server.ts";
-import type { Query, Routes } from "./routes.ts";
+import type { Query, Routes, SeenAnswer } from "./routes.ts";
 
 /** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
@@ -344,4 +344,32 @@ function absolutePaths(flags: FlagValues, folder: string): FlagValues {
     changed[name] = Array.isArray(given) ? given.map(absolute) : absolute(given);
   }
   return changed as FlagValues;
+}
+
+/** Asks the BGP daemon, unless BGP is disabled, for its sessions and what it sends. */
+export async function seeRouting(
+  { bgp, held: addresses }: {
+    readonly bgp?: {
+      readonly plan: BgpPlan | undefined;
+      readonly backend: {
+        sessions(plan: BgpPlan): Promise<NonNullable<SeenAnswer["sessions"]>>;
+        sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
+      };
+    } | undefined;
+    readonly held: Iterable<SeenAnswer["held"][number]>;
+  },
+): Promise<SeenAnswer> {
+  const held = [...addresses].map(({ address, device }) => ({ address, device }));
+  if (!bgp?.plan) return { held };
+  try {
+    const sessions = await bgp.backend.sessions(bgp.plan);
+    const sent = await bgp.backend.sentPrefixes();
+    return {
+      held,
+      sessions: sessions.map(({ peer, description }) => ({ peer, description })),
+      sent: [...sent].map(([peer, prefixes]) => ({ peer, prefixes: [...prefixes] })),
+    };
+  } catch (error) {
+    return { held, problem: messageOf(error) };
+  }
 }

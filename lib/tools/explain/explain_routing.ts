@@ -1,9 +1,7 @@
 /** Explains addresses and routes by objects, and by what the running process sees on the machine. */
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
-import { messageOf } from "../../log/message_of.ts";
 import { type Cidr, hostCidr, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
-import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import {
   type AddressReport,
   explainAddress,
@@ -96,44 +94,6 @@ export async function explainRunningRouting(
   };
   const notes = problem === undefined ? [] : [`the BGP daemon does not answer: ${problem}`];
   return await explainPlannedRouting(planned, question, seen, notes);
-}
-
-/** What the running process sees of addresses and routes. Plans are made by the command from a dump. */
-export interface SeenAnswer {
-  /** The addresses that this node holds, by interface. */
-  readonly held: readonly { readonly address: IpAddress; readonly device: string }[];
-  readonly sessions?: readonly { readonly peer: string; readonly description: string }[];
-  readonly sent?: readonly { readonly peer: string; readonly prefixes: readonly string[] }[];
-  /** Why the BGP daemon could not be asked. */
-  readonly problem?: string;
-}
-
-/** Asks the BGP daemon, unless BGP is disabled, for its sessions and what it sends. */
-export async function seeRouting(
-  { bgp, held: addresses }: {
-    readonly bgp?: {
-      readonly plan: BgpPlan | undefined;
-      readonly backend: {
-        sessions(plan: BgpPlan): Promise<NonNullable<SeenAnswer["sessions"]>>;
-        sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
-      };
-    } | undefined;
-    readonly held: Iterable<SeenAnswer["held"][number]>;
-  },
-): Promise<SeenAnswer> {
-  const held = [...addresses].map(({ address, device }) => ({ address, device }));
-  if (!bgp?.plan) return { held };
-  try {
-    const sessions = await bgp.backend.sessions(bgp.plan);
-    const sent = await bgp.backend.sentPrefixes();
-    return {
-      held,
-      sessions: sessions.map(({ peer, description }) => ({ peer, description })),
-      sent: [...sent].map(([peer, prefixes]) => ({ peer, prefixes: [...prefixes] })),
-    };
-  } catch (error) {
-    return { held, problem: messageOf(error) };
-  }
 }
 
 /** Shows the answer about a prefix or an address, what is not known, and the steps. */
