@@ -113,3 +113,35 @@ Deno.test("compare() gives the serving process the same result as any other proc
     assertEquals(after.map(({ line }) => line), Array(reads).fill("iptables-save"));
   }
 });
+
+Deno.test("compare() that ignores extra chains finds each chain on the way to a ServicePort", async () => {
+  await using stage = new IptablesStage();
+  await stage.backend.start();
+  const plan = rulesPlan(damagedServices());
+  await stage.sync(plan);
+  await using other = anotherOn(stage, stage.backend.facts?.());
+  const { tool, commands } = stage.machine;
+  const { stdout } = await commands.run("iptables-save", []);
+  const nat = stdout.split("*nat\n")[1]!.split("COMMIT")[0]!;
+  const chainsFound: string[] = [];
+  for (const [, chain = ""] of nat.matchAll(/^:(KUBE-\S+) /gm)) {
+    tool.restore(`*nat\n:${chain} - [0:0]\nCOMMIT\n`);
+    const scope = { keys: new Set([damagedServices()[0]!.key]) };
+    const found = await stage.backend.compare?.(plan, { ...scope, ignoresExtra: true }) ?? [];
+    const all = await other.compare?.(plan, scope) ?? [];
+    // Chains to other ServicePorts only are no concern of this one.
+    assertEquals(found, found.length > 0 ? all : all.filter(({ key }) => key !== undefined), chain);
+    if (found.length > 0) chainsFound.push(chain.replace(/-[0-9A-Z]{16}$|-[0-9a-f]{8}-/, " "));
+    const rules = nat.split("\n").filter((line) => line.startsWith(`-A ${chain} `));
+    tool.restore(["*nat", `:${chain} - [0:0]`, ...rules, "COMMIT", ""].join("\n"));
+  }
+  assertEquals(chainsFound, [
+    "KUBE-PROXY-CANARY",
+    "KUBE-MARK-MASQ",
+    "KUBE-POSTROUTING",
+    "KUBE-SERVICES",
+    "KUBE-NODEPORTS",
+    "KUBE-VIP 22",
+    "KUBE-VIP 28",
+  ]);
+});

@@ -181,6 +181,17 @@ export class IptablesLayout {
     }
   }
 
+  /** As {@linkcode keys}, of those that lead packets to a ServicePort. */
+  *keysFor(service: ServicePlan): Generator<string> {
+    for (const ref of this.lasting()) yield keyOf(ref);
+    for (const { tree, path } of this.#textOf(service).entries) {
+      for (const prefix of this.#trees[tree].branch(path)) yield `${tree} ${prefix}`;
+    }
+    for (const name of this.#ownChains.get(service.key) ?? []) {
+      yield keyOf(serviceRef(service.key, name));
+    }
+  }
+
   /** Every desired chain, in no order. */
   *chains(): Generator<ChainRef> {
     for (const key of this.keys()) yield refOf(key, this.options.family);

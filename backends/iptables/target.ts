@@ -18,6 +18,7 @@ import {
 } from "../../lib/engine/reconciler.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { DataPlaneDifference, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import {
@@ -241,6 +242,16 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     this.totals = countRules(objects);
     foundJumps(options, tables).forEach(add);
     return objects;
+  }
+
+  async readBeside(): Promise<Objects> {
+    const target = new IptablesTarget(this.#dependencies);
+    target.layout = this.layout;
+    return await target.read(new Map());
+  }
+
+  groupsOf(services: readonly ServicePlan[]): Iterable<string> {
+    return new Set([JUMPS, ...services.flatMap((service) => [...this.layout.keysFor(service)])]);
   }
 
   /** Chains have rules of several ServicePorts, so owners are found by line, after a refusal. */

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type Change, Reconciler, type Target } from "../../lib/engine/reconciler.ts";
+import { type Change, type Objects, Reconciler, type Target } from "../../lib/engine/reconciler.ts";
 import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
@@ -53,6 +53,8 @@ interface RuleLayout<Options> {
   readonly options: Options;
   /** ServicePorts that have no rules, or not all, and why. */
   readonly quarantined: readonly Quarantined[];
+  /** The plan by which a ServicePort has rules; `undefined` = it has none. */
+  plan(key: ServicePortKey): ServicePlan | undefined;
   /** Lays out a ServicePort by a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void;
   delete(key: ServicePortKey): void;
@@ -75,6 +77,10 @@ export interface RuleTarget<Layout> extends CountingTarget<ServicePortKey> {
   readonly report?: Pick<SyncReport, "isUnfinished" | "rules">;
   /** Whether the engine compares a new layout with what was applied. @default {everything is read} */
   readonly comparesLayouts?: true;
+  /** The groups of ServicePorts, and those that belong to none. @default {all are compared} */
+  groupsOf?(services: readonly ServicePlan[]): Iterable<string>;
+  /** As `read()`, but changes nothing that is known. */
+  readBeside?(): Promise<Objects | undefined>;
 }
 
 /** A plan that is compared with the machine. */
@@ -197,17 +203,30 @@ export abstract class RuleBackend<
     plan: ProxyPlan,
     scope: ComparisonScope = {},
   ): Promise<readonly DataPlaneDifference[]> {
+    const { keys, ignoresExtra } = scope;
+    if (keys && ignoresExtra && await this.#holds(plan, keys)) return [];
     const refused = refusedByKey(scope.quarantined);
     const fill = (layout: Layout) =>
       this.#fill(layout, plan, plan.services.keys(), ({ key }) => refused.get(key));
     const { target, applied, differencesIn } = await this.comparison(plan, fill, scope);
     const engine = new Reconciler(this.edges, target, applied);
-    const { keys } = scope;
     return await engine.compareSelected(async (changes) =>
       (await differencesIn(changes)).filter((difference) =>
         keys === undefined || concerns(difference, keys)
       )
     );
+  }
+
+  /** Whether the kernel has all of these ServicePorts as planned; `false` = that is not known. */
+  async #holds(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>): Promise<boolean> {
+    const services = [...keys].flatMap((key) => plan.services.get(key) ?? []);
+    const { target } = this;
+    const isInForce = () =>
+      target !== undefined && !this.hasUnwrittenPlan && this.plan?.shared === plan.shared &&
+      services.every((service) => this.layout?.plan(service.key) === service);
+    if (!target?.groupsOf || !target.readBeside || !isInForce()) return false;
+    const found = await target.readBeside();
+    return isInForce() && this.engine?.holds(target.groupsOf(services), found) === true;
   }
 
   /** All ServicePorts, or the requested ones that exist. Empty before the first plan. */

@@ -213,6 +213,11 @@ Deno.test("compare() gives the serving process the same result as any other proc
       if (every % 2 === 1) chains.set("services", ["meta l4proto tcp drop"]);
       await using other = backendOn(machine, serving.facts?.());
       assertEquals(await serving.compare?.(plan), await other.compare?.(plan));
+      for (const key of plan.services.keys()) {
+        const scope = { keys: new Set([key]) };
+        const found = await serving.compare?.(plan, { ...scope, ignoresExtra: true });
+        assertEquals(found, await other.compare?.(plan, scope));
+      }
     }),
     { numRuns: 30 },
   );

@@ -11,6 +11,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
@@ -22,6 +23,7 @@ import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { FIRST_NUMBER, LAYOUT_MARK, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
 import {
+  claimsOf,
   elementsOf,
   type EndpointOrder,
   type Entry,
@@ -60,11 +62,13 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   layout!: NftablesLayout;
   readonly refused = new RefusedItems();
   readonly #clock: Clock;
+  readonly #runner: TargetDependencies["runner"];
   /** The elements of the last reading, until its differences are written. */
   #found: TableElements | undefined;
 
   constructor({ clock, runner }: TargetDependencies, family: IpFamily) {
     this.#clock = clock;
+    this.#runner = runner;
     this.table = new NftTable({ runner, spec: servicesTable(family), mark: LAYOUT_MARK });
     this.root = this.table.root;
   }
@@ -138,6 +142,18 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
     this.#found = reading.table.elements;
     await inSteps({ clock: this.#clock }, this.layout.adoptSlots(this.#found));
     return reading.objects;
+  }
+
+  async readBeside(): Promise<Objects | undefined> {
+    const table = new NftTable({ runner: this.#runner, spec: this.table.spec, mark: LAYOUT_MARK });
+    return (await table.read((names) => this.#knownChains(names)))?.objects;
+  }
+
+  *groupsOf(services: readonly ServicePlan[]): Generator<Key> {
+    yield SHARED;
+    for (const plan of services) {
+      yield* claimsOf(plan).filter((id) => this.layout.ownerOf(id) === plan.key);
+    }
   }
 
   begin(): Batch<ServicePortKey> {

@@ -286,6 +286,26 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     return selected;
   }
 
+  /**
+   * Whether a reading has these groups as they were applied. The cost depends on them alone: objects that
+   * are not wanted are not looked for.
+   */
+  holds(keys: Iterable<Key>, reading: Objects | undefined): boolean {
+    const target = this.#target;
+    if (!this.#isKnown) return false;
+    for (const key of keys) {
+      const item = this.#applied.get(key);
+      if (item === undefined) return false;
+      for (const object of target.objectsOf(item)) {
+        const found = textIn(reading, object);
+        const isSame = found === object.text ||
+          (found !== undefined && target.isSame?.(object, found, object.text) === true);
+        if (!isSame) return false;
+      }
+    }
+    return true;
+  }
+
   async #tidy(all: boolean): Promise<void> {
     if (await this.#target.tidy?.({ all }) === false) this.forget();
   }

@@ -38,6 +38,11 @@ export interface ComparisonScope {
   /** Only these ServicePorts, and the shared objects. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
   /**
+   * Whether extra objects count only beside another difference. Then the comparison of a plan in force
+   * costs little more than reading. @default {they count}
+   */
+  readonly ignoresExtra?: boolean;
+  /**
    * Quarantined ServicePorts of the serving process, whose rules must not exist. @default {nothing}
    */
   readonly quarantined?: readonly Quarantined[] | undefined;

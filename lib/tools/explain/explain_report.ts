@@ -276,6 +276,7 @@ async function askPackets(
   }
   const found = closed.size === packets.length ? [] : await backend.compare(plan, {
     keys,
+    ignoresExtra: true,
     ...(opened && { serving: opened.services, quarantined: opened.quarantined }),
   });
   const byPacket = new Map<PacketExplanation, AskedPacket>();
