@@ -10,7 +10,6 @@ import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_foreign
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import {
-  foreignIptablesRules,
   ipvsSetName,
   kubeProxyIptablesRules,
   kubeProxyIpvsRules,
@@ -166,28 +165,6 @@ Deno.test({
       before.slice(before.indexOf("iptables-nft-save"), before.indexOf("iptables-legacy")),
     );
     assertStringIncludes(after, `create ${ipvsSetName(family, "KUBE-IPVS-IPS")}`);
-  },
-});
-
-Deno.test({
-  name: "findForeignSoftware() distinguishes leftovers of each mode from foreign rules",
-  ignore,
-  async fn() {
-    await using node = await createUsedNode(["nft"]);
-    const ids = async () => (await findForeignSoftware(node.edges)).map(({ id }) => id);
-    assertEquals(await ids(), []);
-    await node.loadIptables("nft", "IPv6", kubeProxyIptablesRules({ family: "IPv6" }));
-    assertEquals(await ids(), ["kube-proxy-leftovers-iptables"]);
-    await node.load("nft -f -", kubeProxyNftRules({ family: "IPv4" }));
-    await node.load("ipset restore", kubeProxyIpvsSets({ family: "IPv4" }));
-    const all = ["iptables", "nftables", "ipvs"].map((mode) => `kube-proxy-leftovers-${mode}`);
-    assertEquals(await ids(), all);
-    await node.loadIptables("legacy", "IPv4", foreignIptablesRules({ family: "IPv4" }));
-    const findings = await findForeignSoftware(node.edges);
-    assertEquals(findings.map(({ id }) => id), [...all, "two-iptables-worlds"]);
-    assertStringIncludes(findings.at(-1)!.evidence.join("\n"), "kubelet writes here");
-    await remove(node);
-    assertEquals(await ids(), ["two-iptables-worlds"]);
   },
 });
 

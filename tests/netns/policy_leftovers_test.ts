@@ -5,7 +5,6 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
 import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { kubeProxyIptablesRules } from "../support/builders/kube_proxy_rules.ts";
@@ -76,32 +75,5 @@ Deno.test({
     ) assert(removed.includes(what), `${what} is missing in ${removed.join("\n")}`);
     assertEquals(await node.rules(), before);
     assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
-  },
-});
-
-Deno.test({
-  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and their leftovers",
-  ignore,
-  async fn() {
-    await using node = await createUsedNode(["nft"]);
-    const find = async () =>
-      (await findForeignSoftware(node.edges, { networkPolicy: true }))
-        .map(({ severity, id }) => `${severity} ${id}`);
-    assertEquals(await find(), []);
-    await node.load("nft -f -", kubeRouterNftRules({ family: "IPv4" }));
-    assertEquals(await find(), ["warning kube-router-policies"]);
-    await remove(node);
-    assertEquals(await find(), []);
-    await node.load("ipset restore", kubeRouterSets({ family: "IPv6" }));
-    await node.loadIptables("nft", "IPv6", kubeRouterPolicyRules({ family: "IPv6" }));
-    await node.load("nft -f -", "table inet kube-network-policies { }\ntable ip6 calico { }\n");
-    await node.loadIptables("nft", "IPv4", "*filter\n:CILIUM_FORWARD - [0:0]\nCOMMIT\n");
-    const others = ["calico-policies", "cilium-policies", "kube-network-policies"];
-    assertEquals(
-      await find(),
-      ["kube-router-policies", ...others].map((id) => `warning ${id}`),
-    );
-    await remove(node);
-    assertEquals(await find(), others.map((id) => `warning ${id}`));
   },
 });

@@ -5,8 +5,6 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import type { AnswerGap } from "../support/drivers/answer_gaps.ts";
-import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
 import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
@@ -14,7 +12,7 @@ import { netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NODE_PORT, VIP, webServices, webSlices } from "../support/builders/web_service.ts";
+import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 
 const ignore = isMissing("takeover with real packets", [
@@ -23,9 +21,6 @@ const ignore = isMissing("takeover with real packets", [
 ]);
 
 const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
-
-/** The ports are tried every 100 ms. Without a handover: every 5 s. */
-const ANSWER_DEADLINE_MS = 2_000 * DEADLINE_FACTOR;
 
 /**
  * The rules of kube-proxy for Service `web`, and two rules of other programs. The second one, as a
@@ -57,15 +52,10 @@ class KubeProxyScene implements AsyncDisposable {
     this.kubeProxy = kubeProxy;
   }
 
-  static async create(
-    { healthCheckNodePorts = [], spec }: {
-      readonly healthCheckNodePorts?: readonly number[];
-      readonly spec?: Parameters<typeof webServices>[0];
-    } = {},
-  ): Promise<KubeProxyScene> {
+  static async create(): Promise<KubeProxyScene> {
     const scene = await RelayScene.create();
     const { node } = scene.cluster;
-    await scene.write(webServices(spec), webSlices("a1"));
+    await scene.write(webServices(), webSlices("a1"));
     const { code, stderr } = await systemCommandRunner.run(
       "ip",
       ["netns", "exec", node.name, "iptables-nft-restore", "--noflush"],
@@ -74,7 +64,7 @@ class KubeProxyScene implements AsyncDisposable {
     assertEquals(code, 0, stderr);
     const kubeProxy = node.startDeno(
       new URL("../support/fakes/fake_kube_proxy.ts", import.meta.url),
-      ["iptables", ...healthCheckNodePorts.map(String)],
+      ["iptables"],
     );
     await kubeProxy.nextLine();
     return new KubeProxyScene(scene, kubeProxy);
@@ -182,54 +172,6 @@ Deno.test({
     assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
     await relay.stop();
     assert(await client.who(VIP, SILENCE_MS) !== "pod-a1", "without both there is no proxy");
-  },
-});
-
-Deno.test({
-  name:
-    "takeover: the ports of kube-proxy answer soon after it has stopped, and waiting is no error",
-  ignore,
-  async fn() {
-    const healthCheckNodePort = 30101;
-    await using stage = await KubeProxyScene.create({
-      healthCheckNodePorts: [healthCheckNodePort],
-      spec: {
-        type: "LoadBalancer",
-        externalTrafficPolicy: "Local",
-        healthCheckNodePort,
-        ports: [{ name: "tcp", protocol: "TCP", port: 80, nodePort: NODE_PORT }],
-      },
-    });
-    const { scene, kubeProxy } = stage;
-    const relay = scene.start(["--takeover", "--bind-address-hard-fail"]);
-    await relay.settled();
-    const urls = [
-      "http://127.0.0.1:10256/healthz",
-      "http://127.0.0.1:10249/metrics",
-      `http://127.0.0.1:${healthCheckNodePort}/`,
-    ];
-    const asking = scene.cluster.node.startDeno(
-      new URL("../support/drivers/answer_gaps.ts", import.meta.url),
-      urls,
-    );
-    assertEquals(await asking.nextLine(), "asking");
-    await kubeProxy.kill();
-    for (const url of urls) {
-      const gap: AnswerGap = JSON.parse(await asking.nextLine());
-      // deno-lint-ignore no-console -- the figure of this machine
-      console.log(`${gap.url} had no answer for ${gap.gapMs} ms`);
-      assertEquals([gap.url, gap.status], [url, 200]);
-      assert(gap.gapMs < ANSWER_DEADLINE_MS, `${gap.gapMs} ms for ${url}`);
-    }
-    await relay.logged("kube-proxy has ended");
-    const lines = relay.log.split("\n");
-    assertEquals(lines.filter((line) => / ERROR /.test(line)), []);
-    assertEquals(
-      lines.filter((line) => line.includes("Waiting ")).length,
-      urls.length,
-      relay.log,
-    );
-    await relay.stop();
   },
 });
 

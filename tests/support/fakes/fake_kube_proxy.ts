@@ -1,7 +1,7 @@
 /**
  * The servers of a kube-proxy: `/proxyMode` on 10249 and `/healthz` on 10256, as its 1.36 release
- * answers. Its mode is the first argument; health check node ports of Services follow. Prints a line
- * once it listens. A program of its own, for a namespace.
+ * answers. Its mode is the argument. Prints a line once it listens. A program of its own, for a
+ * namespace.
  *
  * @module
  */
@@ -21,7 +21,7 @@ function healthz(): Response {
 }
 
 if (import.meta.main) {
-  const [mode = "iptables", ...healthCheckNodePorts] = Deno.args;
+  const [mode = "iptables"] = Deno.args;
   const notFound = () => new Response("404 page not found\n", { status: 404 });
   const serve = (port: number, path: string, answer: () => Response) =>
     Deno.serve(
@@ -30,8 +30,5 @@ if (import.meta.main) {
     );
   serve(10249, "/proxyMode", () => new Response(mode));
   serve(10256, "/healthz", healthz);
-  for (const port of healthCheckNodePorts) {
-    Deno.serve({ port: Number(port), onListen: () => {} }, () => Response.json({}));
-  }
   await Deno.stdout.write(new TextEncoder().encode("listening\n"));
 }

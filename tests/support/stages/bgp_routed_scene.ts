@@ -1,56 +1,46 @@
 /**
- * A cluster of which every node announces the Service `web` to two routers, FRR and gobgpd, each with a
- * client behind it. Sessions with FRR have BFD; gobgpd has none.
+ * A cluster of which every node announces the Service `web` to a router that runs FRR, with a client
+ * behind it.
  *
  * @module
  */
 import { eventually } from "../eventually.ts";
 import { BgpLoad } from "./bgp_load.ts";
-import {
-  frrOfScene,
-  type FrrRouter,
-  GobgpFib,
-  gobgpOfScene,
-  type GobgpRouter,
-} from "./bgp_routers.ts";
+import { frrOfScene, type FrrRouter } from "./bgp_routers.ts";
 import { BgpScene, sceneNode, sceneService, sceneSlice } from "./bgp_scene.ts";
 import type { SceneNode } from "./bgp_scene_node.ts";
 
 /** The address of `web`. */
 const WEB = "203.0.113.10";
 
-/** The cluster. `web` has policy Local, a TCP and a UDP port, and an endpoint on every node. */
+/**
+ * The cluster. `web` has policy Local, a TCP and a UDP port, and an endpoint on every node. Sessions have
+ * BFD.
+ */
 export class RoutedScene implements AsyncDisposable {
   readonly scene: BgpScene;
-  readonly frr: FrrRouter;
-  readonly gobgp: GobgpRouter;
-  /** Clients behind FRR and gobgpd, in this order. */
   readonly load: BgpLoad;
-  readonly web = sceneService("web", {
-    ...{ clusterIP: "172.30.0.41", externalTrafficPolicy: "Local" },
-  });
-  #fib: GobgpFib | undefined;
+  readonly #frr: FrrRouter;
 
   private constructor(scene: BgpScene, load: BgpLoad) {
-    const nodes = scene.nodes.length;
     this.scene = scene;
-    this.frr = scene.stage.frr(nodes + 1);
-    this.gobgp = scene.stage.gobgp(nodes + 2);
+    this.#frr = scene.stage.frr(scene.nodes.length + 1);
     this.load = load;
   }
 
   /** Starts everything. Routes come a moment later: see {@linkcode routed}. */
   static async create(nodes: number): Promise<RoutedScene> {
-    const scene = await BgpScene.create({ nodes, others: 2 });
+    const scene = await BgpScene.create({ nodes, others: 1 });
     try {
-      const clients = [await scene.attachClient(nodes + 1), await scene.attachClient(nodes + 2)];
-      const routed = new RoutedScene(scene, BgpLoad.start(clients, WEB));
+      const client = await scene.attachClient(nodes + 1);
+      const routed = new RoutedScene(scene, BgpLoad.start([client], WEB));
       await scene.routePods();
       await scene.startServers();
-      await routed.#startRouters();
+      await routed.#frr.start(frrOfScene(nodes));
       await scene.api.write([
         ...scene.nodes.map((node) => sceneNode(node)),
-        ...[routed.web, sceneSlice("web", scene.nodes)],
+        sceneService("web", { clusterIP: "172.30.0.41", externalTrafficPolicy: "Local" }),
+        sceneSlice("web", scene.nodes),
       ]);
       for (const node of scene.nodes) await routed.startRelay(node);
       await Promise.all(scene.nodes.map((node) => node.startBird()));
@@ -61,65 +51,35 @@ export class RoutedScene implements AsyncDisposable {
     }
   }
 
-  async #startRouters(): Promise<void> {
-    const nodes = this.scene.nodes.length;
-    await this.frr.start(frrOfScene(nodes));
-    await this.gobgp.start(gobgpOfScene(nodes));
-    this.#fib = new GobgpFib(this.gobgp);
-  }
-
   /** Starts kube-relay on a node; a former one has to have ended. */
   async startRelay(node: SceneNode, { mode = "nftables" } = {}): Promise<void> {
-    const nodes = this.scene.nodes.length;
-    const settings = {
-      localAs: 64_512,
-      peers: [
-        { name: "frr", address: `192.0.2.${nodes + 1}`, as: 64_513, bfd: true },
-        { name: "gobgp", address: `192.0.2.${nodes + 2}`, as: 64_514 },
-      ],
-    };
-    await node.startRelay({ bgp: settings, mode });
+    const address = `192.0.2.${this.scene.nodes.length + 1}`;
+    const peers = [{ name: "frr", address, as: 64_513, bfd: true }];
+    await node.startRelay({ bgp: { localAs: 64_512, peers }, mode });
   }
 
-  /** Waits until both routers send packets for an address to these nodes only. */
-  async routed(
-    nodes: readonly SceneNode[],
-    { address = WEB }: { readonly address?: string } = {},
-  ): Promise<void> {
+  /** Waits until the router sends packets for `web` to these nodes only. */
+  async routed(nodes: readonly SceneNode[]): Promise<void> {
     const wanted = `${nodes.map(({ name }) => name)}`;
-    const { scene, frr, gobgp } = this;
-    let found: readonly string[] = [];
-    await eventually(`${address} by ${wanted}`, async () => {
-      found = await Promise.all(
-        [frr, gobgp].map(async ({ namespace }) => `${await scene.nodesAt(namespace, address)}`),
-      );
-      return found.every((each) => each === wanted);
+    let found = "";
+    await eventually(`${WEB} by ${wanted}`, async () => {
+      found = `${await this.scene.nodesAt(this.#frr.namespace, WEB)}`;
+      return found === wanted;
     }).catch((cause) => {
-      throw new Error(`${found.join("; ")}\n${scene.logs}`, { cause });
+      throw new Error(`${found}\n${this.scene.logs}`, { cause });
     });
   }
 
-  /** As {@linkcode routed}, after an event. Resolves to the milliseconds since it. */
-  async routedAfter(event: () => Promise<unknown>, nodes: readonly SceneNode[]): Promise<number> {
-    const at = performance.now();
-    await event();
-    await this.routed(nodes);
-    return Math.round(performance.now() - at);
-  }
-
-  /** Waits until both routers have paths of sessions that are established, and no former ones. */
+  /** Waits until the router has paths of sessions that are established, and no former ones. */
   async fresh(): Promise<void> {
-    const { frr, gobgp, scene } = this;
     await eventually("all paths are fresh", async () => {
-      const paths = await frr.paths(`${WEB}/32`);
-      const rib = await gobgp.gobgp("global rib -j");
-      return paths.length === scene.nodes.length && paths.every(({ stale }) => stale !== true) &&
-        !rib.includes('"stale":true');
+      const paths = await this.#frr.paths(`${WEB}/32`);
+      return paths.length === this.scene.nodes.length &&
+        paths.every(({ stale }) => stale !== true);
     });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#fib?.[Symbol.asyncDispose]();
     await this.scene[Symbol.asyncDispose]();
   }
 }

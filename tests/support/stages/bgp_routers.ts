@@ -73,11 +73,6 @@ export class FrrRouter {
   }
 }
 
-/** A path of gobgpd. */
-interface GobgpPath {
-  readonly attrs: readonly { readonly nexthop?: string }[];
-}
-
 /** A router that runs gobgpd. */
 export class GobgpRouter {
   readonly namespace: Namespace;
@@ -107,74 +102,12 @@ export class GobgpRouter {
     return stdout;
   }
 
-  /** The next hops of each prefix, sorted. */
-  async nextHops(): Promise<ReadonlyMap<string, readonly string[]>> {
-    const rib = JSON.parse(await this.gobgp("global rib -j")) as Record<
-      string,
-      readonly GobgpPath[]
-    >;
-    return new Map(
-      Object.entries(rib).map(([prefix, paths]) => [
-        prefix,
-        paths.flatMap(({ attrs }) => attrs.flatMap(({ nexthop }) => nexthop ?? [])).sort(),
-      ]),
-    );
-  }
-
   /** Whether it has a route, with this text in its line of the table. */
   async has(prefix: string, text = ""): Promise<boolean> {
     const table = await this.gobgp("global rib");
     return table.split("\n").some((line) => line.includes(prefix) && line.includes(text));
   }
 }
-
-/**
- * Writes the routes of a gobgpd into its kernel. gobgpd leaves this to zebra, and Debian's gobgpd 3.10
- * ends with a panic at the messages of Debian's zebra 8.4.
- */
-export class GobgpFib implements AsyncDisposable {
-  readonly #router: GobgpRouter;
-  readonly #stop = new AbortController();
-  readonly #running: Promise<void>;
-  readonly #written = new Map<string, string>();
-
-  constructor(router: GobgpRouter) {
-    this.#router = router;
-    this.#running = this.#follow();
-  }
-
-  async #follow(): Promise<void> {
-    while (!this.#stop.signal.aborted) {
-      await this.#write(await this.#router.nextHops());
-      await new Promise((resolve) => setTimeout(resolve, FIB_PAUSE_MS));
-    }
-  }
-
-  async #write(found: ReadonlyMap<string, readonly string[]>): Promise<void> {
-    const { namespace } = this.#router;
-    const wanted = new Map([...found].map(([prefix, hops]) => [
-      prefix,
-      hops.map((hop) => ` nexthop via ${hop}`).join(""),
-    ]));
-    for (const prefix of this.#written.keys()) {
-      if (wanted.has(prefix)) continue;
-      await namespace.ip(`route del ${prefix}`);
-      this.#written.delete(prefix);
-    }
-    for (const [prefix, hops] of wanted) {
-      if (this.#written.get(prefix) === hops) continue;
-      await namespace.ip(`route replace ${prefix}${hops}`);
-      this.#written.set(prefix, hops);
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort();
-    await this.#running;
-  }
-}
-
-const FIB_PAUSE_MS = 100;
 
 /** The configuration of FRR for a session with the node, as lines of `router bgp`. */
 export function frrConfiguration(
@@ -243,32 +176,6 @@ export function frrOfScene(nodes: number): readonly string[] {
     ...addresses.map((address) => `  neighbor ${address} activate`),
     " exit-address-family",
   ];
-}
-
-/** The configuration of gobgpd, AS 64514, for the same nodes. */
-export function gobgpOfScene(nodes: number): string {
-  const neighbors = Array.from({ length: nodes }, (_, index) => `
-[[neighbors]]
-  [neighbors.config]
-    neighbor-address = "192.0.2.${index + 1}"
-    peer-as = 64512
-  [neighbors.timers.config]
-    connect-retry = 1
-    idle-hold-time-after-reset = 1
-  [neighbors.graceful-restart.config]
-    enabled = true
-    restart-time = 60
-  [[neighbors.afi-safis]]
-    [neighbors.afi-safis.config]
-      afi-safi-name = "ipv4-unicast"
-    [neighbors.afi-safis.mp-graceful-restart.config]
-      enabled = true
-`);
-  return `
-[global.config]
-  as = 64514
-  router-id = "198.18.0.1"
-${neighbors.join("")}`;
 }
 
 async function exists(path: string): Promise<boolean> {
