@@ -285,56 +285,6 @@ Deno.test("an interface that flaps moves addresses and is written seldom, and an
   await first.until("both own some again", () => areBothOwners(first, second));
 });
 
-Deno.test("a node of a release without reports and a new one give each address one owner, and the old one expels nobody", async () => {
-  const leases = (["member", "heartbeat"] as const).map((kind) =>
-    rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
-  );
-  await using cluster = await startCluster(...FOUR, ...leases);
-  const { api, clock, start } = cluster;
-  await using relay = await start(A, POOL_OF_BOTH);
-  relay.backends.planes.get("IPv4")!.network = [];
-  const renew = () =>
-    api.store.update(
-      rawLease("heartbeat", B, new Date(clock.wallNow()).toISOString().replace("Z", "000Z")),
-    );
-  await relay.until("all are assigned", () => {
-    renew();
-    return assigned(api, "four").length > 0;
-  });
-  const [count, at] = [writesOf(api, `kube-relay-heartbeat-${A}`), clock.now()];
-  await relay.until("it renews often", () => {
-    renew();
-    return writesOf(api, `kube-relay-heartbeat-${A}`) - count >= 10;
-  });
-  const ms = clock.now() - at;
-  assert(ms <= 30_000, `10 renewals took ${ms} ms: an old release expects one a second`);
-});
-
-Deno.test("what a node said before a downgrade no longer counts", async () => {
-  const renewTime = "2026-01-01T00:00:00.000000Z";
-  const member = rawLease("member", B, renewTime);
-  const said = (time: string) => ({
-    ...member,
-    metadata: {
-      ...member.metadata,
-      annotations: { "kube-relay.io/layer2": `${time} {"links":[]}` },
-    },
-  });
-  const before = said("2025-12-31T00:00:00.000000Z");
-  await using cluster = await startCluster(...FOUR, before, rawLease("heartbeat", B, renewTime));
-  const { api, clock, start } = cluster;
-  await using relay = await start(A, POOL_OF_BOTH);
-  const until = (what: string, held: readonly string[]) =>
-    relay.until(what, () => {
-      const now = new Date(clock.wallNow()).toISOString().replace("Z", "000Z");
-      api.store.update(rawLease("heartbeat", B, now));
-      return assigned(api, "four").length > 0 && `${relay.held}` === `${held}`;
-    });
-  await until("the other node owns its addresses", OWNED[A]);
-  api.store.update(said(renewTime));
-  await until("it says that it cannot answer", [...OWNED[A], ...OWNED[B]].sort());
-});
-
 Deno.test("a node that is not ready for traffic answers only in the place of none", async () => {
   await using cluster = await startCluster(...FOUR);
   const { api, start } = cluster;

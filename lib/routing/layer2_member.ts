@@ -99,8 +99,8 @@ export function memberReport(
 }
 
 /**
- * Reads a report; `undefined` = there is none, or a release wrote it that this one cannot read. Such a
- * node counts as able to answer for every address, as before there were reports.
+ * Reads a report; `undefined` = there is none, or none that can be read. Such a node counts as able to
+ * answer for every address.
  */
 export function parseMemberReport(text: string | undefined): MemberReport | undefined {
   if (text === undefined || text.length > 2 * LONGEST) return undefined;

@@ -31,7 +31,7 @@ interface OwnedAddress extends Layer2Address {
 
 interface KnownNode extends RoutingNode {
   readonly hash: number;
-  /** Absent for a node of a release without reports: it counts as able to hold every address. */
+  /** Absent if it is not known: the node counts as able to hold every address. */
   readonly report?: MemberReport;
 }
 
@@ -53,11 +53,6 @@ export class Layer2Owners {
   readonly #nodesAt = new SetIndex<IpAddress, string>();
   /** The nodes that could own addresses at the last update. */
   #usable = new Map<string, KnownNode>();
-  /**
-   * Whether nodes that are not ready came last at the last update. A release without reports does not
-   * do that, and next to it two nodes would answer, or none.
-   */
-  #isReadinessUsed = true;
   /** Addresses that are decided from scratch by the next update. */
   readonly #changed = new Set<IpAddress>();
   readonly #gone = new Map<IpAddress, string>();
@@ -191,9 +186,6 @@ export class Layer2Owners {
       [...these].flatMap(([name, node]) => those.get(name) === node ? [] : node);
     const lost = new Set(differ(before, usable).map(({ name }) => name));
     const won = differ(usable, before);
-    const isReadinessUsed = [...usable.values()].every(({ report }) => report);
-    const isOtherOrder = isReadinessUsed !== this.#isReadinessUsed;
-    this.#isReadinessUsed = isReadinessUsed;
     const changes = new Map<IpAddress, { before?: string; after?: string }>();
     for (const [address, owner] of this.#gone) changes.set(address, { before: owner });
     this.#gone.clear();
@@ -201,8 +193,7 @@ export class Layer2Owners {
     for (const address of hasOtherNodes ? this.#addresses.keys() : this.#changed) {
       const owned = this.#addresses.get(address)!;
       const old = owned.owner;
-      const isOpen = old === undefined || lost.has(old) || isOtherOrder ||
-        this.#changed.has(address);
+      const isOpen = old === undefined || lost.has(old) || this.#changed.has(address);
       const candidates = isOpen ? usable.values() : won;
       const owner = this.#nodesAt.has(address)
         ? undefined
@@ -237,7 +228,7 @@ export class Layer2Owners {
       return [name, this.#obstacle(name, node) ?? (node && obstacleAt(owned, node))];
     }));
     const able = names.filter((name) => obstacles.get(name) === undefined);
-    const isLast = (name: string) => this.#isReadinessUsed && this.#nodes.get(name)?.isNotReady;
+    const isLast = (name: string) => this.#nodes.get(name)?.isNotReady;
     const hasReady = able.some((name) => !isLast(name));
     return names.map((node) => {
       const obstacle = obstacles.get(node) ??
@@ -263,18 +254,14 @@ export class Layer2Owners {
     current: KnownNode | undefined,
   ): string | undefined {
     let best = current;
-    let most = current ? this.#rank(address, current) : -Infinity;
+    let most = current ? rank(address, current) : -Infinity;
     for (const node of nodes) {
-      const own = this.#rank(address, node);
+      const own = rank(address, node);
       if (own < most || own === most && best !== undefined && node.name >= best.name) continue;
       if (obstacleAt(address, node) !== undefined) continue;
       [best, most] = [node, own];
     }
     return best?.name;
-  }
-
-  #rank(address: OwnedAddress, { hash, isNotReady }: KnownNode): number {
-    return score(address.hash, hash) - (isNotReady && this.#isReadinessUsed ? 2 ** 32 : 0);
   }
 
   #count(node: string, more: number): void {
@@ -320,7 +307,11 @@ function obstacleAt(
   return undefined;
 }
 
-/** Mixes two hashes: the finalizer of MurmurHash3, twice. Every release has to find the same owner. */
-function score(address: number, node: number): number {
-  return mixHash(mixHash(address ^ Math.imul(node, 0x9e3779b1)) + node | 0) >>> 0;
+/**
+ * Mixes two hashes: the finalizer of MurmurHash3, twice. Every release has to find the same owner. Nodes
+ * that are not ready come last.
+ */
+function rank(address: OwnedAddress, { hash: node, isNotReady }: KnownNode): number {
+  const mixed = mixHash(address.hash ^ Math.imul(node, 0x9e3779b1)) + node | 0;
+  return (mixHash(mixed) >>> 0) - (isNotReady ? 2 ** 32 : 0);
 }

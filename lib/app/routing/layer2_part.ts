@@ -140,8 +140,6 @@ export class Layer2Part {
   readonly #listeners: (() => void)[] = [];
   /** The nodes that take part with their reports, if they have any; `undefined` = unknown. */
   #members: Map<string, MemberReport | undefined> | undefined;
-  /** Those of them that have none. */
-  readonly #silent = new Set<string>();
   /** Of both families; `undefined` = not read yet. */
   #links: readonly NodeLink[] | undefined;
   #linksChangedAt = -Infinity;
@@ -191,11 +189,6 @@ export class Layer2Part {
   /** What this node says of itself, as JSON; `undefined` until it is known. */
   get report(): string | undefined {
     return this.#own && JSON.stringify(this.#own.json);
-  }
-
-  /** Whether a node takes part that says nothing of itself, because its release is older. */
-  get hasSilentMembers(): boolean {
-    return this.#silent.size > 0;
   }
 
   /** Why this node cannot answer, or is not alone, and how other nodes are configured otherwise. */
@@ -314,8 +307,6 @@ export class Layer2Part {
     if (isSame) return;
     if (member) members.set(node, member.report);
     else members.delete(node);
-    if (member && !member.report) this.#silent.add(node);
-    else this.#silent.delete(node);
     this.#owners.setReport(node, member?.report);
     if (member && !wasMember && node === this.#dependencies.nodeName) this.#hasJoined = true;
     const words = !member

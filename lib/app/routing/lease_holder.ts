@@ -27,12 +27,8 @@ interface LeaseHolderOptions {
   readonly isOwn?: boolean;
   /** @default {LEASE_LABEL} */
   readonly label?: string;
-  /**
-   * Annotations of the Lease, as of now; they are written with each renewal, whose time they may have.
-   *
-   * @default {none}
-   */
-  readonly annotations?: (renewTime: string) => Readonly<Record<string, string>>;
+  /** Annotations of the Lease, as of now; they are written with each renewal. @default {none} */
+  readonly annotations?: () => Readonly<Record<string, string>>;
   /** Whether the Lease may be claimed now. @default {always} */
   readonly mayClaim?: () => boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
@@ -272,7 +268,7 @@ export class LeaseHolder {
 
   #send(client: LeaseClient, spec: Lease["spec"], signal: AbortSignal): Promise<unknown> {
     const { name, namespace, label = LEASE_LABEL } = this.#options;
-    const annotations = this.#options.annotations?.(spec.renewTime ?? "");
+    const annotations = this.#options.annotations?.();
     const metadata = { labels: { [label]: "true" }, ...(annotations && { annotations }) };
     if (this.#seen) {
       const { resourceVersion = "" } = this.#seen.metadata;
@@ -344,11 +340,11 @@ export class LeaseHolder {
   }
 
   /**
-   * What others are to know at once: the annotations, without a time, and the duration. Who expects
-   * renewals as often as before would take this node for dead.
+   * What others are to know at once: the annotations and the duration. A node that expects renewals as
+   * often as before would take this one for dead.
    */
   get #stated(): string {
-    return JSON.stringify([this.#options.annotations?.(""), this.#durationMs]);
+    return JSON.stringify([this.#options.annotations?.(), this.#durationMs]);
   }
 
   get #retryMs(): number {

@@ -16,7 +16,7 @@ import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { hashText } from "../../net/text_hash.ts";
 import { Backoff } from "../../os/backoff.ts";
 import type { Timer } from "../../os/clock.ts";
-import { type MemberReport, parseMemberReport } from "../../routing/layer2_member.ts";
+import { parseMemberReport } from "../../routing/layer2_member.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { SortedList } from "../../routing/sorted_list.ts";
 
@@ -199,9 +199,7 @@ class NodeMembership {
     this.member = new LeaseHolder(edges, {
       ...{ ...own, name: MEMBER_PREFIX + holder, durationSeconds: MEMBER_SECONDS },
       mayClaim: () => heartbeat.isHeld && layer2.report !== undefined,
-      annotations: (renewTime) => ({
-        [LAYER2_ANNOTATION]: `${renewTime} ${layer2.report ?? ""}`,
-      }),
+      annotations: () => ({ [LAYER2_ANNOTATION]: layer2.report ?? "" }),
     });
     this.#update();
     layer2.follow(() => this.#update());
@@ -212,7 +210,8 @@ class NodeMembership {
     if (node === this.#edges.nodeName) this.member.observe(lease);
     if (lease?.spec.holderIdentity) {
       this.#members.set(node, lease);
-      this.#layer2.setMember(node, { report: reportOf(lease) });
+      const report = parseMemberReport(lease.metadata.annotations?.[LAYER2_ANNOTATION]);
+      this.#layer2.setMember(node, { report });
     } else {
       this.#members.delete(node);
       this.#layer2.setMember(node, undefined);
@@ -250,8 +249,7 @@ class NodeMembership {
   #update(): void {
     const layer2 = this.#layer2;
     this.heartbeat.isWanted = this.member.isWanted = layer2.mayAnnounce;
-    // A release without reports expects the renewals of an owner from any node that it takes for one.
-    const isOwner = layer2.isOwner(this.#edges.nodeName) || layer2.hasSilentMembers;
+    const isOwner = layer2.isOwner(this.#edges.nodeName);
     this.heartbeat.setDuration(heartbeatSeconds(this.#settings.leaseDurationSeconds, isOwner));
     this.member.reconsider();
     this.#monitor?.update();
@@ -281,17 +279,6 @@ class NodeMembership {
       await clock.sleep(restMs, signal).catch(() => {});
     }
   }
-}
-
-/**
- * Reads the report of a member Lease. A release without reports renews the Lease but leaves the annotation
- * of a later one as it was, so only that of the last renewal counts.
- */
-function reportOf({ metadata, spec: { renewTime = "" } }: Lease): MemberReport | undefined {
-  const text = metadata.annotations?.[LAYER2_ANNOTATION] ?? "";
-  const space = text.indexOf(" ");
-  const isCurrent = Date.parse(text.slice(0, Math.max(0, space))) === Date.parse(renewTime);
-  return isCurrent ? parseMemberReport(text.slice(space + 1)) : undefined;
 }
 
 /** Begins the name of the Lease that a node renews all the time. The name of the node follows. */
