@@ -12,7 +12,7 @@ import {
   type RoutingConfiguration,
   type SelectorConfiguration,
 } from "./routing.ts";
-import { type AddressRange, tryParseAddressRange } from "../net/address_range.ts";
+import { type AddressRange, overlap, tryParseAddressRange } from "../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import {
@@ -24,12 +24,7 @@ import {
 } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
 import { type LabelSelector, parseLabelSelector } from "../policy/label_selector.ts";
-import {
-  type AddressPool,
-  type AnnounceMethod,
-  overlap,
-  UNUSABLE_RANGES,
-} from "../routing/address_pool.ts";
+import { type AddressPool, type AnnounceMethod, UNUSABLE_RANGES } from "../routing/address_pool.ts";
 import { LONGEST_PREFIX, type PeerImports } from "../routing/bgp_plan.ts";
 import { peerName } from "../routing/node_bgp.ts";
 import { POD_ROUTE_METRIC } from "../routing/pod_network_plan.ts";

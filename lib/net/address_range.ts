@@ -25,7 +25,7 @@ export interface AddressRange {
  */
 export function tryParseAddressRange(text: string): AddressRange | undefined {
   const cidr = tryParseCidr(text);
-  if (cidr !== undefined) return { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
+  if (cidr !== undefined) return rangeOf(cidr);
   const ends = text.split("-").map((end) => tryParseIpAddress(end.trim()));
   const [start, end = start] = ends;
   if (ends.length > 2 || start === undefined || ends.includes(undefined)) return undefined;
@@ -47,11 +47,17 @@ export function joinRanges(ranges: readonly AddressRange[]): readonly AddressRan
   return joined;
 }
 
-/** Returns the first and the last address of a block, as numbers. */
-export function rangeOf(cidr: Cidr): { readonly first: bigint; readonly last: bigint } {
-  const bits = cidrFamilyOf(cidr) === "IPv4" ? 32 : 128;
+/** Returns the addresses of a block. */
+export function rangeOf(cidr: Cidr): AddressRange {
+  const family = cidrFamilyOf(cidr);
+  const bits = family === "IPv4" ? 32 : 128;
   const first = addressNumber(networkOf(cidr));
-  return { first, last: first + (1n << BigInt(bits - prefixLengthOf(cidr))) - 1n };
+  return { family, first, last: first + (1n << BigInt(bits - prefixLengthOf(cidr))) - 1n };
+}
+
+/** Whether two ranges have an address in common. */
+export function overlap(left: AddressRange, right: AddressRange): boolean {
+  return left.family === right.family && left.first <= right.last && right.first <= left.last;
 }
 
 /** Returns the fewest blocks that together are exactly a range, in order. */

@@ -5,6 +5,7 @@
  * @module
  */
 import type { NetworkPolicySpec } from "../api/kinds/network_policy.ts";
+import { SortedList } from "../net/sorted_list.ts";
 import type { PolicyKey } from "./policy_plan.ts";
 
 /** Most rules, ports, peers, exceptions and terms of selectors of one policy. */
@@ -49,20 +50,20 @@ export interface CountedPolicy {
  */
 export class NamespaceBudget {
   /** The oldest first. */
-  readonly #policies: CountedPolicy[] = [];
-  readonly #places = new Map<PolicyKey, CountedPolicy>();
+  readonly #policies = new SortedList<CountedPolicy>(compareAges);
+  readonly #byKey = new Map<PolicyKey, CountedPolicy>();
   /** The number of policies within the budget, and their parts. */
   #admitted = 0;
   #parts = 0;
 
   get isEmpty(): boolean {
-    return this.#policies.length === 0;
+    return this.#byKey.size === 0;
   }
 
   /** Whether a policy is within the budget. */
   isAdmitted(key: PolicyKey): boolean {
-    const policy = this.#places.get(key);
-    return policy !== undefined && this.#indexOf(policy) < this.#admitted;
+    const policy = this.#byKey.get(key);
+    return policy !== undefined && this.#policies.indexOf(policy) < this.#admitted;
   }
 
   /**
@@ -71,58 +72,31 @@ export class NamespaceBudget {
    */
   change(key: PolicyKey, current: CountedPolicy | undefined): readonly PolicyKey[] {
     const moved = new Set<PolicyKey>();
-    const toggle = ({ key }: CountedPolicy) => {
-      if (!moved.delete(key)) moved.add(key);
+    const admit = (policy: CountedPolicy, count: 1 | -1) => {
+      this.#admitted += count;
+      this.#parts += count * sizeOf(policy);
+      if (!moved.delete(policy.key)) moved.add(policy.key);
     };
-    this.#remove(key);
-    if (current) this.#insert(current);
-    while (this.#parts > MOST_NAMESPACE_PARTS) {
-      const last = this.#policies[--this.#admitted]!;
-      this.#parts -= sizeOf(last);
-      toggle(last);
+    const known = this.#byKey.get(key);
+    if (known) {
+      if (this.isAdmitted(key)) admit(known, -1);
+      this.#policies.delete(known);
+      this.#byKey.delete(key);
     }
+    if (current) {
+      this.#policies.add(current);
+      this.#byKey.set(key, current);
+      if (this.isAdmitted(key)) admit(current, 1);
+    }
+    const { items } = this.#policies;
+    while (this.#parts > MOST_NAMESPACE_PARTS) admit(items[this.#admitted - 1]!, -1);
     for (
-      let next = this.#policies[this.#admitted];
+      let next = items[this.#admitted];
       next && this.#parts + sizeOf(next) <= MOST_NAMESPACE_PARTS;
-      next = this.#policies[this.#admitted]
-    ) {
-      this.#admitted++;
-      this.#parts += sizeOf(next);
-      toggle(next);
-    }
+      next = items[this.#admitted]
+    ) admit(next, 1);
     moved.delete(key);
     return [...moved];
-  }
-
-  #remove(key: PolicyKey): void {
-    const known = this.#places.get(key);
-    if (known === undefined) return;
-    const index = this.#indexOf(known);
-    this.#policies.splice(index, 1);
-    this.#places.delete(key);
-    if (index >= this.#admitted) return;
-    this.#admitted--;
-    this.#parts -= sizeOf(known);
-  }
-
-  #insert(policy: CountedPolicy): void {
-    const index = this.#indexOf(policy);
-    this.#policies.splice(index, 0, policy);
-    this.#places.set(policy.key, policy);
-    if (index >= this.#admitted) return;
-    this.#admitted++;
-    this.#parts += sizeOf(policy);
-  }
-
-  /** The place of a policy, or where it belongs. */
-  #indexOf(policy: CountedPolicy): number {
-    let [low, high] = [0, this.#policies.length];
-    while (low < high) {
-      const middle = low + high >> 1;
-      if (isOlder(this.#policies[middle]!, policy)) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 }
 
@@ -131,7 +105,7 @@ function sizeOf({ parts }: CountedPolicy): number {
   return 1 + (parts > MOST_POLICY_PARTS ? 0 : parts);
 }
 
-function isOlder(left: CountedPolicy, right: CountedPolicy): boolean {
-  const [one, other] = [left.created ?? "", right.created ?? ""];
-  return one === other ? left.key < right.key : one < other;
+function compareAges(left: CountedPolicy, right: CountedPolicy): number {
+  const [one, other] = [left, right].map(({ created = "", key }) => `${created} ${key}`);
+  return one === other ? 0 : one! < other! ? -1 : 1;
 }

@@ -13,7 +13,7 @@ import { type Labels, matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf, spaceOf } from "./address_pool.ts";
 import { type AddressRequest, shorten } from "./address_request.ts";
-import { SortedList } from "./sorted_list.ts";
+import { SortedList } from "../net/sorted_list.ts";
 
 /** The addresses assigned to a Service. */
 export interface AddressAssignment {

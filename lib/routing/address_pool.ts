@@ -1,5 +1,5 @@
-import { type AddressRange, rangeOf, tryParseAddressRange } from "../net/address_range.ts";
-import { type Cidr, cidrContains, cidrFamilyOf } from "../net/cidr.ts";
+import { type AddressRange, overlap, rangeOf, tryParseAddressRange } from "../net/address_range.ts";
+import { type Cidr, cidrContains } from "../net/cidr.ts";
 import {
   addressNumber,
   IP_FAMILIES,
@@ -8,7 +8,7 @@ import {
   ipFamilyOf,
 } from "../net/ip_address.ts";
 import type { LabelSelector } from "../policy/label_selector.ts";
-import { SortedList } from "./sorted_list.ts";
+import { SortedList } from "../net/sorted_list.ts";
 
 /** How the nodes make an address reachable. */
 export type AnnounceMethod = "layer2" | "bgp" | "none";
@@ -119,9 +119,8 @@ export function poolsWithout(
     );
     for (const range of pool.ranges) free.add(range);
     for (const [cidr, use] of taken) {
-      const { first, last } = rangeOf(cidr);
-      const block = { family: cidrFamilyOf(cidr), first, last };
-      const at = free.indexOf({ ...block, last: first });
+      const block = rangeOf(cidr);
+      const at = free.indexOf({ ...block, last: block.first });
       const found: AddressRange[] = [];
       for (let index = at; index < free.items.length; index++) {
         if (!overlap(free.items[index]!, block)) break;
@@ -137,11 +136,6 @@ export function poolsWithout(
     return { ...pool, ranges: free.items };
   });
   return { pools: remaining, problems };
-}
-
-/** Whether two ranges have an address in common. */
-export function overlap(left: AddressRange, right: AddressRange): boolean {
-  return left.family === right.family && left.first <= right.last && right.first <= left.last;
 }
 
 function rest({ family, first, last }: AddressRange, block: AddressRange): readonly AddressRange[] {

@@ -9,14 +9,15 @@ import * as v from "valibot";
 import {
   type AddressRange,
   joinRanges,
+  overlap,
   rangeOf,
   tryParseAddressRange,
 } from "../net/address_range.ts";
-import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { addressAt, addressNumber, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { hashText } from "../net/text_hash.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
-import { type AddressPool, overlap } from "./address_pool.ts";
+import type { AddressPool } from "./address_pool.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
 /** Why an interface does not carry packets. */
@@ -75,7 +76,7 @@ export function memberReport(
 ): ReportJson {
   const pools = all.filter(({ announce }) => announce === "layer2");
   const isUsed = ({ network }: NodeLink) => {
-    const range = { family: cidrFamilyOf(network), ...rangeOf(network) };
+    const range = rangeOf(network);
     return pools.some(({ ranges }) => ranges.some((each) => overlap(each, range)));
   };
   const named = links.filter(isUsed)
@@ -129,7 +130,7 @@ export function readMemberReport(raw: unknown): MemberReport | undefined {
     links: links.flatMap(({ network: given, device, obstacle }) => {
       const network = tryParseCidr(given);
       if (network === undefined) return [];
-      const range = { family: cidrFamilyOf(network), ...rangeOf(network) };
+      const range = rangeOf(network);
       return [{ network, device, range, ...(obstacle && { obstacle }) }];
     }),
   };

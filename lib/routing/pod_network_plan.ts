@@ -1,4 +1,4 @@
-import { rangeOf } from "../net/address_range.ts";
+import { overlap, rangeOf } from "../net/address_range.ts";
 import {
   type Cidr,
   cidrContains,
@@ -8,6 +8,7 @@ import {
   prefixLengthOf,
 } from "../net/cidr.ts";
 import { addressNumber, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { SortedList } from "../net/sorted_list.ts";
 import { contentId } from "../policy/content_id.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { PodNetworkSettings } from "./routing_settings.ts";
@@ -95,7 +96,7 @@ export function planPodNetwork(inputs: PodNetworkInputs): PodNetworkPlan {
   const { settings, own } = inputs;
   const nodes = [...inputs.nodes].filter(({ name }) => name !== own.name)
     .sort((left, right) => left.name < right.name ? -1 : 1);
-  const ranges = new PodRanges(own, nodes);
+  const obstacleOf = findObstacles(own, nodes);
   const problems: PodNetworkProblem[] = [...ownProblems(own)];
   const unrouted: PodNetworkProblem[] = [];
   const routes: PodRoute[] = [];
@@ -105,9 +106,9 @@ export function planPodNetwork(inputs: PodNetworkInputs): PodNetworkPlan {
       problems.push({ node: node.name, reason: `'${text}' is no CIDR such as 10.244.1.0/24` });
     }
     for (const destination of node.podCidrs) {
-      const obstacle = ranges.obstacle(destination, node);
+      const obstacle = obstacleOf(destination, node);
       const made = obstacle === undefined
-        ? routeTo({ destination, node }, inputs)
+        ? routeTo(destination, node, inputs)
         : { problem: obstacle };
       if (made === undefined) {
         unrouted.push({ node: node.name, reason: `${destination} is in another subnet` });
@@ -153,7 +154,8 @@ type MadeRoute =
   | { readonly problem: string };
 
 function routeTo(
-  { destination, node }: { readonly destination: Cidr; readonly node: RoutingNode },
+  destination: Cidr,
+  node: RoutingNode,
   { settings: { overlay }, own, networks }: PodNetworkInputs,
 ): MadeRoute | undefined {
   const family = cidrFamilyOf(destination);
@@ -193,52 +195,35 @@ function masqueradeOf(
   };
 }
 
-/** The ranges of all pods and the addresses of all nodes, to find ranges that would misdirect traffic. */
-class PodRanges {
-  readonly #own: RoutingNode;
+/** Returns why a route to the range of a node would do harm; `undefined` = it would not. */
+function findObstacles(
+  own: RoutingNode,
+  others: readonly RoutingNode[],
+): (cidr: Cidr, node: RoutingNode) => string | undefined {
   /** The first node by name that has a range. */
-  readonly #owners = new Map<Cidr, string>();
-  /** Sorted. */
-  readonly #addresses: Readonly<Record<IpFamily, readonly bigint[]>>;
-
-  constructor(own: RoutingNode, others: readonly RoutingNode[]) {
-    this.#own = own;
-    for (const { name, podCidrs } of others) {
-      for (const cidr of podCidrs) if (!this.#owners.has(cidr)) this.#owners.set(cidr, name);
-    }
-    const all = [own, ...others].flatMap(({ addresses }) => addresses);
-    const numbers = (family: IpFamily) =>
-      all.filter((each) => ipFamilyOf(each) === family).map(addressNumber)
-        .sort((left, right) => left < right ? -1 : 1);
-    this.#addresses = { IPv4: numbers("IPv4"), IPv6: numbers("IPv6") };
+  const owners = new Map<Cidr, string>();
+  for (const { name, podCidrs } of others) {
+    for (const cidr of podCidrs) if (!owners.has(cidr)) owners.set(cidr, name);
   }
-
-  /** Why a route to a range would do harm. */
-  obstacle(cidr: Cidr, { name }: RoutingNode): string | undefined {
+  const ofNodes = { IPv4: new SortedList(compareNumbers), IPv6: new SortedList(compareNumbers) };
+  for (const address of [own, ...others].flatMap(({ addresses }) => addresses)) {
+    ofNodes[ipFamilyOf(address)].add(addressNumber(address));
+  }
+  return (cidr, { name }) => {
     if (prefixLengthOf(cidr) === 0) return `${cidr} is no range of pods: it contains every address`;
-    const own = this.#own.podCidrs.find((each) => overlap(each, cidr));
-    if (own !== undefined) return `${cidr} overlaps ${own} of this Node`;
-    const owner = this.#owners.get(cidr);
+    const range = rangeOf(cidr);
+    const ofThis = own.podCidrs.find((each) => overlap(rangeOf(each), range));
+    if (ofThis !== undefined) return `${cidr} overlaps ${ofThis} of this Node`;
+    const owner = owners.get(cidr);
     if (owner !== undefined && owner !== name) return `${cidr} belongs to Node ${owner} too`;
-    if (this.#hasNode(cidr)) return `${cidr} contains the address of a Node`;
-    return undefined;
-  }
-
-  #hasNode(cidr: Cidr): boolean {
-    const { first, last } = rangeOf(cidr);
-    const numbers = this.#addresses[cidrFamilyOf(cidr)];
-    let [low, high] = [0, numbers.length];
-    while (low < high) {
-      const middle = low + high >> 1;
-      if (numbers[middle]! < first) low = middle + 1;
-      else high = middle;
-    }
-    return low < numbers.length && numbers[low]! <= last;
-  }
+    const addresses = ofNodes[range.family];
+    const next = addresses.items[addresses.indexOf(range.first)];
+    return next !== undefined && next <= range.last
+      ? `${cidr} contains the address of a Node`
+      : undefined;
+  };
 }
 
-function overlap(left: Cidr, right: Cidr): boolean {
-  if (cidrFamilyOf(left) !== cidrFamilyOf(right)) return false;
-  const [one, other] = [rangeOf(left), rangeOf(right)];
-  return one.first <= other.last && other.first <= one.last;
+function compareNumbers(left: bigint, right: bigint): number {
+  return left < right ? -1 : left > right ? 1 : 0;
 }

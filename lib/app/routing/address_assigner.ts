@@ -13,8 +13,8 @@ import type { Informer } from "../../kube/informer.ts";
 import { LinkedAbort } from "../../kube/linked_abort.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import { rangeOf } from "../../net/address_range.ts";
-import { type Cidr, cidrFamilyOf } from "../../net/cidr.ts";
+import { overlap, rangeOf } from "../../net/address_range.ts";
+import type { Cidr } from "../../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { Backoff } from "../../os/backoff.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
@@ -22,7 +22,7 @@ import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { AddressAllocator, type AddressAssignment } from "../../routing/address_allocator.ts";
-import { type AddressPool, overlap, poolsWithout } from "../../routing/address_pool.ts";
+import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
@@ -155,7 +155,7 @@ export class AddressAssigner {
 
   /** Whether a range has addresses of a pool. */
   #concerns(cidr: Cidr): boolean {
-    const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
+    const block = rangeOf(cidr);
     return this.#settings.pools.some(({ ranges }) => ranges.some((each) => overlap(each, block)));
   }
 

@@ -18,7 +18,7 @@ import { Backoff } from "../../os/backoff.ts";
 import type { Timer } from "../../os/clock.ts";
 import { parseMemberReport } from "../../routing/layer2_member.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { SortedList } from "../../routing/sorted_list.ts";
+import { SortedList } from "../../net/sorted_list.ts";
 
 /** Name of the Lease of the process that assigns addresses. */
 const ALLOCATOR_LEASE = "kube-relay-allocator";
