@@ -13,7 +13,6 @@ import {
   judgeConnection,
   type Judgement,
   type PolicyView,
-  type ViewedParts,
   viewParts,
 } from "./judge_connection.ts";
 import {
@@ -43,18 +42,69 @@ export interface PolicedRelay {
   recheck(addresses: readonly IpAddress[]): Promise<number>;
 }
 
+/** An edit of the copy of a judge. Sets come before the lists that name them, and go after them. */
+export type JudgeEdit =
+  /** Before the first plan, addresses of these ranges are cut off. */
+  | { readonly kind: "closed"; readonly ranges: readonly Cidr[] }
+  /** A whole plan follows; it counts once it has ended. */
+  | { readonly kind: "begin"; readonly closedRanges: readonly Cidr[] }
+  /** Of what comes without content, there is none any more. */
+  | { readonly kind: "set"; readonly id: PeerSetId; readonly set?: PeerSet }
+  | { readonly kind: "members"; readonly id: PeerSetId; readonly change: PeerSetChange }
+  | { readonly kind: "list"; readonly id: RuleListId; readonly list?: RuleList }
+  | { readonly kind: "pod"; readonly key: PodKey; readonly pod: PodPlan | undefined }
+  | { readonly kind: "end"; readonly deny: PolicyPlan["deny"]; readonly isWhole: boolean };
+
+/** What a judge needs to judge as another one, or some of it. */
+export type JudgeUpdate = readonly JudgeEdit[];
+
+/** The parts of a plan that a judge reads. */
+type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
+
 type PeerSetCopy =
   | { readonly kind: "pods"; readonly members: Set<IpAddress> }
   | { readonly kind: "pod-ports"; readonly members: Map<string, PodPort> }
   | PeerSet & { readonly kind: "blocks" };
 
 /** A copy of a plan that follows its changes. */
-interface PlanCopy extends ViewedParts {
+class PlanCopy {
   readonly closed: CidrCover;
-  readonly pods: Map<PodKey, PodPlan>;
-  readonly podsByAddress: Map<IpAddress, PodPlan>;
-  readonly lists: Map<RuleListId, RuleList>;
-  readonly peers: Map<PeerSetId, PeerSetCopy>;
+  readonly pods = new Map<PodKey, PodPlan>();
+  readonly podsByAddress = new Map<IpAddress, PodPlan>();
+  readonly lists = new Map<RuleListId, RuleList>();
+  readonly peers = new Map<PeerSetId, PeerSetCopy>();
+
+  constructor(closedRanges: readonly Cidr[]) {
+    this.closed = new CidrCover(closedRanges);
+  }
+
+  setPod(key: PodKey, pod: PodPlan | undefined): void {
+    const before = this.pods.get(key);
+    for (const address of before?.addresses ?? []) {
+      if (this.podsByAddress.get(address) === before) this.podsByAddress.delete(address);
+    }
+    for (const address of pod?.addresses ?? []) this.podsByAddress.set(address, pod!);
+    if (pod) this.pods.set(key, pod);
+    else this.pods.delete(key);
+  }
+
+  setPeers(id: PeerSetId, set: PeerSet | undefined): void {
+    if (set === undefined) this.peers.delete(id);
+    else if (set.kind === "blocks") this.peers.set(id, set);
+    else if (set.kind === "pods") {
+      this.peers.set(id, { kind: set.kind, members: new Set(set.members) });
+    } else this.peers.set(id, { kind: set.kind, members: new Map(set.members) });
+  }
+
+  changeMembers(id: PeerSetId, { added, removed }: PeerSetChange): void {
+    const set = this.peers.get(id);
+    if (set === undefined || set.kind === "blocks") return;
+    for (const member of removed) set.members.delete(memberKey(member) as IpAddress);
+    for (const member of added) {
+      if (typeof member === "string") { if (set.kind === "pods") set.members.add(member); }
+      else if (set.kind === "pod-ports") set.members.set(memberKey(member), member);
+    }
+  }
 }
 
 /** The policies of one IP family, for a relay. Before the first plan, only closed ranges count. */
@@ -63,12 +113,12 @@ export class ConnectionJudge {
   relay: PolicedRelay | undefined;
   /** Of tasks with pauses that take a plan, or read the copy. */
   readonly turns = new OneAtATime();
-  #copy = emptyCopy([]);
+  #copy = new PlanCopy([]);
   #view: PolicyView = viewParts(this.#copy);
   #hasPlan = false;
   #deny: PolicyPlan["deny"] = { action: "drop" };
-  /** Parts of the plan that comes next. */
-  #collected = emptyParts();
+  /** A whole plan that has not ended. */
+  #next: PlanCopy | undefined;
 
   /** Whether denied connections are to be logged. */
   get logsDenials(): boolean {
@@ -88,69 +138,63 @@ export class ConnectionJudge {
   /** Cuts off the addresses of these ranges until there is a plan, which has its own. */
   close(ranges: readonly Cidr[]): void {
     if (this.#hasPlan) return;
-    this.#use(emptyCopy(ranges));
-    void this.relay?.follow({ kind: "closed", ranges });
+    this.#use(new PlanCopy(ranges));
+    void this.relay?.follow([{ kind: "closed", ranges }]);
   }
 
   /** Everything that a new judge needs to judge as this one. */
   snapshot(): JudgeUpdate {
-    const { closed, lists, peers, pods } = this.#copy;
-    if (!this.#hasPlan) return { kind: "closed", ranges: closed.outermost };
-    const plan = { closedRanges: closed.outermost, deny: this.#deny, lists, peers, pods };
-    return { kind: "plan", plan, changes: EVERYTHING };
+    const { closed: { outermost: closedRanges }, lists, peers, pods } = this.#copy;
+    if (!this.#hasPlan) return [{ kind: "closed", ranges: closedRanges }];
+    return [...editsOf({ closedRanges, deny: this.#deny, lists, peers, pods })];
   }
 
   /** Has the relay follow a plan that was taken. Resolves when it does. */
   async pass(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<void> {
-    await this.relay?.follow({ kind: "plan", plan: changedParts(plan, changes), changes });
-  }
-
-  /** Takes an update of the judge that this one follows, as {@linkcode takeInSteps} does. */
-  *followInSteps(update: JudgeUpdate): Generator<void, void, void> {
-    if (update.kind === "closed") return this.close(update.ranges);
-    const collected = this.#collected;
-    for (const addTo of eachPart(update.kind === "parts" ? update.parts : update.plan)) {
-      addTo(collected);
-      yield;
-    }
-    if (update.kind === "parts") return;
-    this.#collected = emptyParts();
-    yield* this.takeInSteps({ ...update.plan, ...collected }, update.changes);
+    await this.relay?.follow([...editsOf(plan, changes)]);
   }
 
   /**
    * Takes a plan with its changes since the last one that was taken. It must not change between the
    * steps; connections may be judged.
    */
-  *takeInSteps(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
-    const { full } = changes;
-    const copy = full ? emptyCopy(plan.closedRanges) : this.#copy;
-    // Sets come before the lists that name them, and go after them.
-    for (const id of full ? plan.peers.keys() : changes.peers) {
-      const set = plan.peers.get(id);
-      if (set) copy.peers.set(id, copyOf(set));
+  takeInSteps(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
+    return this.followInSteps(editsOf(plan, changes));
+  }
+
+  /** Takes edits in steps. Each leaves a copy by which connections may be judged. */
+  *followInSteps(edits: Iterable<JudgeEdit>): Generator<void, void, void> {
+    for (const edit of edits) {
+      this.#apply(edit);
       yield;
     }
-    for (const [id, change] of full ? [] : changes.members) {
-      const set = copy.peers.get(id);
-      if (set && !changes.peers.has(id)) changeMembers(set, change);
-      yield;
+  }
+
+  #apply(edit: JudgeEdit): void {
+    const copy = this.#next ?? this.#copy;
+    switch (edit.kind) {
+      case "closed":
+        return this.close(edit.ranges);
+      case "begin":
+        this.#next = new PlanCopy(edit.closedRanges);
+        return;
+      case "set":
+        return copy.setPeers(edit.id, edit.set);
+      case "members":
+        return copy.changeMembers(edit.id, edit.change);
+      case "list":
+        if (edit.list) copy.lists.set(edit.id, edit.list);
+        else copy.lists.delete(edit.id);
+        return;
+      case "pod":
+        return copy.setPod(edit.key, edit.pod);
+      case "end":
+        this.#deny = edit.deny;
+        if (!edit.isWhole) return;
+        this.#hasPlan = true;
+        this.#next = undefined;
+        this.#use(copy);
     }
-    for (const id of full ? plan.lists.keys() : changes.lists) {
-      const list = plan.lists.get(id);
-      if (list) copy.lists.set(id, list);
-      yield;
-    }
-    for (const key of full ? plan.pods.keys() : changes.pods) {
-      replacePod(copy, key, plan.pods.get(key));
-      yield;
-    }
-    for (const id of changes.lists) if (!plan.lists.has(id)) copy.lists.delete(id);
-    for (const id of changes.peers) if (!plan.peers.has(id)) copy.peers.delete(id);
-    this.#deny = plan.deny;
-    if (!full) return;
-    this.#hasPlan = true;
-    this.#use(copy);
   }
 
   #use(copy: PlanCopy): void {
@@ -159,142 +203,56 @@ export class ConnectionJudge {
   }
 }
 
-const EVERYTHING: PolicyPlanChanges = {
-  full: true,
-  pods: new Set(),
-  lists: new Set(),
-  peers: new Set(),
-  members: new Map(),
-};
-
-/** The plan without what has not changed. */
-function changedParts(plan: PolicyPlan, changes: PolicyPlanChanges): JudgedPlan {
-  const { closedRanges, deny, lists, peers, pods } = plan;
-  if (changes.full) return { closedRanges, deny, lists, peers, pods };
-  return {
-    closedRanges,
-    deny,
-    lists: entriesOf(lists, changes.lists),
-    peers: entriesOf(peers, changes.peers),
-    pods: entriesOf(pods, changes.pods),
-  };
-}
-
-function entriesOf<Key, Value>(
-  map: ReadonlyMap<Key, Value>,
-  keys: ReadonlySet<Key>,
-): ReadonlyMap<Key, Value> {
-  const found = new Map<Key, Value>();
-  for (const key of keys) {
-    const value = map.get(key);
-    if (value !== undefined) found.set(key, value);
+/** The edits that make a plan of the last one. `changes`: absent = the last one is not known. */
+function* editsOf(
+  { closedRanges, deny, lists, peers, pods }: JudgedPlan,
+  changes?: PolicyPlanChanges,
+): Generator<JudgeEdit, void, void> {
+  const known = changes?.full ? undefined : changes;
+  if (!known) yield { kind: "begin", closedRanges };
+  for (const id of known?.peers ?? peers.keys()) {
+    const set = peers.get(id);
+    if (set) yield { kind: "set", id, set };
   }
-  return found;
-}
-
-function emptyCopy(closedRanges: readonly Cidr[]): PlanCopy {
-  return {
-    pods: new Map(),
-    podsByAddress: new Map(),
-    lists: new Map(),
-    peers: new Map(),
-    closed: new CidrCover(closedRanges),
-  };
-}
-
-function copyOf(set: PeerSet): PeerSetCopy {
-  switch (set.kind) {
-    case "pods":
-      return { kind: set.kind, members: new Set(set.members) };
-    case "pod-ports":
-      return { kind: set.kind, members: new Map(set.members) };
-    case "blocks":
-      return set;
+  for (const [id, change] of known?.members ?? []) {
+    if (!known!.peers.has(id)) yield { kind: "members", id, change };
   }
-}
-
-function changeMembers(set: PeerSetCopy, { added, removed }: PeerSetChange): void {
-  if (set.kind === "blocks") return;
-  for (const member of removed) set.members.delete(memberKey(member) as IpAddress);
-  for (const member of added) {
-    if (typeof member === "string") { if (set.kind === "pods") set.members.add(member); }
-    else if (set.kind === "pod-ports") set.members.set(memberKey(member), member);
+  for (const id of known?.lists ?? lists.keys()) {
+    const list = lists.get(id);
+    if (list) yield { kind: "list", id, list };
   }
+  for (const key of known?.pods ?? pods.keys()) yield { kind: "pod", key, pod: pods.get(key) };
+  for (const id of known?.lists ?? []) if (!lists.has(id)) yield { kind: "list", id };
+  for (const id of known?.peers ?? []) if (!peers.has(id)) yield { kind: "set", id };
+  yield { kind: "end", deny, isWhole: !known };
 }
-
-function replacePod(
-  { pods, podsByAddress }: PlanCopy,
-  key: PodKey,
-  pod: PodPlan | undefined,
-): void {
-  const before = pods.get(key);
-  for (const address of before?.addresses ?? []) {
-    if (podsByAddress.get(address) === before) podsByAddress.delete(address);
-  }
-  if (pod === undefined) pods.delete(key);
-  else {
-    pods.set(key, pod);
-    for (const address of pod.addresses) podsByAddress.set(address, pod);
-  }
-}
-
-/** The parts of a plan that a judge reads. */
-type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
-
-/** Pods, lists and sets of a plan. */
-type PlanParts = Pick<JudgedPlan, "lists" | "peers" | "pods">;
-
-/** Changed parts of a plan, or ranges to close before one. */
-export type JudgeUpdate =
-  | { readonly kind: "plan"; readonly plan: JudgedPlan; readonly changes: PolicyPlanChanges }
-  /** Some parts of the plan that comes next. */
-  | { readonly kind: "parts"; readonly parts: PlanParts }
-  | { readonly kind: "closed"; readonly ranges: readonly Cidr[] };
 
 /** Whether a judge that follows an update knows everything, whatever it knew before. */
 export function isComplete(update: JudgeUpdate): boolean {
-  return update.kind === "closed" || (update.kind === "plan" && update.changes.full);
+  return update.some((edit) => edit.kind === "closed" || edit.kind === "end" && edit.isWhole);
 }
 
-/** Parts in one piece: copying them takes a millisecond or two. */
+/** Rules, members and other parts in one piece: copying them takes a millisecond or two. */
 const MOST_PARTS = 1024;
 
-/**
- * Splits an update: copying one of 10,000 policies at once would stop a thread for 100 ms. Each rule and
- * member counts as a part.
- */
+/** Splits an update: copying one of 10,000 policies at once would stop a thread for 100 ms. */
 export function* piecesOf(
   update: JudgeUpdate,
   mostParts = MOST_PARTS,
 ): Generator<JudgeUpdate, void, void> {
-  if (update.kind !== "plan") return yield update;
-  let [parts, count] = [emptyParts(), 0];
-  for (const addTo of eachPart(update.plan)) {
-    count += addTo(parts);
-    if (count < mostParts) continue;
-    yield { kind: "parts", parts };
-    [parts, count] = [emptyParts(), 0];
+  let [piece, parts]: [JudgeEdit[], number] = [[], 0];
+  for (const edit of update) {
+    piece.push(edit);
+    parts += sizeOf(edit);
+    if (parts < mostParts) continue;
+    yield piece;
+    [piece, parts] = [[], 0];
   }
-  yield { ...update, plan: { ...update.plan, ...parts } };
+  if (piece.length > 0) yield piece;
 }
 
-/** Parts of a plan that are put together. */
-interface CollectedParts extends PlanParts {
-  readonly lists: Map<RuleListId, RuleList>;
-  readonly peers: Map<PeerSetId, PeerSet>;
-  readonly pods: Map<PodKey, PodPlan>;
-}
-
-/** Makes a collection without parts. */
-function emptyParts(): CollectedParts {
-  return { lists: new Map(), peers: new Map(), pods: new Map() };
-}
-
-/** A step for each part: adds it to a collection, and returns its size. */
-function* eachPart(
-  { lists, peers, pods }: PlanParts,
-): Generator<(to: CollectedParts) => number, void, void> {
-  for (const [id, set] of peers) yield (to) => (to.peers.set(id, set), 1 + set.members.size);
-  for (const [id, list] of lists) yield (to) => (to.lists.set(id, list), 1 + list.rules.length);
-  for (const [key, pod] of pods) yield (to) => (to.pods.set(key, pod), 1);
+function sizeOf(edit: JudgeEdit): number {
+  if (edit.kind === "set") return 1 + (edit.set?.members.size ?? 0);
+  if (edit.kind === "list") return 1 + (edit.list?.rules.length ?? 0);
+  return edit.kind === "members" ? 1 + edit.change.added.length + edit.change.removed.length : 1;
 }

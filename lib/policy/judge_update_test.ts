@@ -23,10 +23,9 @@ function judgeOf(count: number): ConnectionJudge {
 }
 
 Deno.test("piecesOf() leaves a small plan in one piece, and splits a large one", () => {
-  const kinds = (count: number) =>
-    [...piecesOf(judgeOf(count).snapshot())].map((piece) => piece.kind);
-  assertEquals(kinds(0), ["plan"]);
-  assertEquals(kinds(100), ["plan"]);
+  const pieces = (count: number) => [...piecesOf(judgeOf(count).snapshot())].length;
+  assertEquals(pieces(0), 1);
+  assertEquals(pieces(100), 1);
   // A pod, a list with a rule, and a set with a member: five parts for each policy.
-  assertEquals(kinds(1000), ["parts", "parts", "parts", "parts", "plan"]);
+  assertEquals(pieces(1000), 5);
 });
