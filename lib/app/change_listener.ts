@@ -30,7 +30,6 @@ export interface ObjectChange {
 
 /** An item that a sync changed, e.g. an address or a pod of this node. */
 export interface NamedItem {
-  /** Its name. */
   readonly key: string;
   readonly words: readonly string[];
 }

@@ -56,7 +56,6 @@ export interface PolicyComparison {
   readonly groupPairsLeftOut: number;
 }
 
-/** A change between groups. */
 interface GroupChange extends Omit<ConnectionChange, "from" | "to"> {
   readonly from: readonly ComparedGroup[];
   readonly to: readonly ComparedGroup[];

@@ -38,7 +38,6 @@ export interface TableGroup {
 export interface ConnectionTable {
   readonly namespace: string;
   readonly family: IpFamily;
-  /** The policies of the namespace. */
   readonly policies: readonly PolicyKey[];
   /** The groups of the namespace come first. */
   readonly groups: readonly TableGroup[];
@@ -48,7 +47,6 @@ export interface ConnectionTable {
   readonly groupsLeftOut: number;
 }
 
-/** An end with its rules. */
 interface TableEnd {
   readonly group: TableGroup;
   readonly peer: Peer;

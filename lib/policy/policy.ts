@@ -243,7 +243,6 @@ interface PolicyPeers {
   readonly blocks: readonly BlockWithExceptions[];
 }
 
-/** Peers in one family. */
 interface FamilyPeers {
   readonly queries: readonly PodQuery[];
   /** Absent = there are none of this family. */
@@ -288,7 +287,6 @@ function* parsePolicyPeers(
   return { queries, sources, blocks };
 }
 
-/** Returns the peers of one family. */
 function peersInFamily(
   { queries, sources, blocks }: PolicyPeers,
   family: IpFamily,

@@ -160,7 +160,6 @@ export function podPortKey({ address, protocol, port }: PodPort): string {
 export interface PolicyInspection {
   /** The location of the rules, as text for users. */
   readonly summary: string;
-  /** Isolated pods by direction. */
   readonly isolated: Readonly<Record<Direction, number>>;
   /** Isolated pods whose policies allow nothing, because they have too many rules. */
   readonly refused: number;

@@ -31,7 +31,6 @@ interface ListedPod {
   readonly family: IpFamily;
 }
 
-/** A list with its name. */
 type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
 
 /** Rules of lists that are kept, where an empty list counts as one. */
@@ -176,7 +175,6 @@ export interface ListNeed {
   readonly rules: number;
 }
 
-/** A pod with the lists that it needs. */
 interface PodNeeds {
   readonly pod: PolicyPod;
   readonly lists: readonly ListNeed[];

@@ -34,7 +34,6 @@ export interface AddressRequest {
   readonly sharing?: SharingTerms;
   /** E.g. `TCP/80`. */
   readonly ports: readonly string[];
-  /** The addresses of the status. */
   readonly current: readonly IpAddress[];
   /** Host names of the status, which another controller wrote. */
   readonly hostnames: readonly string[];
@@ -46,7 +45,6 @@ export interface AddressRequest {
 export interface SharingTerms {
   /** As given by the Service. */
   readonly key: string;
-  /** Everything, as one text. */
   readonly text: string;
 }
 

@@ -26,7 +26,6 @@ import { createHash } from "node:crypto";
 export interface BgpPlannerOptions {
   readonly settings: BgpSettings;
   readonly pools: readonly AddressPool[];
-  /** The own node. */
   readonly nodeName: string;
   /** The ranges of all pods; empty = those of the Nodes. */
   readonly clusterCidrs: readonly Cidr[];
@@ -59,7 +58,6 @@ const RANGES = "ranges";
 interface BgpContext {
   readonly options: BgpPlannerOptions;
   readonly serviceRanges: readonly Cidr[];
-  /** The own node. */
   readonly own: Pick<RoutingNode, "labels" | "podCidrs">;
   /** While the own node is not ready: the nodes that are. */
   readonly replacements: readonly Pick<RoutingNode, "name" | "labels">[];
@@ -427,7 +425,6 @@ function isSame(left: AnnouncedPrefix | undefined, right: AnnouncedPrefix | unde
     left?.localPreference === right?.localPreference && left?.to.join() === right?.to.join();
 }
 
-/** A node with its annotations. */
 interface BgpNode {
   readonly node: RoutingNode;
   readonly bgp: NodeBgp;

@@ -40,7 +40,6 @@ export interface AddressReport {
   readonly node: string;
   /** The answer as a sentence without a full stop. */
   readonly headline: string;
-  /** The name of its pool. */
   readonly pool?: string;
   readonly services: readonly AddressHolder[];
   /** Absent if no Service of a pool with layer 2 has it. */
@@ -189,7 +188,6 @@ export interface PrefixReport {
   readonly headline: string;
   /** Whether the plan announces it. */
   readonly isAnnounced: boolean;
-  /** The peers that it is announced to. */
   readonly peers: readonly (Pick<BgpPeer, "name" | "address" | "as" | "role"> & {
     /** The state of the session in words. Absent if the daemon was not asked. */
     readonly session?: string;
@@ -210,7 +208,6 @@ const KINDS: Readonly<Record<PrefixSource["kind"], string>> = {
   "service-range": "range of cluster IPs",
 };
 
-/** The roles of peers in sentences. */
 const ROLES: Readonly<Record<BgpPeer["role"], string>> = {
   "external": "external peer",
   "mesh": "node of the mesh",

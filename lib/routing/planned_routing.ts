@@ -19,11 +19,9 @@ import type { RoutingSettings } from "./routing_settings.ts";
 /** The state of a cluster that addresses and routes of a node depend on. */
 export interface RoutingInputs {
   readonly settings: RoutingSettings;
-  /** The own node. */
   readonly nodeName: string;
   readonly nodes: Iterable<RoutedNode>;
   readonly services: Iterable<RoutedService>;
-  /** The labels of Namespaces by name. */
   readonly namespaces: ReadonlyMap<string, Labels>;
   /** Of both families. */
   readonly plans: Iterable<ServicePlan>;
@@ -59,7 +57,6 @@ export class PlannedRouting {
   readonly podNetwork: PodNetworkPlan | undefined;
   readonly owners: Layer2Owners;
   readonly #allocator: AddressAllocator;
-  /** The nodes by their addresses. */
   readonly #nodesAt = new Map<IpAddress, string>();
   readonly #holders = new SetIndex<IpAddress, ServiceKey>();
   readonly #statuses = new Map<ServiceKey, readonly IpAddress[]>();

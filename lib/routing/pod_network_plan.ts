@@ -58,7 +58,6 @@ export interface PodRoute {
   readonly node: string;
   /** The address of the node, which is on a network of this one; absent with a tunnel. */
   readonly gateway?: IpAddress;
-  /** The device of a tunnel. */
   readonly tunnel?: string;
   /** The source that this node itself uses. */
   readonly source?: IpAddress;
@@ -78,7 +77,6 @@ export interface PodTunnel {
 /** The state that the network of pods depends on. */
 interface PodNetworkInputs {
   readonly settings: PodNetworkSettings;
-  /** The own node. */
   readonly own: RoutingNode;
   /** All nodes; the own one may be among them. */
   readonly nodes: Iterable<RoutingNode>;

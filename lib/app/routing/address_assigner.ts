@@ -35,7 +35,6 @@ interface AssignerEdges {
   readonly events: EventSink;
 }
 
-/** The settings that assignments depend on. */
 type AssignerSettings = Pick<
   RoutingSettings,
   "pools" | "loadBalancerClass" | "defaultLoadBalancerClass"

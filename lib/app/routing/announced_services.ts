@@ -20,7 +20,6 @@ export type ServiceListener = (
   withLoadBalancer: ReadonlySet<ServiceKey>,
 ) => void;
 
-/** Options of {@linkcode AnnouncedServices}. */
 interface AnnouncedServicesOptions {
   /** Has the annotations of Services. */
   readonly informers: Pick<InformerSet, "of">;
@@ -28,7 +27,6 @@ interface AnnouncedServicesOptions {
   readonly isExempt?: (address: IpAddress) => boolean;
 }
 
-/** The ports of one Service. */
 interface KnownService {
   readonly ports: Map<string, ServicePlan>;
   /** Made when it is asked for. */

@@ -39,7 +39,6 @@ export class BgpPart extends PartLoop<string> {
   readonly #clock: Clock;
   readonly #services: AnnouncedServices;
   readonly #planner: BgpPlanner;
-  /** Services that changed. */
   readonly #dirty = new Set<ServiceKey>();
   /** Whether the addresses of all Services are withdrawn. */
   isDraining = false;

@@ -327,7 +327,6 @@ type MonitorEdges = Pick<ControllerParts, "clock" | "logger" | "nodeName"> & {
   readonly follow: LeaseFollower;
 };
 
-/** The settings of the Leases of a cluster. */
 type LeaseSettings = Pick<RoutingSettings, "leaseNamespace" | "leaseDurationSeconds">;
 
 /**

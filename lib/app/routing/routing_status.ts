@@ -108,7 +108,6 @@ export async function collectRoutingMetrics(
   metrics.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
 }
 
-/** The addresses that Services have in their status. */
 function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
   const used = new Set<IpAddress>();
   for (const { status } of services) {

@@ -147,7 +147,6 @@ export interface ModeVerdict {
   readonly mode: BackendMode;
   /** The reason why the mode is not available; absent if it is. */
   readonly refusal?: string;
-  /** The results of all probes. */
   readonly results: readonly ProbeResult[];
   readonly support: ModeSupport;
 }

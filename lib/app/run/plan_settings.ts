@@ -100,7 +100,6 @@ export function planSettingsOf(
   };
 }
 
-/** The BGP peers of the configuration. */
 function peersOf({ routing }: KubeProxyConfiguration): ReadonlyMap<IpAddress, KnownHost> {
   if (!routing.enabled || !routing.bgp.enabled) return new Map();
   const { peers = [] } = routingSettingsOf(routing).bgp ?? {};

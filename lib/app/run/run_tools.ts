@@ -22,13 +22,11 @@ export interface ObservedRun {
     ServiceController,
     "families" | "hostSettings" | "node" | "primaryAddress" | "status"
   >;
-  /** The other controllers. */
   readonly others: readonly Controller[];
   readonly startUp: Pick<StartUp, "node">;
   readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
   readonly manager: Pick<ServiceManager, "phase">;
   readonly sources: readonly Pick<ObjectSource, "status">[];
-  /** The configuration of the start. */
   readonly configuration: RunConfiguration;
   /** The effective configuration: the file may have changed since the start. */
   readonly current: CurrentConfiguration;

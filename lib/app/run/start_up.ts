@@ -84,7 +84,6 @@ export class StartUp {
   readonly #recorder: EventRecorder | undefined;
   readonly #mismatch = Promise.withResolvers<never>();
   readonly #reported = new Set<string>();
-  /** The effective configuration. */
   #proxy: KubeProxyConfiguration;
   /** The fields and annotations of the Node that were read last. */
   #state: NodeState;

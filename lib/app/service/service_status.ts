@@ -61,7 +61,6 @@ const MOST_UNHEALTHY = 20;
 export interface StatusFamily extends LoopStatus {
   readonly mode: BackendMode;
   readonly lastSync?: NonNullable<LoopStatus["lastSync"]> & {
-    /** ServicePorts that were compared. */
     readonly services: number;
   };
   /** In a brief status, only the first unhealthy ones. */
