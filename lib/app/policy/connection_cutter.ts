@@ -12,6 +12,7 @@ import type { Clock } from "../../os/clock.ts";
 import { connectionQuery, type Conntrack, type TrackedConnection } from "../../os/conntrack.ts";
 import { type Connection, judgeConnection, viewPlan } from "../../policy/judge_connection.ts";
 import type { PodPlan, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
+import { WakeUp, workOnCall } from "../../os/wake_up.ts";
 
 interface ConnectionCutterDependencies {
   readonly clock: Clock;
@@ -24,8 +25,6 @@ type ReadPlan = <T>(read: (plan: PolicyPlan) => T) => Promise<T>;
 
 /** Kinds of connections that one run deletes: the tool goes through the whole table for each. */
 const MOST_DELETED = 500;
-const FIRST_RETRY_MS = 1_000;
-const LONGEST_RETRY_MS = 300_000;
 
 /** Cuts the connections of one IP family. */
 export class ConnectionCutter {
@@ -34,7 +33,7 @@ export class ConnectionCutter {
   readonly #withPlan: ReadPlan;
   readonly #isOwnNode: (address: IpAddress) => boolean;
   #suspects = new Set<IpAddress>();
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
   #complaint: string | undefined;
 
   /**
@@ -56,33 +55,26 @@ export class ConnectionCutter {
   /** A plan was synced: connections of pods that are allowed less than before are looked at soon. */
   synced(plan: PolicyPlan, changes: PolicyPlanChanges): void {
     for (const address of suspectAddresses(plan, changes)) this.#suspects.add(address);
-    if (this.#suspects.size > 0) this.#wake.resolve();
+    if (this.#suspects.size > 0) this.#wakeUp.call();
   }
 
   /** Cuts whenever there may be something to cut, until the signal is aborted. Never rejects. */
-  async run(signal: AbortSignal): Promise<void> {
-    const onAbort = () => this.#wake.resolve();
-    signal.addEventListener("abort", onAbort, { once: true });
-    let failures = 0;
-    while (!signal.aborted) {
-      await this.#wake.promise;
-      this.#wake = Promise.withResolvers();
+  run(signal: AbortSignal): Promise<void> {
+    return workOnCall(this.#dependencies.clock, this.#wakeUp, signal, async () => {
       const suspects = this.#suspects;
       this.#suspects = new Set();
-      if (signal.aborted || suspects.size === 0) continue;
+      if (suspects.size === 0) return true;
       try {
         await this.#cut(suspects, signal);
-        failures = 0;
         this.#complaint = undefined;
+        return true;
       } catch (error) {
-        if (signal.aborted) break;
+        if (signal.aborted) return true;
         this.#giveBack(suspects);
         this.#complain(error);
-        const retryMs = Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS);
-        await this.#dependencies.clock.sleep(retryMs, signal).catch(() => {});
+        return false;
       }
-    }
-    signal.removeEventListener("abort", onAbort);
+    });
   }
 
   async #cut(suspects: ReadonlySet<IpAddress>, signal: AbortSignal): Promise<void> {
@@ -118,7 +110,7 @@ export class ConnectionCutter {
 
   #giveBack(suspects: ReadonlySet<IpAddress>): void {
     for (const address of suspects) this.#suspects.add(address);
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Says what does not work once, until it works. */

@@ -26,6 +26,7 @@ import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** What assigning needs of its run. */
 interface AssignerEdges {
@@ -68,7 +69,7 @@ export class AddressAssigner {
   readonly #namespaces = new Set<string>();
   readonly #nodes = new Map<string, Pick<RoutingNode, "addresses" | "podCidrs">>();
   readonly #changedNodes = new Set<string>();
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
   #settings: AssignerSettings;
   /** The ranges of pods and cluster IPs, besides those of Nodes. */
   #taken: ReadonlyMap<Cidr, string> = new Map();
@@ -115,14 +116,14 @@ export class AddressAssigner {
   onService(service: RoutedService): void {
     if (!this.#allocator) return;
     this.#changed.add(serviceKey(namespacedNameOf(service)));
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Takes a Namespace that changed or is gone. */
   onNamespace({ metadata: { name } }: Namespace): void {
     if (!this.#allocator) return;
     this.#namespaces.add(name);
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Takes a Node, or that it is gone. Its addresses and ranges of pods are never assigned. */
@@ -132,7 +133,7 @@ export class AddressAssigner {
     else this.#nodes.delete(name);
     if (this.#allocator && `${before?.addresses ?? []}` !== `${node?.addresses ?? []}`) {
       this.#changedNodes.add(name);
-      this.#wake.resolve();
+      this.#wakeUp.call();
     }
     const [had, has] = [before?.podCidrs ?? [], node?.podCidrs ?? []];
     if (`${had}` !== `${has}` && [...had, ...has].some((each) => this.#concerns(each))) {
@@ -208,8 +209,6 @@ export class AddressAssigner {
 
   async #lead(client: StatusClient, events: AssignmentEvents, signal: AbortSignal): Promise<void> {
     const { services, namespaces, onWritten } = this.#options;
-    const wake = () => this.#wake.resolve();
-    signal.addEventListener("abort", wake, { once: true });
     const allocator = this.#allocator = new AddressAllocator(this.#pools);
     using work = new LinkedAbort(signal);
     const writer = this.#writer = new StatusWriter(this.#edges, {
@@ -240,13 +239,11 @@ export class AddressAssigner {
       for (const namespace of namespaces?.values() ?? []) this.onNamespace(namespace);
       for (const name of this.#nodes.keys()) this.#changedNodes.add(name);
       while (!signal.aborted) {
-        this.#wake = Promise.withResolvers();
         await assign();
-        await this.#wake.promise;
+        await this.#wakeUp.wait(signal);
       }
     } finally {
       work.abort(undefined);
-      signal.removeEventListener("abort", wake);
       this.#forgetUpdate();
       this.#allocator = undefined;
       this.#writer = undefined;

@@ -25,6 +25,7 @@ import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import { PartLoop } from "./part_loop.ts";
 import type { Layer2Backend, RoutingBackends } from "./routing_backends.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
 const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
@@ -151,7 +152,7 @@ export class Layer2Part {
   /** Other machines that answer for own addresses, by their link-layer addresses. */
   readonly #conflicts = new Map<IpAddress, { machine: string; isReported: boolean }>();
   #linkProblem: string | undefined;
-  #wakeReader = Promise.withResolvers<void>();
+  readonly #wakeReader = new WakeUp();
   /** The own Node; `undefined` = unknown. */
   #node: RoutingNode | undefined;
   #isStopped = false;
@@ -223,18 +224,12 @@ export class Layer2Part {
    * netlink sockets only, which Deno does not have. Never rejects.
    */
   async watchLinks(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => this.#wakeReader.resolve(), { once: true });
     while (!signal.aborted) {
-      this.#wakeReader = Promise.withResolvers();
       await this.#readLinks();
       const isOften = this.isOwner(this.#dependencies.nodeName) ||
         (this.#links?.some(({ obstacle }) => obstacle) ?? true);
-      const timer = this.#clock.setTimer(
-        isOften ? READ_LINKS_MS : READ_LINKS_IDLE_MS,
-        () => this.#wakeReader.resolve(),
-      );
-      if (!signal.aborted) await this.#wakeReader.promise;
-      timer.cancel();
+      const ms = isOften ? READ_LINKS_MS : READ_LINKS_IDLE_MS;
+      await this.#wakeReader.wait(signal, { clock: this.#clock, ms });
     }
   }
 
@@ -275,7 +270,7 @@ export class Layer2Part {
     this.#settings = settings;
     this.#owners.setPools(settings.pools);
     for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
-    this.#wakeReader.resolve();
+    this.#wakeReader.call();
     this.#setReport();
     this.#notify();
     this.#seen({ kind: "configuration" });
@@ -567,7 +562,7 @@ export class Layer2Part {
     this.#owners.setLive(this.live);
     const wasOwner = this.isOwner(nodeName);
     const changes = this.#owners.update();
-    if (!wasOwner && this.isOwner(nodeName)) this.#wakeReader.resolve();
+    if (!wasOwner && this.isOwner(nodeName)) this.#wakeReader.call();
     if (changes.size > 0) this.#notify();
     for (const [address, { before, after }] of changes) {
       this.#yielded.delete(address);

@@ -25,6 +25,7 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import type { KnownHost } from "../../proxy/frontend_owners.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { API_SERVER, hostsAt } from "../service/host_registry.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** A source of objects. */
 export interface ObjectSource {
@@ -159,7 +160,7 @@ export class ServerAddresses {
   readonly #server: URL;
   #ofName: readonly string[] = [];
   readonly #ofConnections = new Set<string>();
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
 
   /** `server`: URL. `lookUp` returns the addresses of a host name. */
   constructor(
@@ -181,27 +182,24 @@ export class ServerAddresses {
     const [oldest] = this.#ofConnections;
     if (this.#ofConnections.size > MAX_CONNECTIONS) this.#ofConnections.delete(oldest!);
     this.#report();
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Looks the name up until the signal is aborted; does not wait for a resolver then. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    // Once: each race with a promise that does not settle keeps a reaction of it.
     await Promise.race([this.#follow(signal), whenAborted(signal)]);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
     const name = this.#server.hostname.replace(/^\[|\]$/g, "");
     while (!signal.aborted) {
-      this.#wake = Promise.withResolvers();
       const found = await this.#lookUp(name).catch(() => undefined);
       if (signal.aborted) return;
       if (found) {
         this.#ofName = found;
         this.#report();
       }
-      const retry = found ? [] : [this.#clock.sleep(RETRY_MS, signal).catch(() => {})];
-      await Promise.race([this.#wake.promise, ...retry]);
+      await this.#wakeUp.wait(signal, found ? undefined : { clock: this.#clock, ms: RETRY_MS });
     }
   }
 

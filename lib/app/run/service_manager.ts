@@ -13,6 +13,7 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { ServiceNotifier } from "../../os/sd_notify.ts";
 import type { ProcessInfo } from "../dependencies.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** A sync that takes longer counts as stuck: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
@@ -148,7 +149,7 @@ export class EventLoopMonitor {
   readonly #clock: Clock;
   #watchUntil = 0;
   #largestMs = 0;
-  #work = Promise.withResolvers<void>();
+  readonly #work = new WakeUp();
 
   constructor({ clock }: { readonly clock: Clock }) {
     this.#clock = clock;
@@ -162,20 +163,15 @@ export class EventLoopMonitor {
   /** Announces work that may keep the event loop busy, now or in the next seconds. */
   expectWork(): void {
     this.#watchUntil = this.#clock.now() + WATCH_MS;
-    this.#work.resolve();
+    this.#work.call();
   }
 
   /** Measures until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    const wake = () => this.#work.resolve();
-    signal.addEventListener("abort", wake, { once: true });
     while (!signal.aborted) {
-      await this.#work.promise;
+      await this.#work.wait(signal);
       await this.#watch(signal);
-      this.#work = Promise.withResolvers();
-      if (signal.aborted) this.#work.resolve();
     }
-    signal.removeEventListener("abort", wake);
   }
 
   async #watch(signal: AbortSignal): Promise<void> {

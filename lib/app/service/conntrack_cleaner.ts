@@ -19,6 +19,7 @@ import {
 } from "../../proxy/stale_flows.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeListener, ServiceSyncEvent, ServiceSyncListener } from "../change_listener.ts";
+import { WakeUp, workOnCall } from "../../os/wake_up.ts";
 
 interface ConntrackCleanerDependencies {
   readonly clock: Clock;
@@ -51,15 +52,13 @@ interface Work {
  */
 const FULL_EVERY_MS = 3_600_000;
 const PROTOCOLS = ["UDP", "TCP"] as const;
-const FIRST_RETRY_MS = 1_000;
-const LONGEST_RETRY_MS = 300_000;
 const MOST_COMPLAINTS = 5;
 
 /** Deletes stale flows of backends whose packets the kernel tracks. */
 export class ConntrackCleaner implements ServiceSyncListener {
   readonly #dependencies: ConntrackCleanerDependencies;
   readonly #works: readonly Work[];
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
   /** Messages that were logged since the last successful run. */
   readonly #complaints = new Set<string>();
 
@@ -102,27 +101,14 @@ export class ConntrackCleaner implements ServiceSyncListener {
         work.frontends.suspectAll();
         work.lastFullAt = now;
       }
-      if (work.frontends.pending) this.#wake.resolve();
+      if (work.frontends.pending) this.#wakeUp.call();
     }
   }
 
   /** Cleans whenever there is something to clean, until the signal is aborted. Never rejects. */
-  async run(signal: AbortSignal): Promise<void> {
-    const onAbort = () => this.#wake.resolve();
-    signal.addEventListener("abort", onAbort, { once: true });
-    let failures = 0;
-    while (!signal.aborted) {
-      await this.#wake.promise;
-      this.#wake = Promise.withResolvers();
-      if (await this.#cleanAll(signal)) {
-        failures = 0;
-        continue;
-      }
-      const retryMs = Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS);
-      await this.#dependencies.clock.sleep(retryMs, signal).catch(() => {});
-      this.#wake.resolve();
-    }
-    signal.removeEventListener("abort", onAbort);
+  run(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#dependencies;
+    return workOnCall(clock, this.#wakeUp, signal, () => this.#cleanAll(signal));
   }
 
   /** Returns whether all families succeeded. */
@@ -201,7 +187,7 @@ export class ConntrackCleaner implements ServiceSyncListener {
     if (known !== undefined && !frontends.isGuess) return;
     // Only a successful sync confirms the expected changes, and an aborted deletion left flows.
     frontends.giveBack(suspects);
-    if (!frontends.expecting) this.#wake.resolve();
+    if (!frontends.expecting) this.#wakeUp.call();
   }
 
   /** Resolves to the number of deleted entries; `undefined` if a sync aborted the deletion. */

@@ -11,12 +11,12 @@ import type { Logger } from "../../log/logger.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Network } from "../../os/network.ts";
-import { whenAborted } from "../../os/when_aborted.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { SetIndex } from "../../net/set_index.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type HostRegistry, hostsAt } from "./host_registry.ts";
 import type { ServiceFamily } from "./services.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** A client that cannot reach the API server for so long at the start is cut off, perhaps by leftovers. */
 const START_MS = 10_000;
@@ -61,7 +61,7 @@ export class HostGuard {
   readonly #synced = new Set<IpFamily>();
   /** Addresses that were taken back. */
   readonly #withheld = new Set<IpAddress>();
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
 
   constructor(
     { clock, logger, network }: {
@@ -79,7 +79,7 @@ export class HostGuard {
 
   /** Called when a machine became known. */
   hostChanged(): void {
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   synced(family: IpFamily, plan: ProxyPlan, { removed, upserted }: PlanChanges): void {
@@ -94,7 +94,7 @@ export class HostGuard {
         if (!known.has(address)) this.#added.add(address);
       }
     }
-    if (this.#added.size > 0) this.#wake.resolve();
+    if (this.#added.size > 0) this.#wakeUp.call();
   }
 
   /** Takes the addresses of a ServicePort. Returns those that no ServicePort had before. */
@@ -133,7 +133,6 @@ export class HostGuard {
   }
 
   async #guardAdded(signal: AbortSignal): Promise<void> {
-    const aborted = whenAborted(signal);
     for (;;) {
       const isKnown = (address: IpAddress) => this.#options.registry.get(address) !== undefined;
       const isDone = await this.#disown(isKnown, "they belong to other machines");
@@ -142,10 +141,8 @@ export class HostGuard {
       if (added.length > 0 && this.#options.client() !== undefined) {
         await this.#examine(added, { isRepeated: false, signal });
       }
-      const retry = isDone ? [] : [this.#clock.sleep(RETRY_MS, signal)];
-      await Promise.race([this.#wake.promise, aborted, ...retry]);
+      await this.#wakeUp.wait(signal, isDone ? undefined : { clock: this.#clock, ms: RETRY_MS });
       signal.throwIfAborted();
-      this.#wake = Promise.withResolvers();
     }
   }
 

@@ -2,9 +2,9 @@ import { IP_FAMILIES, type IpAddress, ipFamilyOf, isLoopback } from "../../net/i
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { defaultRouteSource } from "../../os/route_source.ts";
-import { whenAborted } from "../../os/when_aborted.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
+import { WakeUp } from "../../os/wake_up.ts";
 
 /** Reports of the same addresses after which the routes are read again, for a route that came alone. */
 const MOST_SAME = 3;
@@ -17,7 +17,7 @@ export class PrimaryAddresses {
   #found: readonly IpAddress[] = [];
   #interfaces = "";
   #same = 0;
-  #wake = Promise.withResolvers<void>();
+  readonly #wakeUp = new WakeUp();
 
   /** `isNeeded`: whether the configuration asks for the primary address. */
   constructor(
@@ -44,7 +44,7 @@ export class PrimaryAddresses {
 
   /** The configuration changed. */
   onConfiguration(): void {
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Takes the addresses, which come every 10 s. The routes may differ once the addresses do. */
@@ -53,15 +53,13 @@ export class PrimaryAddresses {
     if (text === this.#interfaces && ++this.#same < MOST_SAME) return;
     this.#interfaces = text;
     this.#same = 0;
-    this.#wake.resolve();
+    this.#wakeUp.call();
   }
 
   /** Reads the routes again when they may have changed, until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    const aborted = whenAborted(signal);
     while (!signal.aborted) {
-      await Promise.race([this.#wake.promise, aborted]);
-      this.#wake = Promise.withResolvers();
+      await this.#wakeUp.wait(signal);
       if (!signal.aborted) await this.read();
     }
   }

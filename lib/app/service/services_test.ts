@@ -378,7 +378,7 @@ Deno.test("ServiceFamily reports and retries what a repair of drift left out", a
     clock,
     logger: createLogger(reports),
     random: () => 0,
-    configuration: { proxy: defaultConfiguration(), relay: {}, mode: "iptables" },
+    configuration: { proxy: defaultConfiguration(), relay: { manifests: [] }, mode: "iptables" },
     changes: { followServices: nothing, driftFound: nothing },
     judges: new Map(),
     metrics: {
