@@ -26,20 +26,17 @@ export const BRIDGE_SETTINGS: readonly HostSettingRequest[] = [
   { name: "net.bridge.bridge-nf-call-ip6tables", value: "1", purpose: BRIDGE_PURPOSE },
 ];
 
+type Edges = ConstructorParameters<typeof HostSettings>;
+
 /**
  * The wanted settings and their outcomes. A refusal does not end the process, because a node without
  * Services is worse than a setting whose value may suffice.
  */
 export class HostSettings {
-  readonly #commands: CommandRunner;
-  readonly #logger: Logger;
+  readonly #edges: Edges[0];
   readonly #mode: BackendMode;
-  readonly #backends: readonly Pick<Backend, "family" | "usesConntrack" | "hostSettings">[];
-  /** The effective configuration. */
-  readonly #proxy: () => Pick<
-    KubeProxyConfiguration,
-    "conntrack" | "networkPolicy" | "nodePortAddresses"
-  >;
+  readonly #backends: Edges[2];
+  readonly #proxy: Edges[3];
   #ofConntrack: readonly HostSettingRequest[] = [];
   #requests: ReadonlyMap<string, HostSettingRequest> = new Map();
   readonly #outcomes = new Map<string, HostSettingOutcome>();
@@ -48,16 +45,13 @@ export class HostSettings {
   #unknown: readonly HostSettingRequest[] = [];
 
   constructor(
-    { commands, logger }: { readonly commands: CommandRunner; readonly logger: Logger },
+    edges: { readonly commands: CommandRunner; readonly logger: Logger },
     mode: BackendMode,
     backends: readonly Pick<Backend, "family" | "usesConntrack" | "hostSettings">[],
-    proxy: () => Pick<
-      KubeProxyConfiguration,
-      "conntrack" | "networkPolicy" | "nodePortAddresses"
-    >,
+    /** The effective configuration. */
+    proxy: () => Pick<KubeProxyConfiguration, "conntrack" | "networkPolicy" | "nodePortAddresses">,
   ) {
-    this.#commands = commands;
-    this.#logger = logger;
+    this.#edges = edges;
     this.#mode = mode;
     this.#backends = backends;
     this.#proxy = proxy;
@@ -77,7 +71,7 @@ export class HostSettings {
     // An unprivileged process of a mode without connection tracking would only be refused.
     if (this.#backends.some(({ usesConntrack }) => usesConntrack)) {
       // Counting processors starts a process; only the size of the table needs it.
-      const cpus = conntrack.maxPerCore > 0 ? await cpuCount(this.#commands) : 0;
+      const cpus = conntrack.maxPerCore > 0 ? await cpuCount(this.#edges.commands) : 0;
       this.#ofConntrack = conntrackSettings(conntrack, cpus);
     }
     this.#unknown = await this.#update(isFinal);
@@ -101,7 +95,7 @@ export class HostSettings {
    */
   onInterfaceAddresses(): void {
     this.#update(true).catch((error) =>
-      this.#logger.warn("Cannot check kernel settings of new interfaces", { error })
+      this.#edges.logger.warn("Cannot check kernel settings of new interfaces", { error })
     );
   }
 
@@ -133,7 +127,7 @@ export class HostSettings {
     requests: readonly HostSettingRequest[],
     isFinal: boolean,
   ): Promise<readonly HostSettingRequest[]> {
-    const sysctl = new Sysctl(this.#commands);
+    const sysctl = new Sysctl(this.#edges.commands);
     const { values, problems } = await sysctl.read(requests.map(({ name }) => name));
     const isWritten = (request: HostSettingRequest) =>
       !problems.has(request.name) && !satisfies(request, values.get(request.name));
@@ -151,7 +145,12 @@ export class HostSettings {
       if (problem === undefined && !isWritten(request)) set("kept");
       else if (problem === undefined && satisfies(request, after.get(name))) {
         set("changed");
-        this.#logger.info("Set kernel setting", { name, before: found, now: wanted, purpose });
+        this.#edges.logger.info("Set kernel setting", {
+          name,
+          before: found,
+          now: wanted,
+          purpose,
+        });
       } else {
         const reason = reasons.get(name) ?? `it is still ${after.get(name) ?? "unreadable"}`;
         set(
@@ -161,7 +160,7 @@ export class HostSettings {
         if (problem?.kind === "unknown" && !isFinal) unknown.push(request);
         else {
           const message = "Cannot change kernel setting; continuing without it";
-          this.#logger.warn(message, { ...this.#outcomes.get(name) });
+          this.#edges.logger.warn(message, { ...this.#outcomes.get(name) });
         }
       }
     }

@@ -152,9 +152,8 @@ function createParts(
     onObject: () => eventLoop.expectWork(),
     onAllOpen: () => manager.enter(SERVING),
   });
-  const interfaces = new InterfaceWatcher(edges, controllers);
   const running = { tools, traffic, collection, eventLoop, manager, services, others, controllers };
-  return { dependencies, ...shared, ...running, opener, interfaces };
+  return { dependencies, ...shared, ...running, opener };
 }
 
 /**
@@ -201,13 +200,14 @@ class Run implements AsyncDisposable {
   /** Resolves when the client of the API server is no longer needed for events. */
   readonly #eventsWritten = Promise.withResolvers<void>();
   #control: { stop(): Promise<void> } | undefined;
+  #interfaces: Disposable | undefined;
 
   constructor(parts: Parts) {
     this.#parts = parts;
   }
 
   async start(tasks: TaskGroup): Promise<void> {
-    const { dependencies, controllers, eventLoop, interfaces, manager, metrics } = this.#parts;
+    const { dependencies, controllers, eventLoop, manager, metrics } = this.#parts;
     const { opener, services, source, startUp, tools } = this.#parts;
     const { workers } = dependencies;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
@@ -240,7 +240,7 @@ class Run implements AsyncDisposable {
     // Also of a start that ends here: an event has the reason.
     this.#eventsWritten.resolve(startUp.start(tasks, source.client));
     if (tasks.signal.aborted) return;
-    interfaces.start();
+    this.#interfaces = watchInterfaces(dependencies, controllers);
     opener.allow();
     manager.startWatchdog(tasks, controllers);
     await manager.notifyPhase();
@@ -265,11 +265,11 @@ class Run implements AsyncDisposable {
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */
   async stop(): Promise<void> {
-    const { configuration: { relay }, controllers, interfaces, manager, opener } = this.#parts;
+    const { configuration: { relay }, controllers, manager, opener } = this.#parts;
     opener.stop();
     manager.enter("stopping");
     await manager.stopping();
-    interfaces.stop();
+    this.#interfaces?.[Symbol.dispose]();
     const reversed = controllers.toReversed();
     for (const controller of reversed) await controller.stop();
     await Promise.all(reversed.map((controller) => controller.drain(relay.drainTimeoutMs)));
@@ -364,35 +364,22 @@ export class ControllerOpener {
 }
 
 /**
- * Reads the addresses of the machine at an interval, once for all controllers, because each wake-up of
- * an idle node costs. The kernel reports changes on netlink sockets only, which Deno does not have.
+ * Reads the addresses of the machine now and at an interval, once for all controllers, because each
+ * wake-up of an idle node costs. The kernel reports changes on netlink sockets only, which Deno does not
+ * have.
  */
-export class InterfaceWatcher {
-  readonly #dependencies: {
+export function watchInterfaces(
+  { clock, logger, network }: {
     readonly clock: Clock;
     readonly logger: Logger;
     readonly network: Pick<Network, "interfaceAddresses">;
-  };
-  readonly #controllers: readonly Pick<Controller, "onInterfaceAddresses" | "ownsAddress">[];
-  #timer: Timer | undefined;
-
-  constructor(
-    dependencies: {
-      readonly clock: Clock;
-      readonly logger: Logger;
-      readonly network: Pick<Network, "interfaceAddresses">;
-    },
-    controllers: readonly Pick<Controller, "onInterfaceAddresses" | "ownsAddress">[],
-  ) {
-    this.#dependencies = dependencies;
-    this.#controllers = controllers;
-  }
-
-  /** Reads now, and at each interval. */
-  start(): void {
-    const { clock, logger, network } = this.#dependencies;
+  },
+  controllers: readonly Pick<Controller, "onInterfaceAddresses" | "ownsAddress">[],
+): Disposable {
+  let timer: Timer | undefined;
+  const read = () => {
     // First, so that an exception cannot end the watch.
-    this.#timer = clock.setTimer(INTERFACE_PERIOD_MS, () => this.start());
+    timer = clock.setTimer(INTERFACE_PERIOD_MS, read);
     let addresses: readonly InterfaceAddress[];
     try {
       addresses = network.interfaceAddresses();
@@ -403,14 +390,12 @@ export class InterfaceWatcher {
     }
     // What a controller added to an interface is no address of the node.
     const sorted = addresses
-      .filter((each) => !this.#controllers.some((owner) => owner.ownsAddress?.(each)))
+      .filter((each) => !controllers.some((owner) => owner.ownsAddress?.(each)))
       .toSorted((one, other) => one.address < other.address ? -1 : 1);
-    for (const controller of this.#controllers) controller.onInterfaceAddresses(sorted);
-  }
-
-  stop(): void {
-    this.#timer?.cancel();
-  }
+    for (const controller of controllers) controller.onInterfaceAddresses(sorted);
+  };
+  read();
+  return { [Symbol.dispose]: () => timer?.cancel() };
 }
 
 /**

@@ -26,7 +26,7 @@ import type { TaskGroup } from "../../engine/task_group.ts";
 import { createLogger } from "../../log/create_logger.ts";
 import { systemCommandRunner } from "../../os/command_runner.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
-import { ControllerOpener, InterfaceWatcher, runProxy, StartCollection } from "./run_proxy.ts";
+import { ControllerOpener, runProxy, StartCollection, watchInterfaces } from "./run_proxy.ts";
 import { syncedEvent } from "../../../tests/support/builders/sync_events.ts";
 
 const KINDS = followedKinds("iptables");
@@ -124,7 +124,7 @@ Deno.test("ControllerOpener waits for kinds in the informers of their controller
   assertEquals(calls, ["open 0", "open 1", "serving"]);
 });
 
-Deno.test("InterfaceWatcher continues looking, and reports it, when the addresses cannot be read", async () => {
+Deno.test("watchInterfaces continues looking, and reports it, when the addresses cannot be read", async () => {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const fake = new FakeNetwork();
@@ -136,19 +136,17 @@ Deno.test("InterfaceWatcher continues looking, and reports it, when the addresse
     },
   };
   let calls = 0;
-  const watcher = new InterfaceWatcher({ clock, logger, network }, [
+  using _ = watchInterfaces({ clock, logger, network }, [
     { onInterfaceAddresses: () => void calls++ },
   ]);
-  watcher.start();
   await clock.advance(10_000);
   assertEquals([calls, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
   isExhausted = false;
   await clock.advance(10_000);
   assertEquals([calls, logger.lines.length], [1, 2]);
-  watcher.stop();
 });
 
-Deno.test("InterfaceWatcher leaves out addresses that a controller added", () => {
+Deno.test("watchInterfaces leaves out addresses that a controller added", () => {
   const network = {
     interfaceAddresses: (): InterfaceAddress[] => [
       { interfaceName: "eth0", address: parseIpAddress("192.0.2.7") },
@@ -156,15 +154,13 @@ Deno.test("InterfaceWatcher leaves out addresses that a controller added", () =>
     ],
   };
   let seen: readonly InterfaceAddress[] = [];
-  const watcher = new InterfaceWatcher(
+  using _ = watchInterfaces(
     { clock: new FakeClock(), logger: new MemoryLogger(), network },
     [{
       onInterfaceAddresses: (addresses) => void (seen = addresses),
       ownsAddress: ({ address }) => address === "192.0.2.7",
     }],
   );
-  watcher.start();
-  watcher.stop();
   assertEquals(seen.map(({ address }) => `${address}`), ["198.51.100.2"]);
 });
 
