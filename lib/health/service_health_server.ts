@@ -9,8 +9,7 @@ import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/i
 import type { Port } from "../net/port.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { HttpHandler } from "../os/http_connection.ts";
-import type { HttpListener } from "../os/http_server.ts";
-import { type AddressHandover, HANDOVER_RETRY_MS } from "../os/http_server.ts";
+import { type AddressHandover, HANDOVER_RETRY_MS, type HttpListener } from "../os/http_server.ts";
 import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -37,38 +36,15 @@ export type ListenForService = (
   handler: HttpHandler,
 ) => HttpListener;
 
-interface ServiceHealthDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly listen: ListenForService;
-  /** Returns a number from 0 to 1, like `Math.random`. */
-  readonly random: () => number;
-}
-
-/** Inputs of the servers besides the plans. */
-interface ServiceHealthOptions {
-  /** Whether node ports of the family are on every address of the node. */
-  readonly everywhere: (family: IpFamily) => boolean;
-  /** Called before each use of the addresses, because IPv6 may come up later. */
-  readonly wildcard: () => Wildcard;
-  /** Whether the proxy of every family is healthy. */
-  readonly proxyHealthy: () => boolean;
-  /** While it is pending, a port in use is not a failure. @default {none} */
-  readonly handover?: AddressHandover;
-  /** Called for each failed attempt, for the event on the Service. */
-  readonly onListenFailure: (
-    failure: { readonly service: NamespacedName; readonly port: Port; readonly error: Error },
-  ) => void;
-}
-
 /** A Service with a health check node port. Both families share it and its port. */
 interface CheckedService {
   readonly name: NamespacedName;
   port: Port;
-  /** Distinct addresses of ready endpoints on this node, for each family of the Service. */
-  readonly localEndpoints: Map<IpFamily, number>;
-  /** The plans of its ports, from which the endpoints are counted again. */
-  readonly plans: Map<IpFamily, Map<ServicePortKey, ServicePlan>>;
+  /** Of each family: the plans of its ports, and the distinct addresses of ready endpoints here. */
+  readonly families: Map<IpFamily, {
+    readonly plans: Map<ServicePortKey, ServicePlan>;
+    localEndpoints: number;
+  }>;
 }
 
 /**
@@ -77,15 +53,10 @@ interface CheckedService {
  * opened does not delay others.
  */
 export class ServiceHealthServer {
-  readonly #dependencies: ServiceHealthDependencies;
-  readonly #options: ServiceHealthOptions;
   readonly #services = new Map<ServiceKey, CheckedService>();
   readonly #addresses = new Map<IpFamily, readonly IpAddress[]>();
-  /** The sockets of each Service. */
-  readonly #open = new Map<
-    ServiceKey,
-    { readonly port: Port; readonly listeners: Map<string, HttpListener> }
-  >();
+  /** The sockets of each Service, by their addresses. */
+  readonly #open = new Map<ServiceKey, Map<string, { port: Port; listener: HttpListener }>>();
   /** Services to check. */
   readonly #dirty = new Set<ServiceKey>();
   /** Services without all sockets, and their logged problems. */
@@ -98,10 +69,29 @@ export class ServiceHealthServer {
   #gotOne = false;
   #stopped = false;
 
-  constructor(dependencies: ServiceHealthDependencies, options: ServiceHealthOptions) {
-    this.#dependencies = dependencies;
-    this.#options = options;
-  }
+  constructor(
+    private readonly edges: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly listen: ListenForService;
+      /** Returns a number from 0 to 1, like `Math.random`. */
+      readonly random: () => number;
+    },
+    private readonly options: {
+      /** Whether node ports of the family are on every address of the node. */
+      readonly everywhere: (family: IpFamily) => boolean;
+      /** Called before each use of the addresses, because IPv6 may come up later. */
+      readonly wildcard: () => Wildcard;
+      /** Whether the proxy of every family is healthy. */
+      readonly proxyHealthy: () => boolean;
+      /** While it is pending, a port in use is not a failure. @default {none} */
+      readonly handover?: AddressHandover;
+      /** Called for each failed attempt, for the event on the Service. */
+      readonly onListenFailure: (
+        failure: { readonly service: NamespacedName; readonly port: Port; readonly error: Error },
+      ) => void;
+    },
+  ) {}
 
   /** Takes the changes of a sync. Costs what changed, and what failed before. */
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
@@ -122,7 +112,8 @@ export class ServiceHealthServer {
   #update(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): ReadonlySet<ServiceKey> {
     const touched = new Set<ServiceKey>();
     const drop = (service: ServiceKey, key: ServicePortKey) => {
-      if (this.#services.get(service)?.plans.get(family)?.delete(key)) touched.add(service);
+      const plans = this.#services.get(service)?.families.get(family)?.plans;
+      if (plans?.delete(key)) touched.add(service);
     };
     for (const { name, key } of changes.removed.values()) drop(serviceKey(name), key);
     for (const key of changes.upserted) {
@@ -135,22 +126,29 @@ export class ServiceHealthServer {
         drop(service, key);
         continue;
       }
-      const checked = this.#services.getOrInsertComputed(service, () => ({
-        ...{ name: { namespace, name }, port },
-        ...{ localEndpoints: new Map(), plans: new Map() },
-      }));
+      const checked = this.#services.getOrInsertComputed(
+        service,
+        () => ({ name: { namespace, name }, port, families: new Map() }),
+      );
       checked.port = port;
-      checked.plans.getOrInsertComputed(family, () => new Map()).set(key, found);
+      checked.families
+        .getOrInsertComputed(family, () => ({ plans: new Map(), localEndpoints: 0 }))
+        .plans.set(key, found);
       touched.add(service);
     }
     for (const service of touched) {
-      const { plans, localEndpoints } = this.#services.get(service)!;
-      const own = plans.get(family)!;
-      localEndpoints.set(family, countLocalReady(own.values()));
-      if (own.size > 0) continue;
-      plans.delete(family);
-      localEndpoints.delete(family);
-      if (plans.size === 0) this.#services.delete(service);
+      const { families } = this.#services.get(service)!;
+      const own = families.get(family)!;
+      // A pod behind three ports counts once; a terminating pod is not ready.
+      const addresses = new Set<IpAddress>();
+      for (const { endpoints } of own.plans.values()) {
+        for (const { address, isLocal, ready } of endpoints) {
+          if (isLocal && ready) addresses.add(address);
+        }
+      }
+      own.localEndpoints = addresses.size;
+      if (own.plans.size === 0) families.delete(family);
+      if (families.size === 0) this.#services.delete(service);
     }
     return touched;
   }
@@ -165,7 +163,11 @@ export class ServiceHealthServer {
     this.#stopped = true;
     this.#retry?.cancel();
     await this.settled();
-    for (const service of [...this.#open.keys()]) await this.#close(service);
+    for (const service of this.#open.keys()) await this.#close(service);
+  }
+
+  get #isHandover(): boolean {
+    return this.options.handover?.pending === true;
   }
 
   #tryFailed(most = Infinity): void {
@@ -178,7 +180,7 @@ export class ServiceHealthServer {
   #work(): void {
     if (this.#stopped || this.#working || this.#dirty.size === 0) return;
     this.#working = this.#reconcile()
-      .catch((error) => this.#dependencies.logger.error("Cannot close a health check", { error }))
+      .catch((error) => this.edges.logger.error("Cannot close a health check", { error }))
       .finally(() => {
         this.#working = undefined;
         const gotOne = this.#gotOne;
@@ -189,49 +191,70 @@ export class ServiceHealthServer {
       });
   }
 
+  #planRetry(): void {
+    if (this.#failed.size === 0) this.#retryMs = FIRST_RETRY_MS;
+    if (this.#failed.size === 0 || this.#stopped || this.#working || this.#retry) return;
+    const { clock, random } = this.edges;
+    if (this.#isHandover) {
+      this.#retry = clock.setTimer(HANDOVER_RETRY_MS, () => this.#tryFailed(TRIED_IN_HANDOVER));
+      return;
+    }
+    this.#retry = clock.setTimer(this.#retryMs * (1 + random() / 10), () => this.#tryFailed());
+    this.#retryMs = Math.min(LAST_RETRY_MS, this.#retryMs * 2);
+  }
+
   /** Closes first, because a port may move from one Service to another. */
   async #reconcile(): Promise<void> {
-    const { clock } = this.#dependencies;
     const services = [...this.#dirty];
     this.#dirty.clear();
-    for (const service of services) await this.#closeSuperfluous(service);
+    for (const service of services) {
+      const checked = this.#services.get(service);
+      if (checked === undefined) this.#failed.delete(service);
+      const wanted = checked && this.#hostnames(checked);
+      await this.#close(
+        service,
+        (hostname, port) => wanted?.has(hostname) === true && port === checked?.port,
+      );
+    }
     let opened = 0;
     for (const service of services) {
       if (this.#stopped) return;
       opened += await this.#openMissing(service);
       if (opened < SOCKETS_PER_TURN) continue;
       opened = 0;
-      await clock.yieldToEventLoop();
+      await this.edges.clock.yieldToEventLoop();
     }
   }
 
-  async #closeSuperfluous(service: ServiceKey): Promise<void> {
-    const checked = this.#services.get(service);
-    const open = this.#open.get(service);
-    if (checked === undefined) this.#failed.delete(service);
-    if (open === undefined) return;
-    if (checked === undefined || open.port !== checked.port) return await this.#close(service);
-    const wanted = this.#hostnames(checked);
-    for (const [hostname, listener] of open.listeners) {
-      if (wanted.has(hostname)) continue;
-      open.listeners.delete(hostname);
-      await listener.close();
-    }
+  /** Closes the sockets of a Service but those to keep. */
+  async #close(
+    service: ServiceKey,
+    isKept: (hostname: string, port: Port) => boolean = () => false,
+  ): Promise<void> {
+    const open = this.#open.get(service) ?? new Map();
+    const superfluous = [...open].filter(([hostname, { port }]) => !isKept(hostname, port));
+    for (const [hostname] of superfluous) open.delete(hostname);
+    if (open.size === 0) this.#open.delete(service);
+    await Promise.all(superfluous.map(([, { listener }]) => listener.close()));
   }
 
   /** Returns how many sockets it opened. */
   async #openMissing(service: ServiceKey): Promise<number> {
     const checked = this.#services.get(service);
     if (checked === undefined) return 0;
-    const open = this.#open.get(service) ?? { port: checked.port, listeners: new Map() };
-    this.#open.set(service, open);
+    const { port } = checked;
+    const open = this.#open.getOrInsertComputed(service, () => new Map());
     let opened = 0;
     let gone: Error | undefined;
     for (const hostname of this.#hostnames(checked)) {
-      if (open.listeners.has(hostname)) continue;
+      if (open.has(hostname)) continue;
       try {
-        const listener = this.#listen(service, { hostname, port: checked.port });
-        open.listeners.set(hostname, listener);
+        const listener = this.edges.listen(
+          service,
+          { hostname, port },
+          (_, peer) => this.#answer(service, peer),
+        );
+        open.set(hostname, { port, listener });
         opened++;
       } catch (error) {
         // The address was just removed from the machine; the next list of addresses will not
@@ -245,30 +268,20 @@ export class ServiceHealthServer {
         }
       }
     }
-    if (gone === undefined) this.#recovered(service);
-    else this.#reportFailure(service, checked, gone);
+    if (gone !== undefined) this.#reportFailure(service, checked, gone);
+    else if (this.#failed.delete(service)) {
+      this.#gotOne = true;
+      this.edges.logger.info("Health checks of a Service are answered", { object: service });
+    }
     return opened;
   }
 
-  #listen(service: ServiceKey, address: { hostname: string; port: Port }): HttpListener {
-    return this.#dependencies.listen(service, address, (_, peer) => {
-      const checked = this.#services.get(service);
-      if (checked === undefined) return answerServiceHealth(undefined);
-      const family = peer === undefined ? "IPv4" : ipFamilyOf(peer);
-      return answerServiceHealth({
-        service: checked.name,
-        localEndpoints: checked.localEndpoints.get(family) ?? 0,
-        proxyHealthy: this.#options.proxyHealthy(),
-      });
-    });
-  }
-
   #reportFailure(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
-    const { logger } = this.#dependencies;
+    const { logger } = this.edges;
     const waits = this.#isHandover && error instanceof Deno.errors.AddrInUse;
     const before = this.#failed.get(service);
     const logged = waits ? "" : error.message;
-    if (!waits) this.#options.onListenFailure({ service: name, port, error });
+    if (!waits) this.options.onListenFailure({ service: name, port, error });
     if (waits && before === undefined) {
       logger.info("Waiting for the health check port of a Service", { object: service, port });
     } else if (before !== logged && !waits) {
@@ -282,52 +295,33 @@ export class ServiceHealthServer {
     this.#failed.set(service, logged);
   }
 
-  get #isHandover(): boolean {
-    return this.#options.handover?.pending === true;
-  }
-
-  #recovered(service: ServiceKey): void {
-    if (!this.#failed.delete(service)) return;
-    this.#gotOne = true;
-    this.#dependencies.logger.info("Health checks of a Service are answered", { object: service });
-  }
-
-  async #close(service: ServiceKey): Promise<void> {
-    const open = this.#open.get(service);
-    this.#open.delete(service);
-    await Promise.all([...open?.listeners.values() ?? []].map((listener) => listener.close()));
-  }
-
-  #planRetry(): void {
-    if (this.#failed.size === 0) this.#retryMs = FIRST_RETRY_MS;
-    if (this.#failed.size === 0 || this.#stopped || this.#working || this.#retry) return;
-    const { clock, random } = this.#dependencies;
-    if (this.#isHandover) {
-      this.#retry = clock.setTimer(HANDOVER_RETRY_MS, () => this.#tryFailed(TRIED_IN_HANDOVER));
-      return;
-    }
-    this.#retry = clock.setTimer(this.#retryMs * (1 + random() / 10), () => this.#tryFailed());
-    this.#retryMs = Math.min(LAST_RETRY_MS, this.#retryMs * 2);
-  }
-
-  #hostnames({ localEndpoints }: CheckedService): ReadonlySet<string> {
-    return healthCheckHostnames(new Set(localEndpoints.keys()), {
-      everywhere: IP_FAMILIES.filter((family) => this.#options.everywhere(family)),
-      addresses: this.#addresses,
-      wildcard: this.#wildcard ??= this.#options.wildcard(),
+  /**
+   * Answers a health check (KEP-3836; the weight header is from kubernetes/kubernetes#118999): 200 if this
+   * node can serve the Service, else 503. The body is indented by tabs and has no line end, as upstream's. A
+   * Service that was just deleted has 200 without a body.
+   */
+  #answer(service: ServiceKey, peer: IpAddress | undefined): Response {
+    const checked = this.#services.get(service);
+    if (checked === undefined) return new Response(null);
+    const family = peer === undefined ? "IPv4" : ipFamilyOf(peer);
+    const localEndpoints = checked.families.get(family)?.localEndpoints ?? 0;
+    const serviceProxyHealthy = this.options.proxyHealthy();
+    const body = { service: checked.name, localEndpoints, serviceProxyHealthy };
+    return new Response(JSON.stringify(body, null, "\t"), {
+      status: localEndpoints > 0 && serviceProxyHealthy ? 200 : 503,
+      headers: {
+        "content-type": "application/json",
+        "x-content-type-options": "nosniff",
+        "x-load-balancing-endpoint-weight": String(localEndpoints),
+      },
     });
   }
-}
 
-/** A pod behind three ports counts once; a terminating pod is not ready. */
-function countLocalReady(plans: Iterable<ServicePlan>): number {
-  const addresses = new Set<IpAddress>();
-  for (const { endpoints } of plans) {
-    for (const { address, isLocal, ready } of endpoints) {
-      if (isLocal && ready) addresses.add(address);
-    }
+  #hostnames({ families }: CheckedService): ReadonlySet<string> {
+    const everywhere = IP_FAMILIES.filter((family) => this.options.everywhere(family));
+    const wildcard = this.#wildcard ??= this.options.wildcard();
+    return healthCheckHostnames([...families.keys()], everywhere, this.#addresses, wildcard);
   }
-  return addresses.size;
 }
 
 const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "::" };
@@ -342,52 +336,19 @@ const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "
  * gets its own socket.
  */
 export function healthCheckHostnames(
-  has: ReadonlySet<IpFamily>,
-  { everywhere, addresses, wildcard }: {
-    readonly everywhere: readonly IpFamily[];
-    readonly addresses: ReadonlyMap<IpFamily, readonly IpAddress[]>;
-    readonly wildcard: Wildcard;
-  },
+  families: readonly IpFamily[],
+  everywhere: readonly IpFamily[],
+  addresses: ReadonlyMap<IpFamily, readonly IpAddress[]>,
+  wildcard: Wildcard,
 ): ReadonlySet<string> {
   if (wildcard === "both" && everywhere.length === IP_FAMILIES.length) {
-    return new Set(has.size > 0 ? [WILDCARDS.IPv6] : []);
+    return new Set(families.length > 0 ? [WILDCARDS.IPv6] : []);
   }
-  const hostnames = IP_FAMILIES.filter((family) => has.has(family)).flatMap<string>((family) => {
-    const mayBeWild = family === "IPv4" || wildcard === "ipv6-only";
-    const isWild = mayBeWild && everywhere.includes(family);
-    return isWild ? [WILDCARDS[family]] : addresses.get(family) ?? [];
-  });
-  return new Set(hostnames);
-}
-
-/**
- * Returns the response of a health check node port (KEP-3836; the weight header is from
- * kubernetes/kubernetes#118999): 200 if this node can serve the Service, else 503. The body is
- * indented by tabs and has no line end, as upstream's. `undefined` is a Service that was just
- * deleted: 200 without a body.
- */
-export function answerServiceHealth(
-  health: {
-    readonly service: NamespacedName;
-    /** Ready endpoints on this node. */
-    readonly localEndpoints: number;
-    /** Whether the proxies of both families are healthy. */
-    readonly proxyHealthy: boolean;
-  } | undefined,
-): Response {
-  if (health === undefined) return new Response(null);
-  const { service: { namespace, name }, localEndpoints, proxyHealthy } = health;
-  const body = {
-    service: { namespace, name },
-    localEndpoints,
-    serviceProxyHealthy: proxyHealthy,
-  };
-  return new Response(JSON.stringify(body, null, "\t"), {
-    status: localEndpoints > 0 && proxyHealthy ? 200 : 503,
-    headers: {
-      "content-type": "application/json",
-      "x-content-type-options": "nosniff",
-      "x-load-balancing-endpoint-weight": String(localEndpoints),
-    },
-  });
+  return new Set(
+    families.toSorted().flatMap((family): readonly string[] => {
+      const mayBeWild = family === "IPv4" || wildcard === "ipv6-only";
+      const isWild = mayBeWild && everywhere.includes(family);
+      return isWild ? [WILDCARDS[family]] : addresses.get(family) ?? [];
+    }),
+  );
 }

@@ -16,8 +16,12 @@ import type { HttpTransport } from "./transport.ts";
 import type { InformerSet, Subscription } from "./informer_set.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import type { ReflectorStatus } from "./reflector_progress.ts";
-import { Reflector, type ReflectorOptions, type ReflectorTiming } from "./reflector.ts";
+import {
+  Reflector,
+  type ReflectorOptions,
+  type ReflectorStatus,
+  type ReflectorTiming,
+} from "./reflector.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 

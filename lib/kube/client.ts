@@ -8,7 +8,7 @@ import type { Clock } from "../os/clock.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { LinkedAbort } from "./linked_abort.ts";
+import { LinkedAbort, Watchdog } from "./linked_abort.ts";
 import { MAX_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import {
   jsonItems,
@@ -19,7 +19,6 @@ import {
 } from "./list_page.ts";
 import { PROTOBUF, tryReadStatus } from "./protobuf.ts";
 import { TimeSlice } from "../os/time_slice.ts";
-import { Watchdog } from "./watchdog.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
 
 /** Selects objects of one resource. */
@@ -221,12 +220,9 @@ export class KubeClient {
 
   /** Aborts a request whose answer, with its body, does not end in time. */
   #limit(call: LinkedAbort): Disposable {
-    return new Watchdog(this.#clock, {
-      silenceMs: this.#answerMs,
-      onSilence: () => {
-        const text = `its answer did not end within ${this.#answerMs} ms`;
-        call.abort(new TransportError("frozen", `Cannot read from ${this.#host}: ${text}`));
-      },
+    return new Watchdog(this.#clock, this.#answerMs, () => {
+      const text = `its answer did not end within ${this.#answerMs} ms`;
+      call.abort(new TransportError("frozen", `Cannot read from ${this.#host}: ${text}`));
     });
   }
 

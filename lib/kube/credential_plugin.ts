@@ -13,7 +13,7 @@ import {
   KubeAuthError,
   type KubeIdentity,
   type PluginCredentials,
-} from "./kube_identity.ts";
+} from "./kube_auth.ts";
 
 /** The plugin's part of the kubeconfig. */
 export interface CredentialPluginOptions {
@@ -28,11 +28,6 @@ export interface CredentialPluginOptions {
     /** The extension `client.authentication.k8s.io/exec` of the cluster. */
     readonly config?: unknown;
   };
-}
-
-interface TimedCredentials extends PluginCredentials {
-  /** End, in milliseconds since 1970; `undefined` = valid until refused. */
-  readonly endsAt: number | undefined;
 }
 
 /** A plugin may open a browser or wait for a code, but no user is there to answer. */
@@ -60,10 +55,10 @@ export function credentialPlugin(
   const command = isRelative ? folder + exec.command : exec.command;
   // The callers' own waits have jitter.
   const backoff = new Backoff(() => 0, PAUSES);
-  let current: TimedCredentials | undefined;
+  let current: PluginCredentials | undefined;
   let failure: unknown;
   let isRefused = false;
-  let asking: Promise<TimedCredentials> | undefined;
+  let asking: Promise<PluginCredentials> | undefined;
   let ranAt = -Infinity;
   let notBefore = -Infinity;
   const pause = () => notBefore = ranAt + backoff.next(clock.now());
@@ -147,7 +142,7 @@ async function runPlugin(
   commands: CommandRunner,
   { command, args, env, apiVersion, provideClusterInfo }: v.InferOutput<typeof EXEC>,
   { field, cluster }: CredentialPluginOptions,
-): Promise<TimedCredentials> {
+): Promise<PluginCredentials> {
   const spec: Record<string, unknown> = { interactive: false };
   if (provideClusterInfo) {
     // The data of a CA in a file, too, as kubectl gives it.
@@ -183,7 +178,7 @@ async function runPlugin(
 }
 
 /** The plugin's output is never shown: it contains secrets. */
-function readCredentials(text: string, field: string): TimedCredentials {
+function readCredentials(text: string, field: string): PluginCredentials {
   let printed: unknown;
   try {
     printed = JSON.parse(text);

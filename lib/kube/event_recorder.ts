@@ -11,7 +11,7 @@ import { ApiError } from "./api_error.ts";
 import type { KubeClient } from "./client.ts";
 import { type EventSink, type KubeEvent, microTime } from "./event.ts";
 import { TransportError } from "./transport.ts";
-import { KubeAuthError } from "./kube_identity.ts";
+import { KubeAuthError } from "./kube_auth.ts";
 
 /** Limits of the API server's validation, in bytes. */
 const LONGEST_NOTE = 1024;

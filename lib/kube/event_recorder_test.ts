@@ -6,7 +6,7 @@ import type { KubeClient } from "./client.ts";
 import { type KubeEvent, nodeRegarding } from "./event.ts";
 import { EventRecorder } from "./event_recorder.ts";
 import { TransportError } from "./transport.ts";
-import { KubeAuthError } from "./kube_identity.ts";
+import { KubeAuthError } from "./kube_auth.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
 

@@ -2,8 +2,14 @@ import { createPrivateKey, X509Certificate } from "node:crypto";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
-import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts";
-import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
+import {
+  type KubeAuth,
+  type KubeAuthDescription,
+  KubeAuthError,
+  type KubeIdentity,
+  type PemSource,
+  type TlsMaterial,
+} from "./kube_auth.ts";
 
 /** The size of a bundle of several hundred certificates. */
 const LONGEST_FILE = 1024 * 1024;

@@ -17,8 +17,12 @@ import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { credentialPlugin, type CredentialPluginOptions } from "./credential_plugin.ts";
 import { IdentityAuth } from "./identity_auth.ts";
-import type { KubeAuth } from "./kube_auth.ts";
-import { type CredentialPlugin, KubeAuthError, type KubeIdentity } from "./kube_identity.ts";
+import {
+  type CredentialPlugin,
+  type KubeAuth,
+  KubeAuthError,
+  type KubeIdentity,
+} from "./kube_auth.ts";
 
 /** The folder in which the kubelet puts a service account's files. */
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";

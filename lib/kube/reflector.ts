@@ -12,26 +12,34 @@ import type { Clock } from "../os/clock.ts";
 import { ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { Backoff, type BackoffOptions } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
-import { PageTooLargeError } from "./list_page.ts";
+import { ListError, PageTooLargeError } from "./list_page.ts";
 import { TransportError } from "./transport.ts";
 import type { Subscription } from "./informer_set.ts";
-import { LinkedAbort } from "./linked_abort.ts";
-import { KubeAuthError } from "./kube_identity.ts";
+import { LinkedAbort, Watchdog } from "./linked_abort.ts";
+import { KubeAuthError } from "./kube_auth.ts";
 import { INITIAL_EVENTS_END } from "./protobuf.ts";
 import { TimeSlice } from "../os/time_slice.ts";
-import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
 import { keyOf, metadataOf } from "./slim.ts";
 import { isOlderVersion } from "./resource_version.ts";
-import { Watchdog } from "./watchdog.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
-/** Dependencies of {@linkcode Reflector}. */
-interface ReflectorDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly client: KubeClient;
-  /** Returns numbers from 0 to just below 1. */
-  readonly random: () => number;
+/** State of a reflector, for `status` and the metrics. Times are in the time of `Clock.now()`. */
+export interface ReflectorStatus {
+  /**
+   * `backoff`: waiting after a failure; the known objects stay in use. `unavailable`: the server does not
+   * have such objects, or denies access; retried rarely.
+   */
+  readonly phase: "listing" | "watching" | "backoff" | "unavailable";
+  /** The arrival of the last event. */
+  readonly lastEventAtMs: number | undefined;
+  /** The end of the last list. */
+  readonly lastListAtMs: number | undefined;
+  /** Complete lists after the first one. */
+  readonly relists: number;
+  /** Watches that failed. */
+  readonly watchFailures: number;
+  /** Message of the last failure; `undefined` once the server answers again. */
+  readonly lastError: string | undefined;
 }
 
 /** The objects and their receiver. */
@@ -114,12 +122,17 @@ class ShortWatchError extends Error {
 
 /** Lists and watches one resource into one informer. */
 export class Reflector<T extends KubeObject> {
-  readonly #dependencies: ReflectorDependencies;
-  readonly #options: ReflectorOptions<T>;
   readonly #logger: Logger;
   readonly #backoff: Backoff;
-  readonly #progress: ReflectorProgress;
   readonly #timing: typeof TIMING;
+  readonly #status: { -readonly [name in keyof ReflectorStatus]: ReflectorStatus[name] } = {
+    ...{ phase: "listing", relists: 0, watchFailures: 0 },
+    ...{ lastEventAtMs: undefined, lastListAtMs: undefined, lastError: undefined },
+  };
+  /** Failures since the last event or list. */
+  #failuresInARow = 0;
+  /** Whether the last answer was unreadable: only an event or a list then ends the failure. */
+  #wasUnreadable = false;
   /** The version from which to watch; `undefined` = list first. */
   #version: string | undefined;
   #doing: "streaming list" | "paged list" | "watch" = "streaming list";
@@ -135,20 +148,20 @@ export class Reflector<T extends KubeObject> {
   /** Ends the long wait for an unavailable resource. */
   #longWait: LinkedAbort | undefined;
 
-  constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
-    this.#dependencies = dependencies;
-    this.#options = options;
-    this.#logger = dependencies.logger.with({
-      component: "reflector",
-      resource: collectionPath(options.subscription.spec),
-    });
-    this.#progress = new ReflectorProgress(
-      dependencies.clock,
-      this.#logger,
-      () => options.onRecovered?.(),
-    );
+  /** `random` returns numbers from 0 to just below 1. */
+  constructor(
+    private readonly edges: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly client: KubeClient;
+      readonly random: () => number;
+    },
+    private readonly options: ReflectorOptions<T>,
+  ) {
+    const resource = collectionPath(options.subscription.spec);
+    this.#logger = edges.logger.with({ component: "reflector", resource });
     this.#timing = { ...TIMING, ...options.timing };
-    this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
+    this.#backoff = new Backoff(edges.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
     const { spec } = options.subscription;
     this.#fieldSelector = options.subscription.options.fieldSelector;
@@ -159,7 +172,7 @@ export class Reflector<T extends KubeObject> {
 
   /** The current state. */
   get status(): ReflectorStatus {
-    return this.#progress.status;
+    return { ...this.#status };
   }
 
   /**
@@ -174,7 +187,7 @@ export class Reflector<T extends KubeObject> {
   /** Lists and watches until the signal is aborted, then resolves. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const startedAt = this.#dependencies.clock.now();
+      const startedAt = this.edges.clock.now();
       try {
         if (this.#version !== undefined) await this.#watch(signal);
         else if (this.#streaming) await this.#streamingList(signal);
@@ -191,7 +204,7 @@ export class Reflector<T extends KubeObject> {
    * brought an event, a bookmark, or a version that the server does not know a moment later.
    */
   #checkPace(startedAt: number): void {
-    const isShort = this.#dependencies.clock.now() - startedAt < SHORT_MS;
+    const isShort = this.edges.clock.now() - startedAt < SHORT_MS;
     this.#shortInARow = isShort ? this.#shortInARow + 1 : 0;
     if (this.#shortInARow <= MOST_SHORT) return;
     throw new ShortWatchError("Cannot watch: the server ends lists and watches at once");
@@ -208,7 +221,7 @@ export class Reflector<T extends KubeObject> {
 
   async #pagedList(signal: AbortSignal): Promise<void> {
     this.#begin("paged list");
-    const replacement = this.#options.subscription.informer.replace();
+    const replacement = this.options.subscription.informer.replace();
     let version: string | undefined;
     let next: string | undefined;
     let [pages, isLast] = [0, false];
@@ -217,7 +230,7 @@ export class Reflector<T extends KubeObject> {
       if (++pages > MOST_PAGES) throw new Error(`Cannot list: more than ${MOST_PAGES} pages`);
       // Without a version, the server answers with its latest state, even after a restore.
       const options = { ...this.#selection(), limit, continue: next, signal };
-      const page = await this.#dependencies.client.listPage(options, (raw) => {
+      const page = await this.edges.client.listPage(options, (raw) => {
         const object = this.#slim(raw);
         if (object !== undefined) replacement.add(object);
         else replacement.keep(keyOf(raw) ?? "");
@@ -243,7 +256,7 @@ export class Reflector<T extends KubeObject> {
     // then, perhaps for days.
     const current = this.#isSameServer
       ? undefined
-      : await this.#dependencies.client.currentVersion({ ...this.#selection(), signal });
+      : await this.edges.client.currentVersion({ ...this.#selection(), signal });
     if (!this.#isSameServer && isOlderVersion(current, this.#version!)) {
       return this.#relist(
         "the server's state is older than the local one, as after a restore of etcd",
@@ -254,25 +267,23 @@ export class Reflector<T extends KubeObject> {
 
   /** Opens a watch, which may begin with a list of all objects, and applies its events until it ends. */
   async #follow({ isList }: { readonly isList: boolean }, signal: AbortSignal): Promise<void> {
-    const { clock, client, random } = this.#dependencies;
-    const { informer } = this.#options.subscription;
+    const { clock, client, random } = this.edges;
+    const { informer } = this.options.subscription;
     const timeoutSeconds = Math.ceil(this.#timing.minWatchSeconds * (1 + random()));
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
     using call = new LinkedAbort(signal);
     // A proxy may keep the stream open after its own connection to the server broke.
-    using _deadline = new Watchdog(clock, {
-      silenceMs: timeoutSeconds * 1000 + this.#timing.watchGraceMs,
-      onSilence: () =>
-        call.abort(new TransportError("frozen", "Cannot watch: it did not end when expected")),
-    });
+    using _deadline = new Watchdog(
+      clock,
+      timeoutSeconds * 1000 + this.#timing.watchGraceMs,
+      () => call.abort(new TransportError("frozen", "Cannot watch: it did not end when expected")),
+    );
     // Present until the list is complete.
     let replacement = isList ? informer.replace() : undefined;
-    using stall = new Watchdog(clock, {
-      silenceMs: this.#timing.stallMs,
-      onSilence: () =>
-        replacement &&
-        call.abort(new StalledListError("Cannot list: the streaming list does not end")),
+    using stall = new Watchdog(clock, this.#timing.stallMs, () => {
+      if (!replacement) return;
+      call.abort(new StalledListError("Cannot list: the streaming list does not end"));
     });
     const chunks = await client.watch({
       ...this.#selection(),
@@ -280,7 +291,8 @@ export class Reflector<T extends KubeObject> {
       timeoutSeconds,
       signal: call.signal,
     });
-    this.#progress.noteAccepted();
+    // Not yet progress: the answer may be an error.
+    if (!this.#wasUnreadable) this.#noteAnswer();
     const slice = new TimeSlice(clock);
     for await (const events of chunks) {
       for (const { type, object: raw } of events) {
@@ -306,7 +318,9 @@ export class Reflector<T extends KubeObject> {
         // version would mean "from now", and lose events.
         const isUsable = typeof resourceVersion === "string" && resourceVersion !== "";
         if (!replacement && isUsable) this.#version = resourceVersion;
-        this.#progress.noteEvent();
+        this.#status.lastEventAtMs = clock.now();
+        this.#failuresInARow = 0;
+        this.#noteAnswer();
         const pause = slice.pause();
         if (pause) await pause;
       }
@@ -315,25 +329,40 @@ export class Reflector<T extends KubeObject> {
   }
 
   #slim(raw: unknown): T | undefined {
-    return this.#options.subscription.informer.withRoom(this.#options.slim(raw));
+    return this.options.subscription.informer.withRoom(this.options.slim(raw));
   }
 
   #begin(doing: "streaming list" | "paged list" | "watch"): void {
     this.#doing = doing;
-    this.#progress.begin(doing === "watch" ? "watching" : "listing");
+    this.#status.phase = doing === "watch" ? "watching" : "listing";
   }
 
   #noteListed(): void {
-    this.#progress.noteListed(this.#options.subscription.informer.size);
+    if (this.#status.lastListAtMs !== undefined) this.#status.relists++;
+    this.#status.lastListAtMs = this.edges.clock.now();
+    this.#failuresInARow = 0;
+    this.#noteAnswer();
+    const objects = this.options.subscription.informer.size;
+    this.#logger.verbose(2, "Listed objects", { objects });
     // A streaming list continues as a watch.
     this.#begin("watch");
-    this.#options.onListed?.();
+    this.options.onListed?.();
+  }
+
+  #noteAnswer(): void {
+    this.#wasUnreadable = false;
+    if (this.#status.lastError === undefined) return;
+    this.#status.lastError = undefined;
+    this.#logger.info("Connected to the API server again");
+    this.options.onRecovered?.();
   }
 
   /** Reacts to a failure: most are followed by a wait, some need another kind of list. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { fieldSelectorMayBeUnknown, optionalOn = [] } = this.#options.subscription.options;
-    this.#progress.noteFailure(error);
+    const { fieldSelectorMayBeUnknown, optionalOn = [] } = this.options.subscription.options;
+    this.#failuresInARow++;
+    this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListError;
+    if (this.#status.phase === "watching") this.#status.watchFailures++;
     const message = messageOf(error);
     const isStreaming = this.#doing === "streaming list";
     if (error instanceof ApiError) {
@@ -352,7 +381,10 @@ export class Reflector<T extends KubeObject> {
     if (this.#isVersionDoubtful(error)) {
       const isExpired = error instanceof ApiError &&
         (error.isGone() || error.isResourceVersionTooLarge());
-      const isAtOnce = isExpired && this.#version !== undefined && !this.#isFresh();
+      // A new list would expire as soon as a recent one.
+      const { lastListAtMs = -Infinity } = this.#status;
+      const isFresh = this.edges.clock.now() - lastListAtMs < this.#timing.freshListMs;
+      const isAtOnce = isExpired && this.#version !== undefined && !isFresh;
       this.#relist(message);
       if (isAtOnce) return;
     }
@@ -361,7 +393,7 @@ export class Reflector<T extends KubeObject> {
 
   /** Whether to list again and compare, instead of watching from the last version. */
   #isVersionDoubtful(error: unknown): boolean {
-    const isLongRow = this.#progress.failuresInARow >= LONGEST_ROW;
+    const isLongRow = this.#failuresInARow >= LONGEST_ROW;
     if (error instanceof ApiError) {
       if (error.isGone() || error.isResourceVersionTooLarge()) return true;
       return !isPassing(error) && (!error.isServerError() || isLongRow);
@@ -373,22 +405,21 @@ export class Reflector<T extends KubeObject> {
       error instanceof KubeAuthError);
   }
 
-  /** Whether the last list is so recent that a new one would expire as soon. */
-  #isFresh(): boolean {
-    const { lastListAtMs = -Infinity } = this.#progress.status;
-    return this.#dependencies.clock.now() - lastListAtMs < this.#timing.freshListMs;
-  }
-
   #relist(reason: string): void {
     if (this.#version !== undefined) this.#logger.info("Listing objects again", { reason });
     this.#version = undefined;
   }
 
   async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {
-    const { onUnavailable, othersFail } = this.#options;
-    const { clock, random } = this.#dependencies;
+    const { onUnavailable, othersFail } = this.options;
+    const { clock, random } = this.edges;
     const now = clock.now();
-    this.#progress.giveUp(message);
+    if (this.#status.lastError !== message) {
+      const text = "Continuing without objects that the API server does not provide";
+      this.#logger.warn(text, { error: message });
+    }
+    this.#status.phase = "unavailable";
+    this.#status.lastError = message;
     onUnavailable?.();
     this.#refusedAtMs ??= now;
     const mayPass = now - this.#refusedAtMs < this.#timing.refusalPatienceMs ||
@@ -404,23 +435,33 @@ export class Reflector<T extends KubeObject> {
 
   async #backOff(error: unknown, signal: AbortSignal): Promise<void> {
     const asked = error instanceof ApiError ? error.retryAfterMs ?? 0 : 0;
-    const own = this.#backoff.next(this.#dependencies.clock.now());
+    const own = this.#backoff.next(this.edges.clock.now());
     const waitMs = Math.max(own, Math.min(asked, LONGEST_RETRY_AFTER_MS));
-    this.#progress.backOff(messageOf(error), waitMs);
-    this.#options.onFailure?.();
+    const message = messageOf(error);
+    const fields = { error: message, retryInMs: Math.round(waitMs) };
+    // A long outage is logged once, not for each attempt.
+    if (this.#status.lastError === message) {
+      this.#logger.verbose(2, "The API server is still not reachable", fields);
+    } else {
+      const text = "Lost the connection to the API server; known objects stay in use";
+      this.#logger.warn(text, fields);
+    }
+    this.#status.phase = "backoff";
+    this.#status.lastError = message;
+    this.options.onFailure?.();
     await this.#sleep(waitMs, signal);
   }
 
   async #sleep(ms: number, signal: AbortSignal): Promise<void> {
     try {
-      await this.#dependencies.clock.sleep(ms, signal);
+      await this.edges.clock.sleep(ms, signal);
     } catch (error) {
       if (!signal.aborted) throw error;
     }
   }
 
   #selection(): Selection {
-    const { spec, options: { labelSelector, namespace } } = this.#options.subscription;
+    const { spec, options: { labelSelector, namespace } } = this.options.subscription;
     return {
       path: collectionPath(spec, namespace),
       labelSelector,

@@ -16,7 +16,7 @@ import {
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
-import { KubeAuthError } from "../../kube/kube_identity.ts";
+import { KubeAuthError } from "../../kube/kube_auth.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { Backoff } from "../../os/backoff.ts";
