@@ -1,8 +1,9 @@
 import { assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
+import { runTool } from "../../../tests/support/drivers/run_tool.ts";
 import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 import { systemClock } from "../../os/clock.ts";
-import { hostFileSystem } from "./manifest_files.ts";
+import { hostFileSystem } from "./manifests.ts";
 
 /** A way in which a program may replace a text. `folder` is watched. */
 interface SaveStyle {
@@ -167,6 +168,19 @@ Deno.test("a manifest folder is read with a problem if a folder has the name of 
     await untilAddress(harness, "10.0.0.1");
     assertEquals(harness.problems, [
       `${folder}/odd.yaml:1:1: Cannot read manifest: it is not a regular file`,
+    ]);
+  });
+});
+
+Deno.test("a manifest folder is read with a problem if the name of a file is not UTF-8", async () => {
+  await withFolder(async (folder) => {
+    // Deno cannot write such a name either.
+    await runTool("bash", ["-c", "cd \"$1\" && touch a.yaml $'b\\xff.yaml'", "-", folder]);
+    await using harness = start(folder);
+    await untilAddress(harness, undefined);
+    const reason = "its name is not valid UTF-8; rename the file; it is read once there is one";
+    assertEquals(harness.problems, [
+      `${folder}/b\uFFFD.yaml:1:1: Cannot read manifest: ${reason}`,
     ]);
   });
 });

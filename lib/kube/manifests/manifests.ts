@@ -5,20 +5,15 @@
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { FileState } from "../../os/file_state.ts";
+import { type FileState, fileState, isGone } from "../../os/file_state.ts";
+import { readTextUpTo } from "../../os/read_text_up_to.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { InformerSet } from "../informer_set.ts";
 import { StringTable } from "../string_table.ts";
 import { type FileObjects, keepLastGood, readManifestFile } from "./manifest_file.ts";
-import {
-  hostFileSystem,
-  listManifests,
-  type ManifestFileSystem,
-  type ManifestListing,
-  NOT_LISTED,
-} from "./manifest_files.ts";
 import { ManifestProblems } from "./manifest_problem.ts";
 import {
   filesNotShown,
@@ -66,6 +61,41 @@ const LARGEST_FILE = 64 * 1024 * 1024;
 /** Total size of files that are read at a time, except for one larger file. */
 const MOST_BYTES = 64 * 1024 * 1024;
 
+/**
+ * The names of the files of a folder that are read. This excludes files that editors leave:
+ * `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`, `4913`.
+ */
+const MANIFEST_NAME = /^[^.#].*\.(?:ya?ml|json)$/is;
+const LOST_NAME = "its name is not valid UTF-8; rename the file";
+
+/** The file operations that the manifest source needs. */
+export interface ManifestFileSystem {
+  /** Follows symlinks. `undefined` if nothing has this name. */
+  stat(path: string): Promise<FileState | undefined>;
+  /** Names in a folder; `undefined` if it does not exist. */
+  list(folder: string): Promise<readonly string[] | undefined>;
+  /** Rejects for anything but a regular file, without waiting, and for more than `maxBytes`. */
+  readText(path: string, maxBytes: number): Promise<string>;
+}
+
+/** The machine's files. */
+export const hostFileSystem: ManifestFileSystem = {
+  stat: fileState,
+
+  async list(folder) {
+    const names: string[] = [];
+    try {
+      for await (const { name } of Deno.readDir(folder)) names.push(name);
+    } catch (error) {
+      if (isGone(error)) return undefined;
+      throw error;
+    }
+    return names;
+  },
+
+  readText: (path, maxBytes) => readTextUpTo(path, maxBytes, { onlyFiles: true }),
+};
+
 /** A manifest source; it does nothing before `run()`. */
 export class FileManifestSource {
   readonly #clock: Clock;
@@ -84,7 +114,14 @@ export class FileManifestSource {
   /** Total size of the files that are being read. */
   #bytes = 0;
   #freed = Promise.withResolvers<void>();
-  #listing: ManifestListing = NOT_LISTED;
+  /** The files that the paths refer to: if two contain the same object, the first by path wins. */
+  #files: ReadonlySet<string> = new Set();
+  /** The state of each path; `undefined` = it does not exist, or could not be read. */
+  #states: ReadonlyMap<string, FileState | undefined> = new Map();
+  /** Paths without a file, and why. */
+  #missing: ReadonlyMap<string, string> = new Map();
+  /** False if something could not be read: a file that is not listed may still exist. */
+  #isCertain = false;
   #everythingDueAt = 0;
   /** Whether each file has been started. */
   #isBegun = false;
@@ -122,12 +159,12 @@ export class FileManifestSource {
 
   /** Returns the state of each file, or of the first thousand, those with problems before others. */
   status(): readonly ManifestFileStatus[] {
-    return manifestStatus(this.#records, this.#store, this.#listing.missing);
+    return manifestStatus(this.#records, this.#store, this.#missing);
   }
 
   /** The number of files that the status leaves out. */
   get filesNotShown(): number {
-    return filesNotShown(this.#records, this.#listing.missing);
+    return filesNotShown(this.#records, this.#missing);
   }
 
   /**
@@ -158,8 +195,7 @@ export class FileManifestSource {
     for (const path of due) this.#later.delete(path);
     const isEverything = startedAt >= this.#everythingDueAt || await this.#havePathsChanged();
     const paths = isEverything ? await this.#list() : due;
-    const { files, isCertain } = this.#listing;
-    const isListed = (path: string) => !isEverything || !isCertain || files.has(path);
+    const isListed = (path: string) => !isEverything || !this.#isCertain || this.#files.has(path);
     const looking = this.#lookAt(paths, isListed, signal);
     while (!await this.#endsIn(PERIOD_MS, looking, signal)) {
       if (!this.#isComplete) await this.#publish({ isPartial: true });
@@ -335,13 +371,13 @@ export class FileManifestSource {
    * changes would be noticed late.
    */
   #nextTime(): number {
-    const period = this.#listing.files.size * PERIOD_PER_FILE_MS;
+    const period = this.#files.size * PERIOD_PER_FILE_MS;
     return this.#clock.now() + Math.min(Math.max(period, PERIOD_MS), LONGEST_PERIOD_MS);
   }
 
   /** Returns whether a path has another file or folder, or a folder has other names. */
   async #havePathsChanged(): Promise<boolean> {
-    for (const [path, before] of this.#listing.states) {
+    for (const [path, before] of this.#states) {
       const state = await this.#fileSystem.stat(path).catch(() => undefined);
       if (state?.version !== before?.version) return true;
       if (before?.kind === "folder" && this.#isFresh(before)) return true;
@@ -349,11 +385,47 @@ export class FileManifestSource {
     return false;
   }
 
-  /** Lists the files of the paths. Returns these and the former ones. */
+  /**
+   * Lists the files of the paths. Returns these and the former ones. As `kubectl apply -f`, reads the files
+   * of a folder but not of its subfolders: a ConfigMap volume contains each file again in a subfolder.
+   */
   async #list(): Promise<readonly string[]> {
-    this.#listing = await listManifests(this.#fileSystem, this.#paths);
-    this.#log.missing(this.#listing.missing);
-    const paths = [...new Set([...this.#listing.files, ...this.#records.keys()])];
+    const files = new Set<string>();
+    const states = new Map<string, FileState | undefined>();
+    const missing = new Map<string, string>();
+    let isCertain = true;
+    for (const path of this.#paths) {
+      try {
+        // Read before the names: a name that is added later changes the version.
+        const state = await this.#fileSystem.stat(path);
+        states.set(path, state);
+        if (state === undefined) {
+          missing.set(path, "there is no such file or folder");
+        } else if (state.kind === "folder") {
+          let lost: string | undefined;
+          for (const name of await this.#fileSystem.list(path) ?? []) {
+            if (!MANIFEST_NAME.test(name)) continue;
+            const file = `${path === "/" ? "" : path}/${name}`;
+            files.add(file);
+            // The listing has replaced bytes of the name if no file has it.
+            if (lost !== undefined || !file.includes("\uFFFD")) continue;
+            const found = this.#fileSystem.stat(file).then((state) => state !== undefined);
+            if (!await found.catch(() => true)) lost = file;
+          }
+          if (lost !== undefined) missing.set(lost, LOST_NAME);
+        } else {
+          files.add(path);
+        }
+      } catch (error) {
+        isCertain = false;
+        states.set(path, undefined);
+        missing.set(path, messageOf(error));
+      }
+    }
+    [this.#files, this.#states, this.#missing] = [files, states, missing];
+    this.#isCertain = isCertain;
+    this.#log.missing(missing);
+    const paths = [...new Set([...files, ...this.#records.keys()])];
     return paths.length > MOST_SORTED ? paths : paths.sort();
   }
 

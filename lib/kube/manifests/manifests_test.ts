@@ -202,16 +202,23 @@ Deno.test("run() keeps the known objects of unreadable files and folders", async
   });
 });
 
-Deno.test("run() reads only changed files, and ignores the leftovers of editors", async () => {
-  await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
+/** Names in a folder that are not those of a manifest: mostly the leftovers of editors. */
+const OTHERS = [
+  ...[".a.yaml", ".a.yaml.swp", "a.yaml~", "4913", "#a.yaml#", "#a.yaml", ".#a.yaml", "a.yaml.new"],
+  ...["README.md", "yaml", "..data"],
+];
+
+Deno.test("run() reads only changed files, of all paths, that have the name of a manifest", async () => {
+  const named = ["a.yaml", "a.yml", "A.JSON", "a.v1.yaml", "a\nb.yaml"].map((name) => `m/${name}`);
+  const contents = { ...Object.fromEntries(named.map((path) => [path, ""])), other: WEB_1 };
+  await withManifests(contents, async (started) => {
     const { files } = started;
-    for (const name of [".a.yaml.swp", "a.yaml~", "4913", "#a.yaml#", ".#a.yaml", "a.yaml.new"]) {
-      files.write(`m/${name}`, "spec: ]");
-    }
-    files.write("m/b.yaml", DB);
+    for (const name of OTHERS) files.write(`m/${name}`, "spec: ]");
+    files.write("other", WEB_2);
     await letPass(started, SEEN_MS);
-    assertEquals([...files.reads], [["m/a.yaml", 1], ["m/b.yaml", 2]]);
-  });
+    const expected = [...named.map((path) => [path, 1] as const), ["other", 2] as const];
+    assertEquals<unknown>([...files.reads].sort(), expected.sort());
+  }, ["other", "m", "m/a.yaml"]);
 });
 
 /** An EndpointSlice of a Service, as YAML. */

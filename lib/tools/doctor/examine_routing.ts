@@ -1,6 +1,6 @@
 import { routingAccess, routingKubeconfigOf } from "../../app/routing/routing_access.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import { hostFileSystem, type ManifestFileSystem } from "../../kube/manifests/manifest_files.ts";
+import { hostFileSystem, type ManifestFileSystem } from "../../kube/manifests/manifests.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { rangeOf } from "../../net/address_range.ts";

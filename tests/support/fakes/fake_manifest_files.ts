@@ -1,4 +1,4 @@
-import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_files.ts";
+import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifests.ts";
 import type { FileState } from "../../../lib/os/file_state.ts";
 
 /** A {@linkcode ManifestFileSystem} in memory. */

@@ -3,9 +3,11 @@
  *
  * @module
  */
-import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_files.ts";
 import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
-import { FileManifestSource } from "../../../lib/kube/manifests/manifests.ts";
+import {
+  FileManifestSource,
+  type ManifestFileSystem,
+} from "../../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeManifestFiles } from "../fakes/fake_manifest_files.ts";

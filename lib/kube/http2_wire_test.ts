@@ -1,0 +1,16 @@
+import { assertEquals } from "@std/assert";
+import { PassThrough } from "node:stream";
+import { chunksOf } from "./http2_wire.ts";
+
+Deno.test("chunksOf() pauses the stream while much is unread, in small chunks too, and lets it continue", async () => {
+  for (const [size, most] of [[1, 512], [65_536, 4]] as const) {
+    const stream = new PassThrough();
+    const chunks = chunksOf(stream);
+    let count = 0;
+    for (; !stream.isPaused() && count < 10_000; count++) stream.emit("data", new Uint8Array(size));
+    assertEquals(count, most);
+    for (let read = 0; read <= most / 2; read++) await chunks.next();
+    assertEquals(stream.isPaused(), false);
+    stream.destroy();
+  }
+});
