@@ -14,30 +14,8 @@ import {
   isLocalRequest,
   refuseWriting,
 } from "./plain_answer.ts";
+import { Counter, Gauge, Registry } from "./prom_client.ts";
 import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
-import type { SliMetrics } from "./sli_metrics.ts";
-
-/** The content of the pages. A path whose content is `undefined` does not exist. */
-export interface MetricsHandlerOptions {
-  /**
-   * Called for a request of `/metrics`, but never twice at once. Only Prometheus' text format, as
-   * upstream; prom-client 15's OpenMetrics would rename counters (`_total_total`).
-   */
-  readonly render: () => Promise<MetricsAnswer>;
-  readonly slis: SliMetrics;
-  /** @default {systemClock} */
-  readonly clock?: Clock;
-  /** The mode that `/proxyMode` returns. */
-  readonly mode: string;
-  /** The configuration in the form of its file, for `/configz`. */
-  readonly configuration: () => unknown;
-  /** All flags with their values, for `/flagz`. */
-  readonly flags: (() => Readonly<Record<string, string>>) | undefined;
-  /** For `/statusz`, without the paths. */
-  readonly status: (() => Omit<StatuszOptions, "paths">) | undefined;
-  /** Sets the verbosity, for `/debug/flags/v`; only present if profiling is on. */
-  readonly setVerbosity: ((level: number) => void) | undefined;
-}
 
 type Page = (request: Request, peer: IpAddress | undefined) => Response | Promise<Response>;
 
@@ -45,9 +23,83 @@ type Page = (request: Request, peer: IpAddress | undefined) => Response | Promis
 const CONFIGZ_KEY = "kubeproxy.config.k8s.io";
 const PPROF = /^\/debug\/pprof(\/|$)/;
 
-/** Answers the requests of the metrics port. `peer` is the client's address. */
-export function createMetricsHandler(options: MetricsHandlerOptions): Page {
-  const pages = createPages(options);
+/**
+ * Answers the requests of the metrics port. `peer` is the client's address. A path whose content is
+ * `undefined` does not exist.
+ */
+export function createMetricsHandler(
+  { clock = systemClock, render, startedAt, mode, configuration, flags, status, setVerbosity }: {
+    /** @default {systemClock} */
+    readonly clock?: Clock;
+    /**
+     * Called for a request of `/metrics`, but never twice at once. Only Prometheus' text format, as
+     * upstream; prom-client 15's OpenMetrics would rename counters (`_total_total`).
+     */
+    readonly render: () => Promise<MetricsAnswer>;
+    /** Milliseconds since 1970 at which the process started. */
+    readonly startedAt: number;
+    /** The mode that `/proxyMode` returns. */
+    readonly mode: string;
+    /** The configuration in the form of its file, for `/configz`. */
+    readonly configuration: () => unknown;
+    /** All flags by name, without dashes, with their values as text, for `/flagz`. */
+    readonly flags: (() => Readonly<Record<string, string>>) | undefined;
+    /** The build, for `/statusz`. */
+    readonly status: Readonly<Record<"version" | "release" | "runtime", string>> | undefined;
+    /** Sets the verbosity, for `/debug/flags/v`; only present if profiling is on. */
+    readonly setVerbosity: ((level: number) => void) | undefined;
+  },
+): Page {
+  const shared = new SharedScrape({ clock }, render);
+  const slis = createSlis(startedAt);
+  const healthz: Page = ({ url }) => answerHealthz(new URL(url), slis.checked);
+  const pages = new Map<string, Page>([
+    [
+      "/metrics",
+      async (request) => refuseWriting(request) ?? await (await shared.get()).answer(request),
+    ],
+    ["/metrics/slis", slis.page],
+    ["/healthz", healthz],
+    ["/healthz/ping", healthz],
+    ["/proxyMode", () => answerText(mode)],
+    [
+      "/configz",
+      (request) => refuseWriting(request) ?? answerJson({ [CONFIGZ_KEY]: configuration() }),
+    ],
+  ]);
+  if (flags) {
+    pages.set("/flagz", (request) => {
+      const shown = Object.entries(flags())
+        .sort(([left], [right]) => left < right ? -1 : 1)
+        .map(([name, value]) => [name, isSecretName(name) ? REDACTED : redactText(value)] as const);
+      const lines = shown.map(([name, value]) => `${name}=${value}`);
+      return answerZPage(request, "Flagz", { flags: Object.fromEntries(shown) }, lines);
+    });
+  }
+  if (setVerbosity) {
+    pages.set("/debug/flags/v", (request, peer) => answerLogLevel(request, peer, setVerbosity));
+  }
+  if (status) {
+    const { version, release, runtime } = status;
+    // Without fractions of a second, as metav1.Time.
+    const startTime = new Date(startedAt).toISOString().replace(/\.\d+Z$/, "Z");
+    pages.set("/statusz", (request) => {
+      const paths = [...pages.keys()].sort();
+      const uptimeSeconds = Math.max(0, Math.floor((clock.wallNow() - startedAt) / 1000));
+      const fields = {
+        ...{ startTime, uptimeSeconds, goVersion: runtime },
+        ...{ binaryVersion: version, emulationVersion: release, paths },
+      };
+      return answerZPage(request, "Statusz", fields, [
+        `Started: ${startTime}`,
+        `Up: ${durationText(uptimeSeconds)}`,
+        `Runtime: ${runtime}`,
+        `Binary version: ${version}`,
+        `Emulation version: ${release}`,
+        `Paths: ${paths.join(" ")}`,
+      ]);
+    });
+  }
   return (request, peer) => {
     const { pathname } = new URL(request.url);
     const page = pages.get(pathname);
@@ -58,65 +110,6 @@ export function createMetricsHandler(options: MetricsHandlerOptions): Page {
   };
 }
 
-function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> {
-  const { clock = systemClock, slis, mode, configuration, flags, status, setVerbosity } = options;
-  const shared = new SharedScrape({ clock }, options.render);
-  const healthz: Page = ({ url }) =>
-    answerHealthz(
-      new URL(url),
-      (name) => slis.checked({ name, type: HEALTHZ }, "success"),
-    );
-  const pages = new Map<string, Page>([
-    [
-      "/metrics",
-      async (request) => refuseWriting(request) ?? await (await shared.get()).answer(request),
-    ],
-    ["/metrics/slis", (request, peer) => answerSlis(request, { slis, peer })],
-    ["/healthz", healthz],
-    ["/healthz/ping", healthz],
-    ["/proxyMode", () => answerText(mode)],
-    [
-      "/configz",
-      (request) => refuseWriting(request) ?? answerJson({ [CONFIGZ_KEY]: configuration() }),
-    ],
-  ]);
-  if (flags) pages.set("/flagz", (request) => answerZPage(request, flagzPage(flags())));
-  if (setVerbosity) {
-    pages.set("/debug/flags/v", (request, peer) => answerLogLevel(request, peer, setVerbosity));
-  }
-  if (status) {
-    pages.set("/statusz", (request) => {
-      const paths = [...pages.keys()].sort();
-      return answerZPage(request, statuszPage({ ...status(), paths }));
-    });
-  }
-  return pages;
-}
-
-/** DELETE is only for this machine: other clients cannot change anything through the port. */
-async function answerSlis(
-  request: Request,
-  { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
-): Promise<Response> {
-  if (request.method !== "DELETE" || !isLocalRequest(request, peer)) {
-    return refuseWriting(request) ?? await new Scrape(await slis.render()).answer(request);
-  }
-  slis.reset();
-  return answerText("metrics reset\n");
-}
-
-/** All flags by name, without dashes, with their values as text. Secrets are redacted. */
-export function flagzPage(flags: Readonly<Record<string, string>>): ZPage {
-  const shown = Object.entries(flags)
-    .sort(([left], [right]) => left < right ? -1 : 1)
-    .map(([name, value]) => [name, isSecretName(name) ? REDACTED : redactText(value)] as const);
-  return {
-    kind: "Flagz",
-    fields: { flags: Object.fromEntries(shown) },
-    lines: shown.map(([name, value]) => `${name}=${value}`),
-  };
-}
-
 /** The only check is whether the port answers, so it cannot fail. */
 const CHECKS: readonly string[] = ["ping"];
 
@@ -124,10 +117,52 @@ const CHECKS: readonly string[] = ["ping"];
 const HEALTHZ = "healthz";
 
 /**
+ * Counts the checks of `/healthz` for `/metrics/slis` (KEP-3466), separately from other metrics, because it
+ * may be scraped every second.
+ */
+function createSlis(startedAt: number) {
+  const registry = new Registry();
+  const registers = [registry];
+  const start = "process_start_time_seconds";
+  const startHelp = "Unix time at which the process started";
+  new Gauge({ name: start, help: startHelp, registers }).set(startedAt / 1000);
+  const state = new Gauge({
+    name: "kubernetes_healthcheck",
+    help: "Result of the last health check: 1 passed, 0 failed",
+    labelNames: ["name", "type"],
+    registers,
+  });
+  const total = new Counter({
+    name: "kubernetes_healthchecks_total",
+    help: "Health checks, by result",
+    labelNames: ["name", "type", "status"],
+    registers,
+  });
+  const page: Page = async (request, peer) => {
+    // DELETE is only for this machine: other clients cannot change anything through the port.
+    if (request.method === "DELETE" && isLocalRequest(request, peer)) {
+      state.reset();
+      total.reset();
+      return answerText("metrics reset\n");
+    }
+    const { contentType } = registry;
+    return refuseWriting(request) ??
+      await new Scrape({ contentType, body: await registry.metrics() }).answer(request);
+  };
+  return {
+    checked(name: string): void {
+      state.set({ name, type: HEALTHZ }, 1);
+      total.inc({ name, type: HEALTHZ, status: "success" });
+    },
+    page,
+  };
+}
+
+/**
  * Answers `/healthz`, with `?verbose` check by check, with `?exclude=name` without one of them, and
  * `/healthz/name`. Calls `onChecked` for each check of `/healthz`.
  */
-export function answerHealthz(url: URL, onChecked: (check: string) => void): Response {
+function answerHealthz(url: URL, onChecked: (check: string) => void): Response {
   const check = url.pathname.slice(`/${HEALTHZ}/`.length);
   if (check !== "") return CHECKS.includes(check) ? answerText("ok") : answerNotFound();
   const unknown = new Set(url.searchParams.getAll("exclude"));
@@ -143,47 +178,6 @@ export function answerHealthz(url: URL, onChecked: (check: string) => void): Res
     }\n`
     : "";
   return answerText(`${lines.join("")}${warning}${HEALTHZ} check passed\n`);
-}
-
-/** The content of the page. Times are milliseconds since 1970. */
-interface StatuszOptions {
-  readonly startedAt: number;
-  readonly now: number;
-  /** Version of kube-relay, with the compatible release of kube-proxy. */
-  readonly version: string;
-  /** Kubernetes release, e.g. `1.36`. */
-  readonly release: string;
-  /** The runtime, e.g. `deno 2.9.0`, in place of upstream's version of Go. */
-  readonly runtime: string;
-  /** Paths of the port. */
-  readonly paths: readonly string[];
-}
-
-/** `/statusz`: the build and its start time (KEP-4827). */
-export function statuszPage(options: StatuszOptions): ZPage {
-  const { startedAt, now, version, release, runtime, paths } = options;
-  const uptimeSeconds = Math.max(0, Math.floor((now - startedAt) / 1000));
-  // Without fractions of a second, as metav1.Time.
-  const startTime = new Date(startedAt).toISOString().replace(/\.\d+Z$/, "Z");
-  return {
-    kind: "Statusz",
-    fields: {
-      startTime,
-      uptimeSeconds,
-      goVersion: runtime,
-      binaryVersion: version,
-      emulationVersion: release,
-      paths,
-    },
-    lines: [
-      `Started: ${startTime}`,
-      `Up: ${durationText(uptimeSeconds)}`,
-      `Runtime: ${runtime}`,
-      `Binary version: ${version}`,
-      `Emulation version: ${release}`,
-      `Paths: ${paths.join(" ")}`,
-    ],
-  };
 }
 
 function durationText(seconds: number): string {
@@ -202,7 +196,7 @@ const MAX_BODY_BYTES = 16;
  * for other machines, and for a name in the Host header, under which a web page could make a
  * browser on this machine ask (DNS rebinding).
  */
-export async function answerLogLevel(
+async function answerLogLevel(
   request: Request,
   peer: IpAddress | undefined,
   setVerbosity: (level: number) => void,
@@ -229,50 +223,42 @@ async function readBody({ body }: Request): Promise<string | undefined> {
   return text.trim();
 }
 
-/**
- * `/flagz` or `/statusz`: text for people, or an object of `config.k8s.io` for programs that request it by
- * its full name (KEP-4827, KEP-4828).
- */
-export interface ZPage {
-  readonly kind: "Flagz" | "Statusz";
-  /** Fields of the object besides kind, version and name. */
-  readonly fields: Readonly<Record<string, unknown>>;
-  /** The lines for people. */
-  readonly lines: readonly string[];
-}
-
 const GROUP = "config.k8s.io";
 /** The second is deprecated upstream and has the same content. */
 const VERSIONS: readonly (string | undefined)[] = ["v1beta1", "v1alpha1"];
 /** Dashboards and scripts look for this component. */
 const COMPONENT = "kube-proxy";
 
-/** Answers with the first available form of the Accept header, or with 406. */
-export function answerZPage(request: Request, page: ZPage): Response {
+/**
+ * Answers with the first available form of the Accept header, or with 406: `lines` for people, or an object
+ * of `config.k8s.io` with `fields` for programs that request it by its full name (KEP-4827, KEP-4828).
+ */
+function answerZPage(
+  request: Request,
+  kind: "Flagz" | "Statusz",
+  fields: Readonly<Record<string, unknown>>,
+  lines: readonly string[],
+): Response {
   const refusal = refuseWriting(request);
   if (refusal) return refusal;
   for (const { type, parameters } of parseAccept(request.headers.get("accept") || "*/*")) {
-    if (["*/*", "text/*", "text/plain"].includes(type)) return answerText(textOf(page));
+    if (["*/*", "text/*", "text/plain"].includes(type)) {
+      const title = `${COMPONENT} ${kind.toLowerCase()}`;
+      const text = lines.map((line) => `${line}\n`).join("");
+      return answerText(
+        `${title}\nFor people: the form may change from one release to the next.\n\n${text}`,
+      );
+    }
     const version = parameters.get("v");
-    const isNamed = parameters.get("g") === GROUP && parameters.get("as") === page.kind &&
+    const isNamed = parameters.get("g") === GROUP && parameters.get("as") === kind &&
       VERSIONS.includes(version);
     if (isNamed && ["application/json", "application/yaml"].includes(type)) {
-      return answerJson(objectOf(page, version!), type);
+      const metadata = { name: COMPONENT };
+      return answerJson({ kind, apiVersion: `${GROUP}/${version}`, metadata, ...fields }, type);
     }
   }
-  const wanted = `application/json;g=${GROUP};v=${VERSIONS[0]};as=${page.kind}`;
+  const wanted = `application/json;g=${GROUP};v=${VERSIONS[0]};as=${kind}`;
   return answerText(`Answers are text/plain or ${wanted}\n`, 406);
-}
-
-function textOf({ kind, lines }: ZPage): string {
-  const title = `${COMPONENT} ${kind.toLowerCase()}`;
-  return `${title}\nFor people: the form may change from one release to the next.\n\n${
-    lines.map((line) => `${line}\n`).join("")
-  }`;
-}
-
-function objectOf({ kind, fields }: ZPage, version: string): Readonly<Record<string, unknown>> {
-  return { kind, apiVersion: `${GROUP}/${version}`, metadata: { name: COMPONENT }, ...fields };
 }
 
 function parseAccept(header: string) {

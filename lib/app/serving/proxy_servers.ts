@@ -19,7 +19,6 @@ import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createMetricsHandler } from "../../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { MetricsAnswer } from "../../metrics/scrape.ts";
-import { SliMetrics } from "../../metrics/sli_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { HttpHandler } from "../../os/http_connection.ts";
 import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
@@ -122,26 +121,19 @@ function metricsHandler(
   { configuration, current = configuration, metrics, gather }: ProxyServersOptions,
 ): HttpHandler {
   const { proxy, mode, flags } = configuration;
-  const startedAt = clock.wallNow();
-  const statusOf = () => ({
-    startedAt,
-    now: clock.wallNow(),
-    version: VERSION,
-    release: KUBE_PROXY_RELEASE,
-    runtime: `deno ${Deno.version.deno}`,
-  });
   return createMetricsHandler({
-    mode,
+    ...{ clock, startedAt: clock.wallNow(), mode },
     render: async () => {
       await gather();
       return await renderMetrics(metrics);
     },
-    slis: new SliMetrics({ startedAt }),
     configuration: () => encodeConfiguration(current.proxy, mode),
     flags: featureEnabled(proxy, "ComponentFlagz")
       ? () => effectiveFlagTexts({ flags, configuration: { ...configuration, ...current } })
       : undefined,
-    status: featureEnabled(proxy, "ComponentStatusz") ? statusOf : undefined,
+    status: featureEnabled(proxy, "ComponentStatusz")
+      ? { version: VERSION, release: KUBE_PROXY_RELEASE, runtime: `deno ${Deno.version.deno}` }
+      : undefined,
     setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,
   });
 }
