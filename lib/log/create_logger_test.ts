@@ -37,6 +37,48 @@ Deno.test("createLogger() leaves time to the journal and gives it priorities", (
   assertEquals(lines, ["<3>a", "<4>b", "<6>c", "<7>d"]);
 });
 
+const cyclic: Record<string, unknown> = {};
+cyclic["self"] = cyclic;
+const CAUSED = new Error("Cannot sync", {
+  cause: new Error("Cannot bind", { cause: new Error("Cannot bind") }),
+});
+
+/** Values of a field, and their texts; those of secrets are removed by name and by form. */
+const VALUES: readonly (readonly [value: unknown, text: string, name?: string])[] = [
+  ["ns/name:port", "ns/name:port"],
+  ["two words", '"two words"'],
+  ["", '""'],
+  ["a=b", '"a=b"'],
+  ["line\nbreak", '"line\\nbreak"'],
+  ["\u001b[2J", '"\\u001b[2J"'],
+  ["\u009b2J\u2028\u202e", '"\\u009b2J\\u2028\\u202e"'],
+  [7, "7"],
+  [true, "true"],
+  [undefined, "undefined"],
+  [null, "null"],
+  [12n, "12"],
+  [{ a: 1, b: ["x"] }, '{"a":1,"b":["x"]}'],
+  [new Map([["listen", 2]]), '[["listen",2]]'],
+  [cyclic, '"[object Object]"'],
+  [CAUSED, '"Cannot sync: Cannot bind"'],
+  ["abc", "[redacted]", "token"],
+  [
+    { name: "a", token: "abc", url: "https://u:p@h/" },
+    '{"name":"a","token":"[redacted]","url":"https://[redacted]@h/"}',
+  ],
+  [new Error("Bearer abc"), '"Bearer [redacted]"'],
+  ["x".repeat(5000), `"${"x".repeat(2000)}… (5000 characters)"`],
+  [["x".repeat(5000)], `"[\\"${"x".repeat(1998)}… (5004 characters)"`],
+];
+
+Deno.test("createLogger() writes different values differently, shortens long ones and removes secrets", () => {
+  for (const [value, text, name = "field"] of VALUES) {
+    const { lines, logger } = collect({ journal: true });
+    logger.info("x", { [name]: value });
+    assertEquals(lines, [`<6>x ${name}=${text}`]);
+  }
+});
+
 Deno.test("createLogger() writes JSON that programs can parse", () => {
   const { lines, logger } = collect({ format: "json" });
   logger.info("Synced proxy rules", { family: "IPv4", ms: 12, msg: "taken", token: "abc" });
