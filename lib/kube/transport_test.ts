@@ -1,16 +1,17 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { eventually } from "../../tests/support/eventually.ts";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
-import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
 import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
+import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { openTransport, type TransportTiming } from "./api_transport.ts";
-import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
+import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 
 const NEVER = new AbortController().signal;
 const WATCH = "/api/v1/services?watch=true&resourceVersion=1000";
+const PINGS = { pingAfterMs: 30_000, pingTimeoutMs: 15_000 };
 
 interface Stage {
   readonly clock: FakeClock;
@@ -24,12 +25,17 @@ interface Stage {
 /** A transport, a relay and a fake server behind it. */
 async function withServer(
   run: (stage: Stage) => Promise<void>,
-  { timing, tls }: { readonly timing?: TransportTiming; readonly tls?: Partial<TlsMaterial> } = {},
+  { timing = {}, tls, scheme = "https" }: {
+    readonly timing?: TransportTiming;
+    readonly tls?: Partial<TlsMaterial>;
+    readonly scheme?: "https" | "http";
+  } = {},
 ): Promise<void> {
-  await using fake = await FakeApiServer.start();
+  await using fake = await FakeApiServer.start({ scheme });
   await using relay = await TcpRelay.start(fake.port);
   const clock = new FakeClock();
-  const auth = new StaticAuth(`https://127.0.0.1:${relay.port}`, { ca: fake.ca, ...tls });
+  const server = `${scheme}://127.0.0.1:${relay.port}`;
+  const auth = new StaticAuth(server, scheme === "http" ? {} : { ca: fake.ca, ...tls });
   await using transport = openTransport(clock, auth, timing);
   const get = (path: string, signal = NEVER) =>
     transport.request({ method: "GET", path, headers: {}, signal });
@@ -40,38 +46,126 @@ async function textOf({ body }: HttpResponse): Promise<string> {
   return await new Blob(await Array.fromAsync(body) as BlobPart[]).text();
 }
 
-Deno.test("HTTP/2 transport: request() sends everything over one connection", () =>
-  withServer(async ({ clock, relay, get, transport }) => {
-    assertEquals(transport.connected, false);
-    assertEquals(transport.lastSignOfLifeMs, undefined);
-    await clock.advance(7);
-    const answers = await Promise.all([get("/version"), get("/readyz"), get("/nothing")]);
-    assertEquals(answers.map(({ status }) => status), [200, 200, 404]);
-    assertEquals(await textOf(answers[1]!), "ok");
-    for (const answer of [answers[0]!, answers[2]!]) await textOf(answer);
-    assertEquals([relay.accepted, transport.connected], [1, true]);
-    assertEquals(transport.lastSignOfLifeMs, 7);
-  }));
+for (const scheme of ["https", "http"] as const) {
+  const wire = scheme === "https" ? "HTTP/2" : "HTTP/1";
 
-Deno.test("HTTP/2 transport ends a body when its reader leaves, and keeps the connection", () =>
+  Deno.test(`${wire} transport: request() gives status, body and a sign of life`, () =>
+    withServer(async ({ clock, relay, get, transport }) => {
+      assertEquals([transport.connected, transport.lastSignOfLifeMs], [false, undefined]);
+      await clock.advance(7);
+      const answers = await Promise.all([get("/readyz"), get("/version"), get("/nothing")]);
+      assertEquals(answers.map(({ status }) => status), [200, 200, 404]);
+      assertEquals(await textOf(answers[0]!), "ok");
+      for (const answer of answers.slice(1)) await textOf(answer);
+      assertEquals(transport.lastSignOfLifeMs, 7);
+      if (scheme === "https") assertEquals([relay.accepted, transport.connected], [1, true]);
+    }, { scheme }));
+
+  Deno.test(`${wire} transport ends a body when its reader leaves, and by the signal`, () =>
+    withServer(async ({ fake, get, relay, transport }) => {
+      const first = await get(WATCH);
+      fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
+      for await (const _ of first.body) break;
+      await eventually("the server sees the end", () => fake.openWatches === 0);
+      const controller = new AbortController();
+      const second = await get(WATCH, controller.signal);
+      assertEquals(transport.connected, true);
+      const reading = second.body.next();
+      controller.abort(new RangeError("enough"));
+      await assertRejects(() => reading, RangeError, "enough");
+      await eventually("the server sees the end", () => fake.openWatches === 0);
+      assertEquals(transport.connected, scheme === "https");
+      if (scheme === "https") assertEquals(relay.accepted, 1);
+    }, { scheme }));
+
+  Deno.test(`${wire} transport: request() gives up an answer that does not come`, () =>
+    withServer(async ({ clock, relay, get }) => {
+      await textOf(await get("/version"));
+      relay.freezeOpen();
+      relay.swallowNew(scheme === "http");
+      const timers = clock.pendingTimers;
+      const refused = assertRejects(
+        () => get("/version"),
+        TransportError,
+        "no answer within 20000 ms",
+      );
+      await eventually("the answer is waited for", () => clock.pendingTimers > timers);
+      await clock.advance(20_000);
+      assertEquals((await refused).kind, "frozen");
+    }, { scheme, timing: { pingAfterMs: 30_000, responseTimeoutMs: 20_000 } }));
+
+  Deno.test(`${wire} transport notices a frozen server, and works again after it`, () =>
+    withServer(async ({ clock, relay, get, transport }) => {
+      const { body } = await get(WATCH);
+      relay.freezeOpen();
+      relay.swallowNew(scheme === "http");
+      const refused = assertRejects(
+        () => body.next(),
+        TransportError,
+        "no sign of life for 45000 ms",
+      );
+      await clock.advance(30_000);
+      if (scheme === "http") {
+        await eventually("a sign of life is asked for", () => relay.accepted === 2);
+      }
+      await clock.advance(14_999);
+      assertEquals(transport.connected, true);
+      await clock.advance(1);
+      assertEquals([(await refused).kind, transport.connected], ["frozen", false]);
+      relay.swallowNew(false);
+      await textOf(await get("/version"));
+    }, { scheme, timing: PINGS }));
+
+  Deno.test(`${wire} transport stays with a watch that is silent while the server answers`, () =>
+    withServer(async ({ clock, fake, get, transport, relay }) => {
+      const { body } = await get(WATCH);
+      for (let count = 1; count <= 3; count++) {
+        await clock.advance(30_000);
+        await eventually("the sign of life came", () => transport.lastSignOfLifeMs === clock.now());
+        await eventually("the next one is due", () => clock.pendingTimers === 1);
+      }
+      fake.forEachWatch((watch) => watch.sendRaw("still here\n"));
+      assertEquals(new TextDecoder().decode((await body.next()).value), "still here\n");
+      assertEquals(relay.accepted, scheme === "https" ? 1 : 4);
+      await body.return?.();
+    }, { scheme, timing: PINGS }));
+
+  Deno.test(`${wire} transport refuses requests once it is disposed of`, () =>
+    withServer(async ({ transport, get, relay }) => {
+      const { body } = await get(WATCH);
+      const reading = body.next();
+      await transport[Symbol.asyncDispose]();
+      await assertRejects(() => reading, TransportError, "kube-relay stops");
+      await assertRejects(() => get("/version"), TransportError, "Closed");
+      await eventually("the connection is closed", () => relay.open === 0);
+    }, { scheme }));
+
+  for (const cut of ["closeOpen", "resetOpen"] as const) {
+    Deno.test(`${wire} transport reports to a reader a broken connection (${cut})`, () =>
+      withServer(async ({ relay, get }) => {
+        const { body } = await get(WATCH);
+        relay[cut]();
+        const ended = await body.next().catch((error: unknown) => error);
+        // Deno's node:http2 shows a connection that ended as a stream that ended.
+        const isEnd = scheme === "https" &&
+          typeof ended === "object" && ended !== null && "done" in ended && ended.done;
+        assert(isEnd || ended instanceof TransportError, String(ended));
+        await textOf(await get("/version"));
+        assertEquals(relay.accepted, 2);
+      }, { scheme }));
+  }
+}
+
+Deno.test("HTTP/1 transport: request() names a server that refuses connections", () =>
   withServer(async ({ fake, relay, get }) => {
-    const { body } = await get(WATCH);
-    fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
-    for await (const _ of body) break;
-    await eventually("the server sees the end", () => fake.openWatches === 0);
-    await textOf(await get("/version"));
-    assertEquals(relay.accepted, 1);
-  }));
-
-Deno.test("HTTP/2 transport ends a body by the signal, with its reason", () =>
-  withServer(async ({ fake, get }) => {
-    const controller = new AbortController();
-    const { body } = await get(WATCH, controller.signal);
-    const reading = body.next();
-    controller.abort(new RangeError("enough"));
-    await assertRejects(() => reading, RangeError, "enough");
-    await eventually("the server sees the end", () => fake.openWatches === 0);
-  }));
+    await fake.kill();
+    await relay[Symbol.asyncDispose]();
+    const name = "Cannot connect to http://";
+    assertEquals(
+      (await assertRejects(() => get("/version"), TransportError, name)).kind,
+      "connect",
+    );
+  }, { scheme: "http" }));
 
 Deno.test("HTTP/2 transport: request() throws the reason of a signal, also while it connects", () =>
   withServer(async ({ relay, get }) => {
@@ -102,52 +196,6 @@ Deno.test("HTTP/2 transport: request() gives up connecting to a black hole, and 
     await textOf(await get("/version"));
   }, { timing: { connectTimeoutMs: 10_000 } }));
 
-Deno.test("HTTP/2 transport: request() gives up an answer that does not come", () =>
-  withServer(async ({ clock, relay, get }) => {
-    await textOf(await get("/version"));
-    relay.freezeOpen();
-    const timers = clock.pendingTimers;
-    const refused = assertRejects(
-      () => get("/version"),
-      TransportError,
-      "no answer within 20000 ms",
-    );
-    await eventually("the answer is waited for", () => clock.pendingTimers > timers);
-    await clock.advance(20_000);
-    assertEquals((await refused).kind, "frozen");
-  }, { timing: { pingAfterMs: 30_000, responseTimeoutMs: 20_000 } }));
-
-Deno.test("HTTP/2 transport notices a frozen server by a ping, and connects again", () =>
-  withServer(async ({ clock, relay, get, transport }) => {
-    const { body } = await get(WATCH);
-    relay.freezeOpen();
-    const refused = assertRejects(
-      () => body.next(),
-      TransportError,
-      "no sign of life for 45000 ms",
-    );
-    await clock.advance(44_999);
-    assertEquals(transport.connected, true);
-    await clock.advance(1);
-    assertEquals([(await refused).kind, transport.connected], ["frozen", false]);
-    await textOf(await get("/version"));
-    assertEquals(relay.accepted, 2);
-  }, { timing: { pingAfterMs: 30_000, pingTimeoutMs: 15_000 } }));
-
-Deno.test("HTTP/2 transport stays with a server that is silent and answers pings", () =>
-  withServer(async ({ clock, fake, get, transport, relay }) => {
-    const { body } = await get(WATCH);
-    for (let pings = 0; pings < 3; pings++) {
-      await clock.advance(30_000);
-      await eventually("the ping is answered", () => transport.lastSignOfLifeMs === clock.now());
-    }
-    fake.forEachWatch((watch) => watch.sendRaw("still here\n"));
-    const { value } = await body.next();
-    assertEquals(new TextDecoder().decode(value), "still here\n");
-    assertEquals(relay.accepted, 1);
-    await body.return?.();
-  }, { timing: { pingAfterMs: 30_000, pingTimeoutMs: 15_000 } }));
-
 Deno.test("HTTP/2 transport lets streams continue after GOAWAY, and sends new ones elsewhere", () =>
   withServer(async ({ fake, relay, get, transport }) => {
     const { body } = await get(WATCH);
@@ -161,20 +209,6 @@ Deno.test("HTTP/2 transport lets streams continue after GOAWAY, and sends new on
     assertEquals((await body.next()).done, true);
     await eventually("the former connection is closed", () => relay.open === 1);
   }));
-
-for (const cut of ["closeOpen", "resetOpen"] as const) {
-  Deno.test(`HTTP/2 transport reports to a reader a broken connection (${cut})`, () =>
-    withServer(async ({ relay, get }) => {
-      const { body } = await get(WATCH);
-      relay[cut]();
-      const ended = await body.next().catch((error: unknown) => error);
-      // Deno's node:http2 shows a connection that ended as a stream that ended.
-      const isEnd = typeof ended === "object" && ended !== null && "done" in ended && ended.done;
-      assert(isEnd || ended instanceof TransportError, String(ended));
-      await textOf(await get("/version"));
-      assertEquals(relay.accepted, 2);
-    }));
-}
 
 Deno.test("HTTP/2 transport connects again when the certificates changed; open watches continue", () =>
   withServer(async ({ fake, relay, auth, get }) => {
@@ -281,13 +315,3 @@ Deno.test("HTTP/2 transport describes the fault of a server without HTTP/2", asy
   await assertRejects(() => asking, TransportError, "it offers no HTTP/2");
   await accepted;
 });
-
-Deno.test("HTTP/2 transport refuses requests once it is disposed of", () =>
-  withServer(async ({ transport, get, relay }) => {
-    const { body } = await get(WATCH);
-    const reading = body.next();
-    await transport[Symbol.asyncDispose]();
-    await assertRejects(() => reading, TransportError, "kube-relay stops");
-    await assertRejects(() => get("/version"), TransportError, "Closed");
-    await eventually("the connection is closed", () => relay.open === 0);
-  }));

@@ -71,8 +71,6 @@ export function defineCredentialTests(program: string): void {
 }
 
 const USERS: Readonly<Record<string, (stage: Stage) => Promise<KubeconfigUser>>> = {
-  "a token": ({ server }) => Promise.resolve({ token: server.token() }),
-  "a token file": async (stage) => ({ tokenFile: await stage.writeToken(stage.server.token()) }),
   "a client certificate": ({ server }) =>
     Promise.resolve({ certificate: server.clientCertificate() }),
   "a client certificate in files": (stage) =>
@@ -89,13 +87,6 @@ interface Rotation {
 }
 
 const ROTATIONS: Readonly<Record<string, (stage: Stage) => Promise<Rotation>>> = {
-  "its token file is replaced": async (stage) => ({
-    before: { tokenFile: await stage.writeToken(stage.server.token()) },
-    after: async () => {
-      const token = await stage.server.rotateToken();
-      return () => stage.writeToken(token);
-    },
-  }),
   "the token in its kubeconfig is replaced": (stage) =>
     Promise.resolve({
       before: { token: stage.server.token() },
@@ -143,11 +134,6 @@ class Stage implements AsyncDisposable {
     const path = `${this.folder}/kubeconfig`;
     await writeKubeconfig(path, { server: this.server.url, ca: this.server.ca, user, ...more });
     return path;
-  }
-
-  async writeToken(token: string): Promise<string> {
-    await replaceFile(`${this.folder}/token`, token);
-    return `${this.folder}/token`;
   }
 
   async writeCertificate({ cert, key }: PemPair): Promise<KubeconfigUser> {
