@@ -44,7 +44,7 @@ const LIMITED = {
 export abstract class Forwarder<T extends Relayed<T>> {
   abstract readonly use: "connection" | "flow";
   readonly service: ServiceKey;
-  protected readonly forwarding: Forwarding;
+  readonly forwarding: Forwarding;
   protected readonly picker: EndpointPicker;
   /** Those that are open, the longest unused first. */
   protected readonly items: ExpiryQueue<T>;

@@ -16,8 +16,7 @@ import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress, SocketKey } from "./listeners.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { TcpForwarder } from "./tcp/tcp_forwarder.ts";
-import { UdpForwarder } from "./udp/udp_forwarder.ts";
-import { UdpPort } from "./udp/udp_port.ts";
+import { UdpForwarder, UdpPort } from "./udp/udp_forwarder.ts";
 
 /** Where a socket is bound: the address of a Service, or its stand-in. */
 export interface Place {
@@ -196,13 +195,13 @@ export class LocalForwarders implements Forwarders {
     const known = this.#sockets.get(socket);
     let opened: TcpAcceptor | UdpPort;
     if (forwarder instanceof TcpForwarder) {
-      if (known instanceof TcpAcceptor) return known.assign({ at, forwarder });
+      if (known instanceof TcpAcceptor) return known.assign(forwarder, at);
       const listener = engine.listenTcp({ hostname, port }, isShared);
-      opened = new TcpAcceptor(this.#forwarding, { listener, target: { at, forwarder } });
+      opened = new TcpAcceptor(this.#forwarding, listener, forwarder, at);
     } else if (forwarder) {
-      if (known instanceof UdpPort) return known.assign({ at, forwarder });
+      if (known instanceof UdpPort) return known.assign(forwarder, at);
       const udp = engine.listenUdp({ hostname, port });
-      opened = new UdpPort(this.#forwarding, { socket: udp, target: { at, forwarder } });
+      opened = new UdpPort(this.#forwarding, udp, forwarder, at);
     } else return;
     this.#sockets.set(socket, opened);
     opened.start();

@@ -11,7 +11,7 @@ import {
   MOST_HEADER_BYTES,
   parseProxyHeader,
 } from "../proxy_protocol/proxy_header.ts";
-import type { AwaitedHeader, TcpSession } from "./tcp_session.ts";
+import type { AwaitedHeader, TcpSession } from "./tcp_forwarder.ts";
 
 /** A connection, and where it came in. */
 export interface AcceptedConnection {

@@ -3,12 +3,7 @@ import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { isClientGone } from "../../../lib/os/socket_errors.ts";
-
-/** The receiver of accepted connections. */
-interface TcpTarget {
-  readonly at: ServiceAddress;
-  readonly forwarder: { accept(connection: TcpConnection, at: ServiceAddress): void };
-}
+import type { TcpForwarder } from "./tcp_forwarder.ts";
 
 /** Number of silent connections to close when no files are left. */
 const RELIEF = 16;
@@ -19,16 +14,20 @@ export class TcpAcceptor {
   readonly #listener: TcpListener;
   // Made when it is needed: most of 10,000 sockets never fail.
   #backOff: Backoff | undefined;
-  #target: TcpTarget;
+  #forwarder: Pick<TcpForwarder, "accept">;
+  #at: ServiceAddress;
   #closed = false;
 
-  constructor(forwarding: Forwarding, { listener, target }: {
-    readonly listener: TcpListener;
-    readonly target: TcpTarget;
-  }) {
+  constructor(
+    forwarding: Forwarding,
+    listener: TcpListener,
+    forwarder: Pick<TcpForwarder, "accept">,
+    at: ServiceAddress,
+  ) {
     this.#forwarding = forwarding;
     this.#listener = listener;
-    this.#target = target;
+    this.#forwarder = forwarder;
+    this.#at = at;
   }
 
   start(): void {
@@ -36,9 +35,10 @@ export class TcpAcceptor {
     this.#accept();
   }
 
-  /** Hands the socket over: connections from now on are another's. */
-  assign(target: TcpTarget): void {
-    this.#target = target;
+  /** Gives the connections from now on to a forwarder. */
+  assign(forwarder: TcpForwarder, at: ServiceAddress): void {
+    this.#forwarder = forwarder;
+    this.#at = at;
   }
 
   /** Closes the socket. Connections that were accepted stay. */
@@ -57,8 +57,7 @@ export class TcpAcceptor {
         if (this.#closed) break;
         if (isClientGone(error)) continue;
         // The connection stays in the kernel's queue: asking again at once would be a busy loop.
-        const { at: { socket } } = this.#target;
-        const report = { error, relief: RELIEF, socket };
+        const report = { error, relief: RELIEF, socket: this.#at.socket };
         this.#forwarding.room.reportError("Cannot accept a connection", report);
         this.#backOff ??= socketBackoff();
         await this.#backOff.pause(this.#forwarding.clock);
@@ -72,7 +71,7 @@ export class TcpAcceptor {
         connection.close();
         break;
       }
-      this.#target.forwarder.accept(connection, this.#target.at);
+      this.#forwarder.accept(connection, this.#at);
     }
     await this.#forwarding.accepts.ended();
     this.#forwarding.loops.remove();

@@ -34,10 +34,7 @@ function setUp() {
   const forwarding = new Forwarding({ clock, logger, network }, { udpTimeoutMs: 1000 });
   const listener = new FakeListener({ hostname: "127.96.0.1", port: 80 });
   const taker = new Taker();
-  const acceptor = new TcpAcceptor(forwarding, {
-    listener,
-    target: { at: AT, forwarder: taker },
-  });
+  const acceptor = new TcpAcceptor(forwarding, listener, taker, AT);
   acceptor.start();
   return { clock, logger, forwarding, listener, taker, acceptor };
 }
@@ -118,7 +115,7 @@ Deno.test("TcpAcceptor takes a burst in parts, and in turns with other sockets",
     const listener = network.listenTcp({ hostname: "127.0.0.1", port: 0 });
     for (let made = 0; made < count; made++) clients.use(await Deno.connect(listener.addr));
     const forwarder = new Taker();
-    const acceptor = new TcpAcceptor(forwarding, { listener, target: { at: AT, forwarder } });
+    const acceptor = new TcpAcceptor(forwarding, listener, forwarder, AT);
     return { acceptor, count, taken: forwarder.taken };
   }));
   const [burst, other] = sockets.map(({ taken }) => taken);

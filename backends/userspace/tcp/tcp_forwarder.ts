@@ -7,11 +7,12 @@ import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
-import type { Engine } from "../engine.ts";
-import { Forwarder } from "../forwarder.ts";
+import type { Relay, RelayUser } from "../engine.ts";
+import type { RecencyItem } from "../expiry_queue.ts";
+import { Forwarder, type Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
-import { CAME_BACK_CURE } from "../own_sockets.ts";
+import { CAME_BACK_CURE, type HopCounter } from "../own_sockets.ts";
 import { proxyHeaderV1, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SHORTAGE_CURES } from "../../../lib/os/open_files.ts";
 import {
@@ -20,7 +21,6 @@ import {
   ProxyHeaderGate,
 } from "./proxy_header_gate.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
-import { TcpSession } from "./tcp_session.ts";
 
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
@@ -34,6 +34,71 @@ const LATE_ACCEPT_MS = 1000;
 /** The description of a connection that was closed at once. */
 const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
   "bound of connections is reached";
+
+/** The header with which a connection has to begin. */
+export interface AwaitedHeader extends RecencyItem<AwaitedHeader> {
+  readonly session: TcpSession;
+  /** Why the session was closed. */
+  reason: string | undefined;
+}
+
+/** The connection of a client and, once there is one, that to its endpoint. */
+export class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
+  older: TcpSession | undefined;
+  newer: TcpSession | undefined;
+  usedAt = 0;
+  hops = 0;
+  counted: string | undefined;
+  lifetime: Relayed<TcpSession>["lifetime"];
+  /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
+  unload: (() => void) | undefined;
+  /** The PROXY protocol header that has not come; `undefined` = none is waited for. */
+  header: AwaitedHeader | undefined;
+  closed = false;
+  readonly client: TcpConnection;
+  readonly #forwarder: TcpForwarder;
+  #endpoint: TcpConnection | undefined;
+  #relay: Relay | undefined;
+
+  constructor(forwarder: TcpForwarder, client: TcpConnection) {
+    this.#forwarder = forwarder;
+    this.client = client;
+  }
+
+  /**
+   * Copies until the session is closed, after `first` was sent to the endpoint. Does not reject;
+   * `endpoint` is closed with the session.
+   */
+  async relay(endpoint: TcpConnection, first?: Uint8Array): Promise<void> {
+    // The session may have been closed while the endpoint was dialled.
+    if (this.closed) return endpoint.close();
+    this.#endpoint = endpoint;
+    this.#relay = this.#forwarder.forwarding.engine.relay(this.client, endpoint, this, first);
+    await this.#relay.ended;
+  }
+
+  onData(isFromClient: boolean, bytes: number): void {
+    this.#forwarder.touch(this);
+    const { traffic } = this.#forwarder;
+    if (traffic === undefined) return;
+    if (isFromClient) traffic.bytesFromClients += bytes;
+    else traffic.bytesToClients += bytes;
+  }
+
+  /** Closes both connections. The kernel still sends data that it has accepted. */
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.client.close();
+    this.#endpoint?.close();
+    this.#forwarder.onClosed(this);
+  }
+
+  /** Closes the session if one side is gone without a sign. */
+  async closeIfGone(): Promise<void> {
+    await this.#relay?.closeIfGone();
+  }
+}
 
 /**
  * Forwards the TCP connections of one ServicePort to the endpoints of a plan. Open connections
@@ -55,10 +120,6 @@ export class TcpForwarder extends Forwarder<TcpSession> {
   constructor(forwarding: Forwarding, plan: SharedServicePlan) {
     super(forwarding, plan, Infinity);
     if (plan.edge) this.applySettings(plan.edge);
-  }
-
-  get engine(): Engine {
-    return this.forwarding.engine;
   }
 
   override get connections(): number {
@@ -110,6 +171,7 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     return this.silentSince(before);
   }
 
+  /** Both connections are closed. Called once. */
   onClosed(session: TcpSession): void {
     this.leave(session);
     this.#headers?.leave(session);

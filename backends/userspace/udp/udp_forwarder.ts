@@ -1,31 +1,38 @@
 import { CidrCover } from "../../../lib/net/cidr_cover.ts";
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress } from "../../../lib/os/network.ts";
-import { isOutOfPorts } from "../../../lib/os/socket_errors.ts";
+import { isOutOfPorts, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
-import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { EndpointLoad } from "../balancers.ts";
+import type { Counted } from "../connection_limits.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
-import type { DatagramSocket } from "../engine.ts";
-import { Forwarder } from "../forwarder.ts";
+import type { DatagramReceiver, DatagramSocket } from "../engine.ts";
+import { Forwarder, type Relayed } from "../forwarder.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
-import type { RelayedConnection } from "../policy_gate.ts";
-import { parseProxyDatagram, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
-import { type DatagramOrigin, UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
+import type { LeaveGate, RelayedConnection } from "../policy_gate.ts";
+import {
+  type CarriedConnection,
+  parseProxyDatagram,
+  proxyHeaderV2,
+} from "../proxy_protocol/proxy_header.ts";
 
-/** The PROXY protocol header of a datagram. */
-type DatagramHeader = ReturnType<typeof parseProxyDatagram>;
+/** The client of a datagram. */
+interface DatagramOrigin {
+  /** The peer of the socket, which gets the replies: the client, or a trusted proxy. */
+  readonly sender: SocketAddress;
+  /** The client: the sender, or the one that a PROXY protocol header names. */
+  readonly client: SocketAddress;
+  /** The header's addresses. */
+  readonly carried?: CarriedConnection | undefined;
+}
 
 /** The cure for datagrams without a header. */
 const HEADER_CURE =
   "let the sender use PROXY protocol v2, or take its address out of kube-relay.io/accept-proxy-protocol-udp-from";
-
-/** The client of a flow that the limits count. */
-interface AdmittedOrigin {
-  readonly origin: DatagramOrigin;
-  readonly admission: Pick<UdpFlow, "counted">;
-}
 
 /** Number of silent TCP connections to close when no files are left. */
 const RELIEF = 4;
@@ -38,6 +45,214 @@ const UNANSWERED_PER_DROP = 8;
 
 /** The description of a datagram without a flow. */
 const REFUSED = "not forwarded: the sender is not let in, or there is no endpoint for it";
+
+/** One listening socket and the flows of its clients. */
+export class UdpPort implements DatagramReceiver {
+  readonly #forwarding: Forwarding;
+  readonly #socket: DatagramSocket;
+  // Made with the first flow, like everything that 10,000 idle sockets can do without.
+  #flows: Map<string, UdpFlow> | undefined;
+  #forwarder: UdpForwarder;
+  #at: ServiceAddress;
+  #closed = false;
+
+  constructor(
+    forwarding: Forwarding,
+    socket: DatagramSocket,
+    forwarder: UdpForwarder,
+    at: ServiceAddress,
+  ) {
+    this.#forwarding = forwarding;
+    this.#socket = socket;
+    this.#forwarder = forwarder;
+    this.#at = at;
+  }
+
+  /** The address of the Service. */
+  get at(): ServiceAddress {
+    return this.#at;
+  }
+
+  start(): void {
+    const { loops } = this.#forwarding;
+    loops.add();
+    void this.#socket.serve(this).then(() => loops.remove());
+  }
+
+  /** Gives the socket to a forwarder. Flows of another one end. */
+  assign(forwarder: UdpForwarder, at: ServiceAddress): void {
+    if (forwarder !== this.#forwarder) this.#endFlows();
+    this.#forwarder = forwarder;
+    this.#at = at;
+    for (const flow of this.#flows?.values() ?? []) forwarder.check(flow);
+  }
+
+  /** Closes the socket, and its flows with it: their replies could not be sent from it. */
+  close(): void {
+    this.#closed = true;
+    this.#endFlows();
+    this.#socket.close();
+  }
+
+  /** A datagram of the endpoint is to go to the sender, from the address of the Service. */
+  reply(flow: UdpFlow, datagram: Uint8Array): Promise<number> {
+    this.#forwarder.touch(flow);
+    return this.#socket.send(datagram, flow.origin.sender);
+  }
+
+  /** A flow has ended: the client's next datagram begins another one. */
+  forget(flow: UdpFlow): void {
+    this.#flows?.delete(originKey(flow.origin));
+  }
+
+  take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void {
+    const forwarder = this.#forwarder;
+    const header = forwarder.readHeader(datagram, sender);
+    if (header?.kind === "invalid") return this.onLost();
+    const payload = header ? datagram.subarray(header.length) : datagram;
+    const carried = header?.carried;
+    const { address: hostname, port } = carried?.source ?? {};
+    const client = hostname === undefined ? sender : { hostname, port: port! };
+    const origin = { sender, client, carried };
+    const key = originKey(origin);
+    const known = this.#flows?.get(key);
+    if (known) return this.#forward(known, payload);
+    const opened = forwarder.open(this, origin);
+    if (!(opened instanceof Promise)) return this.#begin(opened, key, payload);
+    return opened.then((flow) => {
+      if (!this.#closed && this.#forwarder === forwarder) return this.#begin(flow, key, payload);
+      if (flow) forwarder.end(flow);
+      this.onLost();
+    });
+  }
+
+  onLost(): void {
+    this.#forwarding.counters.udpDropped++;
+  }
+
+  onError(error: unknown): void {
+    this.#forwarding.log.warn("Cannot receive a datagram", {
+      ...{ socket: this.#at.socket, error: systemErrorOf(error) ?? error },
+    });
+  }
+
+  #endFlows(): void {
+    for (const flow of this.#flows?.values() ?? []) this.#forwarder.end(flow);
+  }
+
+  #begin(flow: UdpFlow | undefined, key: string, datagram: Uint8Array): Promise<unknown> | void {
+    if (flow === undefined) return this.onLost();
+    (this.#flows ??= new Map()).set(key, flow);
+    return this.#forward(flow, datagram);
+  }
+
+  #forward(flow: UdpFlow, datagram: Uint8Array): Promise<unknown> {
+    this.#forwarder.touch(flow);
+    return flow.send(datagram);
+  }
+}
+
+/** A proxy may send the datagrams of all its clients from one port. */
+function originKey({ sender, carried }: DatagramOrigin): string {
+  const key = `${sender.hostname} ${sender.port}`;
+  if (carried === undefined) return key;
+  const { source, destination } = carried;
+  const ends = [source.address, source.port, destination.address, destination.port];
+  return `${key} ${ends.join(" ")}`;
+}
+
+/** The datagrams of one client, with a separate socket so that replies can be assigned. */
+class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
+  older: UdpFlow | undefined;
+  newer: UdpFlow | undefined;
+  usedAt = 0;
+  lifetime: Relayed<UdpFlow>["lifetime"];
+  counted: string | undefined;
+  /** Whether an endpoint has answered. */
+  isAnswered = false;
+  isClosed = false;
+  /** Takes the flow out of the policies' view. */
+  leaveGate: LeaveGate | undefined;
+  /** Precedes each datagram to the endpoint. */
+  header: Uint8Array | undefined;
+  /** Counts the flow for its endpoint, where the choice depends on it. */
+  load: EndpointLoad | undefined;
+  readonly port: UdpPort;
+  readonly origin: DatagramOrigin;
+  readonly #forwarder: UdpForwarder;
+  /** The flow's own socket, which only its endpoint is to know. */
+  readonly #socket: DatagramSocket;
+  #endpoint: Endpoint;
+  // Kept, so that no object is made for each datagram.
+  #to: SocketAddress;
+
+  constructor(
+    forwarder: UdpForwarder,
+    port: UdpPort,
+    origin: DatagramOrigin,
+    socket: DatagramSocket,
+    endpoint: Endpoint,
+  ) {
+    this.#forwarder = forwarder;
+    this.port = port;
+    this.origin = origin;
+    this.#socket = socket;
+    this.#endpoint = endpoint;
+    this.#to = { hostname: endpoint.address, port: endpoint.port };
+  }
+
+  /** The port of the flow's own socket. */
+  get ownPort(): number {
+    return this.#socket.addr.port;
+  }
+
+  get endpoint(): Endpoint {
+    return this.#endpoint;
+  }
+
+  start(): void {
+    const { loops } = this.#forwarder.forwarding;
+    loops.add();
+    void this.#socket.serve(this).then(() => loops.remove());
+  }
+
+  /** Sends a datagram of the client to the endpoint. */
+  send(datagram: Uint8Array): Promise<number> {
+    const { traffic } = this.#forwarder;
+    if (traffic) traffic.bytesFromClients += datagram.length;
+    if (this.header === undefined) return this.#socket.send(datagram, this.#to);
+    const bytes = new Uint8Array(this.header.length + datagram.length);
+    bytes.set(this.header);
+    bytes.set(datagram, this.header.length);
+    return this.#socket.send(bytes, this.#to);
+  }
+
+  /** Switches to another endpoint; later datagrams of the former one are dropped. */
+  move(endpoint: Endpoint, load: EndpointLoad | undefined): void {
+    this.load?.remove(this.#endpoint.key);
+    this.load = load;
+    this.#endpoint = endpoint;
+    this.#to = { hostname: endpoint.address, port: endpoint.port };
+  }
+
+  close(): void {
+    this.isClosed = true;
+    this.load?.remove(this.#endpoint.key);
+    this.#socket.close();
+  }
+
+  /** Passes a datagram on to the client. Anyone may send to the socket: only the endpoint is listened to. */
+  take(datagram: Uint8Array, from: SocketAddress): Promise<number> | void {
+    const { forwarding: { counters }, traffic } = this.#forwarder;
+    if (from.port !== this.#to.port || from.hostname !== this.#to.hostname) {
+      counters.udpForeignDropped++;
+      return;
+    }
+    this.isAnswered = true;
+    if (traffic) traffic.bytesToClients += datagram.length;
+    return this.port.reply(this, datagram);
+  }
+}
 
 /** Forwards the datagrams of each client to one of the endpoints of a plan. */
 export class UdpForwarder extends Forwarder<UdpFlow> {
@@ -72,7 +287,10 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
    * The header that a trusted sender has to put before each datagram; `undefined` for other senders,
    * whose datagrams are never read. An invalid one is counted.
    */
-  readHeader(datagram: Uint8Array, { hostname }: SocketAddress): DatagramHeader | undefined {
+  readHeader(
+    datagram: Uint8Array,
+    { hostname }: SocketAddress,
+  ): ReturnType<typeof parseProxyDatagram> | undefined {
     const sender = this.#trusted && tryParseIpAddress(hostname);
     if (sender === undefined || !this.#trusted?.contains(sender)) return undefined;
     const header = parseProxyDatagram(datagram);
@@ -90,18 +308,15 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
   }
 
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
-  open(
-    port: UdpFlowPort,
-    origin: DatagramOrigin,
-  ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
+  open(port: UdpPort, origin: DatagramOrigin): UdpFlow | undefined | Promise<UdpFlow | undefined> {
     if (this.#takesNone || this.#isOwn(port, origin.sender)) return undefined;
-    const { client, client: { hostname } } = origin;
+    const { hostname } = origin.client;
     const verdict = this.forwarding.clients.verdictFor(this.plan, port.at, hostname);
     const admission = { counted: undefined };
     if (verdict !== undefined && this.admits(admission, hostname)) {
-      return this.#openAdmitted(port, { origin, admission });
+      return this.#openAdmitted(port, origin, admission);
     }
-    this.#report({ port, client }, { detail: REFUSED });
+    this.#report(port, origin, { detail: REFUSED });
     return undefined;
   }
 
@@ -111,34 +326,44 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
 
   /** Opens a flow that the limits count, or takes it back from them. */
   #openAdmitted(
-    port: UdpFlowPort,
-    admitted: AdmittedOrigin,
+    port: UdpPort,
+    origin: DatagramOrigin,
+    admission: Counted,
     isRetry = false,
   ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
-    const flow = this.#takesNone ? undefined : this.#openTo(port, admitted);
+    const flow = this.#takesNone ? undefined : this.#openTo(port, origin, admission);
     const mayRetry = flow === "out-of-ports" && !isRetry && !this.mayCircle();
     if (mayRetry && this.forwarding.room.closeForPort(this)) {
       // The port is free when the receive that waits on it has been taken back.
-      return this.forwarding.clock.sleep(0).then(() => this.#openAdmitted(port, admitted, true));
+      return this.forwarding.clock.sleep(0)
+        .then(() => this.#openAdmitted(port, origin, admission, true));
     }
     if (flow instanceof UdpFlow) return flow;
-    this.revoke(admitted.admission);
+    this.revoke(admission);
     return undefined;
   }
 
   #openTo(
-    port: UdpFlowPort,
-    { origin, admission }: AdmittedOrigin,
+    port: UdpPort,
+    origin: DatagramOrigin,
+    admission: Counted,
   ): UdpFlow | "out-of-ports" | undefined {
-    const { clients, clock, counters, policies, room } = this.forwarding;
-    const { client } = origin;
-    const verdict = clients.verdictFor(this.plan, port.at, client.hostname);
+    const { clients, counters, flows, own, policies, room } = this.forwarding;
+    const { hostname: client } = origin.client;
+    const verdict = clients.verdictFor(this.plan, port.at, client);
     if (verdict === undefined) return undefined;
-    const now = clock.now();
-    const endpoint = this.picker.pick({ verdict, client: client.hostname, now });
+    const endpoint = this.picker.pick({ verdict, client, now: this.now });
     const { load } = this.picker;
-    const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
-    this.#report({ port, client }, outcomeOf(endpoint?.key, denial));
+    const denial = endpoint && policies?.denialOf(relayedBy({ port, origin, endpoint }));
+    this.#report(
+      port,
+      origin,
+      endpoint === undefined
+        ? { detail: REFUSED }
+        : denial === undefined
+        ? { endpoint: endpoint.key }
+        : { detail: `not forwarded: NetworkPolicies deny it: ${endpoint.key} (${denial})` },
+    );
     if (!endpoint) return undefined;
     const hasRoom = denial === undefined && room.take(this);
     const socket = hasRoom
@@ -149,14 +374,13 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
       if (hasRoom) room.give(this);
       return socket;
     }
-    this.forwarding.own.openFlow(socket.addr.port);
-    const flow = new UdpFlow(this.forwarding, {
-      ...{ port, origin, socket, verdict, endpoint, load, traffic: this.traffic },
-    });
+    own.openFlow(socket.addr.port);
+    const flow = new UdpFlow(this, port, origin, socket, endpoint);
+    flow.load = load;
     flow.counted = admission.counted;
     flow.header = this.#headerFor(flow);
     this.enter(flow);
-    this.forwarding.flows.add();
+    flows.add();
     counters.udpFlows++;
     flow.start();
     this.#enterGate(flow);
@@ -165,12 +389,11 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
 
   /** Checks whether the plan still allows a flow's client and endpoint. */
   check(flow: UdpFlow): void {
-    const client = flow.client.hostname;
+    const { hostname: client } = flow.origin.client;
     const verdict = this.forwarding.clients.verdictFor(this.plan, flow.port.at, client);
     if (!verdict) return this.end(flow);
-    flow.verdict = verdict;
     if (this.picker.allows(verdict, flow.endpoint.key)) return;
-    const endpoint = this.picker.pick({ verdict, client, now: this.forwarding.clock.now() });
+    const endpoint = this.picker.pick({ verdict, client, now: this.now });
     if (!endpoint) return this.end(flow);
     flow.move(endpoint, this.picker.load);
     this.forwarding.counters.udpMoved++;
@@ -225,13 +448,13 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
   }
 
   /** What precedes each datagram to the endpoint. */
-  #headerFor({ client, origin, port: { at } }: UdpFlow): Uint8Array | undefined {
+  #headerFor({ origin: { client, carried }, port: { at } }: UdpFlow): Uint8Array | undefined {
     if (this.plan.edge?.sendProxyUdp === undefined) return undefined;
-    const carried = origin.carried ?? {
+    const ends = carried ?? {
       source: { address: client.hostname as IpAddress, port: client.port },
       destination: { address: at.address, port: at.port },
     };
-    return proxyHeaderV2(carried, "UDP");
+    return proxyHeaderV2(ends, "UDP");
   }
 
   /** Policies may end the flow from now on. */
@@ -240,21 +463,15 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     flow.leaveGate = this.forwarding.policies?.enter(relayedBy(flow), () => this.end(flow));
   }
 
-  #report(
-    { port: { at }, client: { hostname: client, port: clientPort } }: {
-      readonly port: UdpFlowPort;
-      readonly client: SocketAddress;
-    },
-    outcome: FlowOutcome,
-  ): void {
-    this.report({ client, clientPort, at }, outcome);
+  #report({ at }: UdpPort, { client }: DatagramOrigin, outcome: FlowOutcome): void {
+    this.report({ client: client.hostname, clientPort: client.port, at }, outcome);
   }
 
   /**
    * Whether the sender is this process: a flow's socket, or, with a forged sender, a frontend. Two
    * Services whose endpoints answer everything would exchange answers forever.
    */
-  #isOwn({ at }: UdpFlowPort, sender: SocketAddress): boolean {
+  #isOwn({ at }: UdpPort, sender: SocketAddress): boolean {
     const { clients, endpointLoops, log, own } = this.forwarding;
     const isOwn = own.hasFlow(sender.port) && clients.isNode(sender.hostname as IpAddress, at) ||
       endpointLoops.isFrontend(sender, "UDP");
@@ -282,16 +499,7 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
 }
 
 function relayedBy(
-  { port, client, endpoint }: Pick<UdpFlow, "port" | "client" | "endpoint">,
+  { port: { at }, origin, endpoint }: Pick<UdpFlow, "port" | "origin" | "endpoint">,
 ): RelayedConnection {
-  return { protocol: "UDP", client: client.hostname, at: port.at, endpoint };
-}
-
-function outcomeOf(
-  endpoint: EndpointKey | undefined,
-  denial: string | undefined,
-): FlowOutcome {
-  if (endpoint === undefined) return { detail: REFUSED };
-  if (denial === undefined) return { endpoint };
-  return { detail: `not forwarded: NetworkPolicies deny it: ${endpoint} (${denial})` };
+  return { protocol: "UDP", client: origin.client.hostname, at, endpoint };
 }

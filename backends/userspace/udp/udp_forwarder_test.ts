@@ -19,8 +19,7 @@ import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
-import { UdpForwarder } from "./udp_forwarder.ts";
-import { UdpPort } from "./udp_port.ts";
+import { UdpForwarder, UdpPort } from "./udp_forwarder.ts";
 
 /** A Service on a loopback address, forwarded over real sockets in a time that stands still. */
 class ForwardedService implements AsyncDisposable {
@@ -29,6 +28,7 @@ class ForwardedService implements AsyncDisposable {
   readonly forwarding: Forwarding;
   readonly forwarder: UdpForwarder;
   readonly port: UdpPort;
+  readonly address: SocketAddress;
 
   constructor(
     options: TestServicePlan,
@@ -48,13 +48,9 @@ class ForwardedService implements AsyncDisposable {
     const at = serviceAddresses(plan, testSharedPlan())[0]!;
     this.forwarder = new UdpForwarder(this.forwarding, plan);
     const socket = this.forwarding.engine.listenUdp({ hostname: at.address, port: 0 });
-    this.port = new UdpPort(this.forwarding, { socket, target: { at, forwarder: this.forwarder } });
+    this.port = new UdpPort(this.forwarding, socket, this.forwarder, at);
+    this.address = { hostname: at.address, port: socket.addr.port };
     this.port.start();
-  }
-
-  get address(): { hostname: string; port: number } {
-    const { hostname, port } = this.port.addr;
-    return { hostname, port };
   }
 
   get flows(): number {
@@ -154,7 +150,7 @@ Deno.test("UdpForwarder.update() ends flows of clients that may not come any mor
     sourceRanges: [],
   };
   const at = serviceAddresses(planOf(admitsNobody), testSharedPlan())[1]!;
-  service.port.assign({ at, forwarder: service.forwarder });
+  service.port.assign(service.forwarder, at);
   assertEquals(service.flows, 1);
   service.update(admitsNobody);
   assertEquals(service.flows, 0);
@@ -287,7 +283,7 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it",
   );
   const plan = planOf({ to: ["10.0.0.1:53"], edge: { maxPerClient: 1 } });
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
-  const port = { at, reply: () => Promise.resolve(0), forget() {} };
+  const port = { at } as UdpPort;
   const forwarder = new UdpForwarder(forwarding, plan);
   const client = { hostname: "192.0.2.1", port: 1 };
   for (let count = 0; count < 2; count++) {
@@ -314,7 +310,7 @@ Deno.test("UdpForwarder takes no datagram of a flow that has ended in the same t
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
   const forwarder = new UdpForwarder(forwarding, plan);
   const socket = forwarding.engine.listenUdp({ hostname: at.address, port: 0 });
-  const port = new UdpPort(forwarding, { socket, target: { at, forwarder } });
+  const port = new UdpPort(forwarding, socket, forwarder, at);
   for (let number = 1; number <= 3; number++) {
     const client = { hostname: "192.0.2.1", port: number };
     const flow = await forwarder.open(port, { sender: client, client });
