@@ -107,11 +107,12 @@ class SocketBackend implements UserspaceBackend {
         ...options,
       })
       : new LocalForwarders(this.#forwarding, workers?.reason);
-    this.#health = new HealthMonitor(this.#forwarding, {
-      skip: (key, unhealthy) => this.#forwarders.apply({ op: "skip", key, unhealthy }),
-      changed: (changes) => onHealth?.(changes),
-    });
-    this.#forwarding.outcomes = this.#health;
+    this.#health = new HealthMonitor(
+      this.#forwarding,
+      (key, unhealthy) => this.#forwarders.apply({ op: "skip", key, unhealthy }),
+      (changes) => onHealth?.(changes),
+    );
+    this.#forwarding.onOutcome = (outcome) => this.#health.observe(outcome);
     this.#network = dependencies.network;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });

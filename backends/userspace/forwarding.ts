@@ -78,11 +78,6 @@ export interface ConnectionOutcome {
 /** What became of a connection or flow. */
 export type FlowOutcome = Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">;
 
-/** Receives outcomes of Services that eject endpoints: each failure, and the first success after one. */
-interface OutcomeObserver {
-  observe(outcome: ConnectionOutcome): void;
-}
-
 /** The surroundings of all forwarders of one backend. */
 export class Forwarding {
   readonly clock: Clock;
@@ -100,7 +95,8 @@ export class Forwarding {
   readonly dialer: TcpDialer;
   /** The acceptors take turns. */
   readonly accepts: TurnShare;
-  outcomes: OutcomeObserver | undefined;
+  /** Called for Services that eject endpoints: with each failure, and the first success after one. */
+  onOutcome: ((outcome: ConnectionOutcome) => void) | undefined;
   readonly clients = new ClientOrigin();
   readonly own: OwnSockets;
   readonly isShared: boolean;

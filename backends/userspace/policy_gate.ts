@@ -1,4 +1,3 @@
-import type { LogFields } from "../../lib/log/logger.ts";
 import {
   type IpAddress,
   ipFamilyOf,
@@ -6,11 +5,10 @@ import {
   tryParseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
-import type { Clock } from "../../lib/os/clock.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { type Connection, denialSentence, endSentence } from "../../lib/policy/judge_connection.ts";
-import type { ClientOrigin } from "./client_origin.ts";
+import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
 
 /** A connection between a client and an endpoint. */
@@ -32,25 +30,18 @@ interface EnteredConnection {
 /** Takes an open connection out again. */
 export type LeaveGate = () => void;
 
-interface PolicyGateContext {
-  readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
-  readonly clients: Pick<ClientOrigin, "isNode" | "ownAddresses">;
-  readonly counters: { tcpDenied: number; udpDenied: number };
-  readonly log: { warn(message: string, fields: LogFields): void };
-}
-
 /**
  * Judges what is relayed by NetworkPolicies: by the address of the client and the endpoint that was
  * picked for it, as rules of the kernel do after a destination was translated.
  */
 export class PolicyGate {
-  readonly #context: PolicyGateContext;
+  readonly #forwarding: Forwarding;
   readonly #judge: ConnectionJudge;
   /** Open connections by the addresses of both ends. */
   readonly #open = new Map<IpAddress, Set<EnteredConnection>>();
 
-  constructor(context: PolicyGateContext, judge: ConnectionJudge) {
-    this.#context = context;
+  constructor(forwarding: Forwarding, judge: ConnectionJudge) {
+    this.#forwarding = forwarding;
     this.#judge = judge;
   }
 
@@ -85,7 +76,7 @@ export class PolicyGate {
   ): string | undefined {
     if (this.#judge.podAt(to)?.isRemote !== true) return undefined;
     let reason: string | undefined;
-    for (const from of this.#context.clients.ownAddresses) {
+    for (const from of this.#forwarding.clients.ownAddresses) {
       if (ipFamilyOf(from) !== ipFamilyOf(to) || isLoopback(from)) continue;
       const { ingress } = this.#judge.judge({ from, to, transport: { protocol, port } });
       // The kernel chooses which of its addresses the pod sees.
@@ -123,7 +114,7 @@ export class PolicyGate {
       for (const entered of this.#open.get(address) ?? []) suspects.add(entered);
     }
     let count = 0;
-    await forEachInSlices(this.#context.clock, suspects, (entered) => {
+    await forEachInSlices(this.#forwarding.clock, suspects, (entered) => {
       const { connection, cut } = entered;
       if (!this.#open.get(connection.from)?.has(entered)) return;
       if (this.#denialOf(connection) === undefined) return;
@@ -139,7 +130,7 @@ export class PolicyGate {
     const from = tryParseIpAddress(client);
     // An address of a pod is never one of the node, also where both are loopback addresses.
     const isNode = (address: IpAddress) =>
-      this.#context.clients.isNode(address, at) && this.#judge.podAt(address) === undefined;
+      this.#forwarding.clients.isNode(address, at) && this.#judge.podAt(address) === undefined;
     const isRemote = (address: IpAddress) => this.#judge.podAt(address)?.isRemote === true;
     return from && {
       ...{ from, to, transport: { protocol, port } },
@@ -154,7 +145,7 @@ export class PolicyGate {
   }
 
   #count({ protocol, client, endpoint: { address, port } }: RelayedConnection, reason: string) {
-    const { counters, log } = this.#context;
+    const { counters, log } = this.#forwarding;
     if (protocol === "TCP") counters.tcpDenied++;
     else counters.udpDenied++;
     if (!this.#judge.logsDenials) return;

@@ -2,6 +2,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { IPV4_PLAN, setPod, setPolicy } from "../../tests/support/builders/policy_objects.ts";
 import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNetwork } from "../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
@@ -10,9 +11,9 @@ import { suspectAddresses } from "../../lib/app/policy/connection_cutter.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
-import { ClientOrigin } from "./client_origin.ts";
+import { Forwarding } from "./forwarding.ts";
 import { serviceAddresses } from "./listeners.ts";
-import { PolicyGate, type RelayedConnection } from "./policy_gate.ts";
+import type { RelayedConnection } from "./policy_gate.ts";
 
 const WEB = "10.1.0.2";
 const FRIEND = "10.1.0.3";
@@ -25,27 +26,26 @@ function relayed(client: string, to: string, more: Partial<RelayedConnection> = 
   return { protocol: "TCP", client, at: AT!, endpoint, ...more } as const;
 }
 
+function gateOf(judge: ConnectionJudge, logger: MemoryLogger, node: readonly string[] = []) {
+  const edges = { clock: new FakeClock(), network: new FakeNetwork(), logger };
+  const forwarding = new Forwarding(edges, { udpTimeoutMs: 1000, judge });
+  const interfaceAddresses = node.map(parseIpAddress);
+  forwarding.clients.update({ interfaceAddresses, localTraffic: { kind: "none" } });
+  return Object.assign(forwarding.policies!, { counters: forwarding.counters });
+}
+
 /** The web accepts its friend only, and neither sends to anyone. */
 class Stage {
   readonly state = new PolicyState();
   readonly judge = new ConnectionJudge();
   readonly logger = new MemoryLogger();
-  readonly counters = { tcpDenied: 0, udpDenied: 0 };
-  readonly gate: PolicyGate;
+  readonly gate = gateOf(this.judge, this.logger, [NODE]);
   readonly #planner = new PolicyPlanner(this.state, {
     ...IPV4_PLAN,
     includesRemotePods: true,
   });
 
   constructor() {
-    const clients = new ClientOrigin();
-    const interfaceAddresses = [parseIpAddress(NODE)];
-    clients.update({ interfaceAddresses, localTraffic: { kind: "none" } });
-    const { counters, logger } = this;
-    this.gate = new PolicyGate(
-      { clock: new FakeClock(), clients, counters, log: logger },
-      this.judge,
-    );
     setPod(this.state, "default/web", { address: WEB, labels: { app: "web" } });
     setPod(this.state, "default/friend", { address: FRIEND, labels: { app: "friend" } });
     setPod(this.state, "default/other", { address: OTHER });
@@ -105,7 +105,8 @@ Deno.test("PolicyGate.denialOf() judges by the client's address and the endpoint
   assertEquals(stage.isAllowed(WEB, FRIEND), false, "the client may not send");
   assertEquals(stage.isAllowed(WEB, WEB), true, "a pod reaches itself");
   assertEquals(stage.isAllowed(OTHER, WEB, { protocol: "UDP" }), false);
-  assertEquals(stage.counters, { tcpDenied: 3, udpDenied: 1 });
+  const { tcpDenied, udpDenied } = stage.gate.counters;
+  assertEquals([tcpDenied, udpDenied], [3, 1]);
   assertStringIncludes(
     stage.gate.denialOf(relayed(OTHER, WEB)) ?? "",
     "at the receiver: NetworkPolicy default/web isolates default/web for ingress",
@@ -139,10 +140,8 @@ Deno.test("PolicyGate.denialOf() does not take a pod on a loopback address for t
 });
 
 Deno.test("PolicyGate.denialOf() denies closed ranges before the first plan, and nothing else", () => {
-  const clients = new ClientOrigin();
-  const [judge, counters] = [new ConnectionJudge(), { tcpDenied: 0, udpDenied: 0 }];
-  const log = new MemoryLogger();
-  const gate = new PolicyGate({ clock: new FakeClock(), clients, counters, log }, judge);
+  const judge = new ConnectionJudge();
+  const gate = gateOf(judge, new MemoryLogger());
   assertEquals(gate.denialOf(relayed(OTHER, WEB)), undefined);
   judge.close([parseCidr("10.1.0.0/24")]);
   assert(gate.denialOf(relayed(OTHER, "10.2.0.1"))?.includes("closed until it is one"));
@@ -186,10 +185,8 @@ Deno.test("PolicyGate.enter() cuts what a plan denied while its endpoint was dia
 
 Deno.test("PolicyGate.recheck() cuts what was relayed before the first plan", async () => {
   const planned = new Stage();
-  const clients = new ClientOrigin();
-  const [judge, log] = [new ConnectionJudge(), new MemoryLogger()];
-  const counters = { tcpDenied: 0, udpDenied: 0 };
-  const gate = new PolicyGate({ clock: new FakeClock(), clients, counters, log }, judge);
+  const judge = new ConnectionJudge();
+  const gate = gateOf(judge, new MemoryLogger());
   let cut = 0;
   gate.enter(relayed(OTHER, WEB), () => cut++);
   const planner = new PolicyPlanner(planned.state, IPV4_PLAN);

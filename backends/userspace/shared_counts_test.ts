@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 import { AffinityTable, createAffinityMemory } from "./affinity_table.ts";
-import { ConnectionLimits } from "./connection_limits.ts";
+import { ConnectionLimits } from "./forwarder.ts";
 import { countKey, createCountMemory, SharedCounts } from "./shared_counts.ts";
 
 const THREADS = 3;

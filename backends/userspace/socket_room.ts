@@ -1,5 +1,5 @@
-import type { LogFields, Logger } from "../../lib/log/logger.ts";
-import type { Clock, Timer } from "../../lib/os/clock.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
+import type { Timer } from "../../lib/os/clock.ts";
 import {
   type OpenFiles,
   type Shortage,
@@ -8,18 +8,8 @@ import {
 } from "../../lib/os/open_files.ts";
 import { isOutOfPorts, isOutOfSockets, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
+import type { Forwarding } from "./forwarding.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-
-interface SocketRoomContext {
-  readonly clock: Clock;
-  readonly log: Pick<Logger, "warn">;
-  readonly openFiles: OpenFiles;
-  readonly options: {
-    readonly maxConnectionsPerService: number;
-    readonly maxFlowsPerService: number;
-    readonly silentMs: number;
-  };
-}
 
 /** A forwarder that can be asked to close connections or flows. */
 interface ConnectionCloser {
@@ -64,7 +54,7 @@ const GONE_MS = 3_600_000;
  */
 export class SocketRoom {
   readonly #busy = new Set<ConnectionCloser>();
-  readonly #context: SocketRoomContext;
+  readonly #forwarding: Forwarding;
   /** The last result for each forwarder, and the time until which it counts. */
   readonly #searches = new WeakMap<
     ConnectionCloser,
@@ -72,8 +62,8 @@ export class SocketRoom {
   >();
   #timer: Timer | undefined;
 
-  constructor(context: SocketRoomContext) {
-    this.#context = context;
+  constructor(forwarding: Forwarding) {
+    this.#forwarding = forwarding;
   }
 
   /** Forwarders that have open connections. */
@@ -84,7 +74,7 @@ export class SocketRoom {
   /** A forwarder has connections. */
   enter(forwarder: ConnectionCloser): void {
     this.#busy.add(forwarder);
-    this.#timer ??= this.#context.clock.setTimer(GONE_MS, () => this.#closeGone());
+    this.#timer ??= this.#forwarding.clock.setTimer(GONE_MS, () => this.#closeGone());
   }
 
   /** A forwarder has no connection any more. */
@@ -100,7 +90,7 @@ export class SocketRoom {
    * another one: nothing is closed in vain, and no Service grows at the cost of a smaller one.
    */
   take(forwarder: ConnectionCloser): boolean {
-    const { log, openFiles, options } = this.#context;
+    const { log, openFiles, options } = this.#forwarding;
     const { key: servicePort, size, service, use } = forwarder;
     const bound = use === "flow" ? options.maxFlowsPerService : options.maxConnectionsPerService;
     const shortage = size < bound ? openFiles.takeTraffic(service, use) : "bound";
@@ -125,7 +115,7 @@ export class SocketRoom {
   }
 
   #closeGone(): void {
-    const { clock } = this.#context;
+    const { clock } = this.#forwarding;
     this.#timer = clock.setTimer(GONE_MS, () => this.#closeGone());
     const before = clock.now() - GONE_MS;
     const silent = [...this.#busy].flatMap((
@@ -136,7 +126,7 @@ export class SocketRoom {
 
   /** The sockets of a connection or flow are closed. */
   give({ service, use }: Pick<ConnectionCloser, "service" | "use">): void {
-    this.#context.openFiles.giveTraffic(service, use);
+    this.#forwarding.openFiles.giveTraffic(service, use);
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */
@@ -155,7 +145,7 @@ export class SocketRoom {
   ): void {
     const shortage = isOutOfSockets(error) ? "files" : isOutOfPorts(error) ? "ports" : undefined;
     if (shortage === "files") this.relieve(relief);
-    this.#context.log.warn(message, {
+    this.#forwarding.log.warn(message, {
       ...{ ...fields, error: systemErrorOf(error) ?? error },
       ...(shortage && { cure: SHORTAGE_CURES[shortage] }),
     });
@@ -163,7 +153,7 @@ export class SocketRoom {
 
   /** Closes connections or flows in favour of a forwarder. Returns whether they leave enough. */
   #closeFor(forwarder: ConnectionCloser, shortage: Shortage | "bound"): boolean {
-    const { silentMs } = this.#context.options;
+    const { silentMs } = this.#forwarding.options;
     const isFlow = forwarder.use === "flow";
     const closeOwn = () => forwarder.closeSilent(1, isFlow ? 0 : silentMs) === 1;
     if (shortage === "bound") return closeOwn();
@@ -185,7 +175,7 @@ export class SocketRoom {
    * one that has more than this one.
    */
   #largestBesides(forwarder: ConnectionCloser, of: Shortage): ConnectionCloser | undefined {
-    const now = this.#context.clock.now();
+    const now = this.#forwarding.clock.now();
     const last = this.#searches.get(forwarder);
     if (last?.of === of && now < last.end) {
       const { largest } = last;
@@ -201,7 +191,7 @@ export class SocketRoom {
 
   /** Whether something of `each` is to end for a forwarder. */
   #mayClose(each: ConnectionCloser, forwarder: ConnectionCloser, of: Shortage): boolean {
-    const { openFiles } = this.#context;
+    const { openFiles } = this.#forwarding;
     const { service, use } = forwarder;
     if (of === "ports" && each.use !== "flow") return false;
     const [its, own] = each.service === service

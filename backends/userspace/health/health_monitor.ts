@@ -5,29 +5,69 @@
  * @module
  */
 import { formatDuration } from "../../../lib/api/duration.ts";
+import { isServableAddress, UNSERVABLE } from "../../../lib/api/schema.ts";
 import type { Timer } from "../../../lib/os/clock.ts";
 import type { HealthFigures } from "../../../lib/proxy/backend.ts";
-import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import { type Endpoint, type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type {
   EndpointHealth,
   EndpointHealthChange,
   ServiceInspection,
 } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import { ignoredHealth, usableEndpoints } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, Forwarding } from "../forwarding.ts";
-import { EndpointChecks, type FollowedEndpoint, type FollowedPort } from "./endpoint_checks.ts";
-import { ejectionOf } from "./health_settings.ts";
-import { failureText } from "./probe_endpoint.ts";
+import { checkId, type CheckTarget, checkTargetOf, ejectionOf } from "./health_settings.ts";
+import { failureText, probeEndpoint, type ProbeResult } from "./probe_endpoint.ts";
 
-/** Receives the verdicts. */
-interface HealthReceiver {
-  /** Replaces the unhealthy endpoints of a ServicePort. Plain data. */
-  skip(servicePort: ServicePortKey, unhealthy: ReadonlySet<EndpointKey>): void;
-  /** Endpoints that became unhealthy, were ejected, or returned. */
-  changed(changes: readonly EndpointHealthChange[]): void;
+/** A ServicePort that has settings for health. */
+interface FollowedPort {
+  plan: ServicePlan;
+  readonly endpoints: Map<EndpointKey, FollowedEndpoint>;
+  readonly traffic: ServiceTraffic | undefined;
+}
+
+/** One of its endpoints. */
+interface FollowedEndpoint {
+  readonly port: FollowedPort;
+  endpoint: Endpoint;
+  check: EndpointCheck | undefined;
+  /** Of an endpoint to which a connection has failed. */
+  ejection: Ejection | undefined;
+  state: EndpointHealth["state"];
+  /** The start of the state, by the monotonic clock. */
+  since: number;
+}
+
+interface Ejection {
+  /** Failed connections in succession. */
+  failures: number;
+  /** Why it is ejected; `undefined` = it is not. */
+  reason: string | undefined;
+  /** The duration and end of the last time. */
+  lastMs: number;
+  endsAt: number;
+  timer: Timer | undefined;
+}
+
+/** The check of an endpoint, which all ServicePorts with an equal one have in common. */
+interface EndpointCheck {
+  readonly id: string;
+  readonly target: CheckTarget;
+  /** Without any, it was removed. */
+  readonly users: Set<FollowedEndpoint>;
+  verdict: "unchecked" | "healthy" | "unhealthy";
+  /** Why the endpoint is unhealthy or not checked. */
+  reason: string | undefined;
+  /** Results in succession that contradict the verdict. */
+  contrary: number;
+  /** Until it is due; while it is in progress, until it is aborted. */
+  timer: Timer | undefined;
+  /** In progress. */
+  running: AbortController | undefined;
 }
 
 /** Verdicts of so long become one change of each ServicePort. */
@@ -40,33 +80,64 @@ const SENTENCES: Readonly<Record<EndpointHealth["state"], string>> = {
   ejected: "Endpoint is ejected: new connections skip it for a time",
 };
 
+/** Successive multiples of it modulo 1 never come close to each other, so no two checks start together. */
+const GOLDEN_RATIO = (Math.sqrt(5) - 1) / 2;
+/** Part of the interval by which it varies, so that checks of many nodes do not fall into step. */
+const JITTER = 0.1;
+/** Checks that start in one period: no more than 500 a second. */
+const MOST_STARTS = 10;
+const PERIOD_MS = 20;
+/** Interval of attempts to start checks that wait for sockets, if no other one ends here. */
+const RETRY_MS = 100;
+
 const NO_ENDPOINTS: ReadonlySet<EndpointKey> = new Set();
 
-/** Follows the endpoints of ServicePorts that have settings for health. */
+/**
+ * Follows the endpoints of ServicePorts that have settings for health. Each is checked once in its
+ * interval, at a bounded rate and with a bounded number of checks in progress. First checks are spread
+ * over the interval. Namespaces take turns if checks have to wait, so that hanging endpoints of one
+ * delay its own checks most.
+ */
 export class HealthMonitor {
   readonly #forwarding: Forwarding;
-  readonly #receiver: HealthReceiver;
+  readonly #skip: (key: ServicePortKey, unhealthy: ReadonlySet<EndpointKey>) => void;
+  readonly #onChanged: (changes: readonly EndpointHealthChange[]) => void;
   readonly #ports = new Map<ServicePortKey, FollowedPort>();
-  readonly #checks: EndpointChecks;
+  readonly #checks = new Map<string, EndpointCheck>();
+  /** Checks that are due, by namespace. */
+  readonly #waiting = new Map<string, Set<EndpointCheck>>();
+  readonly #running = new Set<EndpointCheck>();
+  #spread: number;
+  /** Checks that were started in this period. */
+  #starts = 0;
+  /** Ends the period, or tries again. */
+  #next: Timer | undefined;
   readonly #figures = {
-    ejections: 0,
-    healthy: 0,
-    unhealthy: 0,
-    ejected: 0,
+    ...{ checksPassed: 0, checksFailed: 0, checksTimedOut: 0 },
+    ...{ ejections: 0, healthy: 0, unhealthy: 0, ejected: 0 },
   };
   #touched = new Set<ServicePortKey>();
   #changes: EndpointHealthChange[] = [];
   #batch: Timer | undefined;
   #isClosed = false;
 
-  constructor(forwarding: Forwarding, receiver: HealthReceiver) {
+  /**
+   * `skip` replaces the unhealthy endpoints of a ServicePort; `onChanged` is called when endpoints became
+   * unhealthy, were ejected, or returned.
+   */
+  constructor(
+    forwarding: Forwarding,
+    skip: (key: ServicePortKey, unhealthy: ReadonlySet<EndpointKey>) => void,
+    onChanged: (changes: readonly EndpointHealthChange[]) => void,
+  ) {
     this.#forwarding = forwarding;
-    this.#receiver = receiver;
-    this.#checks = new EndpointChecks(forwarding, (followed) => this.#refresh(followed));
+    this.#skip = skip;
+    this.#onChanged = onChanged;
+    this.#spread = forwarding.random();
   }
 
   get figures(): HealthFigures {
-    return { ...this.#checks.results, ...this.#figures };
+    return { ...this.#figures };
   }
 
   /** Follows the endpoints that a ServicePort forwards to; none, if its plan has no settings for health. */
@@ -166,7 +237,11 @@ export class HealthMonitor {
   /** Ends all checks. */
   close(): void {
     this.#isClosed = true;
-    this.#checks.close();
+    this.#next?.cancel();
+    for (const { timer, running } of [...this.#checks.values(), ...this.#running]) {
+      timer?.cancel();
+      running?.abort();
+    }
     this.#batch?.cancel();
     for (const { endpoints } of this.#ports.values()) {
       for (const { ejection } of endpoints.values()) ejection?.timer?.cancel();
@@ -185,14 +260,14 @@ export class HealthMonitor {
       this.#count(followed, 1);
     }
     followed.endpoint = endpoint;
-    this.#checks.choose(followed);
+    this.#choose(followed);
     if (followed.ejection && ejectionOf(port.plan) === undefined) this.#endEjection(followed);
     this.#refresh(followed);
   }
 
   #drop(followed: FollowedEndpoint): void {
     const { port, endpoint } = followed;
-    this.#checks.leave(followed);
+    this.#leave(followed);
     this.#endEjection(followed);
     this.#count(followed, -1);
     port.endpoints.delete(endpoint.key);
@@ -243,7 +318,7 @@ export class HealthMonitor {
     this.#changes = [];
     for (const key of touched) {
       const port = this.#ports.get(key);
-      this.#receiver.skip(key, port ? unhealthyOf(port) : NO_ENDPOINTS);
+      this.#skip(key, port ? unhealthyOf(port) : NO_ENDPOINTS);
     }
     if (changes.length === 0) return;
     for (const { state, ...fields } of changes) {
@@ -251,7 +326,146 @@ export class HealthMonitor {
         this.#forwarding.logger.warn(SENTENCES[state], fields);
       } else this.#forwarding.logger.info(SENTENCES[state], fields);
     }
-    this.#receiver.changed(changes);
+    this.#onChanged(changes);
+  }
+
+  /** Gives an endpoint the check of its ServicePort. The verdict stays if only settings differ. */
+  #choose(followed: FollowedEndpoint): void {
+    const target = checkTargetOf(followed.port.plan, followed.endpoint);
+    const id = target && checkId(target);
+    const before = followed.check;
+    if (before?.id === id) return;
+    this.#leave(followed);
+    if (target === undefined || id === undefined) return;
+    let check = this.#checks.get(id);
+    if (check === undefined) {
+      const { verdict = "unchecked", reason } = before ?? {};
+      const idle = { contrary: 0, timer: undefined, running: undefined };
+      check = { id, target, users: new Set(), verdict, reason, ...idle };
+      this.#checks.set(id, check);
+      this.#spread = (this.#spread + GOLDEN_RATIO) % 1;
+      this.#await(check, this.#spread * target.intervalMs);
+    }
+    check.users.add(followed);
+    followed.check = check;
+  }
+
+  /** An endpoint needs its check no longer. One in progress ends without a result. */
+  #leave(followed: FollowedEndpoint): void {
+    const { check } = followed;
+    followed.check = undefined;
+    check?.users.delete(followed);
+    if (check === undefined || check.users.size > 0) return;
+    this.#checks.delete(check.id);
+    if (check.running) return;
+    check.timer?.cancel();
+    const { namespace } = check.target;
+    const waiting = this.#waiting.get(namespace);
+    waiting?.delete(check);
+    if (waiting?.size === 0) this.#waiting.delete(namespace);
+  }
+
+  #await(check: EndpointCheck, ms: number): void {
+    check.timer = this.#forwarding.clock.setTimer(ms, () => {
+      this.#waiting.getOrInsertComputed(check.target.namespace, () => new Set()).add(check);
+      this.#startWaiting();
+    });
+  }
+
+  #startWaiting(): void {
+    const { clock, openFiles } = this.#forwarding;
+    for (const [namespace, checks] of this.#waiting) {
+      if (this.#isClosed || this.#starts === MOST_STARTS) break;
+      if (!openFiles.takeCheck(namespace)) continue;
+      const [check] = checks;
+      // The namespace goes to the end of the line.
+      this.#waiting.delete(namespace);
+      checks.delete(check!);
+      if (checks.size > 0) this.#waiting.set(namespace, checks);
+      this.#starts++;
+      void this.#run(check!);
+    }
+    const isRetry = this.#waiting.size > 0 && this.#running.size === 0;
+    if (this.#isClosed || (this.#starts === 0 && !isRetry)) return;
+    this.#next ??= clock.setTimer(this.#starts > 0 ? PERIOD_MS : RETRY_MS, () => {
+      this.#next = undefined;
+      this.#starts = 0;
+      this.#startWaiting();
+    });
+  }
+
+  /** Makes one check. */
+  async #run(check: EndpointCheck): Promise<void> {
+    const { clock, openFiles, random } = this.#forwarding;
+    const { intervalMs, namespace, timeoutMs } = check.target;
+    const startedAt = clock.now();
+    const running = check.running = new AbortController();
+    this.#running.add(check);
+    // Not at once, as in TcpDialer: an abort in the turn in which the connection is reported would lose
+    // its file descriptor for good.
+    check.timer = clock.setTimer(timeoutMs, () => {
+      check.timer = clock.setTimer(PERIOD_MS, () => running.abort());
+    });
+    const result = await this.#probe(check, running.signal);
+    check.timer.cancel();
+    check.running = undefined;
+    this.#running.delete(check);
+    openFiles.giveCheck(namespace);
+    if (check.users.size > 0 && !this.#isClosed) {
+      this.#judge(check, result);
+      for (const followed of check.users) this.#refresh(followed);
+      const pause = intervalMs * (1 + JITTER * (2 * random() - 1));
+      this.#await(check, Math.max(0, startedAt + pause - clock.now()));
+    }
+    this.#startWaiting();
+  }
+
+  /** Resolves to why a check is not made, or to its result. */
+  async #probe(check: EndpointCheck, signal: AbortSignal): Promise<ProbeResult | string> {
+    const refusal = this.#refusalOf(check);
+    if (refusal !== undefined) return refusal;
+    const { loops } = this.#forwarding;
+    loops.add();
+    const result = await probeEndpoint(this.#forwarding.engine, check.target, signal);
+    loops.remove();
+    return result;
+  }
+
+  /** Takes a result. The first one decides at once, whatever `rise` and `fall` are. */
+  #judge(check: EndpointCheck, result: ProbeResult | string): void {
+    if (typeof result === "string") {
+      check.verdict = "unchecked";
+      check.reason = `not checked: ${result}`;
+      check.contrary = 0;
+      return;
+    }
+    if (result.kind === "unknown") return;
+    if (result.kind === "passed") this.#figures.checksPassed++;
+    else if (result.kind === "failed") this.#figures.checksFailed++;
+    else this.#figures.checksTimedOut++;
+    const isHealthy = result.kind === "passed";
+    const found = isHealthy ? "healthy" : "unhealthy";
+    if (found !== check.verdict) {
+      const needed = isHealthy ? check.target.rise : check.target.fall;
+      if (check.verdict !== "unchecked" && ++check.contrary < needed) return;
+      check.verdict = found;
+    }
+    check.contrary = 0;
+    check.reason = isHealthy ? undefined : result.reason;
+  }
+
+  /** Checks obey the same rules as connections of clients. */
+  #refusalOf({ target, users: [user] }: Omit<EndpointCheck, "users"> & {
+    readonly users: Iterable<FollowedEndpoint>;
+  }): string | undefined {
+    const { address, port, socket } = target;
+    if (socket !== undefined || user === undefined) return undefined;
+    if (!isServableAddress(address)) return `its address ${UNSERVABLE}`;
+    const { endpointLoops, policies } = this.#forwarding;
+    const { key } = user.port.plan;
+    const place = { key: endpointKey(address, port), address, port };
+    return endpointLoops.reasonFor(place, { key, protocol: "TCP" }) ??
+      policies?.checkDenialOf(target);
   }
 }
 

@@ -41,17 +41,14 @@ class Stage {
     const options = { udpTimeoutMs: 1000, ...(judge && { judge }) };
     const random = randomFrom(1);
     this.forwarding = new Forwarding({ clock, network, logger, openFiles, random }, options);
-    this.monitor = new HealthMonitor(this.forwarding, {
-      skip: (key, unhealthy) => {
-        this.deliveries++;
-        this.skipped.set(key, [...unhealthy].sort());
-        structuredClone(unhealthy);
-      },
-      changed: (changes) => {
-        for (const { endpoint, state } of structuredClone(changes)) {
-          this.changes.push(`${endpoint} ${state}`);
-        }
-      },
+    this.monitor = new HealthMonitor(this.forwarding, (key, unhealthy) => {
+      this.deliveries++;
+      this.skipped.set(key, [...unhealthy].sort());
+      structuredClone(unhealthy);
+    }, (changes) => {
+      for (const { endpoint, state } of structuredClone(changes)) {
+        this.changes.push(`${endpoint} ${state}`);
+      }
     });
   }
 

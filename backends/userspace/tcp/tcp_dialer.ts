@@ -1,12 +1,10 @@
-import type { Clock } from "../../../lib/os/clock.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancers.ts";
-import type { Engine } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
+import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
-import type { PolicyGate } from "../policy_gate.ts";
 import {
   isOutOfPorts,
   isOutOfSockets,
@@ -42,15 +40,6 @@ export interface DialFailure {
   readonly attempts: readonly string[];
 }
 
-interface TcpDialerContext {
-  readonly clock: Clock;
-  readonly engine: Pick<Engine, "connect">;
-  readonly options: { readonly dialTimeoutsMs: readonly number[] };
-  readonly counters: { dialFailures: number; dialTimeouts: number };
-  /** Absent = everything may be dialled. */
-  readonly policies?: Pick<PolicyGate, "denialOf" | "suspicionOf"> | undefined;
-}
-
 /** Interval of checks whether an overdue attempt may continue. */
 const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
@@ -73,7 +62,7 @@ interface Attempt extends RecencyItem<Attempt> {
  * 2 of 160 µs. Without a signal, a hanging attempt would keep its socket for two minutes.
  */
 export class TcpDialer {
-  readonly #context: TcpDialerContext;
+  readonly #forwarding: Forwarding;
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
   readonly #late: ExpiryQueue<Attempt>;
@@ -82,9 +71,9 @@ export class TcpDialer {
   #pending = 0;
   #closed = false;
 
-  constructor(context: TcpDialerContext) {
-    const { clock, options } = context;
-    this.#context = context;
+  constructor(forwarding: Forwarding) {
+    const { clock, options } = forwarding;
+    this.#forwarding = forwarding;
     // After a stall of the event loop, the timer of an attempt fires before the connection is reported
     // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
     // has arrived is delivered.
@@ -115,7 +104,7 @@ export class TcpDialer {
       if (!endpoint && refused) endpoint = this.#pick(picker, request, refused);
       if (!endpoint) break;
       const { load } = picker;
-      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
+      const denial = this.#forwarding.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
       if (this.#closed || denial !== undefined) load?.remove(endpoint.key);
       if (this.#closed) break;
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
@@ -126,13 +115,13 @@ export class TcpDialer {
         return { kind: "connected", connection, load };
       } catch (error) {
         load?.remove(endpoint.key);
-        this.#context.counters.dialFailures++;
+        this.#forwarding.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
-        if (timedOut) this.#context.counters.dialTimeouts++;
+        if (timedOut) this.#forwarding.counters.dialTimeouts++;
         const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
         const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
           ? undefined
-          : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
+          : this.#forwarding.policies?.suspicionOf({ protocol: "TCP", endpoint });
         attempts.push(`${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
         lacksPorts &&= isOutOfPorts(error);
@@ -160,7 +149,7 @@ export class TcpDialer {
     { verdict, client }: DialRequest,
     exclude: ReadonlySet<EndpointKey> | undefined,
   ): Endpoint | undefined {
-    const now = this.#context.clock.now();
+    const now = this.#forwarding.clock.now();
     return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
   }
 
@@ -168,7 +157,7 @@ export class TcpDialer {
     { key, address, port }: Endpoint,
     { queue, path }: { readonly queue: ExpiryQueue<Attempt>; readonly path: string | undefined },
   ): Promise<TcpConnection> {
-    const { clock, engine } = this.#context;
+    const { clock, engine } = this.#forwarding;
     const startedAt = clock.now();
     const attempt: Attempt = {
       abort: new AbortController(),
@@ -198,7 +187,7 @@ export class TcpDialer {
    * four times and then refuse them, although the kernel has connected them all.
    */
   #endUnlessAlive(attempt: Attempt): void {
-    const now = this.#context.clock.now();
+    const now = this.#forwarding.clock.now();
     const connectedAt = this.#connectedAt.get(attempt.endpoint) ?? -1;
     if (connectedAt < attempt.startedAt || now - attempt.startedAt > LATEST_MS) {
       return attempt.abort.abort();
@@ -209,7 +198,7 @@ export class TcpDialer {
 
   #postpone(attempt: Attempt): void {
     attempt.queue = this.#overdue;
-    this.#overdue.add(attempt, this.#context.clock.now());
+    this.#overdue.add(attempt, this.#forwarding.clock.now());
   }
 }
 

@@ -301,7 +301,7 @@ export class TcpForwarder extends Forwarder<TcpSession> {
   #observe(endpoint: EndpointKey, failure: string | undefined): void {
     if (failure !== undefined) this.#failing?.add(endpoint);
     else if (!this.#failing?.delete(endpoint)) return;
-    this.forwarding.outcomes?.observe({
+    this.forwarding.onOutcome?.({
       ...{ servicePort: this.plan.key, endpoint },
       ...(failure !== undefined && { failure }),
     });

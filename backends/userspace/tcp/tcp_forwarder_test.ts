@@ -304,10 +304,8 @@ Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections
 Deno.test("TcpForwarder reports failures of endpoints, and only the first success after one", async () => {
   const { forwarding, forwarder, network, accept } = setUp({ to: [A], edge: { ejectAfter: 3 } });
   const outcomes: string[] = [];
-  forwarding.outcomes = {
-    observe: ({ servicePort, endpoint, failure = "connected" }) =>
-      void outcomes.push(`${servicePort} ${endpoint} ${failure}`),
-  };
+  forwarding.onOutcome = ({ servicePort, endpoint, failure = "connected" }) =>
+    outcomes.push(`${servicePort} ${endpoint} ${failure}`);
   for (const answer of ["accept", "refuse", "out-of-sockets", "accept", "accept"] as const) {
     network.answers.set(A, answer);
     await accept();
@@ -327,7 +325,7 @@ Deno.test("TcpForwarder reports failures of endpoints, and only the first succes
 Deno.test("TcpForwarder reports nothing for a Service that ejects no endpoints", async () => {
   const { forwarding, network, accept } = setUp({ to: [A], edge: { maxConnections: 9 } });
   const outcomes: unknown[] = [];
-  forwarding.outcomes = { observe: (outcome) => void outcomes.push(outcome) };
+  forwarding.onOutcome = (outcome) => outcomes.push(outcome);
   network.answers.set(A, "refuse");
   await accept();
   assertEquals(outcomes, []);

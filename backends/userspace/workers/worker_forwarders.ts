@@ -248,7 +248,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #hear(index: number, notice: WorkerNotice): void {
-    const { clock, log, outcomes, watches } = this.forwarding;
+    const { clock, log, onOutcome, watches } = this.forwarding;
     switch (notice.kind) {
       case "log":
         return log.warn(notice.message, notice.fields);
@@ -256,7 +256,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         return watches.report(notice.flow, clock.now());
       case "outcome": {
         const { servicePort: key, endpoint, failure } = notice.outcome;
-        outcomes?.observe(notice.outcome);
+        onOutcome?.(notice.outcome);
         if (failure !== undefined) this.#tell({ kind: "failing", key, endpoint }, index);
       }
     }

@@ -116,9 +116,7 @@ export class WorkerFamily {
       own: new OwnSockets(sockets, index),
       counts,
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
-    this.#forwarding.outcomes = {
-      observe: (outcome) => tell({ kind: "outcome", outcome }),
-    };
+    this.#forwarding.onOutcome = (outcome) => tell({ kind: "outcome", outcome });
     this.#forwarding.watches.onReport = (flow) => tell({ kind: "flow", flow });
     this.#local = new LocalForwarders(this.#forwarding);
   }
