@@ -19,7 +19,7 @@ import { NftablesBackend } from "./nftables/backend.ts";
 import { type AddressMode, MachineAddresses } from "./userspace/addresses/addresses.ts";
 
 import { createFileStore } from "./userspace/addresses/address_store.ts";
-import { createUserspaceBackend } from "./userspace/backend.ts";
+import { UserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";
 import type { StartPacketWatch } from "../lib/proxy/packet_trace.ts";
 import { createIpvsTrace } from "./ipvs/trace.ts";
@@ -103,7 +103,7 @@ export const BACKENDS: Readonly<
     );
     const { udpTimeoutMs, maxConnectionsPerService, unixSocketFolders = [] } = relay;
     const comparison = userspaceComparison({ runner: commands, store }, { family });
-    return createUserspaceBackend(
+    return new UserspaceBackend(
       {
         ...{ clock, logger, network, addresses, comparison, random, onHealth, workers },
         ...(openFiles && { openFiles }),

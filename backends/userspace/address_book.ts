@@ -20,16 +20,10 @@ export class AddressBook {
   readonly #asking = new Set<AddressEntry>();
   readonly #leaving = new Set<AddressEntry>();
   #moved = false;
-  #configuredCount = 0;
 
   constructor({ clock, local }: { readonly clock: Clock; readonly local: LocalAddresses }) {
     this.#clock = clock;
     this.#local = local;
-  }
-
-  /** Distinct addresses in use. */
-  get size(): number {
-    return this.#entries.size - this.#leaving.size;
   }
 
   /** A ServicePort uses an address from now on. */
@@ -81,19 +75,10 @@ export class AddressBook {
     return moved;
   }
 
-  /**
-   * Reports the demand, `always` or if the number of addresses has doubled or halved. Returns
-   * whether any address may have moved.
-   */
-  async configure(
-    serviceCidrs: readonly Cidr[],
-    { always }: { always: boolean },
-  ): Promise<boolean> {
-    const count = this.size;
-    const last = this.#configuredCount;
-    if (!always && count <= last * 2 && count * 2 >= last) return false;
+  /** Reports the demand. Returns whether any address may have moved. */
+  async configure(serviceCidrs: readonly Cidr[]): Promise<boolean> {
+    const count = this.#entries.size - this.#leaving.size;
     const renew = await this.#local.configure({ serviceCidrs, count });
-    this.#configuredCount = count;
     if (renew) { for (const entry of this.#entries.values()) this.#asking.add(entry); }
     return renew;
   }

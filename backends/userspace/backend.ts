@@ -27,13 +27,12 @@ import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
-import { explainUserspace } from "./explain.ts";
+import { explainUserspace, renderForwardingTable } from "./explain.ts";
 import { type Forwarders, LocalForwarders } from "./forwarders.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
 import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
-import { renderForwardingTable } from "./render.ts";
 import { MORE_ADDRESSES, type ServiceEntry, ServiceSockets } from "./service_sockets.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { Network } from "../../lib/os/network.ts";
@@ -56,21 +55,11 @@ export interface UserspaceBackendOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
-/** A backend that forwards connections itself. */
-export type UserspaceBackend = Backend & { readonly connections: ConnectionView };
-
-/** Makes a userspace backend for one IP family. Opens nothing before the first sync. */
-export function createUserspaceBackend(
-  dependencies: UserspaceBackendDependencies,
-  options: UserspaceBackendOptions,
-): UserspaceBackend {
-  return new SocketBackend(dependencies, options);
-}
-
 /** A socket that is opened and closed again takes two. */
 const MOST_ROUNDS = 8;
 
-class SocketBackend implements UserspaceBackend {
+/** Forwards the connections of one IP family itself. Opens nothing before the first sync. */
+export class UserspaceBackend implements Backend {
   readonly mode = "userspace";
   readonly usesConntrack = false;
   readonly takesPartialPlans = true;
@@ -161,7 +150,7 @@ class SocketBackend implements UserspaceBackend {
     const movedBefore = counters.udpMoved;
     const keys = this.#affected(plan, changes, shared);
     const looked = await this.#sockets.update(plan, keys, changes.removed.keys());
-    const acquiredAddresses = await this.#acquire(plan, keys, shared);
+    const acquiredAddresses = await this.#acquire(plan, keys);
     await this.#reconcile(plan);
     this.#sockets.closeUnwanted();
     // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
@@ -278,12 +267,8 @@ class SocketBackend implements UserspaceBackend {
   }
 
   /** Makes addresses local. Returns how many of them can now be used that could not. */
-  async #acquire(
-    plan: ProxyPlan,
-    keys: ReadonlySet<ServicePortKey>,
-    always: boolean,
-  ): Promise<number> {
-    const renew = await this.#addresses.configure(plan.shared.serviceCidrs, { always });
+  async #acquire(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>): Promise<number> {
+    const renew = await this.#addresses.configure(plan.shared.serviceCidrs);
     if (renew) this.#sockets.touchAll();
     const gained = await this.#addresses.acquire();
     if (!this.#addresses.takeMoved()) return gained;

@@ -131,27 +131,23 @@ export class EndpointShares {
   }
 }
 
-/** What a balancer may depend on. */
-interface BalancerContext {
-  /** `undefined` = all shares are equal. */
-  readonly shares: EndpointShares | undefined;
-  /** `undefined` = connections are not counted. */
-  readonly load: EndpointLoad | undefined;
-  /** The start position in the list, from 0 (included) to 1. */
-  readonly start: number;
-  /** From 0 (included) to 1. */
-  readonly random: () => number;
-}
-
 /** Makes the balancer of a setting. It has no endpoints yet. */
 export function createBalancer(
   balance: EdgeSettings["balance"],
-  { shares, load, start, random }: BalancerContext,
+  { shares, load, start, random }: {
+    /** `undefined` = all shares are equal. */
+    readonly shares: EndpointShares | undefined;
+    /** `undefined` = connections are not counted. */
+    readonly load: EndpointLoad | undefined;
+    /** The start position in the list, from 0 (included) to 1. */
+    readonly start: number;
+    /** From 0 (included) to 1. */
+    readonly random: () => number;
+  },
 ): Balancer {
   if (balance === "source-hash") return sourceHash(shares);
   if (balance === "random-two-choices" && load) return randomChoice(shares, load, random);
-  if (load) return leastLoad(shares, load, start);
-  return shares ? weightedTurns(shares, start) : rotation(start);
+  return shares || load ? lowestRank(shares, load, start) : rotation(start);
 }
 
 /** Gives each endpoint its turn: the default. */
@@ -181,106 +177,46 @@ function rotation(start: number): Balancer {
   };
 }
 
-/**
- * Gives turns by weight. An endpoint's turn comes again after one divided by its share (earliest deadline
- * first), which interleaves turns as smoothly as nginx's round robin.
- */
-function weightedTurns(shares: EndpointShares, start: number): Balancer {
-  interface Candidate {
-    readonly endpoint: Endpoint;
-    /** The turn of the last choice. */
-    turn: number;
-    /** When its turn comes again. */
-    deadline: number;
-  }
-  const isBefore = (left: Candidate, right: Candidate) =>
-    left.deadline < right.deadline ||
-    (left.deadline === right.deadline && left.turn < right.turn);
-  /** A binary heap: of each, those at twice its place come later, and the first is next. */
-  let heap: Candidate[] = [];
-  let turn = 0;
-  /** The deadline of the last choice: a new endpoint joins there. */
-  let reached = 0;
-  /** Restores the order after the one at a place became later. */
-  const sink = (from: number) => {
-    const later = heap[from]!;
-    let place = from;
-    for (;;) {
-      const [left, right] = [2 * place + 1, 2 * place + 2];
-      const child = right < heap.length && isBefore(heap[right]!, heap[left]!) ? right : left;
-      if (child >= heap.length || isBefore(later, heap[child]!)) break;
-      heap[place] = heap[child]!;
-      place = child;
-    }
-    heap[place] = later;
-  };
-  /** Only after a failed attempt, so that a walk over all is rare. */
-  const firstBut = (exclude: ReadonlySet<EndpointKey>) => {
-    let first = -1;
-    for (const [place, each] of heap.entries()) {
-      if (exclude.has(each.endpoint.key)) continue;
-      if (first < 0 || isBefore(each, heap[first]!)) first = place;
-    }
-    return first;
-  };
-  return {
-    replace(endpoints) {
-      const before = new Map(heap.map((each) => [each.endpoint.key, each]));
-      const { length } = endpoints;
-      const first = Math.floor(start * length);
-      heap = endpoints.map((endpoint, position) => {
-        const known = before.get(endpoint.key);
-        if (known) return { ...known, endpoint };
-        return {
-          endpoint,
-          turn: turn + 1 + (position - first + length) % length,
-          deadline: reached + 1 / shares.shareOf(endpoint, 0),
-        };
-      });
-      for (let place = length >> 1; place-- > 0;) sink(place);
-      turn += length;
-    },
-    next({ now, exclude }) {
-      const place = exclude ? firstBut(exclude) : 0;
-      const next = heap[place];
-      if (next === undefined) return undefined;
-      next.turn = ++turn;
-      reached = next.deadline;
-      next.deadline += 1 / shares.shareOf(next.endpoint, now);
-      sink(place);
-      return next.endpoint;
-    },
-  };
-}
-
 /** Choices after which one is taken although other threads have just taken it as well. */
 const MOST_CHOICES = 8;
 
 /**
- * Chooses the endpoint with the fewest connections for its share. It looks at each endpoint: an order that
- * is kept up to date would not know the connections of other threads.
+ * Chooses the endpoint that comes first: without a load, that whose turn comes again after one divided by
+ * its share (earliest deadline first), which interleaves turns as smoothly as nginx's round robin; else
+ * that with the fewest connections for its share. It looks at each endpoint: an order that is kept up to
+ * date would not know the connections of other threads.
  */
-function leastLoad(
+function lowestRank(
   shares: EndpointShares | undefined,
-  load: EndpointLoad,
+  load: EndpointLoad | undefined,
   start: number,
 ): Balancer {
   interface Candidate {
-    readonly endpoint: Endpoint;
+    endpoint: Endpoint;
     /** The turn of the last choice, which decides between equals. */
     turn: number;
+    /** When its turn comes again. */
+    deadline: number;
   }
   let candidates: readonly Candidate[] = [];
   let turn = 0;
+  /** The deadline of the last choice: a new endpoint joins there. */
+  let reached = 0;
+  const shareOf = (endpoint: Endpoint, now: number) => shares?.shareOf(endpoint, now) ?? 1;
   return {
     replace(endpoints) {
       const before = new Map(candidates.map((each) => [each.endpoint.key, each]));
       const { length } = endpoints;
       const first = Math.floor(start * length);
-      candidates = endpoints.map((endpoint, position) => ({
-        endpoint,
-        turn: before.get(endpoint.key)?.turn ?? turn + (position - first + length) % length,
-      }));
+      candidates = endpoints.map((endpoint, position) => {
+        const known = before.get(endpoint.key);
+        if (known) return Object.assign(known, { endpoint });
+        return {
+          endpoint,
+          turn: turn + (position - first + length) % length,
+          deadline: reached + 1 / shareOf(endpoint, 0),
+        };
+      });
       turn += length;
     },
     next({ now, exclude }) {
@@ -288,15 +224,17 @@ function leastLoad(
         let [best, least, seen]: [Candidate | undefined, number, number] = [undefined, Infinity, 0];
         for (const each of candidates) {
           if (exclude?.has(each.endpoint.key)) continue;
-          const count = load.of(each.endpoint.key);
-          const rank = (count + 1) / (shares?.shareOf(each.endpoint, now) ?? 1);
+          const count = load?.of(each.endpoint.key) ?? 0;
+          const rank = load ? (count + 1) / shareOf(each.endpoint, now) : each.deadline;
           if (best && (rank > least || (rank === least && each.turn > best.turn))) continue;
           [best, least, seen] = [each, rank, count];
         }
         if (best === undefined) return undefined;
         const isLast = choice === MOST_CHOICES;
-        const isTaken = load.add(best.endpoint.key, isLast ? Infinity : seen + 1);
+        const isTaken = load?.add(best.endpoint.key, isLast ? Infinity : seen + 1) ?? true;
         if (!isTaken && !isLast) continue;
+        reached = best.deadline;
+        best.deadline += 1 / shareOf(best.endpoint, now);
         best.turn = ++turn;
         return best.endpoint;
       }

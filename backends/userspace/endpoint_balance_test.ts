@@ -52,44 +52,6 @@ Deno.test("EndpointPicker.pick() interleaves turns by weight", () => {
   }
 });
 
-Deno.test("EndpointPicker.pick() by weight gives the turns that a walk over all endpoints would", () => {
-  const [all, step] = [
-    24,
-    fc.record({ gone: fc.nat(23), failed: fc.nat(23), picks: fc.integer({ min: 1, max: 40 }) }),
-  ];
-  const weightsOfAll = fc.array(fc.integer({ min: 1, max: 9 }), { minLength: all, maxLength: all });
-  fc.assert(
-    fc.property(weightsOfAll, fc.array(step, { minLength: 1, maxLength: 6 }), (list, steps) => {
-      const to = list.map((_, index) => `10.0.0.${index + 10}:80`);
-      const edge = weights(
-        ...list.map((weight, index) => [`10.0.0.${index + 10}`, weight] as const),
-      );
-      const picker = new EndpointPicker(planOf(edge, ...to));
-      let walked = new Map<string, { turn: number; deadline: number; weight: number }>();
-      let [turn, reached] = [0, 0];
-      for (const { gone, failed, picks } of steps) {
-        const present = to.filter((_, index) => index !== gone);
-        picker.update(planOf(edge, ...present), 0);
-        walked = new Map(present.map((key, position) => {
-          const weight = list[to.indexOf(key)]!;
-          const fresh = { weight, turn: turn + 1 + position, deadline: reached + 1 / weight };
-          return [key, walked.get(key) ?? fresh];
-        }));
-        turn += present.length;
-        for (let pick = 0; pick < picks; pick++) {
-          const exclude = new Set(pick % 5 === 0 ? [to[failed]! as EndpointKey] : []);
-          const [[key, next] = ["", undefined]] = [...walked]
-            .filter(([key]) => !exclude.has(key as EndpointKey))
-            .sort(([, a], [, b]) => a.deadline - b.deadline || a.turn - b.turn);
-          assertEquals(open(picker, exclude.size > 0 ? { exclude } : {}), key);
-          [reached, next!.turn] = [next!.deadline, ++turn];
-          next!.deadline += 1 / next!.weight;
-        }
-      }
-    }),
-  );
-});
-
 Deno.test("EndpointPicker.pick() prefers a weight for address and port to one for the address", () => {
   const [address, port] = [parseIpAddress("10.0.0.1"), 80];
   const picker = pickerOf(

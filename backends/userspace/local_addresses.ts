@@ -52,8 +52,7 @@ export interface LocalAddresses {
   /** The current method as one sentence for the log and for `status`. */
   readonly summary: string;
   /**
-   * Reports the demand: before the first {@linkcode acquire}, and when the ranges or the order of
-   * magnitude change. Returns whether addresses must be acquired again.
+   * Reports the demand, before {@linkcode acquire}. Returns whether addresses must be acquired again.
    */
   configure(demand: AddressDemand): Promise<boolean>;
   /**

@@ -6,7 +6,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { renderForwardingTable } from "./render.ts";
+import { renderForwardingTable } from "./explain.ts";
 
 Deno.test("renderForwardingTable() writes a line for each address, sorted by key", () => {
   const plan = testProxyPlan([

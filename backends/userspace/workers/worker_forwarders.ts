@@ -202,12 +202,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   onStarted(index: number): void {
     const { clock } = this.forwarding;
     const { family } = this.#settings;
-    const link = new WorkerLink({
+    const link = new WorkerLink(
       clock,
-      post: (message) => this.#pool.post(index, family, message),
-      hear: (notice) => this.#hear(index, notice),
-      onRefused: (refused) => this.#onRefused(refused),
-    });
+      (message) => this.#pool.post(index, family, message),
+      (notice) => this.#hear(index, notice),
+      (refused) => this.#onRefused(refused),
+    );
     this.#links.set(index, link);
     link.post(["start", { ...this.#settings, index, now: clock.now() }]);
     const judge = this.#judge;

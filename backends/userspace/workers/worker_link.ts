@@ -12,13 +12,6 @@ import type {
   WorkerReport,
 } from "./worker_protocol.ts";
 
-interface WorkerLinkContext {
-  readonly clock: Clock;
-  readonly post: (message: MainMessage) => void;
-  hear(notice: WorkerNotice): void;
-  onRefused(refused: readonly RefusedSocket[]): void;
-}
-
 /** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
 const MOST_COMMANDS = 512;
 /** A worker that leaves a question open and is silent for so long has hung. It reports every second. */
@@ -28,7 +21,10 @@ const SILENT_MS = 30_000;
 export class WorkerLink {
   /** The counters of the worker, as of its last report. */
   counters: WorkerReport["counters"] | undefined;
-  readonly #context: WorkerLinkContext;
+  readonly #clock: Clock;
+  readonly #post: (message: MainMessage) => void;
+  readonly #hear: (notice: WorkerNotice) => void;
+  readonly #onRefused: (refused: readonly RefusedSocket[]) => void;
   /** Questions without an answer. */
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #lastId = 0;
@@ -41,9 +37,17 @@ export class WorkerLink {
   readonly #applying = new Set<Promise<void>>();
   readonly #following = new OneAtATime();
 
-  constructor(context: WorkerLinkContext) {
-    this.#context = context;
-    this.#heardAt = context.clock.now();
+  constructor(
+    clock: Clock,
+    post: (message: MainMessage) => void,
+    hear: (notice: WorkerNotice) => void,
+    onRefused: (refused: readonly RefusedSocket[]) => void,
+  ) {
+    this.#clock = clock;
+    this.#post = post;
+    this.#hear = hear;
+    this.#onRefused = onRefused;
+    this.#heardAt = clock.now();
   }
 
   /** Whether commands are queued or being carried out. */
@@ -61,10 +65,10 @@ export class WorkerLink {
   async flush(): Promise<void> {
     while (this.#commands.length > 0) {
       const commands = this.#commands.splice(0, countOfMessage(this.#commands));
-      const applying = this.ask({ kind: "apply", commands }).then(this.#context.onRefused);
+      const applying = this.ask({ kind: "apply", commands }).then(this.#onRefused);
       this.#applying.add(applying);
       applying.finally(() => this.#applying.delete(applying)).catch(() => {});
-      if (this.#commands.length > 0) await this.#context.clock.yieldToEventLoop();
+      if (this.#commands.length > 0) await this.#clock.yieldToEventLoop();
     }
     await Promise.all(this.#applying);
   }
@@ -77,7 +81,7 @@ export class WorkerLink {
     return this.#following.run(async () => {
       const answers: Promise<void>[] = [];
       for (const piece of piecesOf(update)) {
-        if (answers.length > 0) await this.#context.clock.yieldToEventLoop();
+        if (answers.length > 0) await this.#clock.yieldToEventLoop();
         const answer = this.ask({ kind: "follow", update: piece });
         answer.catch(() => {});
         answers.push(answer);
@@ -99,13 +103,13 @@ export class WorkerLink {
   }
 
   post(message: MainMessage): void {
-    if (!this.#closed) this.#context.post(message);
+    if (!this.#closed) this.#post(message);
   }
 
   receive(message: WorkerMessage): void {
     if (this.#closed) return;
-    this.#heardAt = this.#context.clock.now();
-    if (message[0] === "tell") return this.#context.hear(message[1]);
+    this.#heardAt = this.#clock.now();
+    if (message[0] === "tell") return this.#hear(message[1]);
     const [type, id, content] = message;
     const waiting = this.#waiting.get(id);
     this.#waiting.delete(id);
@@ -118,7 +122,7 @@ export class WorkerLink {
    * is asked before the answers are delivered that have come, so the second time counts.
    */
   hasHung(): boolean {
-    const isSilent = this.#context.clock.now() - this.#heardAt >= SILENT_MS;
+    const isSilent = this.#clock.now() - this.#heardAt >= SILENT_MS;
     const hasHung = isSilent && this.#wasSilent && this.#waiting.size > 0;
     this.#wasSilent = isSilent;
     return hasHung;

@@ -63,10 +63,12 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
     settings,
     (message) => channel.receive(message),
   );
-  const channel = new WorkerLink({
-    ...{ clock: systemClock, hear() {}, onRefused() {} },
-    post: (message) => void (message[0] !== "start" && worker.receive(message)),
-  });
+  const channel = new WorkerLink(
+    systemClock,
+    (message) => void (message[0] !== "start" && worker.receive(message)),
+    () => {},
+    () => {},
+  );
   const followed = channel.ask({ kind: "follow", update: judgeOfManySets().snapshot() });
   const address = parseIpAddress("127.0.0.1");
   const plan = testServicePlan({ clusterIp: address, to: ["127.0.0.1:1"] });

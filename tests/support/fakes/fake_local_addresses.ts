@@ -22,6 +22,7 @@ export class FakeLocalAddresses implements LocalAddresses {
   readonly calls: string[] = [];
   /** The result of the next {@linkcode configure}. */
   renew = false;
+  #demand = "";
   /** Thrown by the next {@linkcode acquire}. */
   failure: Error | undefined;
 
@@ -35,7 +36,9 @@ export class FakeLocalAddresses implements LocalAddresses {
   }
 
   configure({ serviceCidrs, count }: AddressDemand): Promise<boolean> {
-    this.calls.push(`configure ${count} in ${serviceCidrs.join(" ") || "unknown ranges"}`);
+    const demand = `configure ${count} in ${serviceCidrs.join(" ") || "unknown ranges"}`;
+    if (demand !== this.#demand) this.calls.push(demand);
+    this.#demand = demand;
     return Promise.resolve(this.renew);
   }
 

@@ -4,8 +4,7 @@
  * @module
  */
 import {
-  createUserspaceBackend,
-  type UserspaceBackend,
+  UserspaceBackend,
   type UserspaceBackendOptions,
 } from "../../../backends/userspace/backend.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
@@ -94,7 +93,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.#sockets = shared && new Int32Array(shared.counts);
     const workerParts = this.pool && shared &&
       { kind: "threads" as const, pool: this.pool, openFiles: shared };
-    this.backend = createUserspaceBackend(
+    this.backend = new UserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison },
         openFiles,
