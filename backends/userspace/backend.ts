@@ -14,7 +14,6 @@ import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import type { HostSettingRequest, SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
   BackendInspection,
-  ComparisonScope,
   EndpointHealthChange,
   ProbeResult,
   ServedAddress,
@@ -202,9 +201,7 @@ export class UserspaceBackend implements Backend {
   /** The text is the same on every machine. */
   facts(): undefined {}
 
-  compare(plan: ProxyPlan, scope?: ComparisonScope) {
-    return this.#comparison.compare(plan, scope);
-  }
+  compare: Backend["compare"] = (plan, scope) => this.#comparison.compare(plan, scope);
 
   /** The plan and the record are read in the turn, so that nothing returns that a sync has removed. */
   repair(plan: ProxyPlan): Promise<Readonly<Record<string, number>>> {
