@@ -5,10 +5,12 @@ import {
   tryParseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { type Connection, denialSentence, endSentence } from "../../lib/policy/judge_connection.ts";
-import type { Forwarding } from "./forwarding.ts";
+import type { ClientOrigin } from "./client_origin.ts";
 import type { ServiceAddress } from "./listeners.ts";
 
 /** A connection between a client and an endpoint. */
@@ -30,18 +32,25 @@ interface EnteredConnection {
 /** Takes an open connection out again. */
 export type LeaveGate = () => void;
 
+interface PolicyGateContext {
+  readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
+  readonly clients: Pick<ClientOrigin, "isNode" | "ownAddresses">;
+  readonly counters: { tcpDenied: number; udpDenied: number };
+  readonly log: { warn(message: string, fields: LogFields): void };
+}
+
 /**
  * Judges what is relayed by NetworkPolicies: by the address of the client and the endpoint that was
  * picked for it, as rules of the kernel do after a destination was translated.
  */
 export class PolicyGate {
-  readonly #forwarding: Forwarding;
+  readonly #context: PolicyGateContext;
   readonly #judge: ConnectionJudge;
   /** Open connections by the addresses of both ends. */
   readonly #open = new Map<IpAddress, Set<EnteredConnection>>();
 
-  constructor(forwarding: Forwarding, judge: ConnectionJudge) {
-    this.#forwarding = forwarding;
+  constructor(context: PolicyGateContext, judge: ConnectionJudge) {
+    this.#context = context;
     this.#judge = judge;
   }
 
@@ -76,7 +85,7 @@ export class PolicyGate {
   ): string | undefined {
     if (this.#judge.podAt(to)?.isRemote !== true) return undefined;
     let reason: string | undefined;
-    for (const from of this.#forwarding.clients.ownAddresses) {
+    for (const from of this.#context.clients.ownAddresses) {
       if (ipFamilyOf(from) !== ipFamilyOf(to) || isLoopback(from)) continue;
       const { ingress } = this.#judge.judge({ from, to, transport: { protocol, port } });
       // The kernel chooses which of its addresses the pod sees.
@@ -114,7 +123,7 @@ export class PolicyGate {
       for (const entered of this.#open.get(address) ?? []) suspects.add(entered);
     }
     let count = 0;
-    await forEachInSlices(this.#forwarding.clock, suspects, (entered) => {
+    await forEachInSlices(this.#context.clock, suspects, (entered) => {
       const { connection, cut } = entered;
       if (!this.#open.get(connection.from)?.has(entered)) return;
       if (this.#denialOf(connection) === undefined) return;
@@ -130,7 +139,7 @@ export class PolicyGate {
     const from = tryParseIpAddress(client);
     // An address of a pod is never one of the node, also where both are loopback addresses.
     const isNode = (address: IpAddress) =>
-      this.#forwarding.clients.isNode(address, at) && this.#judge.podAt(address) === undefined;
+      this.#context.clients.isNode(address, at) && this.#judge.podAt(address) === undefined;
     const isRemote = (address: IpAddress) => this.#judge.podAt(address)?.isRemote === true;
     return from && {
       ...{ from, to, transport: { protocol, port } },
@@ -145,7 +154,7 @@ export class PolicyGate {
   }
 
   #count({ protocol, client, endpoint: { address, port } }: RelayedConnection, reason: string) {
-    const { counters, log } = this.#forwarding;
+    const { counters, log } = this.#context;
     if (protocol === "TCP") counters.tcpDenied++;
     else counters.udpDenied++;
     if (!this.#judge.logsDenials) return;

@@ -1,5 +1,5 @@
-import type { LogFields } from "../../lib/log/logger.ts";
-import type { Timer } from "../../lib/os/clock.ts";
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
+import type { Clock, Timer } from "../../lib/os/clock.ts";
 import {
   type OpenFiles,
   type Shortage,
@@ -8,8 +8,18 @@ import {
 } from "../../lib/os/open_files.ts";
 import { isOutOfPorts, isOutOfSockets, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
-import type { Forwarding } from "./forwarding.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+
+interface SocketRoomContext {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, "warn">;
+  readonly openFiles: OpenFiles;
+  readonly options: {
+    readonly maxConnectionsPerService: number;
+    readonly maxFlowsPerService: number;
+    readonly silentMs: number;
+  };
+}
 
 /** A forwarder that can be asked to close connections or flows. */
 interface ConnectionCloser {
@@ -54,7 +64,7 @@ const GONE_MS = 3_600_000;
  */
 export class SocketRoom {
   readonly #busy = new Set<ConnectionCloser>();
-  readonly #forwarding: Forwarding;
+  readonly #context: SocketRoomContext;
   /** The last result for each forwarder, and the time until which it counts. */
   readonly #searches = new WeakMap<
     ConnectionCloser,
@@ -62,8 +72,8 @@ export class SocketRoom {
   >();
   #timer: Timer | undefined;
 
-  constructor(forwarding: Forwarding) {
-    this.#forwarding = forwarding;
+  constructor(context: SocketRoomContext) {
+    this.#context = context;
   }
 
   /** Forwarders that have open connections. */
@@ -74,7 +84,7 @@ export class SocketRoom {
   /** A forwarder has connections. */
   enter(forwarder: ConnectionCloser): void {
     this.#busy.add(forwarder);
-    this.#timer ??= this.#forwarding.clock.setTimer(GONE_MS, () => this.#closeGone());
+    this.#timer ??= this.#context.clock.setTimer(GONE_MS, () => this.#closeGone());
   }
 
   /** A forwarder has no connection any more. */
@@ -90,7 +100,7 @@ export class SocketRoom {
    * another one: nothing is closed in vain, and no Service grows at the cost of a smaller one.
    */
   take(forwarder: ConnectionCloser): boolean {
-    const { log, openFiles, options } = this.#forwarding;
+    const { log, openFiles, options } = this.#context;
     const { key: servicePort, size, service, use } = forwarder;
     const bound = use === "flow" ? options.maxFlowsPerService : options.maxConnectionsPerService;
     const shortage = size < bound ? openFiles.takeTraffic(service, use) : "bound";
@@ -115,7 +125,7 @@ export class SocketRoom {
   }
 
   #closeGone(): void {
-    const { clock } = this.#forwarding;
+    const { clock } = this.#context;
     this.#timer = clock.setTimer(GONE_MS, () => this.#closeGone());
     const before = clock.now() - GONE_MS;
     const silent = [...this.#busy].flatMap((
@@ -126,7 +136,7 @@ export class SocketRoom {
 
   /** The sockets of a connection or flow are closed. */
   give({ service, use }: Pick<ConnectionCloser, "service" | "use">): void {
-    this.#forwarding.openFiles.giveTraffic(service, use);
+    this.#context.openFiles.giveTraffic(service, use);
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */
@@ -145,7 +155,7 @@ export class SocketRoom {
   ): void {
     const shortage = isOutOfSockets(error) ? "files" : isOutOfPorts(error) ? "ports" : undefined;
     if (shortage === "files") this.relieve(relief);
-    this.#forwarding.log.warn(message, {
+    this.#context.log.warn(message, {
       ...{ ...fields, error: systemErrorOf(error) ?? error },
       ...(shortage && { cure: SHORTAGE_CURES[shortage] }),
     });
@@ -153,7 +163,7 @@ export class SocketRoom {
 
   /** Closes connections or flows in favour of a forwarder. Returns whether they leave enough. */
   #closeFor(forwarder: ConnectionCloser, shortage: Shortage | "bound"): boolean {
-    const { silentMs } = this.#forwarding.options;
+    const { silentMs } = this.#context.options;
     const isFlow = forwarder.use === "flow";
     const closeOwn = () => forwarder.closeSilent(1, isFlow ? 0 : silentMs) === 1;
     if (shortage === "bound") return closeOwn();
@@ -175,7 +185,7 @@ export class SocketRoom {
    * one that has more than this one.
    */
   #largestBesides(forwarder: ConnectionCloser, of: Shortage): ConnectionCloser | undefined {
-    const now = this.#forwarding.clock.now();
+    const now = this.#context.clock.now();
     const last = this.#searches.get(forwarder);
     if (last?.of === of && now < last.end) {
       const { largest } = last;
@@ -191,7 +201,7 @@ export class SocketRoom {
 
   /** Whether something of `each` is to end for a forwarder. */
   #mayClose(each: ConnectionCloser, forwarder: ConnectionCloser, of: Shortage): boolean {
-    const { openFiles } = this.#forwarding;
+    const { openFiles } = this.#context;
     const { service, use } = forwarder;
     if (of === "ports" && each.use !== "flow") return false;
     const [its, own] = each.service === service

@@ -3,7 +3,7 @@ import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { ExpiryQueue } from "../expiry_queue.ts";
+import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -11,7 +11,21 @@ import {
   MOST_HEADER_BYTES,
   parseProxyHeader,
 } from "../proxy_protocol/proxy_header.ts";
-import type { AwaitedHeader, TcpSession } from "./tcp_forwarder.ts";
+
+/** The header with which a connection has to begin. */
+export interface AwaitedHeader extends RecencyItem<AwaitedHeader> {
+  readonly session: TrustedSession;
+  /** Why the session was closed. */
+  reason: string | undefined;
+}
+
+/** A session of a client that has to send a header. */
+interface TrustedSession {
+  /** The header that has not come; `undefined` = none is waited for. */
+  header: AwaitedHeader | undefined;
+  readonly closed: boolean;
+  close(): void;
+}
 
 /** A connection, and where it came in. */
 export interface AcceptedConnection {
@@ -96,7 +110,7 @@ export class ProxyHeaderGate {
    * counted unless the client sent nothing at all.
    */
   async read(
-    session: TcpSession,
+    session: TrustedSession,
     { connection, at }: AcceptedConnection,
   ): Promise<ClientConnection | undefined> {
     const { clock } = this.#forwarding;
@@ -138,7 +152,7 @@ export class ProxyHeaderGate {
   }
 
   /** A session has ended, or its header has come. */
-  leave(session: TcpSession): void {
+  leave(session: TrustedSession): void {
     if (session.header) this.#waiting.delete(session.header);
     session.header = undefined;
     if (this.#waiting.size === 0) this.#waiting.close();

@@ -1,10 +1,12 @@
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancers.ts";
+import type { Engine } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
-import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
+import type { PolicyGate } from "../policy_gate.ts";
 import {
   isOutOfPorts,
   isOutOfSockets,
@@ -40,6 +42,15 @@ export interface DialFailure {
   readonly attempts: readonly string[];
 }
 
+interface TcpDialerContext {
+  readonly clock: Clock;
+  readonly engine: Pick<Engine, "connect">;
+  readonly options: { readonly dialTimeoutsMs: readonly number[] };
+  readonly counters: { dialFailures: number; dialTimeouts: number };
+  /** Absent = everything may be dialled. */
+  readonly policies?: Pick<PolicyGate, "denialOf" | "suspicionOf"> | undefined;
+}
+
 /** Interval of checks whether an overdue attempt may continue. */
 const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
@@ -62,7 +73,7 @@ interface Attempt extends RecencyItem<Attempt> {
  * 2 of 160 µs. Without a signal, a hanging attempt would keep its socket for two minutes.
  */
 export class TcpDialer {
-  readonly #forwarding: Forwarding;
+  readonly #context: TcpDialerContext;
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
   readonly #late: ExpiryQueue<Attempt>;
@@ -71,9 +82,9 @@ export class TcpDialer {
   #pending = 0;
   #closed = false;
 
-  constructor(forwarding: Forwarding) {
-    const { clock, options } = forwarding;
-    this.#forwarding = forwarding;
+  constructor(context: TcpDialerContext) {
+    const { clock, options } = context;
+    this.#context = context;
     // After a stall of the event loop, the timer of an attempt fires before the connection is reported
     // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
     // has arrived is delivered.
@@ -104,7 +115,7 @@ export class TcpDialer {
       if (!endpoint && refused) endpoint = this.#pick(picker, request, refused);
       if (!endpoint) break;
       const { load } = picker;
-      const denial = this.#forwarding.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
+      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
       if (this.#closed || denial !== undefined) load?.remove(endpoint.key);
       if (this.#closed) break;
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
@@ -115,13 +126,13 @@ export class TcpDialer {
         return { kind: "connected", connection, load };
       } catch (error) {
         load?.remove(endpoint.key);
-        this.#forwarding.counters.dialFailures++;
+        this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
-        if (timedOut) this.#forwarding.counters.dialTimeouts++;
+        if (timedOut) this.#context.counters.dialTimeouts++;
         const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
         const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
           ? undefined
-          : this.#forwarding.policies?.suspicionOf({ protocol: "TCP", endpoint });
+          : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
         attempts.push(`${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
         lacksPorts &&= isOutOfPorts(error);
@@ -149,7 +160,7 @@ export class TcpDialer {
     { verdict, client }: DialRequest,
     exclude: ReadonlySet<EndpointKey> | undefined,
   ): Endpoint | undefined {
-    const now = this.#forwarding.clock.now();
+    const now = this.#context.clock.now();
     return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
   }
 
@@ -157,7 +168,7 @@ export class TcpDialer {
     { key, address, port }: Endpoint,
     { queue, path }: { readonly queue: ExpiryQueue<Attempt>; readonly path: string | undefined },
   ): Promise<TcpConnection> {
-    const { clock, engine } = this.#forwarding;
+    const { clock, engine } = this.#context;
     const startedAt = clock.now();
     const attempt: Attempt = {
       abort: new AbortController(),
@@ -187,7 +198,7 @@ export class TcpDialer {
    * four times and then refuse them, although the kernel has connected them all.
    */
   #endUnlessAlive(attempt: Attempt): void {
-    const now = this.#forwarding.clock.now();
+    const now = this.#context.clock.now();
     const connectedAt = this.#connectedAt.get(attempt.endpoint) ?? -1;
     if (connectedAt < attempt.startedAt || now - attempt.startedAt > LATEST_MS) {
       return attempt.abort.abort();
@@ -198,7 +209,7 @@ export class TcpDialer {
 
   #postpone(attempt: Attempt): void {
     attempt.queue = this.#overdue;
-    this.#overdue.add(attempt, this.#forwarding.clock.now());
+    this.#overdue.add(attempt, this.#context.clock.now());
   }
 }
 

@@ -8,7 +8,6 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
 import type { Relay, RelayUser } from "../engine.ts";
-import type { RecencyItem } from "../expiry_queue.ts";
 import { Forwarder, type Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -17,6 +16,7 @@ import { proxyHeaderV1, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts"
 import { SHORTAGE_CURES } from "../../../lib/os/open_files.ts";
 import {
   type AcceptedConnection,
+  type AwaitedHeader,
   type ClientConnection,
   ProxyHeaderGate,
 } from "./proxy_header_gate.ts";
@@ -35,15 +35,8 @@ const LATE_ACCEPT_MS = 1000;
 const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
   "bound of connections is reached";
 
-/** The header with which a connection has to begin. */
-export interface AwaitedHeader extends RecencyItem<AwaitedHeader> {
-  readonly session: TcpSession;
-  /** Why the session was closed. */
-  reason: string | undefined;
-}
-
 /** The connection of a client and, once there is one, that to its endpoint. */
-export class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
+class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
   older: TcpSession | undefined;
   newer: TcpSession | undefined;
   usedAt = 0;
@@ -52,7 +45,6 @@ export class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
   lifetime: Relayed<TcpSession>["lifetime"];
   /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
   unload: (() => void) | undefined;
-  /** The PROXY protocol header that has not come; `undefined` = none is waited for. */
   header: AwaitedHeader | undefined;
   closed = false;
   readonly client: TcpConnection;
