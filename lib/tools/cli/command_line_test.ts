@@ -13,6 +13,7 @@ import type { BackendTable, ProcessInfo } from "../../app/dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { runCommandLine, seldomYielding } from "./command_line.ts";
 import { VERBS } from "./verbs.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A mode has to be there for the configuration to be right; no test gets as far as making it. */
@@ -164,26 +165,31 @@ Deno.test("runCommandLine() reports why it ended in a line of JSON if the log is
   assertStringIncludes(reason, "Cannot run in mode 'iptables'");
 });
 
-Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", async () => {
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/c.yaml`;
-  try {
-    assertEquals(
-      (await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--cluster-cidr=x"])).code,
-      2,
-    );
+Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", () =>
+  withFolder(async (folder) => {
+    const flag = `--write-config-to=${folder}/c.yaml`;
+    assertEquals((await run([flag, "--oom-score-adj=5", "--cluster-cidr=x"])).code, 2);
     assertEquals(await Array.fromAsync(Deno.readDir(folder)), []);
-    const good = await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--version=v1.36.0"]);
+    const good = await run([flag, "--oom-score-adj=5", "--version=v1.36.0"]);
     assertEquals([good.code, good.err], [0, ""]);
-    assertStringIncludes(await Deno.readTextFile(path), "\noomScoreAdj: 5\n");
+    const text = await Deno.readTextFile(`${folder}/c.yaml`);
+    assertStringIncludes(text, "\nmode: iptables\n");
+    assertStringIncludes(text, "\noomScoreAdj: 5\n");
+    const printed = await run([
+      ...["write-config", "/dev/stdout", "--proxy-mode=nftables", "--masquerade-all"],
+    ]);
+    assertStringIncludes(printed.out, "\nnodePortAddresses:\n  - primary\n");
+    assertStringIncludes(printed.out, "\nmode: nftables\n");
+    const auto = await run(["write-config", "/dev/stdout", "--proxy-mode=auto"]);
+    assertStringIncludes(auto.out, "\nmode: auto\n");
     const noFile =
       "kube-relay: 'write-config' lacks FILE: the file to write; /dev/stdout prints it\nkube-relay: see --help\n";
     assertEquals(await run(["write-config"]), { code: 2, out: "", err: noFile });
-    assertEquals((await run(["status", `--write-config-to=${path}`])).code, 2);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-});
+    const nowhere = await run(["write-config", "/no/such/folder/file"]);
+    assertEquals(nowhere.code, 1);
+    assertStringIncludes(nowhere.err, "Cannot write the configuration to '/no/such/folder/file': ");
+    assertEquals((await run(["status", flag])).code, 2);
+  }));
 
 Deno.test("runCommandLine() names all that is wrong and exits with 2", async () => {
   const cases: readonly [argv: string[], ...problems: string[]][] = [
@@ -222,42 +228,44 @@ const REPORT = testStatusReport({
   })],
 });
 
-Deno.test("runCommandLine() status asks the control socket", async () => {
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/control.sock`;
-  let phase = REPORT.phase;
-  const server = await startControlServer({
-    path,
-    routes: { "/status": () => Promise.resolve({ ...REPORT, phase }) },
-  });
-  try {
-    const status = ["status", `--control-socket=${path}`];
-    const table = await run(status);
+Deno.test("runCommandLine() status asks the control socket", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/control.sock`;
+    let phase = REPORT.phase;
+    const server = await startControlServer({
+      path,
+      routes: { "/status": () => Promise.resolve({ ...REPORT, phase }) },
+    });
+    const status = (...flags: readonly string[]) =>
+      run(["status", `--control-socket=${path}`, ...flags]);
+    const table = await status();
     assertEquals([table.code, table.err], [0, ""]);
     assertStringIncludes(table.out, "kube-relay v0.1.0  serving, started 0s ago  (process 4711)\n");
     assertStringIncludes(table.out, "demo/b TCP  no endpoints  -");
-    const filtered = await run([...status, "--filter=demo/a"]);
-    assert(!filtered.out.includes("demo/b"));
-    assertEquals(JSON.parse((await run([...status, "--json"])).out), {
+    assert(!(await status("--filter=demo/a")).out.includes("demo/b"));
+    assertEquals(JSON.parse((await status("--json")).out), {
       apiVersion: "kube-relay/v1",
       ...REPORT,
     });
-    const problems = await run([...status, "--problems"]);
-    assert(!problems.out.includes("Source"), problems.out);
-    const check = await run([...status, "--check"]);
-    assertEquals(check.code, 0);
-    assertEquals((await run([...status, "--check", "--filter=demo/a"])).code, 0);
-    const nothing = await run([...status, "--check", "--filter=demo/typo"]);
+    assert(!(await status("--problems")).out.includes("Source"));
+    assertEquals((await status("--check")).code, 0);
+    assertEquals((await status("--check", "--filter=demo/a")).code, 0);
+    const nothing = await status("--check", "--filter=demo/typo");
     assertEquals([nothing.code, nothing.err], [1, "kube-relay: No Service matches 'demo/typo'\n"]);
     phase = "stopping";
-    assertEquals((await run([...status, "--check"])).code, 1);
-    const json = JSON.parse((await run([...status, "--json", "--filter=b"])).out) as StatusReport;
+    assertEquals((await status("--check")).code, 1);
+    const json = JSON.parse((await status("--json", "--filter=b")).out) as StatusReport;
     assertEquals(json.families[0]!.services.map(({ name }) => name), ["demo/b"]);
-  } finally {
+    const colored = async (env: Readonly<Record<string, string>>, stdoutIsTerminal = true) => {
+      const process = { env: (name: string) => env[name], stdoutIsTerminal };
+      return (await run(["status", `--control-socket=${path}`], process)).out.includes("\u001b[");
+    };
+    assertEquals(await colored({ TERM: "xterm" }), true);
+    assertEquals(await colored({ TERM: "xterm" }, false), false);
+    assertEquals(await colored({ TERM: "xterm", NO_COLOR: "1" }), false);
+    assertEquals(await colored({ TERM: "dumb" }), false);
     await server.stop();
-    await Deno.remove(folder, { recursive: true });
-  }
-});
+  }));
 
 Deno.test("runCommandLine() status refuses flags that do not go together", async () => {
   for (
@@ -277,42 +285,11 @@ Deno.test("runCommandLine() status refuses flags that do not go together", async
   }
 });
 
-Deno.test("runCommandLine() status has colour on a terminal, and none with NO_COLOR", async () => {
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/control.sock`;
-  const server = await startControlServer({
-    path,
-    routes: { "/status": () => Promise.resolve(REPORT) },
-  });
-  try {
-    const colored = async (env: Readonly<Record<string, string>>, stdoutIsTerminal = true) => {
-      const process = { env: (name: string) => env[name], stdoutIsTerminal };
-      return (await run(["status", `--control-socket=${path}`], process)).out.includes("\u001b[");
-    };
-    assertEquals(await colored({ TERM: "xterm" }), true);
-    assertEquals(await colored({ TERM: "xterm" }, false), false);
-    assertEquals(await colored({ TERM: "xterm", NO_COLOR: "1" }), false);
-    assertEquals(await colored({ TERM: "dumb" }), false);
-  } finally {
-    await server.stop();
-    await Deno.remove(folder, { recursive: true });
-  }
-});
-
 Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
   const clock = new FakeClock();
   let turns = 0;
-  const slow = seldomYielding({
-    now: () => clock.now(),
-    wallNow: () => clock.wallNow(),
-    setTimer: (ms, callback) => clock.setTimer(ms, callback),
-    sleep: (ms, signal) => clock.sleep(ms, signal),
-    nextTurn: () => clock.nextTurn(),
-    yieldToEventLoop() {
-      turns++;
-      return Promise.resolve();
-    },
-  });
+  clock.yieldToEventLoop = () => (turns++, Promise.resolve());
+  const slow = seldomYielding(clock);
   const found: number[] = [];
   for (let ms = 0; ms < 120; ms += 10) {
     await slow.yieldToEventLoop();

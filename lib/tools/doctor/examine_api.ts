@@ -1,3 +1,5 @@
+import type { Dependencies } from "../../app/dependencies.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { findMissingAccess, type NeededAccess } from "../../app/run/controller_source.ts";
 import { nodeNameOf } from "../../app/run/start_up.ts";
@@ -8,17 +10,48 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
-import type { Logger } from "../../log/logger.ts";
+import type { LogFields, Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
-import {
-  type CollectedLine,
-  collectingLogger,
-  type DoctorApi,
-  type Edges,
-  type Fact,
-} from "./doctor_report.ts";
+
+/** What an examination works with. */
+export interface Edges {
+  readonly dependencies: Dependencies;
+  readonly configuration: LoadedConfiguration;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** A fact of the report with its findings. */
+export interface Fact<T> {
+  readonly fact: T;
+  readonly findings: readonly HostFinding[];
+  /** Annotations of the own Node, if known. */
+  readonly nodeAnnotations?: Readonly<Record<string, string>> | undefined;
+}
+
+export interface DoctorApi {
+  readonly state: "not configured" | "answers" | "unreachable" | "unusable";
+  readonly detail: string;
+}
+
+export interface CollectedLine {
+  readonly message: string;
+  readonly fields: LogFields;
+}
+
+/** Collects errors, warnings and infos, and prints nothing. */
+export function collectingLogger(lines: CollectedLine[], own: LogFields = {}): Logger {
+  const keep = (message: string, fields: LogFields = {}) =>
+    void lines.push({ message, fields: { ...own, ...fields } });
+  return {
+    ...{ error: keep, warn: keep, info: keep },
+    verbose: () => {},
+    enabled: () => false,
+    with: (fields) => collectingLogger(lines, { ...own, ...fields }),
+  };
+}
 
 /** An API server on the same network answers in milliseconds. */
 const TIMEOUT_MS = 5000;
@@ -46,7 +79,14 @@ export async function examineApi(edges: Edges): Promise<Fact<DoctorApi>> {
       : "no --kubeconfig was given, and this is no pod";
     return { fact: { state: "not configured", detail }, findings: [] };
   }
-  const warnings = lines.map(findingOfLine);
+  // E.g. a file that every user can read.
+  const warnings = lines.map(({ message, fields: { cure, ...evidence } }): HostFinding => ({
+    id: "api-credentials",
+    severity: "warning",
+    summary: message,
+    evidence: Object.entries(evidence).map(([name, value]) => `${name}: ${value}`),
+    ...(typeof cure === "string" && { cure }),
+  }));
   const { server, method } = auth.describe();
   try {
     return await withClient(edges, auth, async (client, signal) => {
@@ -157,15 +197,4 @@ async function withClient<T>(
   } finally {
     timer.cancel();
   }
-}
-
-/** A warning about the credentials, such as a file that every user can read. */
-function findingOfLine({ message, fields: { cure, ...evidence } }: CollectedLine): HostFinding {
-  return {
-    id: "api-credentials",
-    severity: "warning",
-    summary: message,
-    evidence: Object.entries(evidence).map(([name, value]) => `${name}: ${value}`),
-    ...(typeof cure === "string" && { cure }),
-  };
 }

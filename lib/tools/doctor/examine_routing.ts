@@ -12,16 +12,20 @@ import { findingOf, type HostFinding } from "../../proxy/host_checks.ts";
 import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
 import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
 import type { PodNetworkSettings, RoutingSettings } from "../../routing/routing_settings.ts";
-import type { Examined } from "./doctor_report.ts";
-import { examineAccess } from "./examine_api.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { type Edges, examineAccess } from "./examine_api.ts";
 
 /**
  * Finds obstacles that keep a start with `--routing` from assigning and announcing addresses, and from
  * routing between pods. Returns nothing without the flag. Other software is found by the checks of the
  * host.
  */
-export async function examineRouting(examined: Examined): Promise<readonly HostFinding[]> {
-  const { dependencies: { commands, network }, configuration: { proxy }, signal } = examined;
+export async function examineRouting(
+  edges: Edges,
+  mode: BackendMode | undefined,
+  capabilities: readonly string[] | undefined,
+): Promise<readonly HostFinding[]> {
+  const { dependencies: { commands, network }, configuration: { proxy }, signal } = edges;
   if (!proxy.routing.enabled) return [];
   const settings = routingSettingsOf(proxy.routing);
   const layer2 = settings.pools.filter(({ announce }) => announce === "layer2");
@@ -30,7 +34,7 @@ export async function examineRouting(examined: Examined): Promise<readonly HostF
     networks.some((each) => cidrFamilyOf(each) === family)
   );
   return [
-    ...await examineAccess(examined, {
+    ...await examineAccess(edges, {
       id: "routing-access",
       needed: routingAccess(settings),
       kubeconfig: routingKubeconfigOf(proxy),
@@ -40,22 +44,31 @@ export async function examineRouting(examined: Examined): Promise<readonly HostF
         "No address would be assigned or announced: the API server does not let kube-relay " +
         "read Nodes and Services, or write Leases and the status of Services",
     }),
-    ...await daemonFindings(examined, settings),
+    ...await daemonFindings(edges, settings),
     ...settings.podNetwork
       ? await podNetworkFindings(commands, hostFileSystem, settings.podNetwork, families, signal)
       : [],
-    ...poolFindings(examined, settings),
+    ...poolFindings(edges, settings),
     ...layer2.length === 0 ? [] : [
       ...await toolFindings(commands, layer2, signal),
-      ...await arpFindings(examined, layer2),
-      ...capabilityFindings(examined),
+      ...(mode === "ipvs" ? await arpFindings(edges, layer2) : []),
+      ...findingOf(
+        ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) => capabilities?.includes(name) === false)
+          .map((name) => `tools are started without ${name}`),
+        {
+          id: "layer2-capabilities",
+          severity: "warning",
+          summary: "Addresses of layer 2 cannot be added to interfaces and announced",
+          cure: "run kube-relay as root, or by deploy/kube-relay.service",
+        },
+      ),
     ],
   ];
 }
 
 /** Whether the BGP daemon answers. */
 async function daemonFindings(
-  { dependencies }: Examined,
+  { dependencies }: Edges,
   { bgp }: RoutingSettings,
 ): Promise<readonly HostFinding[]> {
   const { routingBackends } = dependencies;
@@ -74,7 +87,7 @@ async function daemonFindings(
 
 /** The addresses of a pool that cannot be used, or that belong to something else. */
 function poolFindings(
-  { dependencies: { network }, configuration: { proxy, relay } }: Examined,
+  { dependencies: { network }, configuration: { proxy, relay } }: Edges,
   { pools }: RoutingSettings,
 ): readonly HostFinding[] {
   const own = network.interfaceAddresses().flatMap(({ address, interfaceName }) => {
@@ -161,10 +174,10 @@ async function toolFindings(
 
 /** In ipvs mode all addresses are on a device of each node; userspace mode leaves those of layer 2 alone. */
 async function arpFindings(
-  { dependencies, mode, configuration: { proxy: { ipvs, routing } } }: Examined,
+  { dependencies, configuration: { proxy: { ipvs, routing } } }: Edges,
   layer2: readonly AddressPool[],
 ): Promise<readonly HostFinding[]> {
-  if (mode !== "ipvs" || ipvs.strictARP) return [];
+  if (ipvs.strictARP) return [];
   const { interfaces } = routing.layer2;
   // Else the interfaces whose network has addresses of a pool.
   const linked = dependencies.network.interfaceAddresses().filter(({ network }) =>
@@ -186,18 +199,6 @@ async function arpFindings(
     severity: "warning",
     summary: "In ipvs mode every node has the Service addresses, and answers ARP for all of them",
     cure: "start with --ipvs-strict-arp",
-  });
-}
-
-function capabilityFindings({ machine: { capabilities } }: Examined): readonly HostFinding[] {
-  const lacking = ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) =>
-    capabilities?.includes(name) === false
-  );
-  return findingOf(lacking.map((name) => `tools are started without ${name}`), {
-    id: "layer2-capabilities",
-    severity: "warning",
-    summary: "Addresses of layer 2 cannot be added to interfaces and announced",
-    cure: "run kube-relay as root, or by deploy/kube-relay.service",
   });
 }
 

@@ -287,25 +287,6 @@ Deno.test("explainEnds() asks the kernel once for all packets, and gives each it
   );
 });
 
-Deno.test("explainEnds() waits for the kernel for 5 s", async () => {
-  const clock = new FakeClock();
-  const silent = Promise.withResolvers<[]>();
-  const answer = explain("node", "ns1/web", {
-    scenario: PORTS,
-    clock,
-    compare: () => silent.promise,
-  });
-  while (clock.pendingTimers === 0) await clock.advance(0);
-  await clock.advance(4_999);
-  assertEquals(clock.pendingTimers, 1, "it still waits");
-  await clock.advance(1);
-  const why = "it took longer than 5 s to answer; 'kube-relay diff' waits for it";
-  const { packets } = await answer;
-  assertEquals(packets.map(({ kernel }) => kernel), Array(3).fill({ kind: "not asked", why }));
-  silent.resolve([]);
-  assertEquals(clock.pendingTimers, 0);
-});
-
 Deno.test("explainEnds() reports no unfinished change as damage", async () => {
   const ask = async (differences: readonly DataPlaneDifference[]) => {
     const kernel: KernelState = { kind: "asked", differences };

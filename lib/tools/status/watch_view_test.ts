@@ -3,7 +3,6 @@ import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
-import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import { answered, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
@@ -27,18 +26,18 @@ function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly str
   return renderWatch(model, { size, now: NOW, timeZone: "UTC" });
 }
 
-Deno.test("renderWatch() shows before the first answer which process it asks, and why there is no answer", () => {
+Deno.test("renderWatch() says what it asks, and since when and why there is no answer", () => {
   assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
-  const lost = { since: NOW - 5000, reason: "no program listens there" };
-  const [first, second] = rows({ ...MODEL, lost });
+  const reason = "no program listens there";
+  const lost = unanswered(unanswered(MODEL, { reason: "a", at: NOW - 5000 }), { reason, at: NOW });
+  const [first, second] = rows(lost);
   assertEquals(first, "kube-relay: not running since 11:59:55 (5s); continues when\u2026");
-  assertEquals(second, "no program listens there");
+  assertEquals(second, reason);
 });
 
 Deno.test("renderWatch() fits every size and lets no text move the cursor", () => {
   const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
-  for (const size of [[1, 1], [10, 3], [40, 8], [200, 60]] as const) {
-    const [columns, height] = size;
+  for (const [columns, height] of [[1, 1], [10, 3], [40, 8], [200, 60]] as const) {
     const lines = rows({ ...MODEL, answer }, { columns, rows: height });
     assertEquals(lines.length, height);
     for (const line of lines) {
@@ -48,53 +47,34 @@ Deno.test("renderWatch() fits every size and lets no text move the cursor", () =
   }
 });
 
-Deno.test("renderWatch() draws each sync in proportion to the highest, and marks failures", () => {
+Deno.test("renderWatch() keeps problems, families, traffic and syncs above many manifest files", () => {
+  const sources = Array.from({ length: 50 }, (_, index) => ({
+    ...{ name: `/etc/m/${index}.yaml`, state: "2 objects", problems: [] },
+  }));
+  const quarantined = [{ key: "demo/web/TCP" as never, reason: "in use" }];
+  const status = { ...STATUS, sources, families: [{ ...STATUS.families[0]!, quarantined }] };
   const times = [[0, "applied"], [5, "applied"], [1, "failed"], [10, "applied"]] as const;
   const syncs = times.map(([durationMs, outcome]) => ({
     ...{ family: "IPv4", at: 0, durationMs, outcome } as const,
   }));
-  const answer = { at: NOW, status: STATUS, changes: { entries: [], forgotten: 0, syncs } };
-  const text = rows({ ...MODEL, answer }, { columns: 100, rows: 20 }).join("\n");
-  assert(text.includes("highest 10 ms"), text);
-  assert(text.includes("  \u2581\u2585x\u2588"), text);
-});
-
-Deno.test("answered() measures the traffic since the answer before", () => {
-  const traffic = { bytesFromClients: 1000, bytesToClients: 1000, opened: 10, open: 3 };
-  const later = { bytesFromClients: 2000, bytesToClients: 4000, opened: 30, open: 4 };
-  const answerAt = (at: number, traffic: TrafficFigures) => ({
-    ...{ at, status: { ...STATUS, traffic } },
-    changes: { entries: [], forgotten: 0, syncs: [] },
-  });
-  const model = answered(answered(MODEL, answerAt(0, traffic)), answerAt(2000, later));
-  assert(
-    rows(model, { columns: 100, rows: 20 }).includes(
-      "Traffic  10 connections/s, 2.0 kB/s; 4 open, 30 in all, 2.0 kB in, 4.0 kB out",
-    ),
+  const changes = { entries: [], forgotten: 0, syncs };
+  const before = { bytesFromClients: 1000, bytesToClients: 1000, opened: 10, open: 3 };
+  const traffic = { bytesFromClients: 2000, bytesToClients: 4000, opened: 30, open: 4 };
+  const model = [{ at: 0, traffic: before }, { at: 2000, traffic }].reduce(
+    (model, { at, traffic }) => answered(model, { at, status: { ...status, traffic }, changes }),
+    MODEL,
   );
-});
-
-Deno.test("renderWatch() keeps problems and families above many manifest files", () => {
-  const sources = Array.from({ length: 50 }, (_, index) => ({
-    ...{ name: `/etc/m/${index}.yaml`, state: "2 objects", problems: [] },
-  }));
-  const [family] = STATUS.families;
-  const quarantined = [{ key: "demo/web/TCP" as never, reason: "in use" }];
-  const status = { ...STATUS, sources, families: [{ ...family!, quarantined }] };
-  const answer = { at: NOW, status, changes: { entries: [], forgotten: 0, syncs: [] } };
-  const text = rows({ ...MODEL, answer }, { columns: 100, rows: 20 }).join("\n");
+  const text = rows(model, { columns: 100, rows: 20 }).join("\n");
   for (
     const part of [
       "demo/web/TCP: in use",
       "IPv4  nftables",
-      "Source  /etc/m/0.yaml: 2 objects, and 49 other sources\n",
+      "highest 10 ms",
+      "  \u2581\u2585x\u2588",
+      "Traffic  10 connections/s, 2.0 kB/s; 4 open, 30 in all, 2.0 kB in, 4.0 kB out",
+      "Source   /etc/m/0.yaml: 2 objects, and 49 other sources\n",
     ]
   ) {
     assert(text.includes(part), `${part}\n${text}`);
   }
-});
-
-Deno.test("unanswered() counts from the first time", () => {
-  const first = unanswered(MODEL, { reason: "a", at: 5 });
-  assertEquals(unanswered(first, { reason: "b", at: 9 }).lost, { since: 5, reason: "b" });
 });

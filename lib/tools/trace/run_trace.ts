@@ -6,13 +6,8 @@ import { type ConntrackEntry, findConntrackEntry } from "../../os/conntrack.ts";
 import type { Network, SocketAddress } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
-import {
-  type PacketWatch,
-  type StartPacketWatch,
-  TraceError,
-  type WatchedPacket,
-} from "../../proxy/packet_trace.ts";
-import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
+import { type StartPacketWatch, TraceError, type WatchedPacket } from "../../proxy/packet_trace.ts";
+import type { ExplainReport } from "../explain/explain_report.ts";
 import { PacketEndsError, parseFrom } from "../explain/packet_ends.ts";
 import {
   compareWithExplanation,
@@ -23,47 +18,83 @@ import {
   type TraceReport,
 } from "./trace_report.ts";
 
-interface TraceOptions {
-  /** The explanation by the running kube-relay. */
-  readonly report: ExplainReport;
-  /** Asks for the explanation of another packet. */
-  readonly explain: (
-    ends: { readonly from: string; readonly to: string },
-  ) => Promise<ExplainReport>;
-  readonly start: StartPacketWatch;
-  /** Longest wait for a packet of another machine. */
-  readonly waitMs: number;
-  readonly signal: AbortSignal;
-  /** Called with the awaited packet before the wait. */
-  readonly onWaiting: (text: string) => void;
-}
+/** Most packets that an error names. */
+const MOST_NAMED = 6;
 
-/** Traces one packet and undoes every change to the machine. Throws a TraceError, a PacketEndsError, or as `explain`. */
+/**
+ * Traces the packet that `report`, the explanation by the running kube-relay, is about, and undoes every
+ * change to the machine. Throws a TraceError, a PacketEndsError if there are several packets, or as
+ * `explain`.
+ */
 export async function runTrace(
   { clock, network, commands }: {
     readonly clock: Clock;
     readonly network: Network;
     readonly commands: CommandRunner;
   },
-  { report, explain, start, waitMs, signal, onWaiting }: TraceOptions,
+  report: ExplainReport,
+  { explain, start, waitMs, signal, onWaiting }: {
+    /** Asks for the explanation of another packet. */
+    readonly explain: (
+      ends: { readonly from: string; readonly to: string },
+    ) => Promise<ExplainReport>;
+    readonly start: StartPacketWatch;
+    /** Longest wait for a packet of another machine. */
+    readonly waitMs: number;
+    readonly signal: AbortSignal;
+    /** Called with the awaited packet before the wait. */
+    readonly onWaiting: (text: string) => void;
+  },
 ): Promise<TraceReport> {
-  const expected = choosePacket(report);
-  const wanted = watchedPacket(report.from, expected);
-  const isSent = wanted.comesFrom === "this machine";
+  // If both IP families match, the first one is used.
+  const [expected, ...others] = report.packets.filter(({ family }) =>
+    family === report.packets[0]?.family
+  );
+  if (expected === undefined || others.length > 0) {
+    const named = report.packets.filter(({ family }) => family === expected?.family)
+      .map(({ packet: { to, port, protocol } }) => `${formatHostPort(to, port)}/${protocol}`);
+    const more = named.length > MOST_NAMED ? `, and ${named.length - MOST_NAMED} more` : "";
+    throw new PacketEndsError(
+      `Cannot trace several packets at once: '${report.to}' may be ` +
+        `${named.slice(0, MOST_NAMED).join(", ")}${more}; name one`,
+    );
+  }
+  const { family, packet: { from: sender, to, port, protocol } } = expected;
+  const isSent = sender.kind === "node";
+  // The kernel chooses the source of the node's own packet.
+  const source = parseFrom(report.from).kind === "address" ? sender.address : undefined;
+  const wanted: WatchedPacket = {
+    ...{ family, to, port, protocol, from: source },
+    comesFrom: isSent ? "this machine" : "elsewhere",
+  };
   using ready = isSent ? preparePacket(clock, network, wanted, signal) : undefined;
   const packet = ready ? { ...wanted, sourcePort: ready.sourcePort } : wanted;
   await using set = await start(packet, { signal });
-  const origin = ready ? await ready.send() : await wait(clock, set, packet, waitMs, {
-    signal,
-    onWaiting,
-  });
+  let origin: TraceOrigin = { kind: "waited for" };
+  if (ready) origin = await ready.send();
+  else {
+    const text = `a new ${protocol} connection or flow from ${source ?? "any client"} to ` +
+      formatHostPort(to, port);
+    onWaiting(text);
+    const late = Promise.withResolvers<never>();
+    const reason = `no packet was seen within ${waitMs / 1000} s; expected ${text}`;
+    const timer = clock.setTimer(
+      waitMs,
+      () => late.reject(new TraceError(`Cannot trace: ${reason}`)),
+    );
+    void whenAborted(signal).then(() => late.reject(signal.reason));
+    try {
+      await Promise.race([set.seen, late.promise]);
+    } finally {
+      timer.cancel();
+    }
+  }
   const isUnsent = origin.kind === "sent" && origin.result === NO_ROUTE;
   const path = await set.path({ service: expected.service?.key, isUnsent });
   if (path.ending === "not seen" && path.steps.length === 0 && !ready) {
     throw new TraceError("Cannot trace: the packet was seen, but its path was not");
   }
   const { header } = path;
-  const { family, to, port, protocol } = packet;
   const from = header?.source ?? packet.from;
   const sourcePort = header?.sourcePort ?? packet.sourcePort;
   let entry: ConntrackEntry | undefined;
@@ -77,17 +108,21 @@ export async function runTrace(
       problems.push(`Connection tracking could not be asked: ${messageOf(error)}`);
     }
   }
-  // Explained again with the sender and the interface of the packet that was seen.
-  const again = isSent || header === undefined ? undefined : await explain({
-    from: seenFrom(report.from, { address: header.source, arrivedBy: header.arrivedBy }),
-    to: `${formatHostPort(to, port)}/${protocol}`,
-  });
-  const explained = again?.packets[0] ?? expected;
+  let explained = expected;
+  if (!isSent && header !== undefined) {
+    // Explained again with the sender and the interface of the packet that was seen.
+    const { source, arrivedBy } = header;
+    const named = report.from === "outside" ? source : report.from;
+    const again = await explain({
+      from: arrivedBy === undefined || named.includes("@") ? named : `${named}@${arrivedBy}`,
+      to: `${formatHostPort(to, port)}/${protocol}`,
+    });
+    explained = again.packets[0] ?? expected;
+  }
   const { mode, nodeName: node, assumptions } = report;
   const outcome = outcomeOf(path, entry, origin, !MODE_TRAITS[mode].forwardsItself);
   const { service } = explained;
   const seen = from ?? entry?.original.source;
-  const nodeAddresses = network.interfaceAddresses().map(({ address }) => address);
   return {
     mode,
     node,
@@ -105,7 +140,7 @@ export async function runTrace(
       comparison: compareWithExplanation(
         explained,
         outcome,
-        nodeAddresses,
+        network.interfaceAddresses().map(({ address }) => address),
         seen ?? explained.packet.from.address,
       ),
     }),
@@ -113,84 +148,16 @@ export async function runTrace(
   };
 }
 
-/** Most packets that an error names. */
-const MOST_NAMED = 6;
-
-/** Chooses the packet to watch. Throws a PacketEndsError if several match. */
-function choosePacket({ to, packets }: ExplainReport): ExplainedPacket {
-  // If both IP families match, the first one is used.
-  const candidates = packets.filter(({ family }) => family === packets[0]?.family);
-  const [explained] = candidates;
-  if (explained !== undefined && candidates.length === 1) return explained;
-  const named = candidates.slice(0, MOST_NAMED)
-    .map(({ packet: { to, port, protocol } }) => `${formatHostPort(to, port)}/${protocol}`);
-  const more = candidates.length > MOST_NAMED ? `, and ${candidates.length - MOST_NAMED} more` : "";
-  throw new PacketEndsError(
-    `Cannot trace several packets at once: '${to}' may be ${named.join(", ")}${more}; name one`,
-  );
-}
-
-function watchedPacket(fromText: string, { family, packet }: ExplainedPacket): WatchedPacket {
-  const { from, to, port, protocol } = packet;
-  return {
-    ...{ family, to, port, protocol },
-    // The kernel chooses the source of the node's own packet.
-    from: parseFrom(fromText).kind === "address" ? from.address : undefined,
-    comesFrom: from.kind === "node" ? "this machine" : "elsewhere",
-  };
-}
-
-/** FROM of the packet that was seen, with its interface. */
-function seenFrom(
-  fromText: string,
-  { address, arrivedBy }: { readonly address: string; readonly arrivedBy: string | undefined },
-): string {
-  const sender = fromText === "outside" ? address : fromText;
-  return arrivedBy === undefined || sender.includes("@") ? sender : `${sender}@${arrivedBy}`;
-}
-
-async function wait(
-  clock: Clock,
-  set: PacketWatch,
-  { protocol, from, to, port }: WatchedPacket,
-  waitMs: number,
-  { signal, onWaiting }: Pick<TraceOptions, "onWaiting" | "signal">,
-): Promise<TraceOrigin> {
-  const text = `a new ${protocol} connection or flow from ${from ?? "any client"} to ` +
-    formatHostPort(to, port);
-  onWaiting(text);
-  const late = Promise.withResolvers<never>();
-  const timer = clock.setTimer(waitMs, () =>
-    late.reject(
-      new TraceError(
-        `Cannot trace: no packet was seen within ${waitMs / 1000} s; expected ${text}`,
-      ),
-    ));
-  void whenAborted(signal).then(() => late.reject(signal.reason));
-  try {
-    await Promise.race([set.seen, late.promise]);
-    return { kind: "waited for" };
-  } finally {
-    timer.cancel();
-  }
-}
-
 /** Longest wait for an answer. Endpoints of the cluster answer within milliseconds. */
 const ANSWER_MS = 400;
 
-/** A packet with a reserved source port. */
-interface ReadyPacket extends Disposable {
-  readonly sourcePort: Port;
-  send(): Promise<TraceOrigin>;
-}
-
-/** Reserves a port for the packet. Throws a TraceError if it cannot be sent from there. */
+/** Reserves a source port for the packet. Throws a TraceError if it cannot be sent from there. */
 function preparePacket(
   clock: Clock,
   network: Network,
   { family, from, to, port, protocol }: WatchedPacket,
   signal: AbortSignal,
-): ReadyPacket {
+): Disposable & { readonly sourcePort: Port; send(): Promise<TraceOrigin> } {
   if (protocol === "SCTP") {
     throw new TraceError(
       "Cannot send an SCTP packet: only TCP and UDP can be sent; name the sender of the packet " +
@@ -208,9 +175,9 @@ function preparePacket(
       });
     }
   };
+  const silent = `no answer within ${ANSWER_MS / 1000} s`;
   const send = async (
     what: string,
-    silent: string,
     act: (late: AbortSignal) => Promise<string>,
   ): Promise<TraceOrigin> => {
     const late = new AbortController();
@@ -219,14 +186,17 @@ function preparePacket(
     try {
       result = await act(AbortSignal.any([signal, late.signal]));
     } catch (error) {
-      result = late.signal.aborted ? silent : failureText(error);
+      const { code } = error as { readonly code?: unknown };
+      if (late.signal.aborted) result = silent;
+      else if (code === "ECONNREFUSED") result = REFUSED;
+      else if (code === "ENETUNREACH") result = NO_ROUTE;
+      else result = `failed (${typeof code === "string" ? code : messageOf(error)})`;
     } finally {
       timer.cancel();
     }
     signal.throwIfAborted();
     return { kind: "sent", what, result };
   };
-  const silent = `no answer within ${ANSWER_MS / 1000} s`;
   if (protocol === "TCP") {
     const listener = attempt((local) => network.listenTcp(local));
     const sourcePort = parsePort(listener.addr.port);
@@ -235,7 +205,7 @@ function preparePacket(
     return {
       sourcePort,
       send: () =>
-        send("a TCP SYN", silent, async (signal) => {
+        send("a TCP SYN", async (signal) => {
           await network.tryConnectTcp(target, { from, signal });
           return "connected, and closed at once";
         }),
@@ -246,7 +216,7 @@ function preparePacket(
   return {
     sourcePort: parsePort(socket.addr.port),
     send: () =>
-      send("a UDP datagram of one byte", silent, async (late) => {
+      send("a UDP datagram of one byte", async (late) => {
         await socket.send(new Uint8Array(1), target);
         const silence = whenAborted(late).then(() => `${silent}, as is usual with UDP`);
         const answer = socket.receive(new Uint8Array(65_535)).then(() => "answered", () => silence);
@@ -254,11 +224,4 @@ function preparePacket(
       }),
     [Symbol.dispose]: () => socket.close(),
   };
-}
-
-function failureText(error: unknown): string {
-  const { code } = error as { readonly code?: unknown };
-  if (code === "ECONNREFUSED") return REFUSED;
-  if (code === "ENETUNREACH") return NO_ROUTE;
-  return `failed (${typeof code === "string" ? code : messageOf(error)})`;
 }

@@ -60,8 +60,7 @@ async function trace(
     ...(header && { header }),
     notes: [],
   };
-  const traced = await runTrace({ clock, network, commands }, {
-    report: report as unknown as ExplainReport,
+  const traced = await runTrace({ clock, network, commands }, report as unknown as ExplainReport, {
     explain: (ends) => {
       asked.push(`${ends.from} to ${ends.to}`);
       return Promise.resolve(report as unknown as ExplainReport);

@@ -3,13 +3,14 @@ import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { CleanupReport } from "../../../engine/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
+import type { Cidr } from "../../../net/cidr.ts";
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import type { BackendMode } from "../../../proxy/backend.ts";
 import { askControl, ControlError } from "../../control/control_client.ts";
 import { MORE_CONTROLLERS } from "../../../app/run/run_proxy.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { excludedServers, findKubeProxyAlive, forgetModes } from "../../../app/handover.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
-import { printCleanupReport } from "../print_cleanup_report.ts";
 import type { CommandContext } from "./command.ts";
 
 /**
@@ -48,7 +49,9 @@ export async function cleanupVerb(
   const foreign = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
   printCleanupReport(dependencies, foreign, { dryRun });
   reports.push(foreign);
-  if (reports.every(isEmpty)) {
+  if (
+    reports.every(({ removed, failed, kept = [] }) => [removed, failed, kept].flat().length === 0)
+  ) {
     print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
   }
   return reports.every(isDone) ? 0 : 1;
@@ -89,6 +92,47 @@ function isDone({ failed }: CleanupReport): boolean {
   return failed.length === 0;
 }
 
-function isEmpty({ removed, failed, kept = [] }: CleanupReport): boolean {
-  return removed.length + failed.length + kept.length === 0;
+type Output = Pick<Dependencies, "print" | "complain">;
+
+/** Prints a report; for a dry run also the shell commands. */
+export function printCleanupReport(
+  { print, complain }: Output,
+  { removed, failed, kept = [], commands = [] }: CleanupReport,
+  { dryRun }: { readonly dryRun: boolean },
+): void {
+  for (const line of removed) print(`${dryRun ? "would remove" : "removed"} ${line}\n`);
+  for (const line of kept) print(`left ${line}\n`);
+  for (const line of failed) complain(`Cannot remove ${line}\n`);
+  if (commands.length === 0) return;
+  print("\nby these commands:\n\n");
+  for (const command of commands) print(command);
+}
+
+/** Prints the actions of `--takeover` without acting. `networkPolicy`: whether policies would be enforced. */
+export async function showTakeover(
+  dependencies: Output & Pick<Dependencies, "hostChecks">,
+  { signal, networkPolicy, ...options }: {
+    readonly mode: BackendMode;
+    readonly networkPolicy: boolean;
+    readonly excludeCidrs: readonly Cidr[];
+    readonly signal: AbortSignal;
+  },
+): Promise<void> {
+  const { hostChecks, print } = dependencies;
+  const show = (report: CleanupReport) => {
+    if (report.removed.length === 0) print("there is nothing to remove.\n");
+    printCleanupReport(dependencies, report, { dryRun: true });
+  };
+  const alive = await findKubeProxyAlive(hostChecks, signal);
+  print(alive ? `${alive.summary}:\n` : "No kube-proxy answers on this node.\n");
+  for (const line of alive?.evidence ?? []) print(`  ${line}\n`);
+  print("Services would be served first; then, for objects of kube-proxy on this machine:\n");
+  show(await hostChecks.removeKubeProxy({ dryRun: true, signal, ...options }));
+  if (networkPolicy) {
+    print(
+      "\nNetworkPolicies would be enforced first; then, for policy rules of kube-router or k3s:\n",
+    );
+    show(await hostChecks.removeKubeRouterPolicies({ dryRun: true, signal }));
+  }
+  if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
 }

@@ -1,8 +1,7 @@
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { readConfigurationText } from "../../../config/configuration_file.ts";
 import { ConfigurationError, loadConfiguration } from "../../../config/load.ts";
-import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
-import { isBlocked } from "../../doctor/doctor_report.ts";
+import { collectDoctorReport, isBlocked } from "../../doctor/doctor_report.ts";
 import { doctorView } from "../../doctor/doctor_view.ts";
 import { flagsInUse } from "../../doctor/flags_in_use.ts";
 import { type CommandContext, printAnswer } from "./command.ts";

@@ -6,7 +6,7 @@ import { readOpenFiles } from "../../../os/open_files.ts";
 import { toolsPathProblem } from "../../../os/tools_path.ts";
 import type { BackendTable, Dependencies, RunConfiguration } from "../../../app/dependencies.ts";
 import { admitStart, excludedServers } from "../../../app/handover.ts";
-import { showTakeover } from "../print_cleanup_report.ts";
+import { showTakeover } from "./cleanup.ts";
 import { chooseFamilies, chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
 import { loadConfiguredAuth } from "../../../app/run/object_source.ts";
 import { HostSettings } from "../../../app/run/host_settings.ts";

@@ -47,8 +47,8 @@ export async function traceVerb(
   const onWaiting = (words: string) =>
     complain(`Waiting for ${words}, at most ${waitMs / 1000} s\n`);
   const signal = endInOrder();
-  const options = { report: explained, explain, start, waitMs, signal, onWaiting };
-  const report = await runTrace(dependencies, options).catch((error: unknown) => {
+  const options = { explain, start, waitMs, signal, onWaiting };
+  const report = await runTrace(dependencies, explained, options).catch((error: unknown) => {
     if (!signal.aborted) throw error;
     throw new TraceError("Cannot trace: ended by a signal before the packet was seen");
   });

@@ -15,7 +15,6 @@ import {
 } from "../status_answer.ts";
 import type { StatusReport } from "../status_report.ts";
 import { type Html, paintHtml, text } from "./paint_html.ts";
-import { plot } from "./plot.ts";
 import type { TrafficRate } from "../traffic.ts";
 
 /** The content of the page at one time. */
@@ -29,14 +28,12 @@ export interface PageModel {
   readonly changes: readonly ChangeEntry[];
   /** Traffic of the last hour, oldest first; absent where it is not counted. */
   readonly traffic?: readonly TrafficRate[];
-  readonly doctor: PageFindings;
-}
-
-/** Problems of this machine, found by the checks of `doctor`. */
-export interface PageFindings {
-  /** The time of the checks, in milliseconds since 1970; absent during the first check. */
-  readonly at?: number;
-  readonly findings: readonly HostFinding[];
+  /** Problems of this machine, found by the checks of `doctor`. */
+  readonly doctor: {
+    /** The time of the checks, in milliseconds since 1970; absent during the first check. */
+    readonly at?: number;
+    readonly findings: readonly HostFinding[];
+  };
 }
 
 /** A part of the page that is replaced as a whole when it has changed. */
@@ -215,6 +212,67 @@ function syncPlot({ syncs }: PageModel): Html {
     value: outcome === "failed" ? undefined : durationMs,
   }));
   return plot(countText(syncs.length, "sync"), samples, durationText);
+}
+
+/** Of a plot. */
+const WIDTH = 720;
+const HEIGHT = 140;
+/** Room for the labels of the axes. */
+const LEFT = 80;
+const BOTTOM = 24;
+const TOP = 12;
+const RIGHT = 8;
+
+/**
+ * Draws values over time as SVG; `undefined` is a failure. A sentence has the same content for readers who
+ * cannot see the plot.
+ */
+function plot(
+  title: string,
+  samples: readonly { readonly at: number; readonly value: number | undefined }[],
+  valueText: (value: number) => string,
+): Html {
+  const values = samples.flatMap(({ value }) => value ?? []);
+  const [first, last] = [samples[0], samples.at(-1)];
+  if (first === undefined || last === undefined) return html`<p>${title}: nothing yet.</p>`;
+  const highest = Math.max(1e-9, ...values);
+  const span = Math.max(1, last.at - first.at);
+  const x = (at: number) => (LEFT + (WIDTH - LEFT - RIGHT) * (at - first.at) / span).toFixed(1);
+  const y = (value: number) =>
+    (HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / highest).toFixed(1);
+  const median = values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
+  const failed = samples.length - values.length;
+  const words = `${title}: ${valueText(median)} at the median, ${valueText(highest)} at most` +
+    (failed === 0 ? "." : `, ${failed} failed.`);
+  const line = samples.flatMap(({ at, value }) =>
+    value === undefined ? [] : `${x(at)},${y(value)}`
+  );
+  return html`
+    <figure>
+      <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${words}">
+    ${[0, highest].map((value) =>
+      html`<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${
+        y(value)
+      }" />
+<text class="axis end" x="${LEFT - 6}" y="${y(value)}" dy="0.32em">${valueText(value)}</text>`
+    )}
+    <polyline class="line" points="${line.join(" ")}" />
+    ${samples.map(({ at, value }) =>
+      value === undefined
+        ? html`<path class="failed" d="M${x(at)} ${y(0)}m-4-4l8 8m0-8l-8 8" />`
+        : samples.length < 40
+        ? html`<circle class="line" cx="${x(at)}" cy="${y(value)}" r="2" />`
+        : ""
+    )}
+    <text class="axis" x="${LEFT}" y="${HEIGHT - 6}">${time(first.at).slice(11, 19)}</text>
+    <text class="axis end" x="${WIDTH - RIGHT}" y="${HEIGHT - 6}">${time(last.at).slice(
+      11,
+      19,
+    )} UTC</text>
+      </svg>
+      <figcaption>${words}</figcaption>
+    </figure>
+  `;
 }
 
 /** The path of a packet from this node. */

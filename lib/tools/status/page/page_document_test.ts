@@ -105,11 +105,6 @@ Deno.test("pageSections() filters Services as status does", () => {
   assertEquals(html.includes("default/web"), false);
 });
 
-Deno.test("pageSections() are equal for equal models, so that nothing is sent that did not change", () => {
-  const page = model([service("default/web:http")]);
-  assertEquals(sectionsOf(page), sectionsOf(structuredClone(page)));
-});
-
 Deno.test("pageSections() lists drift among the problems", () => {
   assertStringIncludes(sectionOf("problems", model([])), "no drift was seen");
   const drift: ChangeEntry = {
@@ -121,15 +116,6 @@ Deno.test("pageSections() lists drift among the problems", () => {
   };
   const html = sectionOf("problems", model([], { changes: [drift] }));
   assertStringIncludes(html, "DRIFT: 1 chain not as written, 1 repaired");
-});
-
-Deno.test("pageSections() names a ServicePort in quarantine, and when it is tried again", () => {
-  const retryAt = "2026-01-01T00:05:00.000Z";
-  const quarantined = [{ key: "default/web/TCP" as never, reason: "in use", retryAt }];
-  const families = [testStatusFamily({ quarantined, failures: 2, lastError: "no such table" })];
-  const html = sectionOf("problems", model([], { report: testStatusReport({ families }) }));
-  assertStringIncludes(html, "default/web/TCP: in use");
-  assertStringIncludes(html, "IPv4: 2 syncs failed: no such table");
 });
 
 Deno.test("pageDocument() explains an endpoint by the protocol of its Service", () => {

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
-import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
-import { showTakeover } from "./print_cleanup_report.ts";
+import { fakeHostChecks } from "../../../../tests/support/fakes/fake_host_checks.ts";
+import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../../proxy/host_checks.ts";
+import { showTakeover } from "./cleanup.ts";
 
 const ALIVE: HostFinding = {
   id: KUBE_PROXY_ALIVE,
