@@ -4,6 +4,7 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
+import { atOnce } from "../backends/netfilter/in_steps.ts";
 import { birdConfig } from "../backends/announce/bird/bird_config.ts";
 import { defaultConfiguration } from "../lib/config/configuration.ts";
 import { routingSettingsOf } from "../lib/config/parse_routing.ts";
@@ -68,7 +69,7 @@ Deno.test("birdConfig() renders all of a plan that BgpPlanner makes", () => {
   planner.update();
   const { plan } = planner;
   assertEquals(planner.problems, []);
-  const { text, quarantined } = birdConfig(plan!, { secretsFile: "/run/secrets.conf" });
+  const { text, quarantined } = atOnce(birdConfig(plan!, "/run/secrets.conf"));
   assertEquals(quarantined, []);
   for (const { prefix } of plan!.announced) assertStringIncludes(text, `route ${prefix} `);
   for (const { name, address } of plan!.peers) {

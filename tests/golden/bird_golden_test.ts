@@ -1,5 +1,6 @@
 /** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
 import { assert, assertEquals } from "@std/assert";
+import { atOnce } from "../../backends/netfilter/in_steps.ts";
 import { birdConfig, passwordOf } from "../../backends/announce/bird/bird_config.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
@@ -12,7 +13,7 @@ const SECRETS_FILE = "/run/kube-relay/bird-secrets.conf";
 
 for (const [name, plan] of Object.entries(BGP_PLANS)) {
   Deno.test(`golden configuration: bird ${name}.conf`, () => {
-    const { text, quarantined } = birdConfig(plan, { secretsFile: SECRETS_FILE });
+    const { text, quarantined } = atOnce(birdConfig(plan, SECRETS_FILE));
     assertEquals(quarantined, []);
     const path = new URL(`${name}.conf`, FOLDER);
     if (UPDATE) Deno.writeTextFileSync(path, text);

@@ -8,7 +8,6 @@
  *
  * @module
  */
-import { atOnce } from "../../netfilter/in_steps.ts";
 import type { Quarantined } from "../../../lib/engine/data_plane.ts";
 import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import {
@@ -35,16 +34,6 @@ export type BgpItem = `peer ${string}` | `prefix ${string}`;
  */
 export const OWNER_LINE = "# Written by kube-relay. Changes are overwritten.";
 
-/** The inputs of a configuration besides the plan. */
-interface BirdConfigOptions {
-  /** The file that defines the passwords of peers. */
-  readonly secretsFile: string;
-  /** Peers that are left out, by name, with the reason, e.g. an unreadable password file. */
-  readonly leftOut?: ReadonlyMap<string, string>;
-  /** Peers that stay shut down because they sent too many prefixes. */
-  readonly shutDown?: ReadonlySet<string>;
-}
-
 /** A configuration and the items of the plan that it does not contain. */
 export interface BirdConfig {
   /** Identifies the text: the value of the constant {@linkcode CONFIGURATION_ID}. */
@@ -53,17 +42,18 @@ export interface BirdConfig {
   readonly quarantined: readonly Quarantined<BgpItem>[];
 }
 
-/** Renders a plan. The same plan and options give the same bytes. Passwords are not part of it. */
-export function birdConfig(plan: BgpPlan, options: BirdConfigOptions): BirdConfig {
-  return atOnce(birdConfigSteps(plan, options));
-}
-
 const PREFIXES_PER_PIECE = 64;
 
-/** As {@linkcode birdConfig}, in steps: 10,000 prefixes take a tenth of a second. */
-export function* birdConfigSteps(
+/**
+ * Renders a plan, in steps: 10,000 prefixes take a tenth of a second. The same arguments give the same
+ * bytes. Passwords are not part of it: they are in `secretsFile`. `leftOut`: peers without a section, by
+ * name, with the reason. `shutDown`: peers that stay shut down because they sent too many prefixes.
+ */
+export function* birdConfig(
   plan: BgpPlan,
-  options: BirdConfigOptions,
+  secretsFile: string,
+  leftOut?: ReadonlyMap<string, string>,
+  shutDown?: ReadonlySet<string>,
 ): Generator<void, BirdConfig> {
   const quarantined: Quarantined<BgpItem>[] = [];
   /** Renders an item, or notes why BIRD would refuse it. */
@@ -78,14 +68,14 @@ export function* birdConfigSteps(
   };
   const sections = plan.peers.flatMap((peer) =>
     attempt(`peer ${peer.name}`, () => {
-      const reason = options.leftOut?.get(peer.name);
+      const reason = leftOut?.get(peer.name);
       if (reason !== undefined) throw new RangeError(reason);
-      const isShutDown = options.shutDown?.has(peer.name) ?? false;
+      const isShutDown = shutDown?.has(peer.name) ?? false;
       return { peer, lines: peerLines(plan, peer, { isShutDown }) };
     })
   );
   const rendered = sections.map(({ peer }) => peer);
-  const pieces = [textOf(globalLines(plan, rendered, options.secretsFile))];
+  const pieces = [textOf(globalLines(plan, rendered, secretsFile))];
   for (const family of IP_FAMILIES) {
     const digit = FAMILY_DIGIT[family];
     // The table of a family is BIRD's default one: `master4` or `master6`.

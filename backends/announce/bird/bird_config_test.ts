@@ -8,12 +8,13 @@ import {
   cidrs,
   NO_IMPORTS,
 } from "../../../tests/support/builders/bgp_plans.ts";
+import { atOnce } from "../../netfilter/in_steps.ts";
 import { birdConfig, OWNER_LINE } from "./bird_config.ts";
 
-const OPTIONS = { secretsFile: "/run/secrets.conf" };
+const SECRETS = "/run/secrets.conf";
 
 function configOf(...parameters: Parameters<typeof bgpPlan>) {
-  return birdConfig(bgpPlan(...parameters), OPTIONS);
+  return atOnce(birdConfig(bgpPlan(...parameters), SECRETS));
 }
 
 Deno.test("birdConfig() gives the same plan the same bytes and ID, and another plan another ID", () => {
@@ -24,7 +25,7 @@ Deno.test("birdConfig() gives the same plan the same bytes and ID, and another p
     configOf({ ...plan, routerId: "192.0.2.3" }).id,
     configOf({ ...plan, announced: [announced("203.0.113.2/32")] }).id,
     configOf({ ...plan, peers: [bgpPeer("a", "192.0.2.2", { prepend: 1 })] }).id,
-    birdConfig(bgpPlan(plan), { ...OPTIONS, shutDown: new Set(["a"]) }).id,
+    atOnce(birdConfig(bgpPlan(plan), SECRETS, undefined, new Set(["a"]))).id,
   ]);
   assertEquals(ids.size, 5);
   assert(configOf(plan).text.startsWith(`${OWNER_LINE}\n`));
@@ -77,7 +78,7 @@ Deno.test("birdConfig() leaves out peers whose name or number of characters BIRD
 Deno.test("birdConfig() leaves out peers that the caller names, with the reason", () => {
   const leftOut = new Map([["tor", "no password"]]);
   const peers = [bgpPeer("tor", "192.0.2.2", { passwordFile: "/x" })];
-  const { text, quarantined } = birdConfig(bgpPlan({ peers }), { ...OPTIONS, leftOut });
+  const { text, quarantined } = atOnce(birdConfig(bgpPlan({ peers }), SECRETS, leftOut));
   assertEquals(quarantined, [{ key: "peer tor", reason: "no password" }]);
   assert(!text.includes("include"), "no password is needed");
 });

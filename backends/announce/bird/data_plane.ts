@@ -11,7 +11,6 @@ import {
   type BgpItem,
   type BirdConfig,
   birdConfig,
-  birdConfigSteps,
   OWNER_LINE,
   passwordOf,
   peerLines,
@@ -23,7 +22,7 @@ import { BirdControl, BirdError, type ConfigurationInForce } from "./bird_contro
 import { type BgpSession, describeSession, parsePrefixes, parseSessions } from "./bird_status.ts";
 import { type OwnFileKind, readOwnFile, writeOwnFile } from "../own_file.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { inSteps } from "../../netfilter/in_steps.ts";
+import { atOnce, inSteps } from "../../netfilter/in_steps.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type {
   CleanupReport,
@@ -44,12 +43,6 @@ import { readTextUpTo } from "../../../lib/os/read_text_up_to.ts";
 import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
 import { type BgpPeer, type BgpPlan, carriesFamily } from "../../../lib/routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
-
-/** A session, with its description for users. */
-export interface DescribedSession extends BgpSession {
-  /** E.g. `trying (Active) since …: Socket: Connection refused; the peer runs no BGP daemon …`. */
-  readonly description: string;
-}
 
 /** Longest wait of a report: status and metrics have more to say than what BIRD knows. */
 const REPORT_MS = 2_000;
@@ -170,16 +163,13 @@ export class BirdDataPlane implements AsyncDisposable {
 
   /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
   *render(plan: BgpPlan): Iterable<string> {
-    yield birdConfig(plan, { secretsFile: this.#paths.secretsFile }).text;
-  }
-
-  /** How BIRD differs from a plan. Changes nothing. */
-  compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
-    return this.#turns.run(() => this.#compare(plan));
+    yield atOnce(birdConfig(plan, this.#paths.secretsFile)).text;
   }
 
   /** The sessions of the peers of a plan. Rejects if BIRD does not run. */
-  async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
+  async sessions(plan: BgpPlan): Promise<
+    readonly (BgpSession & { readonly description: string })[]
+  > {
     const reading = this.#reading ??= this.#sessions().finally(() => {
       this.#reading = undefined;
     });
@@ -293,30 +283,49 @@ export class BirdDataPlane implements AsyncDisposable {
     return { full: true, operations, quarantined: [...config.quarantined, ...excessive] };
   }
 
-  /** How BIRD differs from a plan: its configuration, its sessions and what it sends to peers. */
-  async #compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
-    const state = await this.#look(plan);
-    const sent = await this.sentPrefixes(state.sessions);
-    const leftOut = new Set(state.config.quarantined.map(({ key }) => key));
-    const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
-    const wanted = peers.map(({ name }) => name);
-    return [
-      ...configurationDifferences(state),
-      ...differences("peer", wanted, state.sessions.map(({ peer }) => peer)),
-      ...peers.flatMap((peer) => {
-        const found = sent.get(peer.name);
-        if (found === undefined) return [];
-        const prefixes = plan.announced.filter(({ prefix, to }) =>
+  /** How BIRD differs from a plan: its configuration, its sessions and what it sends. Changes nothing. */
+  compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> {
+    return this.#turns.run(async () => {
+      const state = await this.#look(plan);
+      const { config, former, inForce, sessions } = state;
+      const found: RoutingDifference[] = [];
+      const base = { object: "configuration", wanted: config.id };
+      if (former.text !== config.text) {
+        const kind = former.text === undefined ? "missing" : "altered";
+        found.push({ ...base, name: "file", kind });
+      }
+      if (!inForce) found.push({ ...base, name: "BIRD", kind: "missing" });
+      else if (former.text === config.text && !isInForce(state)) {
+        found.push({ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" });
+      }
+      const compareNames = (object: string, wanted: Iterable<string>, there: Iterable<string>) => {
+        const [isWanted, isThere] = [new Set(wanted), new Set(there)];
+        for (const name of isWanted.difference(isThere)) {
+          found.push({ object, name, kind: "missing" });
+        }
+        for (const name of isThere.difference(isWanted)) {
+          found.push({ object, name, kind: "extra" });
+        }
+      };
+      const sent = await this.sentPrefixes(sessions);
+      const leftOut = new Set(config.quarantined.map(({ key }) => key));
+      const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
+      compareNames("peer", peers.map(({ name }) => name), sessions.map(({ peer }) => peer));
+      for (const peer of peers) {
+        const there = sent.get(peer.name);
+        if (there === undefined) continue;
+        const inWords = (prefix: string) => `${prefix} to ${peer.name}`;
+        const wanted = plan.announced.filter(({ prefix, to }) =>
           to.includes(peer.role) && !leftOut.has(`prefix ${prefix}`) &&
           carriesFamily(peer, cidrFamilyOf(prefix))
-        );
-        const inWords = (prefix: string) => `${prefix} to ${peer.name}`;
-        const wanted = prefixes.map(({ prefix }) => inWords(prefix));
+        ).map(({ prefix }) => inWords(prefix));
         // Only external peers can have extra prefixes: a reflector sends those of others.
-        return differences("announcement", wanted, [...found].map(inWords))
-          .filter(({ kind }) => kind === "missing" || peer.role === "external");
-      }),
-    ];
+        const names = [...there].map(inWords)
+          .filter((name) => peer.role === "external" || wanted.includes(name));
+        compareNames("announcement", wanted, names);
+      }
+      return found;
+    });
   }
 
   async #look(plan: BgpPlan): Promise<BirdState> {
@@ -329,7 +338,7 @@ export class BirdDataPlane implements AsyncDisposable {
     const sessions = inForce === undefined ? [] : await this.#sessions();
     const shutDown = stillShutDown(plan, former.text ?? "", sessions);
     const secrets = await readSecrets(this.#random, former.secrets, plan.peers);
-    const steps = birdConfigSteps(plan, { leftOut: secrets.leftOut, secretsFile, shutDown });
+    const steps = birdConfig(plan, secretsFile, secrets.leftOut, shutDown);
     const config = await inSteps({ clock: this.#clock }, steps);
     const excessive = [...shutDown].map((name): Quarantined<BgpItem> => ({
       key: `peer ${name}`,
@@ -408,33 +417,6 @@ function isInForce({ config, former, inForce, secrets }: BirdState): boolean {
     former.secrets === secrets.text &&
     // Without passwords the file is not included.
     (inForce.secretsId ?? secrets.id) === secrets.id;
-}
-
-function configurationDifferences(state: BirdState): readonly RoutingDifference[] {
-  const { config, former, inForce } = state;
-  const base = { object: "configuration", wanted: config.id };
-  if (former.text !== config.text) {
-    const kind = former.text === undefined ? "missing" : "altered";
-    const file = { ...base, name: "file", kind } as const;
-    return inForce ? [file] : [file, { ...base, name: "BIRD", kind: "missing" }];
-  }
-  if (!inForce) return [{ ...base, name: "BIRD", kind: "missing" }];
-  if (isInForce(state)) return [];
-  return [{ ...base, name: "BIRD", kind: "altered", found: inForce.id ?? "" }];
-}
-
-function differences(
-  object: string,
-  wanted: readonly string[],
-  found: readonly string[],
-): readonly RoutingDifference[] {
-  const [isWanted, isFound] = [new Set(wanted), new Set(found)];
-  const named = (names: ReadonlySet<string>, kind: "missing" | "extra") =>
-    [...names].map((name) => ({ object, name, kind }));
-  return [
-    ...named(isWanted.difference(isFound), "missing"),
-    ...named(isFound.difference(isWanted), "extra"),
-  ];
 }
 
 /** The words of BIRD with the text of the line that it names. */

@@ -3,11 +3,7 @@
  *
  * @module
  */
-import {
-  BirdDataPlane,
-  type BirdPaths,
-  type DescribedSession,
-} from "../../../backends/announce/bird/data_plane.ts";
+import { BirdDataPlane, type BirdPaths } from "../../../backends/announce/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
@@ -214,7 +210,7 @@ export async function sessionOf(
   dataPlane: BirdDataPlane,
   plan: BgpPlan,
   peer: string,
-): Promise<DescribedSession> {
+): Promise<Awaited<ReturnType<BirdDataPlane["sessions"]>>[number]> {
   const session = (await dataPlane.sessions(plan)).find((one) => one.peer === peer);
   assert(session, `there is no session with ${peer}`);
   return session;
