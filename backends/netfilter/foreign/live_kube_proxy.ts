@@ -17,22 +17,6 @@ import {
 import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 
-/** The answers on kube-proxy's ports. */
-interface KubeProxyAnswers {
-  /** A kube-proxy that runs; absent if none answers. */
-  readonly live?: LiveKubeProxy;
-  /** Answers like kube-proxy's from programs of other users, one line each. */
-  readonly impostors: readonly string[];
-}
-
-/** A kube-proxy that answered. */
-export interface LiveKubeProxy {
-  /** Its answer at `/proxyMode`, if that port answered. */
-  readonly mode?: string;
-  /** The answers, one line each. */
-  readonly evidence: readonly string[];
-}
-
 /**
  * Maximum time of the check. A closed port on loopback answers at once, so it only matters with a
  * listener; a kube-proxy that lacks CPU, as during boot, needs seconds.
@@ -49,19 +33,23 @@ const QUESTIONS = [
 const LOOPBACKS = ["127.0.0.1", "::1"];
 const MODES = ["iptables", "ipvs", "nftables", "userspace", "kernelspace"];
 
-interface LiveKubeProxyEdges {
-  readonly network: Network;
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  /** The user of this process; `undefined` = unknown. */
-  readonly uid: number | undefined;
-}
-
-/** Asks kube-proxy's default ports on loopback. */
+/**
+ * Asks kube-proxy's default ports on loopback. `live`: a kube-proxy that runs, with its answers, one line
+ * each, and that at `/proxyMode`, if that port answered. `impostors`: answers like kube-proxy's from
+ * programs of other users. `uid`: the user of this process; `undefined` = unknown.
+ */
 export async function findLiveKubeProxy(
-  edges: LiveKubeProxyEdges,
+  edges: {
+    readonly network: Network;
+    readonly clock: Clock;
+    readonly commands: CommandRunner;
+    readonly uid: number | undefined;
+  },
   options: { readonly signal?: AbortSignal } = {},
-): Promise<KubeProxyAnswers> {
+): Promise<{
+  readonly live?: { readonly mode?: string; readonly evidence: readonly string[] };
+  readonly impostors: readonly string[];
+}> {
   const questions = LOOPBACKS.flatMap((hostname) =>
     QUESTIONS.map(({ port, path }) => ({ address: { hostname, port }, path }))
   );
@@ -78,7 +66,7 @@ export async function findLiveKubeProxy(
     const said = kubeProxyAnswer(path, answers[index] ?? "");
     if (said === undefined) continue;
     const line = `${formatHostPort(address.hostname, address.port)}${path} says ${said}`;
-    const owner = await ownerOf(edges, { ...address, ...options });
+    const owner = await ownerOf(edges.commands, address, options);
     if (owner !== undefined && owner !== 0 && owner !== edges.uid) {
       impostors.push(`${line}, from a program of user ${owner}`);
       continue;
@@ -92,20 +80,14 @@ export async function findLiveKubeProxy(
 
 /** Returns the user of the socket behind an address; `undefined` = unknown. */
 async function ownerOf(
-  { commands }: LiveKubeProxyEdges,
-  { hostname, port, signal }: {
-    readonly hostname: string;
-    readonly port: number;
-    readonly signal?: AbortSignal;
-  },
+  commands: CommandRunner,
+  { hostname, port }: SocketAddress,
+  options: { readonly signal?: AbortSignal },
 ): Promise<number | undefined> {
   const sockets: WaitingSocket[] = [];
   for (const family of IP_FAMILIES) {
-    const { code, stdout } = await commands.run(
-      "cat",
-      [SOCKET_FILES[family].TCP],
-      signal ? { signal } : {},
-    ).catch(() => ({ code: 1, stdout: "" }));
+    const { code, stdout } = await commands.run("cat", [SOCKET_FILES[family].TCP], options)
+      .catch(() => ({ code: 1, stdout: "" }));
     if (code !== 0) continue;
     for (const socket of parseWaitingSockets(stdout, "TCP")) sockets.push(socket);
   }
