@@ -238,11 +238,31 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
   }
 
-  /** Leaves cluster IPs: they serve also while no API server can be reached. */
+  /**
+   * Removes external IPs and load balancer addresses of an earlier run from the device. Their virtual
+   * servers stay until the first sync. Leaves cluster IPs: they serve also while no API server can be
+   * reached.
+   */
   disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
-    return this.turns.run(async () =>
-      this.#runner ? await giveUpAddresses(this.#runner, this.family, isForeign) : []
-    );
+    return this.turns.run(async () => {
+      const runner = this.#runner;
+      if (runner === undefined) return [];
+      const { device = new Set<IpAddress>(), sets } = await runner.read();
+      const addressesIn = (...ids: readonly SetId[]) =>
+        new Set(
+          ids.flatMap((id) => [...sets.get(setName(id, this.family))?.entries ?? []])
+            .flatMap((entry) => tryParseIpAddress(entry.slice(0, entry.indexOf(","))) ?? []),
+        );
+      const external = addressesIn(
+        ...["EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL"] as const,
+      );
+      const foreign = [...external.difference(addressesIn("CLUSTER-IP"))]
+        .filter((address) => device.has(address) && isForeign(address));
+      if (foreign.length === 0) return [];
+      const lines = foreign.map((address) => addressLine("del", { address, device: IPVS_DEVICE }));
+      await runner.run({ tool: "ip", lines });
+      return foreign;
+    });
   }
 
   override ownsAddress(_address: IpAddress, interfaceName: string): boolean {
@@ -408,37 +428,6 @@ async function hasServiceRules(iptables: IptablesRunner): Promise<boolean> {
   } catch {
     return true;
   }
-}
-
-/** The sets of external IPs and load balancer addresses. */
-const EXTERNAL_SETS: readonly SetId[] = [
-  ...["EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL"] as const,
-];
-
-/**
- * Removes external IPs and load balancer addresses of an earlier run from the device, where
- * `isForeign` says so, and returns them. Their virtual servers stay until the first sync.
- */
-async function giveUpAddresses(
-  runner: Pick<IpvsRunner, "read" | "run">,
-  family: IpFamily,
-  isForeign: (address: IpAddress) => boolean,
-): Promise<readonly IpAddress[]> {
-  const { device = new Set<IpAddress>(), sets } = await runner.read();
-  const addressesIn = (id: SetId) =>
-    new Set(
-      [...sets.get(setName(id, family))?.entries ?? []]
-        .flatMap((entry) => tryParseIpAddress(entry.slice(0, entry.indexOf(","))) ?? []),
-    );
-  const ofClusterIps = addressesIn("CLUSTER-IP");
-  const external = new Set(EXTERNAL_SETS.flatMap((id) => [...addressesIn(id)]));
-  const foreign = [...external].filter((address) =>
-    device.has(address) && !ofClusterIps.has(address) && isForeign(address)
-  );
-  if (foreign.length === 0) return [];
-  const lines = foreign.map((address) => addressLine("del", { address, device: IPVS_DEVICE }));
-  await runner.run({ tool: "ip", lines });
-  return foreign;
 }
 
 /** The virtual servers of a ServicePort, and the connections that are remembered for them. */

@@ -6,7 +6,7 @@ import type {
   PacketExplanation,
   PacketHit,
 } from "../../lib/proxy/packet_explanation.ts";
-import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_runner.ts";
@@ -28,20 +28,60 @@ export function explainIpvs(
   hit: PacketHit | undefined,
   options: IpvsRenderOptions,
 ): ModeExplanation {
-  const { origin, packet: { from, to, port, protocol }, verdict } = explanation;
-  const { family } = options;
-  const { shared } = plan;
+  const { endpoints, origin, packet, policy, source, verdict } = explanation;
+  const { from, to, port, protocol } = packet;
+  const { family, nodeAddresses } = options;
+  const entryCarrier = ([set, entry]: SetEntry): ModeCarrier => {
+    const name = setName(set, family);
+    return { object: "ip set entry", name, text: `add ${name} ${entry}` };
+  };
+  const addressCarrier = (address: IpAddress): ModeCarrier => {
+    const text = addressLine("replace", { address, device: IPVS_DEVICE });
+    return { object: "address", name: address, text };
+  };
   if (hit === undefined || verdict.kind === "unclaimed") {
-    return closedAddress(plan, explanation, options);
+    // Service addresses are addresses of the node: the ports that no Service has there are closed. A
+    // ServicePort that has nothing in the kernel may be one that was refused.
+    const without = verdict.kind === "unclaimed" ? explanation.service?.key : undefined;
+    const others = [...plan.services.values()].filter(({ key }) => key !== without);
+    const isClosed = !others.some(({ healthCheckNodePort }) => healthCheckNodePort === port) &&
+      others.some(({ clusterIp, externalIps, loadBalancerVips }) =>
+        clusterIp === to || !nodeAddresses.has(to) &&
+          (externalIps.includes(to) || loadBalancerVips.includes(to))
+      );
+    if (!isClosed) return { carriers: [] };
+    const why = `${to} is a Service address on ${IPVS_DEVICE}, closed for all else`;
+    return {
+      deviations: { outcome: { kind: "reject", why } },
+      carriers: [addressCarrier(to), entryCarrier(["IPVS-IPS", to])],
+    };
   }
   if (hit.frontend.role === "NodePort" && (isLoopback(to) || to.startsWith("fe80:"))) {
     const unserved = "IPVS leaves loopback and link-local addresses alone";
     return { deviations: { unserved }, carriers: [] };
   }
-  const { frontends, entries } = renderService(hit.service, { shared, options });
+  const { frontends, entries } = renderService(hit.service, { shared: plan.shared, options });
   const serverAt = (address: IpAddress, port: number) => {
     const key = serverKey({ protocol, address, port });
     return frontends.find(({ server }) => server === key);
+  };
+  /** The objects of a frontend in the order in which a packet meets them; table filter is after routing. */
+  const objectsOf = ({ bound, endpoints, entries, rule, server, setup }: ServiceFrontend) => {
+    const isLate = ([set]: SetEntry) => set === "NO-LOCAL-EXTERNAL";
+    const name = describeServer(server);
+    return [
+      ...entries.filter((entry) => !isLate(entry)).map(entryCarrier),
+      ...rule === undefined
+        ? []
+        : [{ object: "rule", name: `nat ${FROM_CLUSTER}`, text: `-A ${FROM_CLUSTER} ${rule}` }],
+      ...bound === undefined ? [] : [addressCarrier(bound)],
+      ...entries.filter(isLate).map(entryCarrier),
+      { object: "virtual server", name, text: `-A ${server} ${setup}` },
+      ...endpoints.map(({ key }) => ({
+        ...{ object: "real server", name: `${name} ${key}`, endpoint: key },
+        text: realLine("-a", server, key, 1),
+      })),
+    ] as ModeCarrier[];
   };
   const frontend = serverAt(to, port);
   if (frontend === undefined) return { carriers: [] };
@@ -52,67 +92,24 @@ export function explainIpvs(
     : undefined;
   const objects = next
     ? [
-      ...[...objectsOf(frontend, family)]
+      ...objectsOf(frontend)
         .filter(({ object }) => object === "ip set entry" || object === "rule"),
-      ...objectsOf(next, family),
+      ...objectsOf(next),
     ]
-    : objectsOf(direct, family);
+    : objectsOf(direct);
   // The entry for an endpoint that is sent its own packet.
   const own = entries.filter(([, entry]) => entry.endsWith(`,${from.address}`));
-  const deviations = deviationsOf(explanation, next ?? frontend, options);
-  const isForwarded = verdict.kind === "forward" && deviations.asOutsider === undefined;
-  const isMet = verdict.kind === "drop" && verdict.why === "source-ranges"
-    ? ({ name }: ModeCarrier) => /-(?:FW|SOURCE-CIDR|SOURCE-IP)$/.test(name)
-    : ({ name }: ModeCarrier) => !isForwarded || !name.includes("-NO-LOCAL-");
-  const carriers = [...objects, ...own.map((entry) => entryCarrier(entry, family))].filter(isMet);
-  return { deviations, carriers };
-}
 
-/** The objects of a frontend in the order in which a packet meets them. */
-function* objectsOf(
-  { bound, endpoints, entries, rule, server, setup }: ServiceFrontend,
-  family: IpFamily,
-): Generator<ModeCarrier> {
-  // Table filter comes after routing.
-  const isLate = ([set]: SetEntry) => set === "NO-LOCAL-EXTERNAL";
-  for (const entry of entries) if (!isLate(entry)) yield entryCarrier(entry, family);
-  if (rule !== undefined) {
-    yield { object: "rule", name: `nat ${FROM_CLUSTER}`, text: `-A ${FROM_CLUSTER} ${rule}` };
-  }
-  if (bound !== undefined) yield addressCarrier(bound);
-  for (const entry of entries) if (isLate(entry)) yield entryCarrier(entry, family);
-  const name = describeServer(server);
-  yield { object: "virtual server", name, text: `-A ${server} ${setup}` };
-  for (const { key } of endpoints) {
-    const text = realLine("-a", server, key, 1);
-    yield { object: "real server", name: `${name} ${key}`, text, endpoint: key };
-  }
-}
-
-function entryCarrier([set, entry]: SetEntry, family: IpFamily): ModeCarrier {
-  const name = setName(set, family);
-  return { object: "ip set entry", name, text: `add ${name} ${entry}` };
-}
-
-function addressCarrier(address: IpAddress): ModeCarrier {
-  const text = addressLine("replace", { address, device: IPVS_DEVICE });
-  return { object: "address", name: address, text };
-}
-
-function deviationsOf(
-  { endpoints, origin, packet, policy, source, verdict }: PacketExplanation,
-  { endpoints: reached }: ServiceFrontend,
-  { family }: IpvsRenderOptions,
-): ModeDeviations {
-  if (verdict.kind !== "forward") return {};
-  const eligible = endpoints.filter(({ eligible }) => eligible);
-  const keys = (list: readonly { readonly key: string }[]) => list.map(({ key }) => key).sort();
-  const isBound = policy?.verdict === "externalFromCluster" &&
-    keys(reached).join() !== keys(eligible).join();
+  const reached = (next ?? frontend).endpoints;
+  const keysOf = (list: readonly { readonly key: string }[]) =>
+    list.map(({ key }) => key).sort().join();
+  const isForwarded = verdict.kind === "forward";
+  const isBound = isForwarded && policy?.verdict === "externalFromCluster" &&
+    keysOf(reached) !== keysOf(endpoints.filter(({ eligible }) => eligible));
   // The kernel chooses an address of the node as source, and a bound one is the nearest.
-  const isOwnPacket = origin.isFromNode && source?.rewritten !== "always" &&
-    reached.some(({ address }) => address !== packet.from.address);
-  return {
+  const isOwnPacket = isForwarded && origin.isFromNode && source?.rewritten !== "always" &&
+    reached.some(({ address }) => address !== from.address);
+  const deviations: ModeDeviations = {
     ...(isBound && {
       asOutsider: "where policy Local binds the cluster IP too, no virtual server has the " +
         "endpoints of other nodes",
@@ -124,34 +121,8 @@ function deviationsOf(
       },
     }),
   };
-}
-
-/** Service addresses are addresses of the node: the ports that no Service has there are closed. */
-function closedAddress(
-  { services }: ProxyPlan,
-  { packet: { to, port }, service, verdict }: PacketExplanation,
-  { family, nodeAddresses }: IpvsRenderOptions,
-): ModeExplanation {
-  // A ServicePort that has nothing in the kernel, such as one that was refused.
-  const without = verdict.kind === "unclaimed" ? service?.key : undefined;
-  let isBound = false;
-  for (
-    const { key, clusterIp, externalIps, loadBalancerVips, healthCheckNodePort } of services
-      .values()
-  ) {
-    if (key === without) continue;
-    if (healthCheckNodePort === port) return { carriers: [] };
-    isBound ||= clusterIp === to ||
-      ((externalIps.includes(to) || loadBalancerVips.includes(to)) && !nodeAddresses.has(to));
-  }
-  if (!isBound) return { carriers: [] };
-  return {
-    deviations: {
-      outcome: {
-        kind: "reject",
-        why: `${to} is a Service address on ${IPVS_DEVICE}, closed for all else`,
-      },
-    },
-    carriers: [addressCarrier(to), entryCarrier(["IPVS-IPS", to], family)],
-  };
+  const isMet = verdict.kind === "drop" && verdict.why === "source-ranges"
+    ? ({ name }: ModeCarrier) => /-(?:FW|SOURCE-CIDR|SOURCE-IP)$/.test(name)
+    : ({ name }: ModeCarrier) => !isForwarded || isBound || !name.includes("-NO-LOCAL-");
+  return { deviations, carriers: [...objects, ...own.map(entryCarrier)].filter(isMet) };
 }

@@ -1,6 +1,6 @@
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol, tryParseProtocol } from "../../lib/net/port.ts";
-import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
+import type { StartPacketWatch, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_trace.ts";
 import type { TraceEdges } from "../netfilter/trace/nft_watch.ts";
@@ -33,24 +33,19 @@ export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
       seen: Promise.race([rules.seen, looking]),
       async path(options) {
         const path = await rules.path(options);
-        const withStep = (
-          step: Omit<TraceStep, "place">,
-        ) => [...path.steps, { place: "IPVS", ...step }];
         const { service = "no Service that is known" } = options;
         const connection = await added();
         if (connection !== undefined) {
-          const { from, fromPort, to, toPort, state } = connection;
-          const header = {
-            ...{ source: from, destination: to },
-            ...{ sourcePort: fromPort, destinationPort: toPort },
-          };
+          const { from: source, to: destination, state: verdict } = connection;
+          const { fromPort: sourcePort, toPort: destinationPort } = connection;
           const meaning = `the virtual server of ${service} sends it to this endpoint`;
+          const step = { place: "IPVS", rule: ruleOf(connection), verdict, meaning };
           return {
             ...path,
-            steps: withStep({ rule: ruleOf(connection), verdict: state, meaning }),
+            steps: [...path.steps, step],
             ending: "went on",
             endpoint: formatHostPort(connection.endpoint, connection.endpointPort),
-            header: path.header ?? header,
+            header: path.header ?? { source, destination, sourcePort, destinationPort },
           };
         }
         if (path.ending !== "went on") return path;
@@ -61,14 +56,11 @@ export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
           .find((each) => each.key === key);
         // IPVS refuses by itself, without a real server that takes connections, and does not report it.
         if (!server?.reals.every(({ weight }) => weight === 0)) return path;
-        const rule = `${key} ${server.setup}`;
         const meaning =
           `the virtual server of ${service} has no endpoint: the sender gets an error`;
-        return {
-          ...path,
-          steps: withStep({ rule, verdict: "reject", meaning }),
-          ending: "rejected",
-        };
+        const rule = `${key} ${server.setup}`;
+        const step = { place: "IPVS", rule, verdict: "reject", meaning };
+        return { ...path, steps: [...path.steps, step], ending: "rejected" };
       },
       [Symbol.asyncDispose]: () => owned.disposeAsync(),
     };
