@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
-import { systemClock } from "../os/clock.ts";
+import { type Clock, systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
 import { MAX_PAGE, PageTooLargeError } from "./list_page.ts";
@@ -33,34 +33,20 @@ function service(name: string) {
   return { apiVersion: "v1", kind: "Service", metadata, spec: { clusterIP: "10.0.0.1" } };
 }
 
-Deno.test("KubeClient.get() reads an object, and rejects for a missing one", () =>
+Deno.test("KubeClient reads, creates and patches objects, and rejects for what is missing or there already", () =>
   withClient(async ({ fake, client }) => {
-    fake.store.create(service("web"));
-    const found = await client.get("/api/v1/namespaces/default/services/web", signal);
-    assertEquals((found as { kind: string }).kind, "Service");
-    const asking = client.get("/api/v1/namespaces/default/services/none", signal);
-    const error = await assertRejects(() => asking, ApiError, 'services "none" not found');
-    assertEquals(error.isNotFound(), true);
-  }));
-
-Deno.test("KubeClient.create() stores an object; a second one exists already", () =>
-  withClient(async ({ client }) => {
-    const path = "/api/v1/namespaces/default/events";
-    const event = { metadata: { name: "started", namespace: "default" }, reason: "Started" };
-    const stored = await client.create(path, event, signal);
-    assertEquals((stored as { reason: string }).reason, "Started");
-    const again = await assertRejects(() => client.create(path, event, signal), ApiError);
-    assertEquals([again.status, again.reason], [409, "AlreadyExists"]);
-  }));
-
-Deno.test("KubeClient.patch() changes the fields of the patch, and rejects for a missing object", () =>
-  withClient(async ({ fake, client }) => {
-    fake.store.create(service("web"));
     const path = "/api/v1/namespaces/default/services";
+    fake.store.create(service("web"));
+    assertEquals((await client.get(`${path}/web`, signal) as { kind: string }).kind, "Service");
     const patch = { spec: { type: "NodePort" } };
-    const stored = await client.patch(`${path}/web`, patch, signal);
-    const spec = { clusterIP: "10.0.0.1", type: "NodePort" };
-    assertEquals((stored as { spec: unknown }).spec, spec);
+    const patched = await client.patch(`${path}/web`, patch, signal) as { spec: unknown };
+    assertEquals(patched.spec, { clusterIP: "10.0.0.1", type: "NodePort" });
+    const created = await client.create(path, service("db"), signal);
+    assertEquals((created as { metadata: { name: string } }).metadata.name, "db");
+    const again = await assertRejects(() => client.create(path, service("db"), signal), ApiError);
+    assertEquals([again.status, again.reason], [409, "AlreadyExists"]);
+    const none = () => client.get(`${path}/none`, signal);
+    assertEquals((await assertRejects(none, ApiError, '"none" not found')).isNotFound(), true);
     const refused = () => client.patch(`${path}/none`, patch, signal);
     assertEquals((await assertRejects(refused, ApiError)).isNotFound(), true);
   }));
@@ -88,42 +74,44 @@ async function* spaces(
   }
 }
 
-for (const [status, longest] of [[200, 18 * 1024 * 1024], [500, 64 * 1024]] as const) {
-  Deno.test(`KubeClient leaves an answer of ${status} that has no end`, async () => {
-    const auth = new StaticAuth("http://127.0.0.1:1");
+/** A client whose server answers with a status and this body. */
+function clientOf(
+  clock: Clock,
+  status: number,
+  body: (signal: AbortSignal) => AsyncGenerator<Uint8Array, undefined>,
+  answerMs?: number,
+): KubeClient {
+  const transport = {
+    ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
+    request: ({ signal }: HttpRequest) =>
+      Promise.resolve({
+        ...{ status, contentType: undefined, retryAfter: undefined, body: body(signal) },
+      }),
+  };
+  const auth = new StaticAuth("http://127.0.0.1:1");
+  return new KubeClient({ clock, auth, transport, ...(answerMs !== undefined && { answerMs }) });
+}
+
+/** Requests whose answer has no end, and the bytes that are read of it. */
+const ENDLESS: readonly (readonly [
+  status: number,
+  longest: number,
+  ask: (client: KubeClient) => Promise<unknown>,
+])[] = [
+  [200, 18 * 1024 * 1024, (client) => client.get("/version", signal)],
+  [500, 64 * 1024, (client) => client.get("/version", signal)],
+  [200, MAX_PAGE, (client) => client.listPage({ path: SERVICES, signal }, () => {})],
+];
+
+for (const [status, longest, ask] of ENDLESS) {
+  Deno.test(`KubeClient leaves an answer of ${status} that has no end after ${longest} bytes`, async () => {
     const sent = { bytes: 0, left: false };
-    const transport = {
-      ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
-      request: () =>
-        Promise.resolve({
-          status,
-          contentType: undefined,
-          retryAfter: undefined,
-          body: spaces(sent),
-        }),
-    };
-    const client = new KubeClient({ clock: systemClock, auth, transport });
-    await assertRejects(() => client.get("/version", signal), Error);
+    const client = clientOf(systemClock, status, () => spaces(sent));
+    const error = await assertRejects(() => ask(client), Error);
+    assertEquals(error instanceof PageTooLargeError, longest === MAX_PAGE);
     assertEquals([sent.left, sent.bytes <= longest], [true, true]);
   });
 }
-
-Deno.test("KubeClient.listPage() leaves a page that has no end", async () => {
-  const auth = new StaticAuth("http://127.0.0.1:1");
-  const sent = { bytes: 0, left: false };
-  const transport = {
-    ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
-    request: () =>
-      Promise.resolve({
-        ...{ status: 200, contentType: undefined, retryAfter: undefined },
-        body: spaces(sent),
-      }),
-  };
-  const client = new KubeClient({ clock: systemClock, auth, transport });
-  const listing = () => client.listPage({ path: SERVICES, signal }, () => {});
-  await assertRejects(listing, PageTooLargeError, "a page has more than 33554432 bytes");
-  assertEquals([sent.left, sent.bytes <= MAX_PAGE], [true, true]);
-});
 
 /** The requests that wait for the end of their answer; a watch only if it is refused. */
 const ANSWERS: Readonly<
@@ -141,19 +129,8 @@ const ANSWERS: Readonly<
 
 for (const [what, [status, ask]] of Object.entries(ANSWERS)) {
   Deno.test(`KubeClient gives up ${what} when the server falls silent within it`, async () => {
-    const auth = new StaticAuth("http://127.0.0.1:1");
-    const transport = {
-      ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
-      request: (request: HttpRequest) =>
-        Promise.resolve({
-          status,
-          contentType: undefined,
-          retryAfter: undefined,
-          body: silence(request.signal),
-        }),
-    };
     const clock = new FakeClock();
-    const client = new KubeClient({ clock, auth, transport, answerMs: 20 });
+    const client = clientOf(clock, status, silence, 20);
     const refused = assertRejects(
       () => ask(client),
       TransportError,

@@ -1,33 +1,28 @@
-import { assert, assertEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { Sysctl } from "./sysctl.ts";
 
 const FORWARD = "net.ipv4.ip_forward";
 const MAX = "net.netfilter.nf_conntrack_max";
 
+/** A tool that prints this, and what it was asked for. */
+function toolThat(answer: { code?: number; stdout?: string; stderr?: string }) {
+  const commands = new FakeCommandRunner().on("sysctl", answer);
+  return { sysctl: new Sysctl(commands), lines: () => commands.calls.map(({ line }) => line) };
+}
+
 Deno.test("Sysctl.read() reads many by one command, and unknown ones do not affect the others", async () => {
-  const commands = new FakeCommandRunner().on(`sysctl ${FORWARD} ${MAX}`, {
+  const { sysctl, lines } = toolThat({
     code: 1,
-    stdout: `${FORWARD} = 1 \n`,
+    stdout: `${FORWARD} = 32768\t60999 \n`,
     stderr: "sysctl: cannot stat /proc/sys/net/netfilter/nf_conntrack_max: " +
       "No such file or directory\n",
   });
-  const { values, problems } = await new Sysctl(commands).read([FORWARD, MAX]);
-  assertEquals([...values], [[FORWARD, "1"]]);
+  const { values, problems } = await sysctl.read([FORWARD, MAX]);
+  assertEquals([...values], [[FORWARD, "32768\t60999"]]);
   assertEquals(problems.get(MAX)?.kind, "unknown");
-  assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("Sysctl.read() runs nothing for no names", async () => {
-  const { values } = await new Sysctl(new FakeCommandRunner()).read([]);
-  assertEquals(values.size, 0);
-});
-
-Deno.test("Sysctl.read() keeps blanks inside of a value", async () => {
-  const commands = new FakeCommandRunner()
-    .on("sysctl", { stdout: "net.ipv4.ip_local_port_range = 32768\t60999\n" });
-  const { values } = await new Sysctl(commands).read(["net.ipv4.ip_local_port_range"]);
-  assertEquals([...values.values()], ["32768\t60999"]);
+  assertEquals((await sysctl.read([])).values.size, 0);
+  assertEquals(lines(), [`sysctl ${FORWARD} ${MAX}`]);
 });
 
 for (const kind of ["not-found", "not-permitted"] as const) {
@@ -44,45 +39,28 @@ for (const kind of ["not-found", "not-permitted"] as const) {
   });
 }
 
-for (
-  const [stderr, reason] of [
-    ['sysctl: setting key "net.ipv4.ip_forward": Read-only file system', "Read-only file system"],
-    ['sysctl: permission denied on key "net.ipv4.ip_forward"', "permission denied"],
-    ['sysctl: setting key "net.ipv4.ip_forward": Invalid argument', "read-only here, or no value"],
-    ["sysctl: error setting key 'net.ipv4.ip_forward': Read-only file system", "Read-only file"],
-  ] as const
-) {
-  Deno.test(`Sysctl.write() reports the reason of '${stderr}'`, async () => {
-    const commands = new FakeCommandRunner()
-      // Older procps exit with 0 for this.
-      .on(`sysctl -w ${FORWARD}=1`, { code: 0, stderr: `${stderr}\n` });
-    const found = (await new Sysctl(commands).write(new Map([[FORWARD, "1"]]))).get(FORWARD);
-    assert(found?.includes(reason), found);
-    assert(!found?.startsWith("sysctl"), found);
-    assert(!found?.includes(FORWARD), found);
+/** Results of `sysctl -w` of two settings: code, errors, and the reason for each. */
+const WRITTEN: readonly (readonly [code: number, stderr: string, ...reasons: string[]])[] = [
+  [0, ""],
+  // Older procps exit with 0 for this.
+  [0, `sysctl: setting key "${FORWARD}": Read-only file system`, "Read-only file system"],
+  [1, `sysctl: error setting key '${FORWARD}': Read-only file system`, "Read-only file system"],
+  [1, `sysctl: permission denied on key "${FORWARD}"`, "permission denied"],
+  [
+    1,
+    `sysctl: setting key "${FORWARD}": Invalid argument`,
+    "read-only here, or no value that it takes (Invalid argument)",
+  ],
+  // A message that names no setting is about all of them.
+  [139, "", "sysctl ended with code 139", "sysctl ended with code 139"],
+];
+
+for (const [code, stderr, ...reasons] of WRITTEN) {
+  Deno.test(`Sysctl.write() reports code ${code} and '${stderr}' by setting`, async () => {
+    const { sysctl, lines } = toolThat({ code, stderr: stderr && `${stderr}\n` });
+    const found = await sysctl.write(new Map([[FORWARD, "1"], [MAX, "2"]]));
+    assertEquals([...found.values()], reasons);
+    assertEquals((await sysctl.write(new Map())).size, 0);
+    assertEquals(lines(), [`sysctl -w ${FORWARD}=1 ${MAX}=2`]);
   });
 }
-
-Deno.test("Sysctl.write() reports nothing on success", async () => {
-  const commands = new FakeCommandRunner()
-    .on(`sysctl -w ${FORWARD}=1`, { stdout: `${FORWARD} = 1\n` });
-  assertEquals((await new Sysctl(commands).write(new Map([[FORWARD, "1"]]))).size, 0);
-  assertEquals((await new Sysctl(commands).write(new Map())).size, 0);
-  assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("Sysctl.write() sets many by one command, and names the refused ones", async () => {
-  const commands = new FakeCommandRunner().on(`sysctl -w ${FORWARD}=1 ${MAX}=2`, {
-    code: 1,
-    stdout: `${FORWARD} = 1\n`,
-    stderr: `sysctl: setting key "${MAX}": Read-only file system\n`,
-  });
-  const reasons = await new Sysctl(commands).write(new Map([[FORWARD, "1"], [MAX, "2"]]));
-  assertEquals([...reasons], [[MAX, "Read-only file system"]]);
-});
-
-Deno.test("Sysctl.write() reports a message that names no setting for all of them", async () => {
-  const commands = new FakeCommandRunner().on("sysctl -w", { code: 139 });
-  const reasons = await new Sysctl(commands).write(new Map([[FORWARD, "1"], [MAX, "2"]]));
-  assertEquals([...reasons.values()], Array(2).fill("sysctl ended with code 139"));
-});

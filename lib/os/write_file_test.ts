@@ -65,8 +65,7 @@ Deno.test("writeFile() of a public file leaves nothing behind when it fails", ()
     await Deno.mkdir(`${folder}/a`);
     await assertRejects(() => writeFile(`${folder}/a`, "public", "text"));
     await assertRejects(() => writeFile(`${folder}/none/a`, "public", "text"));
-    const names = (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name);
-    assertEquals(names, ["a"]);
+    assertEquals(await namesIn(folder), ["a"]);
   }));
 
 Deno.test("writeFile() of a public file keeps a symlink, and replaces its target", () =>
@@ -87,71 +86,43 @@ Deno.test("writeFile() of a public file writes to a device, and leaves it one", 
     assertEquals((await Deno.stat("/dev/null")).isCharDevice, true);
   }));
 
-/** Runs with its own folder, and returns the content of the folder. */
-async function inFolder(run: (folder: string) => Promise<void>): Promise<readonly string[]> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await run(folder);
-    return (await Array.fromAsync(Deno.readDir(folder), ({ name }) => name)).sort();
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-Deno.test("writeFile() of a new file writes everything for the owner only, and nothing next to it", async () => {
-  const names = await inFolder(async (folder) => {
+Deno.test("writeFile() of a new file writes everything for the owner only, and nothing next to it", () =>
+  withFolder(async (folder) => {
     const large = "é".repeat(100_000);
     await writeFile(`${folder}/a`, "new", ["one ", large, " two"]);
     assertEquals(await Deno.readTextFile(`${folder}/a`), `one ${large} two`);
     assertEquals((await Deno.stat(`${folder}/a`)).mode! & 0o777, 0o600);
-  });
-  assertEquals(names, ["a"]);
-});
+    assertEquals(await namesIn(folder), ["a"]);
+  }));
 
-Deno.test("writeFile() of a new file never replaces a file, a folder or a symlink that leads nowhere", async () => {
-  const names = await inFolder(async (folder) => {
+Deno.test("writeFile() of a new file never replaces what has its name, now or meanwhile", () =>
+  withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/file`, "mine");
     await Deno.mkdir(`${folder}/folder`);
     await Deno.symlink(`${folder}/elsewhere`, `${folder}/link`);
     for (const name of ["file", "folder", "link"]) {
-      await assertRejects(
-        () => writeFile(`${folder}/${name}`, "new", ["new"]),
-        FileExistsError,
-        name,
-      );
+      const write = () => writeFile(`${folder}/${name}`, "new", ["new"]);
+      await assertRejects(write, FileExistsError, name);
     }
-    assertEquals(await Deno.readTextFile(`${folder}/file`), "mine");
-  });
-  assertEquals(names, ["file", "folder", "link"]);
-});
-
-Deno.test("writeFile() of a new file does not replace a file that was created meanwhile", async () => {
-  const names = await inFolder(async (folder) => {
     async function* pieces() {
       yield "new";
-      await Deno.writeTextFile(`${folder}/a`, "faster");
+      await Deno.writeTextFile(`${folder}/late`, "faster");
     }
-    await assertRejects(() => writeFile(`${folder}/a`, "new", pieces()), FileExistsError);
-    assertEquals(await Deno.readTextFile(`${folder}/a`), "faster");
-  });
-  assertEquals(names, ["a"]);
-});
+    await assertRejects(() => writeFile(`${folder}/late`, "new", pieces()), FileExistsError);
+    assertEquals(await Deno.readTextFile(`${folder}/file`), "mine");
+    assertEquals(await Deno.readTextFile(`${folder}/late`), "faster");
+    assertEquals(await namesIn(folder), ["file", "folder", "late", "link"]);
+  }));
 
-Deno.test("writeFile() of a new file names the folder that does not exist", async () => {
-  await inFolder(async (folder) => {
+Deno.test("writeFile() of a new file names a missing folder, and leaves nothing of a text that broke off", () =>
+  withFolder(async (folder) => {
     const error = await assertRejects(() => writeFile(`${folder}/a/b`, "new", ["new"]), Error);
     const reason = "No such file or directory";
     assertEquals(error.message, `cannot create a file in the folder '${folder}/a': ${reason}`);
-  });
-});
-
-Deno.test("writeFile() of a new file leaves nothing of a text that broke off", async () => {
-  const names = await inFolder(async (folder) => {
     function* pieces() {
       yield "half";
       throw new Error("it broke off");
     }
     await assertRejects(() => writeFile(`${folder}/a`, "new", pieces()), Error, "it broke off");
-  });
-  assertEquals(names, []);
-});
+    assertEquals(await namesIn(folder), []);
+  }));
