@@ -279,19 +279,6 @@ for (
     }));
 }
 
-Deno.test("ApiSource.run() leaves out an object that can't be read, and names the field", () =>
-  withSource(async (stage) => {
-    await synced(stage);
-    assertEquals(stage.informers.services.size, 0);
-    const warning = stage.logger.lines.find(({ level }) => level === "warn");
-    assertEquals([warning?.fields.object, warning?.fields.path], ["default/web", "spec.ports"]);
-  }, {
-    prepare({ store }) {
-      const metadata = { name: "web", namespace: "default" };
-      store.create({ apiVersion: "v1", kind: "Service", metadata, spec: { ports: "http" } });
-    },
-  }));
-
 Deno.test("ApiSource reports that its server has an address that it should provide itself", () =>
   withSource(async (stage) => {
     await synced(stage);
@@ -332,12 +319,3 @@ Deno.test("ApiSource does not doubt the address of a kubeconfig that does not an
     await eventually("it failed", () => source.status().resources.length > 0 && isFailing());
     assertEquals(source.status().hint, undefined);
   }, { auth: (fake) => new StaticAuth(`https://127.0.0.9:${fake.port}`) }));
-
-Deno.test("ApiSource.client creates objects over the same connection", () =>
-  withSource(async (stage) => {
-    await synced(stage);
-    const event = { metadata: { name: "started", namespace: "default" } };
-    const { signal } = new AbortController();
-    await stage.source.client.create("/api/v1/namespaces/default/events", event, signal);
-    assertEquals(stage.fake.connections, 1);
-  }));

@@ -23,6 +23,7 @@ const HASTY: Readonly<Record<string, (watch: FakeWatch) => void>> = {
   "ends each watch after a bookmark": (watch) => watch.sendBookmark(),
   "ends each watch after a version that it does not know": (watch) =>
     watch.sendRaw(JSON.stringify(FUTURE) + "\n"),
+  "ends each watch at once": () => {},
 };
 
 for (const [what, send] of Object.entries(HASTY)) {
@@ -43,6 +44,9 @@ for (const [what, send] of Object.entries(HASTY)) {
       fake.store.create(service("c"));
       await stage.has("a", "b", "c");
       assertEquals(stage.handled, ["add c"]);
+      // It keeps its version.
+      const asked = new Set(["streaming list", "watch 1002"]);
+      if (what === "ends each watch at once") assertEquals(new Set(stage.asked), asked);
     }));
 }
 

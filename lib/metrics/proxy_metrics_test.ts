@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { pool } from "../../tests/support/builders/routed_objects.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { METRIC_ROWS, seriesBound } from "../../tests/support/metric_rows.ts";
 import type { BackendMode } from "../proxy/backend.ts";
@@ -7,7 +8,9 @@ import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { ProxyMetrics, renderServiceSeries } from "./proxy_metrics.ts";
 
 function create(): ProxyMetrics {
-  return new ProxyMetrics({ version: "0.1.0", mode: "userspace", clock: new FakeClock() });
+  return new ProxyMetrics({
+    ...{ version: "0.1.0", mode: "userspace", clock: new FakeClock(), hasRouting: true },
+  });
 }
 
 /** The value of one series, `undefined` where there is none. */
@@ -17,18 +20,38 @@ async function valueOf(metrics: ProxyMetrics, series: string): Promise<number | 
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
 }
 
-Deno.test("ProxyMetrics counts syncs under upstream's names", async () => {
-  const metrics = create();
-  metrics.syncQueued("IPv4", 5_000);
-  metrics.syncFinished("IPv4", { seconds: 0.003 });
-  metrics.syncSucceeded("IPv4", {
-    at: 7_000,
-    quarantined: 2,
-    programmingSeconds: [0.3, 70],
-    noLocalEndpoints: { internal: 1, external: 3 },
-  });
-  metrics.syncFailed("IPv6");
-  const expected: Readonly<Record<string, number>> = {
+/** The traffic of a family of which nothing was counted. */
+const NO_TRAFFIC = {
+  ...{ tcpAccepted: 0, tcpRefused: 0, tcpDenied: 0, tcpLimited: 0, tcpExpired: 0 },
+  ...{ proxyHeaderErrors: 0, tcpSilentClosed: 0, dialFailures: 0, dialTimeouts: 0 },
+  ...{ udpFlows: 0, udpMoved: 0, udpDropped: 0, udpDenied: 0, udpLimited: 0, udpExpired: 0 },
+  udpForeignDropped: 0,
+};
+
+const DRIFT = { kind: "rule", found: 3, repaired: 2 } as const;
+const HEALTH = {
+  ...{ checksPassed: 5, checksFailed: 2, checksTimedOut: 1, ejections: 4 },
+  ...{ healthy: 7, unhealthy: 3, ejected: 1 },
+};
+const CHANGES = { servicesPending: 1, servicesTotal: 7, endpointsPending: 2, endpointsTotal: 8 };
+const OFFICE = pool("office", ["192.0.2.0/28"]);
+const SESSION = { imported: 0, exported: 3, refusedUpdates: 1 };
+
+/** What is reported, and the series that it sets; `undefined` = there is none. */
+const REPORTED: readonly (readonly [
+  what: string,
+  report: (metrics: ProxyMetrics) => void,
+  series: Readonly<Record<string, number | undefined>>,
+])[] = [
+  ["syncs under upstream's names", (metrics) => {
+    metrics.syncQueued("IPv4", 5_000);
+    metrics.syncFinished("IPv4", { seconds: 0.003 });
+    metrics.syncSucceeded("IPv4", {
+      ...{ at: 7_000, quarantined: 2, programmingSeconds: [0.3, 70] },
+      noLocalEndpoints: { internal: 1, external: 3 },
+    });
+    metrics.syncFailed("IPv6");
+  }, {
     'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"}': 5,
     'kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"}': 7,
     'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="0.002",ip_family="IPv4"}': 0,
@@ -43,89 +66,86 @@ Deno.test("ProxyMetrics counts syncs under upstream's names", async () => {
     'kube_relay_quarantined_service_ports{ip_family="IPv4"}': 2,
     'kube_relay_sync_failures_total{ip_family="IPv6"}': 1,
     'kube_relay_sync_failures_total{ip_family="IPv4"}': 0,
-  };
-  for (const [series, value] of Object.entries(expected)) {
-    assertEquals(await valueOf(metrics, series), value, series);
-  }
-});
+  }],
+  ["changes of both families together", (metrics) => {
+    metrics.setChanges("IPv4", CHANGES);
+    metrics.setChanges("IPv6", CHANGES);
+    metrics.setChanges("IPv4", { ...CHANGES, endpointsPending: 0, servicesTotal: 9 });
+  }, {
+    "kubeproxy_sync_proxy_rules_service_changes_total": 16,
+    "kubeproxy_sync_proxy_rules_endpoint_changes_pending": 2,
+  }],
+  ["the drift of each controller by itself", (metrics) => {
+    metrics.driftFound({ controller: "network-policy", family: "IPv4" }, DRIFT);
+    metrics.driftFound({ controller: "service", family: "IPv4" }, { ...DRIFT, found: 1 });
+  }, {
+    'kube_relay_drift_found_total{controller="network-policy",ip_family="IPv4",kind="rule"}': 3,
+    'kube_relay_drift_repaired_total{controller="network-policy",ip_family="IPv4",kind="rule"}': 2,
+    'kube_relay_drift_found_total{controller="service",ip_family="IPv4",kind="rule"}': 1,
+  }],
+  ["totals that were counted elsewhere", (metrics) => {
+    metrics.setTraffic("IPv6", { ...NO_TRAFFIC, tcpAccepted: 10 });
+    metrics.setTraffic("IPv6", { ...NO_TRAFFIC, tcpAccepted: 25, udpForeignDropped: 8 });
+    metrics.setSource("services", undefined, { watchFailures: 3, relists: 1 });
+  }, {
+    'kube_relay_userspace_tcp_connections_total{ip_family="IPv6"}': 25,
+    'kube_relay_userspace_udp_foreign_dropped_datagrams_total{ip_family="IPv6"}': 8,
+    'kube_relay_relists_total{resource="services"}': 1,
+  }],
+  ["the health of endpoints", (metrics) => {
+    metrics.setHealth("IPv4", HEALTH);
+    metrics.setHealth("IPv4", { ...HEALTH, checksPassed: 6, unhealthy: 0 });
+  }, {
+    'kube_relay_userspace_health_checks_total{ip_family="IPv4",result="passed"}': 6,
+    'kube_relay_userspace_health_checks_total{ip_family="IPv4",result="timeout"}': 1,
+    'kube_relay_userspace_ejections_total{ip_family="IPv4"}': 4,
+    'kube_relay_userspace_endpoints{ip_family="IPv4",state="healthy"}': 7,
+    'kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"}': 0,
+  }],
+  ["the sessions of BGP that there are", (metrics) => {
+    metrics.setSessions([
+      { ...SESSION, peer: "tor_1", state: "Established" },
+      { ...SESSION, peer: "tor_2", state: "Active" },
+    ]);
+    metrics.setSessions([{ ...SESSION, peer: "tor_2", state: "Active" }]);
+  }, {
+    'kube_relay_routing_bgp_session_up{peer="tor_1"}': undefined,
+    'kube_relay_routing_bgp_session_up{peer="tor_2"}': 0,
+    'kube_relay_routing_bgp_refused_updates{peer="tor_2"}': 1,
+    'kube_relay_routing_bgp_prefixes{peer="tor_2",direction="in"}': 0,
+    'kube_relay_routing_bgp_prefixes{peer="tor_2",direction="out"}': 3,
+  }],
+  ["the refusals of the process that assigns", (metrics) => metrics.setRefusals(2), {
+    "kube_relay_routing_assigns": 1,
+    "kube_relay_routing_refused_services": 2,
+  }],
+  ["no refusals of any other process", (metrics) => {
+    metrics.setRefusals(2);
+    metrics.setRefusals(undefined);
+  }, { "kube_relay_routing_assigns": 0, "kube_relay_routing_refused_services": undefined }],
+  ["the addresses of pools", (metrics) => {
+    metrics.setPools([{ pool: OFFICE, family: "IPv4", size: 16n, used: 3 }]);
+  }, {
+    'kube_relay_routing_pool_addresses{pool="office",ip_family="IPv4"}': 16,
+    'kube_relay_routing_pool_used_addresses{pool="office",ip_family="IPv4"}': 3,
+  }],
+];
 
-Deno.test("ProxyMetrics counts answers and changes", async () => {
-  const metrics = create();
-  metrics.its["kubeproxy_proxy_healthz_total"].inc({ code: "503" });
-  const family = { servicesPending: 1, servicesTotal: 7, endpointsPending: 2, endpointsTotal: 8 };
-  metrics.setChanges("IPv4", family);
-  metrics.setChanges("IPv6", family);
-  metrics.setChanges("IPv4", { ...family, endpointsPending: 0, servicesTotal: 9 });
-  assertEquals(await valueOf(metrics, 'kubeproxy_proxy_healthz_total{code="503"}'), 1);
-  assertEquals(await valueOf(metrics, 'kubeproxy_proxy_livez_total{code="200"}'), 0);
-  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_service_changes_total"), 16);
-  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 2);
-});
+for (const [what, report, expected] of REPORTED) {
+  Deno.test(`ProxyMetrics shows ${what}`, async () => {
+    const metrics = create();
+    report(metrics);
+    for (const [series, value] of Object.entries(expected)) {
+      assertEquals(await valueOf(metrics, series), value, series);
+    }
+  });
+}
 
-Deno.test("ProxyMetrics counts the drift of each controller by itself", async () => {
-  const metrics = create();
-  const found = { kind: "rule", found: 3, repaired: 2 } as const;
-  metrics.driftFound({ controller: "network-policy", family: "IPv4" }, found);
-  metrics.driftFound({ controller: "service", family: "IPv4" }, { ...found, found: 1 });
-  const labels = (controller: string) =>
-    `{controller="${controller}",ip_family="IPv4",kind="rule"}`;
-  for (
-    const [series, value] of [
-      [`kube_relay_drift_found_total${labels("network-policy")}`, 3],
-      [`kube_relay_drift_repaired_total${labels("network-policy")}`, 2],
-      [`kube_relay_drift_found_total${labels("service")}`, 1],
-    ] as const
-  ) assertEquals(await valueOf(metrics, series), value, series);
-});
-
-Deno.test("ProxyMetrics uses totals that were counted elsewhere", async () => {
-  const metrics = create();
-  const totals = {
-    tcpAccepted: 10,
-    tcpRefused: 1,
-    tcpDenied: 1,
-    tcpLimited: 11,
-    tcpExpired: 12,
-    proxyHeaderErrors: 13,
-    tcpSilentClosed: 2,
-    dialFailures: 3,
-    dialTimeouts: 4,
-    udpFlows: 5,
-    udpMoved: 6,
-    udpDropped: 7,
-    udpDenied: 7,
-    udpLimited: 14,
-    udpExpired: 15,
-    udpForeignDropped: 8,
-  };
-  metrics.setTraffic("IPv6", totals);
-  const accepted = 'kube_relay_userspace_tcp_connections_total{ip_family="IPv6"}';
-  assertEquals(await valueOf(metrics, accepted), 10);
-  metrics.setTraffic("IPv6", { ...totals, tcpAccepted: 25 });
-  assertEquals(await valueOf(metrics, accepted), 25);
-  const foreign = 'kube_relay_userspace_udp_foreign_dropped_datagrams_total{ip_family="IPv6"}';
-  assertEquals(await valueOf(metrics, foreign), 8);
-  metrics.setSource("services", undefined, { watchFailures: 3, relists: 1 });
-  assertEquals(await valueOf(metrics, 'kube_relay_relists_total{resource="services"}'), 1);
-});
-
-Deno.test("ProxyMetrics shows the health of endpoints", async () => {
-  const metrics = create();
-  const figures = {
-    ...{ checksPassed: 5, checksFailed: 2, checksTimedOut: 1, ejections: 4 },
-    ...{ healthy: 7, unhealthy: 3, ejected: 1 },
-  };
-  metrics.setHealth("IPv4", figures);
-  metrics.setHealth("IPv4", { ...figures, checksPassed: 6, unhealthy: 0 });
-  for (
-    const [series, value] of [
-      ['health_checks_total{ip_family="IPv4",result="passed"}', 6],
-      ['health_checks_total{ip_family="IPv4",result="timeout"}', 1],
-      ['ejections_total{ip_family="IPv4"}', 4],
-      ['endpoints{ip_family="IPv4",state="healthy"}', 7],
-      ['endpoints{ip_family="IPv4",state="unhealthy"}', 0],
-    ] as const
-  ) assertEquals(await valueOf(metrics, `kube_relay_userspace_${series}`), value, series);
+Deno.test("ProxyMetrics has no metric of routing without it, and no series of it at first", async () => {
+  const { body } = await create().render();
+  assertEquals([...body.matchAll(/^kube_relay_routing_.*$/gm)], []);
+  const without = await new ProxyMetrics({ version: "1", mode: "userspace" }).render();
+  assertEquals(without.body.includes("kube_relay_routing_"), false);
 });
 
 Deno.test("ProxyMetrics reports CPU, memory and start of the process without /proc", async () => {
