@@ -1,8 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { ACCESS_REVIEW_PATH } from "../../../tests/support/fakes/fake_access_review.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { ACCESS_REVIEW_PATH, FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";

@@ -1,11 +1,6 @@
 import type { RawObject } from "../../conformance/server.ts";
-import { type Collection, type FakeApiStore, keyOf } from "./fake_api_store.ts";
+import { type Collection, type FakeApiStore, FakeStoreError, keyOf } from "./fake_api_store.ts";
 import type { Selector } from "./fake_selectors.ts";
-
-/** The answer: a list, or the reason why there is none. */
-export type FakeListAnswer =
-  | { readonly list: unknown }
-  | { readonly status: number; readonly reason: string; readonly message: string };
 
 /** The rest of a list whose first pages were read. */
 interface Rest {
@@ -15,71 +10,60 @@ interface Rest {
 
 /** Lists and the pages that are still to be read. */
 export class FakeApiLists {
-  readonly #store: FakeApiStore;
   readonly #rests = new Map<string, Rest>();
 
-  constructor(store: FakeApiStore) {
-    this.#store = store;
-  }
+  constructor(private readonly store: FakeApiStore) {}
 
   /** Lists that were begun can't be read to their end any more. */
   forget(): void {
     this.#rests.clear();
   }
 
-  /** Answers one request for a list or a page of it. */
-  answer(
-    collection: Collection,
-    { query, selector }: { readonly query: URLSearchParams; readonly selector: Selector },
-  ): FakeListAnswer {
-    const rest = this.#rest(collection, { query, selector });
-    if ("status" in rest) return rest;
+  /** Answers one request for a list or a page of it; throws a {@linkcode FakeStoreError}. */
+  answer(collection: Collection, query: URLSearchParams, selector: Selector): unknown {
+    const rest = this.#rest(collection, query, selector);
     // As with a real server, a list from the cache comes in one piece whatever the limit is.
     const isCached = query.get("resourceVersion") === "0";
     const limit = isCached ? Infinity : Number(query.get("limit") ?? Infinity) || Infinity;
     const items = rest.objects.slice(0, limit);
     const { kind, apiVersion } = collection;
     return {
-      list: {
-        kind: `${kind}List`,
-        apiVersion,
-        metadata: this.#metadata(rest, { read: items.length, query }),
-        // Items of a list don't repeat kind and apiVersion.
-        items: items.map((item) => ({ ...item, kind: undefined, apiVersion: undefined })),
-      },
+      kind: `${kind}List`,
+      apiVersion,
+      metadata: this.#metadata(rest, items.length, query),
+      // Items of a list don't repeat kind and apiVersion.
+      items: items.map((item) => ({ ...item, kind: undefined, apiVersion: undefined })),
     };
   }
 
-  #rest(
-    collection: Collection,
-    { query, selector }: { readonly query: URLSearchParams; readonly selector: Selector },
-  ): Rest | Exclude<FakeListAnswer, { list: unknown }> {
+  #rest(collection: Collection, query: URLSearchParams, selector: Selector): Rest {
     const token = query.get("continue");
     const version = query.get("resourceVersion");
     if (token === null) {
-      if (Number(version ?? 0) > this.#store.version) {
+      if (Number(version ?? 0) > this.store.version) {
         const message = `Timeout: Too large resource version: ${version}, current: ` +
-          `${this.#store.version}`;
-        return { status: 504, reason: "Timeout", message };
+          `${this.store.version}`;
+        throw new FakeStoreError(504, "Timeout", message);
       }
-      const objects = this.#store.list(collection).filter(selector);
-      return { version: this.#store.version, objects };
+      const objects = this.store.list(collection).filter(selector);
+      return { version: this.store.version, objects };
     }
     if (version !== null && version !== "0") {
       const message = "specifying resource version is not allowed when using continue";
-      return { status: 400, reason: "BadRequest", message };
+      throw new FakeStoreError(400, "BadRequest", message);
     }
-    if (!isToken(token)) {
-      return { status: 400, reason: "BadRequest", message: "continue key is not valid" };
-    }
+    if (!isToken(token)) throw new FakeStoreError(400, "BadRequest", "continue key is not valid");
+    const rest = this.#rests.get(token);
+    if (rest) return rest;
     const message =
       "The provided continue parameter is too old to display a consistent list result";
-    return this.#rests.get(token) ?? { status: 410, reason: "Expired", message };
+    throw new FakeStoreError(410, "Expired", message);
   }
 
   #metadata(
     { version, objects }: Rest,
-    { read, query }: { readonly read: number; readonly query: URLSearchParams },
+    read: number,
+    query: URLSearchParams,
   ): Record<string, unknown> {
     const metadata = { resourceVersion: String(version) };
     if (read === objects.length) return metadata;

@@ -6,7 +6,6 @@
  * @module
  */
 import type { PemPair, RawObject } from "../../conformance/server.ts";
-import { ACCESS_REVIEW_PATH, answerAccessReview } from "./fake_access_review.ts";
 import { FakeApiLists } from "./fake_api_list.ts";
 import { type Collection, COLLECTIONS, FakeApiStore, FakeStoreError } from "./fake_api_store.ts";
 import { FakeWatch } from "./fake_api_watch.ts";
@@ -175,78 +174,66 @@ export class FakeApiServer implements AsyncDisposable {
     response.on("error", () => {});
     request.on("end", async () => {
       const body = await new Blob(chunks as BlobPart[]).text();
-      const { pathname: path, searchParams } = new URL(request.url ?? "/", "http://fake");
-      const query = Object.fromEntries(searchParams);
+      const { pathname: path, searchParams: query } = new URL(request.url ?? "/", "http://fake");
       const { method = "", headers: { authorization } } = request;
-      this.requests.push({ method, path, query, authorization });
+      this.requests.push({ method, path, query: Object.fromEntries(query), authorization });
+      if (["/readyz", "/livez", "/healthz"].includes(path)) return void response.end("ok");
       try {
-        this.#answer({ request, response, path, query: searchParams, body });
+        const answer = this.#answer(request, path, query, body);
+        if (typeof answer === "function") answer(response);
+        else sendJson(response, ...answer);
       } catch (error) {
         if (!(error instanceof FakeStoreError)) throw error;
-        const { status, reason, message } = error;
-        sendStatus(response, { status, reason, message });
+        const { status: code, reason, message, retryAfterSeconds: seconds } = error;
+        if (seconds !== undefined) response.setHeader("retry-after", String(seconds));
+        const status = { kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure" };
+        sendJson(response, code, { ...status, message, reason, code });
       }
     });
   }
 
+  /** Returns status and body, or what sends a watch. */
   #answer(
-    { request, response, path, query, body }: {
-      readonly request: FakeHttpRequest;
-      readonly response: FakeHttpResponse;
-      readonly path: string;
-      readonly query: URLSearchParams;
-      readonly body: string;
-    },
-  ): void {
-    if (["/readyz", "/livez", "/healthz"].includes(path)) return void response.end("ok");
-    const isWatch = query.get("watch") === "true" || query.get("watch") === "1";
-    const failure = this.#takeFailure(path, { query, isWatch });
-    if (failure) return sendStatus(response, failure);
-    if (!this.#isAuthorized(request)) {
-      return sendStatus(response, { status: 401, reason: "Unauthorized", message: "Unauthorized" });
-    }
-    if (path === "/version") return sendJson(response, 200, { major: "1", minor: "36" });
-    const missing = this.#missing.get(path);
-    if (missing) return sendStatus(response, { status: missing, ...MISSING[missing] });
-    if (request.method === "POST" && path === ACCESS_REVIEW_PATH) {
-      return this.#reviewAccess(response, body);
-    }
-    const target = findTarget(path);
-    // No server is registered for the group, so the answer is no Status.
-    if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
-    if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
-    if (request.method === "POST") return this.#create(response, { target, body });
-    if (request.method === "PATCH") {
-      const contentType = request.headers["content-type"];
-      return this.#patch(response, { target, body, contentType });
-    }
-    if (target.name !== undefined) return this.#get(response, target);
-    const selector = this.#selector(response, { target, query });
-    if (!selector) return;
-    if (isWatch) this.#watch(response, { target, query, selector });
-    else this.#list(response, { target, query, selector });
-  }
-
-  #reviewAccess(response: FakeHttpResponse, body: string): void {
-    const isForbidden = (collection: string, verb: string) =>
-      this.#missing.get(collection) === 403 || this.deniedAccess.has(`${verb} ${collection}`);
-    const review = answerAccessReview(body, isForbidden);
-    if (review) return sendJson(response, 201, review);
-    const message = "spec.resourceAttributes: Invalid value";
-    sendStatus(response, { status: 422, reason: "Invalid", message });
-  }
-
-  #takeFailure(
+    request: FakeHttpRequest,
     path: string,
-    { query, isWatch }: { readonly query: URLSearchParams; readonly isWatch: boolean },
-  ): FakeFailure | undefined {
-    const entry = this.#failures.find(({ failure, left }) =>
+    query: URLSearchParams,
+    body: string,
+  ): readonly [status: number, value: unknown] | ((response: FakeHttpResponse) => void) {
+    const isWatch = query.get("watch") === "true" || query.get("watch") === "1";
+    const planned = this.#failures.find(({ failure, left }) =>
       left > 0 && path.startsWith(failure.path ?? "/") &&
       (failure.watch === undefined || failure.watch === isWatch) &&
       (failure.query === undefined || query.has(failure.query))
     );
-    if (entry) entry.left--;
-    return entry?.failure;
+    if (planned) {
+      planned.left--;
+      const { status, reason, message = "fake failure", retryAfterSeconds } = planned.failure;
+      throw new FakeStoreError(status, reason, message, retryAfterSeconds);
+    }
+    if (!this.#isAuthorized(request)) throw new FakeStoreError(401, "Unauthorized", "Unauthorized");
+    if (path === "/version") return [200, { major: "1", minor: "36" }];
+    const missing = this.#missing.get(path);
+    if (missing) {
+      const [reason, message] = MISSING[missing];
+      throw new FakeStoreError(missing, reason, message);
+    }
+    const { method, headers: { "content-type": contentType } } = request;
+    if (method === "POST" && path === ACCESS_REVIEW_PATH) return this.#reviewAccess(body);
+    const target = findTarget(path);
+    // No server is registered for the group, so the answer is no Status.
+    if (target === "unknown group") return [404, { paths: ["/readyz"] }];
+    if (!target) throw new FakeStoreError(404, ...MISSING[404]);
+    if (method === "POST") {
+      const { kind, apiVersion } = target.collection;
+      const object = parsed<RawObject>(body, "couldn't get version/kind; json parse error");
+      return [201, this.store.create({ ...object, kind, apiVersion })];
+    }
+    if (method === "PATCH") return [200, this.#patch(target, body, contentType)];
+    if (target.name !== undefined) return [200, this.#get(target)];
+    const selector = this.#selector(target, query);
+    if (!isWatch) return [200, this.#lists.answer(target.collection, query, selector)];
+    this.#checkWatch(query);
+    return (response) => this.#watch(response, target.collection, query, selector);
   }
 
   #isAuthorized(request: FakeHttpRequest): boolean {
@@ -255,91 +242,100 @@ export class FakeApiServer implements AsyncDisposable {
     return this.#clientName !== undefined && clientNameOf(request) === this.#clientName;
   }
 
-  #create(response: FakeHttpResponse, { target, body }: { target: Target; body: string }): void {
-    const { kind, apiVersion } = target.collection;
-    const object = parseBody(body);
-    if (object) return sendJson(response, 201, this.store.create({ ...object, kind, apiVersion }));
-    const message = "couldn't get version/kind; json parse error";
-    sendStatus(response, { status: 400, reason: "BadRequest", message });
+  /** Whether requests to the path of a collection are refused is what a review tells. */
+  #reviewAccess(body: string): readonly [status: number, value: unknown] {
+    const invalid = "spec.resourceAttributes: Invalid value";
+    const review = parsed<{
+      readonly kind?: string;
+      readonly spec?: { readonly resourceAttributes?: Readonly<Record<string, string>> };
+    }>(body, invalid);
+    const { verb, group = "", resource, version = "v1" } = review.spec?.resourceAttributes ?? {};
+    if (review.kind !== "SelfSubjectAccessReview" || !verb || !resource) {
+      throw new FakeStoreError(422, "Invalid", invalid);
+    }
+    const path = `${group === "" ? "/api" : `/apis/${group}`}/${version}/${resource}`;
+    const allowed = this.#missing.get(path) !== 403 && !this.deniedAccess.has(`${verb} ${path}`);
+    // A real server omits `denied` unless an authorizer forbids an access that others may still
+    // allow.
+    return [201, { ...review, status: { allowed, ...(!allowed && { reason: "" }) } }];
   }
 
-  #patch(
-    response: FakeHttpResponse,
-    { target, body, contentType }: {
-      readonly target: Target;
-      readonly body: string;
-      readonly contentType: string | undefined;
-    },
-  ): void {
+  #patch(target: Target, body: string, contentType: string | undefined): RawObject {
     if (contentType !== "application/merge-patch+json") {
       const message = `the body of the request was in an unknown format: ${contentType}`;
-      return sendStatus(response, { status: 415, reason: "UnsupportedMediaType", message });
+      throw new FakeStoreError(415, "UnsupportedMediaType", message);
     }
-    const { collection, namespace, name, isStatus } = target;
-    const key = namespace === undefined ? name! : `${namespace}/${name}`;
-    const object = this.store.get(collection, key);
-    if (object === undefined) return this.#get(response, target);
-    const patch = parseBody(body);
-    // The client has gone away in the middle of its request.
-    if (patch === undefined) {
-      const message = "error decoding patch: unexpected end of JSON input";
-      return sendStatus(response, { status: 400, reason: "BadRequest", message });
-    }
+    const object = this.#get(target);
+    const patch = parsed<RawObject>(body, "error decoding patch: unexpected end of JSON input");
     const { resourceVersion } = object.metadata;
     if ((patch.metadata?.resourceVersion ?? resourceVersion) !== resourceVersion) {
-      const message = `Operation cannot be fulfilled on ${collection.kind} "${name}": the object ` +
-        "has been modified; please apply your changes to the latest version and try again";
-      return sendStatus(response, { status: 409, reason: "Conflict", message });
+      const { collection: { kind }, name } = target;
+      const message = `Operation cannot be fulfilled on ${kind} "${name}": the object has been ` +
+        "modified; please apply your changes to the latest version and try again";
+      throw new FakeStoreError(409, "Conflict", message);
     }
-    const change = isStatus ? { status: patch.status } : patch;
-    sendJson(response, 200, this.store.update(mergePatch(object, change) as RawObject));
+    const change = target.isStatus ? { status: patch.status } : patch;
+    return this.store.update(mergePatch(object, change) as RawObject);
   }
 
-  #get(response: FakeHttpResponse, { collection, namespace, name }: Target): void {
+  #get({ collection, namespace, name }: Target): RawObject {
     const key = namespace === undefined ? name! : `${namespace}/${name}`;
     const object = this.store.get(collection, key);
-    if (object) return sendJson(response, 200, object);
+    if (object) return object;
     const message = `${collection.path.split("/").at(-1)} "${name}" not found`;
-    sendStatus(response, { status: 404, reason: "NotFound", message });
+    throw new FakeStoreError(404, "NotFound", message);
   }
 
-  #selector(
-    response: FakeHttpResponse,
-    { target: { collection, namespace }, query }: { target: Target; query: URLSearchParams },
-  ): Selector | undefined {
+  #selector({ collection: { kind }, namespace }: Target, query: URLSearchParams): Selector {
     try {
+      const { clusterIpSelector } = this;
       const labels = parseLabelSelector(query.get("labelSelector"));
-      const fields = parseFieldSelector(query.get("fieldSelector"), {
-        kind: collection.kind,
-        clusterIpSelector: this.clusterIpSelector,
-      });
+      const fields = parseFieldSelector(query.get("fieldSelector"), { kind, clusterIpSelector });
       return (object) =>
         labels(object) && fields(object) &&
         (namespace === undefined || object.metadata.namespace === namespace);
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
-      sendStatus(response, { status: 400, reason: "BadRequest", message });
-      return undefined;
+      throw new FakeStoreError(400, "BadRequest", message);
     }
   }
 
-  #list(
-    response: FakeHttpResponse,
-    { target: { collection }, query, selector }: Selected,
-  ): void {
-    const answer = this.#lists.answer(collection, { query, selector });
-    if ("list" in answer) sendJson(response, 200, answer.list);
-    else sendStatus(response, answer);
-  }
-
-  #watch(response: FakeHttpResponse, { target: { collection }, query, selector }: Selected): void {
-    const sendInitialEvents = query.get("sendInitialEvents") === "true";
-    const refusal = this.#watchRefusal(query);
-    if (refusal) return sendStatus(response, { status: 422, reason: "Invalid", message: refusal });
+  #checkWatch(query: URLSearchParams): void {
+    const refuse = (message: string): never => {
+      throw new FakeStoreError(422, "Invalid", message);
+    };
+    const match = query.get("resourceVersionMatch");
+    if (query.get("sendInitialEvents") === null) {
+      if (match !== null) {
+        refuse(
+          "resourceVersionMatch: Forbidden: forbidden for watch unless sendInitialEvents is provided",
+        );
+      }
+    } else if (this.streamingLists === "invalid") {
+      refuse(
+        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the " +
+          "WatchList feature gate is enabled",
+      );
+    } else if (match !== "NotOlderThan") {
+      refuse(
+        "resourceVersionMatch: Forbidden: sendInitialEvents requires setting " +
+          "resourceVersionMatch to NotOlderThan",
+      );
+    }
     const version = query.get("resourceVersion");
     if (version && !/^\d+$/.test(version)) {
-      return sendStatus(response, { status: 500, message: `Invalid value: "${version}"` });
+      throw new FakeStoreError(500, undefined, `Invalid value: "${version}"`);
     }
+  }
+
+  #watch(
+    response: FakeHttpResponse,
+    collection: Collection,
+    query: URLSearchParams,
+    selector: Selector,
+  ): void {
+    const sendInitialEvents = query.get("sendInitialEvents") === "true";
+    const version = query.get("resourceVersion");
     response.writeHead(200, { "content-type": "application/json" });
     // The headers of a real server come at once, even when there is no event for hours.
     response.flushHeaders?.();
@@ -371,24 +367,10 @@ export class FakeApiServer implements AsyncDisposable {
     }
     watch.start();
   }
-
-  #watchRefusal(query: URLSearchParams): string | undefined {
-    const match = query.get("resourceVersionMatch");
-    if (query.get("sendInitialEvents") === null) {
-      return match === null ? undefined : "resourceVersionMatch: Forbidden: forbidden for watch " +
-        "unless sendInitialEvents is provided";
-    }
-    if (this.streamingLists === "invalid") {
-      return "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the " +
-        "WatchList feature gate is enabled";
-    }
-    if (match !== "NotOlderThan") {
-      return "resourceVersionMatch: Forbidden: sendInitialEvents requires setting " +
-        "resourceVersionMatch to NotOlderThan";
-    }
-    return undefined;
-  }
 }
+
+/** The path at which reviews of access are created. */
+export const ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /** The object or collection that a path names. */
 interface Target {
@@ -399,15 +381,9 @@ interface Target {
   readonly isStatus: boolean;
 }
 
-interface Selected {
-  readonly target: Target;
-  readonly query: URLSearchParams;
-  readonly selector: Selector;
-}
-
 const MISSING = {
-  404: { reason: "NotFound", message: "the server could not find the requested resource" },
-  403: { reason: "Forbidden", message: 'forbidden: User "kube-relay" cannot list resource' },
+  404: ["NotFound", "the server could not find the requested resource"],
+  403: ["Forbidden", 'forbidden: User "kube-relay" cannot list resource'],
 } as const;
 
 function findTarget(path: string): Target | "unknown group" | undefined {
@@ -429,11 +405,12 @@ function groupOf(path: string): string {
   return path.split("/").slice(0, path.startsWith("/apis/") ? 4 : 3).join("/");
 }
 
-function parseBody(body: string): RawObject | undefined {
+/** A client that goes away leaves a part of its request, which is refused with this message. */
+function parsed<T>(body: string, message: string): T {
   try {
-    return JSON.parse(body) as RawObject;
+    return JSON.parse(body) as T;
   } catch {
-    return undefined;
+    throw new FakeStoreError(400, "BadRequest", message);
   }
 }
 
@@ -451,21 +428,4 @@ function mergePatch(target: unknown, patch: unknown): unknown {
 function sendJson(response: FakeHttpResponse, status: number, value: unknown): void {
   response.writeHead(status, { "content-type": "application/json" });
   response.end(JSON.stringify(value));
-}
-
-function sendStatus(
-  response: FakeHttpResponse,
-  failure: Pick<FakeFailure, "status" | "reason" | "message" | "retryAfterSeconds">,
-): void {
-  const { status, reason, message = "fake failure", retryAfterSeconds } = failure;
-  if (retryAfterSeconds !== undefined) response.setHeader("retry-after", String(retryAfterSeconds));
-  sendJson(response, status, {
-    kind: "Status",
-    apiVersion: "v1",
-    metadata: {},
-    status: "Failure",
-    message,
-    reason,
-    code: status,
-  });
 }

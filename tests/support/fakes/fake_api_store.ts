@@ -51,7 +51,12 @@ export interface StoredChange {
 
 /** Thrown if a change is refused; carries the HTTP status. */
 export class FakeStoreError extends Error {
-  constructor(readonly status: 404 | 409, readonly reason: string, message: string) {
+  constructor(
+    readonly status: number,
+    readonly reason: string | undefined,
+    message: string,
+    readonly retryAfterSeconds?: number,
+  ) {
     super(message);
   }
 }
