@@ -29,11 +29,10 @@ import {
 } from "../netfilter/rule_backend.ts";
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { NftablesLayout } from "./layout.ts";
-import { asEntry, NftablesTarget } from "./target.ts";
+import { asService, NftablesTarget } from "./target.ts";
 import { EXPRESSIONS, servicesTable, TABLE } from "./containers.ts";
-import type { Entry, EntryId } from "./entry.ts";
 import { explainNftables } from "./explain.ts";
-import { appliedSlots, findAffinity } from "./find_affinity.ts";
+import { findAffinity } from "./find_affinity.ts";
 import {
   ALL_FEATURES,
   type NftablesFeatures,
@@ -139,15 +138,17 @@ export class NftablesBackend
   }
 
   explain: Backend["explain"] = (plan, explanation, hit) =>
-    explainNftables(plan, explanation, hit, { options: this.optionsOf(plan), table: this });
+    explainNftables(plan, explanation, hit, {
+      options: this.optionsOf(plan),
+      applied: hit && asService(this.engine?.applied.get(hit.service.key)),
+    });
 
-  override findAffinity: Backend["findAffinity"] = (plan, packet) =>
-    findAffinity(this.#runner, appliedSlots(plan, this), packet);
-
-  /** The entry that the kernel is known to hold. */
-  entry(id: EntryId): Entry | undefined {
-    return asEntry(this.engine?.applied.get(id));
-  }
+  override findAffinity: Backend["findAffinity"] = ({ key }, packet) =>
+    findAffinity(
+      this.#runner,
+      asService(this.engine?.applied.get(key))?.slots ?? new Map(),
+      packet,
+    );
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     const text = renderText(plan, this.optionsOf(plan), keys);
@@ -214,12 +215,12 @@ export class NftablesBackend
     await fill(layout);
     const applied = [...this.engine?.applied ?? []];
     for (const [, item] of applied) {
-      const entry = asEntry(item);
-      if (entry?.slots) layout.setSlots(entry.plan.key, entry.slots);
+      const service = asService(item);
+      if (service?.slots) layout.setSlots(service.plan.key, service.slots);
     }
     const { keys } = scope;
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
-      nftDifferences(changes, target.table.spec, (object) => target.ownerOfExtra(object))
+      nftDifferences(changes, target.table.spec, target.elementOwners())
         .filter(({ key, kind }) => keys === undefined || key !== undefined || kind !== "extra");
     return { target, applied, differencesIn };
   }

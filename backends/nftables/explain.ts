@@ -13,8 +13,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { LOOPBACK_GUARD } from "./chain_spec.ts";
-import { type Entry, rangeText } from "./entry.ts";
-import { type EntryId, frontendId, hairpinId } from "./entry.ts";
+import { addressElements, type NumberedService, rangeText } from "./service_objects.ts";
 import { NftablesLayout, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
@@ -23,10 +22,10 @@ export function explainNftables(
   plan: ProxyPlan,
   explanation: PacketExplanation,
   hit: PacketHit | undefined,
-  { options, table }: {
+  { options, applied }: {
     readonly options: NftablesRenderOptions;
-    /** The applied table, whose endpoints may have other numbers. */
-    readonly table?: { entry(id: EntryId): Entry | undefined } | undefined;
+    /** The ServicePort as it was applied, whose endpoints may have other numbers. */
+    readonly applied?: NumberedService | undefined;
   },
 ): ModeExplanation {
   const { verdict } = explanation;
@@ -37,7 +36,7 @@ export function explainNftables(
     const rejects = verdict.kind === "reject" && !options.features.reject;
     return {
       deviations: rejects ? DROPS : {},
-      carriers: carriersOf(hit, explanation, { layout, table }),
+      carriers: carriersOf(hit, explanation, layout, applied),
     };
   }
   const refusal = refusalOf(plan, explanation, layout);
@@ -71,17 +70,14 @@ function unservedReason(
 function carriersOf(
   { frontend, service }: PacketHit,
   { packet: { from }, verdict }: PacketExplanation,
-  { layout, table }: {
-    readonly layout: NftablesLayout;
-    readonly table: { entry(id: EntryId): Entry | undefined } | undefined;
-  },
+  layout: NftablesLayout,
+  applied: NumberedService | undefined,
 ): readonly ModeCarrier[] {
-  const id = frontendId(frontend, service);
-  const applied = table?.entry(id);
-  const entry = applied?.plan === service ? applied : layout.entry(id, undefined);
-  if (entry === undefined) return [];
-  const [front, ...rest] = layout.objectsOf(entry);
-  const own = layout.entry(hairpinId(from.address), undefined);
+  const numbered = layout.numbered(service.key, applied?.plan === service ? applied : undefined);
+  if (numbered === undefined) return [];
+  const [front, ...rest] = layout.frontendObjects(numbered, frontend);
+  const hairpin = `${from.address} . ${from.address}`;
+  const own = addressElements(service).filter(({ name }) => name === hairpin);
   const isLookedUp = ({ kind }: KernelObject) => /(?:choices|endpoints)$/.test(kind);
   const fixed = layout.sharedElements()
     .find(({ kind, name }) => kind === "numbered-chains" && name === front?.text);
@@ -94,13 +90,14 @@ function carriersOf(
     ...rest.filter((object) => !object.isShared && !isLookedUp(object)),
     ...rest.filter(({ isShared }) => isShared).reverse(),
     ...rest.filter(isLookedUp),
-    ...(own ? layout.objectsOf(own) : []),
+    ...own,
   ];
   const met = isBlocked
     ? objects.filter((each) => !rest.includes(each) || each.kind === "source-ranges")
     : objects;
   const endpoints = new Map(
-    [...entry.main, ...entry.local].map(({ address, port, key }) => [`${address} . ${port}`, key]),
+    Object.values(numbered.order).flat()
+      .map(({ address, port, key }) => [`${address} . ${port}`, key]),
   );
   return met.flatMap(({ kind, name, text }): ModeCarrier | readonly ModeCarrier[] => {
     if (kind === "chain") return text.split("\n").slice(1).map((rule) => ruleCarrier(name, rule));

@@ -62,9 +62,9 @@ function explain(
     explain: (...question) =>
       explained = explainNftables(...question, {
         options,
-        table: {
-          entry: (id) =>
-            id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
+        applied: {
+          plan: appliedPlan,
+          order: { internal: main, external: [], externalFromCluster: [] },
         },
       }),
   }, { quarantined });

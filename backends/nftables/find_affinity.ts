@@ -1,8 +1,5 @@
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { claimsOf, type EntryId } from "./entry.ts";
-import type { Entry } from "./entry.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { classidText } from "../netfilter/nft/table_listing.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
@@ -31,18 +28,6 @@ export async function findAffinity(
   const slot = classidText(printed) ?? printed;
   const [endpoint] = [...slots].find(([, each]) => slotText(each) === slot) ?? [];
   return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
-}
-
-/**
- * Returns the slots of a ServicePort's endpoints in the kernel, as far as known. Empty without
- * affinity.
- */
-export function appliedSlots(
-  plan: ServicePlan,
-  writer: { entry(id: EntryId): Entry | undefined },
-): Slots {
-  const entries = claimsOf(plan).map((id) => writer.entry(id));
-  return entries.find((entry) => entry?.plan.key === plan.key && entry.slots)?.slots ?? new Map();
 }
 
 function secondsOf(text: string): number {

@@ -1,9 +1,9 @@
 /**
- * The desired table: which ServicePort owns which key. Pure except for its own state.
+ * The desired table: the ServicePorts that it has, and what belongs to no Service. Pure except for its
+ * own state.
  *
- * Elements are not stored. Those of an entry are rendered from the plan of its ServicePort when
- * they are written, so 10,000 ServicePorts take a few megabytes, and the cost of a change depends
- * on its own size.
+ * Elements are not stored. Those of a ServicePort are rendered from its plan when they are written, so
+ * 10,000 ServicePorts take a few megabytes, and the cost of a change depends on its own size.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { SetIndex } from "../../lib/net/set_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
@@ -30,29 +30,26 @@ import {
   REJECT_CHAIN,
   SOURCE_RANGES_CHAIN,
 } from "./chain_spec.ts";
-import {
-  arrangeEntry,
-  chainOf,
-  claimsOf,
-  elementsOf,
-  type EndpointOrder,
-  type Entry,
-  type EntryId,
-  foundSlots,
-  rangeText,
-} from "./entry.ts";
 import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
+import {
+  addressElements,
+  chainOf,
+  type EndpointOrder,
+  foundOrder,
+  foundSlots,
+  frontendElements,
+  type NumberedService,
+  numberEndpoints,
+  rangeText,
+} from "./service_objects.ts";
 import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
 
-/** The desired entries, and which of them may differ from the applied ones. */
+/** The desired ServicePorts, and which of them may differ from the applied ones. */
 export class NftablesLayout {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new SetIndex<EntryId, ServicePortKey>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
-  readonly #dirty = new Set<EntryId>();
-  /** The {@linkcode #plans} with session affinity. */
-  readonly #sticky = new Set<ServicePortKey>();
+  readonly #dirty = new Set<ServicePortKey>();
   readonly #slots = new SlotAllocator();
   /** The chains that choose an endpoint, and their numbers, by name. */
   readonly #chains = new Map<string, readonly KernelObject[]>();
@@ -68,67 +65,44 @@ export class NftablesLayout {
     return [...this.#quarantined.values()];
   }
 
-  /** The entries that may differ from the applied ones, including entries no longer wanted. */
-  get dirty(): ReadonlySet<EntryId> {
+  /** The ServicePorts that may differ from the applied ones, including those no longer wanted. */
+  get dirty(): ReadonlySet<ServicePortKey> {
     return this.#dirty;
   }
 
-  /** Every desired entry, in no order. */
-  ids(): Iterable<EntryId> {
-    return this.#claims.keys();
+  /** The plans by which ServicePorts have objects. */
+  get plans(): ReadonlyMap<ServicePortKey, ServicePlan> {
+    return this.#plans;
   }
 
-  /** The plan by which a ServicePort has entries; `undefined` = it has none. */
   plan(key: ServicePortKey): ServicePlan | undefined {
     return this.#plans.get(key);
   }
 
-  /** Gives a ServicePort the entries of a plan, and takes it out of quarantine. */
+  /** Gives a ServicePort the objects of a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void {
     const { key } = plan;
-    const previous = this.#plans.get(key);
-    if (previous === plan) return;
-    const isSticky = plan.affinityTimeoutSeconds !== undefined;
+    if (this.#plans.get(key) === plan) return;
     const problem = unsupported(plan, this.options.features);
-    if (!isSticky || problem) this.#slots.release(key);
-    if (problem !== undefined) {
-      this.#takeAway(key);
+    if (plan.affinityTimeoutSeconds === undefined || problem) this.#slots.release(key);
+    this.#dirty.add(key);
+    if (problem) {
+      this.#plans.delete(key);
       this.#quarantined.set(key, problem);
-      return;
+    } else {
+      this.#quarantined.delete(key);
+      this.#plans.set(key, plan);
     }
-    this.#quarantined.delete(key);
-    this.#plans.set(key, plan);
-    if (isSticky) this.#sticky.add(key);
-    else this.#sticky.delete(key);
-    this.#moveClaims(previous, plan);
   }
 
-  /** Keeps entries that both plans need: thousands of ports may share one, and moving is slow. */
-  #moveClaims(previous: ServicePlan | undefined, plan: ServicePlan): void {
-    const before = previous && new Set(claimsOf(previous));
-    for (const id of claimsOf(plan)) {
-      if (!before?.delete(id)) this.#claims.add(id, plan.key);
-      this.#dirty.add(id);
-    }
-    for (const id of before ?? []) this.#remove(plan.key, id);
-  }
-
-  /** Removes the entries of a ServicePort. */
+  /** Removes the objects of a ServicePort. */
   delete(key: ServicePortKey): void {
-    this.#takeAway(key);
+    this.#quarantined.delete(key);
+    if (this.#plans.delete(key)) this.#dirty.add(key);
     this.#slots.release(key);
   }
 
-  #takeAway(key: ServicePortKey): void {
-    this.#quarantined.delete(key);
-    const plan = this.#plans.get(key);
-    if (plan === undefined) return;
-    this.#plans.delete(key);
-    this.#sticky.delete(key);
-    for (const id of claimsOf(plan)) this.#remove(key, id);
-  }
-
-  /** Removes the entries of a ServicePort that the kernel refused, until it is set again. */
+  /** Removes the objects of a ServicePort that the kernel refused, until it is set again. */
   quarantine(item: Quarantined): void {
     this.delete(item.key);
     this.#quarantined.set(item.key, item);
@@ -137,11 +111,6 @@ export class NftablesLayout {
   /** What belongs to no Service. */
   get shared(): SharedPlan {
     return this.#shared;
-  }
-
-  /** The ServicePort that an entry belongs to. */
-  ownerOf(id: EntryId): ServicePortKey | undefined {
-    return this.#claims.first(id);
   }
 
   /** The addresses of the node or the ranges of Services changed; the detector never does. */
@@ -154,50 +123,34 @@ export class NftablesLayout {
     this.#dirty.clear();
   }
 
-  /** Returns the content of a key; `undefined` = none. Endpoints keep their numbers if possible. */
-  entry(id: EntryId, previous: Entry | undefined): Entry | undefined {
-    const plan = this.#planAt(id);
-    if (plan !== undefined && previous?.plan === plan) return previous;
-    return plan && this.#arrange(id, plan, previous);
-  }
-
-  /** As {@linkcode entry}, with the endpoints in a given order. */
-  orderedEntry(id: EntryId, previous: EndpointOrder | undefined): Entry | undefined {
-    const plan = this.#planAt(id);
-    return plan && this.#arrange(id, plan, previous);
-  }
-
-  #planAt(id: EntryId): ServicePlan | undefined {
-    const key = this.#claims.first(id);
-    return key === undefined ? undefined : this.#plans.get(key);
-  }
-
-  #arrange(id: EntryId, plan: ServicePlan, previous: EndpointOrder | undefined): Entry {
-    return arrangeEntry(id, plan, { previous, slots: this.slots(plan) });
-  }
-
   /**
-   * Takes over how another process remembered the endpoints of ServicePorts, in short steps. Those
-   * that have slots keep them.
+   * Returns a ServicePort as it is wanted; `undefined` = it has no objects. Endpoints keep their numbers
+   * if possible: those in `previous`, or, without it, those of another process in the `found` elements.
    */
-  *adoptSlots(found: TableElements): Generator<void, void> {
-    for (const key of this.#sticky) {
-      yield;
-      const plan = this.#plans.get(key);
-      if (plan === undefined || this.#slots.has(key)) continue;
-      const own = claimsOf(plan).filter((id) => this.#claims.first(id) === key);
-      this.#slots.adopt(key, foundSlots(own, plan, found));
-    }
+  numbered(
+    key: ServicePortKey,
+    previous?: NumberedService,
+    found?: TableElements,
+  ): NumberedService | undefined {
+    const plan = this.#plans.get(key);
+    if (plan === undefined) return undefined;
+    if (previous?.plan === plan) return previous;
+    const slots = plan.affinityTimeoutSeconds === undefined ? undefined : this.#slots.slotsOf(plan);
+    const order: Partial<EndpointOrder> | undefined = previous?.order ??
+      (found && foundOrder(plan, slots, found));
+    return numberEndpoints(plan, order, slots);
   }
 
-  /** As {@linkcode adoptSlots}, for one ServicePort. */
+  /** Takes over how another process remembered the endpoints of a ServicePort, unless it has slots. */
+  adoptSlots(plan: ServicePlan, found: TableElements): void {
+    const { key, affinityTimeoutSeconds } = plan;
+    if (affinityTimeoutSeconds === undefined || this.#slots.has(key)) return;
+    this.#slots.adopt(key, foundSlots(plan, found));
+  }
+
+  /** As {@linkcode adoptSlots}, with slots that are known. */
   setSlots(key: ServicePortKey, slots: Slots): void {
     this.#slots.adopt(key, slots);
-  }
-
-  /** Returns the slots of a ServicePort's endpoints; `undefined` = no affinity. */
-  slots(plan: ServicePlan): Slots | undefined {
-    return plan.affinityTimeoutSeconds === undefined ? undefined : this.#slots.slotsOf(plan);
   }
 
   /** The elements that belong to no Service. */
@@ -215,27 +168,27 @@ export class NftablesLayout {
     return chainRules(spec, this.#context());
   }
 
-  /** Every object of an entry: its elements, and the chain that chooses an endpoint, with its number. */
-  objectsOf(entry: Entry): readonly KernelObject[] {
-    const spec = chainOf(entry);
-    const elements = elementsOf(entry);
-    return spec === undefined ? elements : [...elements, ...this.#chainObjects(spec)];
+  /** Every object of a ServicePort. */
+  *objectsOf(service: NumberedService): Generator<KernelObject> {
+    for (const frontend of frontendsOf(service.plan)) {
+      yield* this.frontendObjects(service, frontend);
+    }
+    yield* addressElements(service.plan);
   }
 
-  #chainObjects(spec: ChainSpec): readonly KernelObject[] {
+  /** The elements of a frontend, and the chain that chooses an endpoint, with its number. */
+  frontendObjects(service: NumberedService, frontend: Frontend): readonly KernelObject[] {
+    const elements = frontendElements(service, frontend);
+    const spec = chainOf(service, frontend);
+    if (spec === undefined) return elements;
     const name = chainName(spec);
-    return this.#chains.getOrInsertComputed(name, () => {
-      const objects = [
-        chainObject({ name, rules: this.chainRules(spec) }),
-        chainElement(name),
-      ];
-      return objects.map((object) => ({ ...object, isShared: true }));
-    });
-  }
-
-  #remove(key: ServicePortKey, id: EntryId): void {
-    this.#claims.delete(id, key);
-    this.#dirty.add(id);
+    const chain = this.#chains.getOrInsertComputed(
+      name,
+      () =>
+        [chainObject({ name, rules: this.chainRules(spec) }), chainElement(name)]
+          .map((object) => ({ ...object, isShared: true })),
+    );
+    return [...elements, ...chain];
   }
 
   #context(): ChainContext {

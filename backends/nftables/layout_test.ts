@@ -7,7 +7,7 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { rangeText } from "./entry.ts";
+import { rangeText } from "./service_objects.ts";
 import { sharedElements, unsupported } from "./layout.ts";
 import { ALL_FEATURES, type NftablesRenderOptions } from "./render_options.ts";
 

@@ -11,7 +11,7 @@ import { chainObject, containerObjects, nftTransaction } from "../netfilter/nft/
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { leftOutText } from "../netfilter/refused_items.ts";
 import { servicesTable } from "./containers.ts";
-import { countedIds, countersOf, countingFrame, countingTable } from "./traffic_counters.ts";
+import { countersOf, countingFrame, countingTable } from "./traffic_counters.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
@@ -29,8 +29,8 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
   const table = servicesTable(options.family);
   const shared = new Map<string, KernelObject>();
   const own: KernelObject[] = [];
-  for (const id of layout.ids()) {
-    for (const object of layout.objectsOf(layout.entry(id, undefined)!)) {
+  for (const key of layout.plans.keys()) {
+    for (const object of layout.objectsOf(layout.numbered(key)!)) {
       if (object.isShared) shared.set(`${object.kind} ${object.name}`, object);
       else own.push(object);
     }
@@ -69,10 +69,12 @@ export function* withCounters(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   yield* text;
-  const frontends = [...servicesOf(plan, keys).values()].flatMap(countedIds);
+  const counters = [...servicesOf(plan, keys).values()].flatMap(countersOf)
+    .map((object) => [`${object.kind} ${object.name}`, object] as const);
   const objects = [
     ...countingFrame(plan.family),
-    ...[...new Set(frontends)].sort().flatMap(countersOf),
+    ...[...new Map(counters)].sort(([left], [right]) => left < right ? -1 : 1)
+      .map(([, object]) => object),
   ];
   yield* nftTransaction(countingTable(plan.family), objects).text();
 }

@@ -1,38 +1,28 @@
 /**
  * The table of Services for the engine: the layout says what is wanted, {@linkcode NftTable} reads
- * and writes it. Groups are the entries of the layout, each of which is a frontend of a ServicePort, and
- * what belongs to no Service. Endpoints have numbers in their entry: they are kept by what was applied, or
- * after a restart by what was read.
+ * and writes it. Groups are the ServicePorts of the layout, and what belongs to no Service. Endpoints have
+ * numbers: they are kept by what was applied, or after a restart by what was read.
  *
  * @module
  */
 import type { Batch, KernelObject, ObjectName, Objects } from "../../lib/engine/reconciler.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
+import { frontendsOf } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { inSteps } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject, containerObjects, NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
-import { FIRST_NUMBER, LAYOUT_MARK, LOCAL_OFFSET, readChainName } from "./chain_spec.ts";
+import { LAYOUT_MARK, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
-import {
-  claimsOf,
-  elementsOf,
-  type EndpointOrder,
-  type Entry,
-  type EntryId,
-  isNodePort,
-  keyOfEntry,
-} from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
-import { slotText } from "./slots.ts";
+import { addressElements, frontendName, type NumberedService } from "./service_objects.ts";
 
 /** What belongs to no Service: chains, sets, and elements such as the ranges of Services. */
 interface SharedItem {
@@ -41,16 +31,16 @@ interface SharedItem {
 }
 
 const SHARED = "shared";
-type Key = EntryId | typeof SHARED;
-type Item = Entry | SharedItem;
+type Key = ServicePortKey | typeof SHARED;
+type Item = NumberedService | SharedItem;
 
 interface TargetDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
 }
 
-/** The entry that a group is; `undefined` = what belongs to no Service. */
-export function asEntry(item: unknown): Entry | undefined {
+/** The ServicePort that a group is; `undefined` = what belongs to no Service. */
+export function asService(item: unknown): NumberedService | undefined {
   const group = item as Item | undefined;
   return group === undefined || "objects" in group ? undefined : group;
 }
@@ -83,7 +73,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
 
   *keys(): Generator<Key> {
     yield SHARED;
-    yield* this.layout.ids();
+    yield* this.layout.plans.keys();
   }
 
   *dirty(): Generator<Key> {
@@ -97,17 +87,11 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   }
 
   arrange(key: Key, applied: Item | undefined): Item | undefined {
-    const { layout } = this;
     if (key === SHARED) return this.#sharedItem(applied);
-    // Another process may have numbered the endpoints.
-    if (applied === undefined && this.#found) {
-      const usual = layout.entry(key, undefined);
-      return usual && layout.orderedEntry(key, foundOrder(usual, this.#found));
-    }
-    return layout.entry(key, applied as Entry | undefined);
+    return this.layout.numbered(key, asService(applied), this.#found);
   }
 
-  objectsOf(item: Item): readonly KernelObject[] {
+  objectsOf(item: Item): Iterable<KernelObject> {
     return "objects" in item ? item.objects : this.layout.objectsOf(item);
   }
 
@@ -116,15 +100,23 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   }
 
   /**
-   * The ServicePort whose entry an element would belong to, though it is not wanted. The key of an element is
+   * Returns the ServicePorts that elements belong to, or would if they were wanted. The key of an element is
    * that of its frontend, in some containers followed by a number or a range.
    */
-  ownerOfExtra({ kind, name }: ObjectName): ServicePortKey | undefined {
-    const hasMore = /(endpoints|choices|source-ranges)$/.test(kind);
-    const front = hasMore ? name.slice(0, name.lastIndexOf(" . ")) : name;
-    const container = kind.startsWith("node-port") ? "node-ports" : "service-ips";
-    return this.layout.ownerOf(`${container} ${front}` as EntryId) ??
-      this.layout.ownerOf(`${kind} ${name}` as EntryId);
+  elementOwners(): (object: ObjectName) => ServicePortKey | undefined {
+    const owners = new Map<string, ServicePortKey>();
+    for (const plan of this.layout.plans.values()) {
+      const names = frontendsOf(plan).map((frontend) => frontendName(frontend, plan));
+      for (const { kind, name } of [...names, ...addressElements(plan)]) {
+        owners.getOrInsert(`${kind} ${name}`, plan.key);
+      }
+    }
+    return ({ kind, name }) => {
+      const hasMore = /(endpoints|choices|source-ranges)$/.test(kind);
+      const front = hasMore ? name.slice(0, name.lastIndexOf(" . ")) : name;
+      const container = kind.startsWith("node-port") ? "node-ports" : "service-ips";
+      return owners.get(`${container} ${front}`) ?? owners.get(`${kind} ${name}`);
+    };
   }
 
   /** A chain that chooses an endpoint: packets reach it by its number, which is removed at once. */
@@ -140,7 +132,12 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
       return reading?.objects;
     }
     this.#found = reading.table.elements;
-    await inSteps({ clock: this.#clock }, this.layout.adoptSlots(this.#found));
+    const slice = new TimeSlice(urgent(this.#clock));
+    for (const plan of this.layout.plans.values()) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      this.layout.adoptSlots(plan, this.#found);
+    }
     return reading.objects;
   }
 
@@ -151,9 +148,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
 
   *groupsOf(services: readonly ServicePlan[]): Generator<Key> {
     yield SHARED;
-    for (const plan of services) {
-      yield* claimsOf(plan).filter((id) => this.layout.ownerOf(id) === plan.key);
-    }
+    for (const { key } of services) yield key;
   }
 
   begin(): Batch<ServicePortKey> {
@@ -189,34 +184,4 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
       if (spec) yield { name, rules: this.layout.chainRules(spec) };
     }
   }
-}
-
-/** The placeholder for a number without an endpoint. */
-const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
-
-/**
- * Returns the order of endpoints in elements that were found. `usual`: the entry as it would be numbered
- * anew, by which the text of each endpoint is known.
- */
-function foundOrder(usual: Entry, found: TableElements): EndpointOrder {
-  const { id, main, local, plan } = usual;
-  if (main.length + local.length < 2) return usual;
-  const list = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
-  const container = isNodePort(id) ? `node-port-${list}` : list;
-  const endpoints = [...main, ...local];
-  const byValue = new Map<string, Endpoint>();
-  for (const { kind, name, text } of elementsOf(usual)) {
-    if (kind !== container) continue;
-    const number = Number(name.slice(name.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
-    const index = number < LOCAL_OFFSET ? number : number - LOCAL_OFFSET + main.length;
-    const endpoint = endpoints[index];
-    if (endpoint) byValue.set(text, endpoint);
-  }
-  const values = found.get(container);
-  const inOrder = (offset: number, count: number) =>
-    Array.from({ length: count }, (_, index) => {
-      const number = slotText(FIRST_NUMBER + offset + index);
-      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NO_ENDPOINT;
-    });
-  return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
 }

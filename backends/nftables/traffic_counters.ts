@@ -17,6 +17,7 @@ import {
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { frontendsOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
@@ -26,11 +27,8 @@ import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject, containerObjects, NftTable } from "../netfilter/nft/nft_table.ts";
 import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
-import { claimsOf, containerOf, type EntryId, keyOfEntry } from "./entry.ts";
+import { frontendName } from "./service_objects.ts";
 import { EXPRESSIONS } from "./containers.ts";
-
-/** Its sets; each element has a counter. */
-const COUNTING_SETS: readonly string[] = ["service-ips", "node-ports"];
 
 /** The direction of a packet, as conntrack defines it. */
 const DIRECTIONS = ["original", "reply"] as const;
@@ -80,19 +78,15 @@ export function countingFrame(family: IpFamily): readonly KernelObject[] {
   ];
 }
 
-/** The frontends of a ServicePort: the entries that receive packets. */
-export function countedIds(plan: ServicePlan): readonly EntryId[] {
-  return claimsOf(plan).filter((id) => COUNTING_SETS.includes(containerOf(id)));
-}
-
-/** The counters of a frontend: one for each direction. Several ServicePorts may share them. */
-export function countersOf(id: EntryId): readonly KernelObject[] {
-  return DIRECTIONS.map((direction) => ({
-    kind: containerOf(id),
-    name: `${keyOfEntry(id)} . ${direction}`,
-    text: "",
-    isShared: true as const,
-  }));
+/** The counters of a ServicePort: one for each frontend and direction. Several may share them. */
+export function countersOf(plan: ServicePlan): readonly KernelObject[] {
+  return frontendsOf(plan).flatMap((frontend) => {
+    const { kind, name } = frontendName(frontend, plan);
+    return DIRECTIONS.map((direction) => ({
+      ...{ kind, name: `${name} . ${direction}`, text: "" },
+      isShared: true as const,
+    }));
+  });
 }
 
 interface TrafficCountersDependencies extends Omit<RulePlaneEdges, "random"> {
@@ -143,7 +137,7 @@ class CountingTarget implements Target<Key, Item, string> {
   }
 
   objectsOf(item: Item): readonly KernelObject[] {
-    return item === FRAME ? countingFrame(this.#family) : countedIds(item).flatMap(countersOf);
+    return item === FRAME ? countingFrame(this.#family) : countersOf(item);
   }
 
   async read(): Promise<Objects | undefined> {
@@ -241,7 +235,7 @@ export class TrafficCounters {
     for (const plan of this.#engine.applied.values()) {
       await slice.pause();
       if (plan === FRAME) continue;
-      for (const id of countedIds(plan)) owners.set(id, plan.name);
+      for (const { kind, name } of countersOf(plan)) owners.set(`${kind} ${name}`, plan.name);
     }
     const before = this.#last;
     this.#last = new Map();
@@ -249,11 +243,11 @@ export class TrafficCounters {
     for (const [set, elements] of counters) {
       for (const [key, counter] of elements) {
         await slice.pause();
-        const name = owners.get(`${set} ${key.slice(0, key.lastIndexOf(" . "))}`);
+        const element = `${set} ${key}`;
+        const name = owners.get(element);
         if (name === undefined) others++;
         else wanted++;
         if (counter.packets === 0) continue;
-        const element = `${set} ${key}`;
         this.#last.set(element, counter);
         if (name === undefined) continue;
         this.#add(name, key.endsWith(" reply"), counter, before.get(element));
@@ -261,7 +255,7 @@ export class TrafficCounters {
     }
     const frame = JSON.stringify([isDormant, ...declarations, ...rules]);
     this.#frame ??= frame;
-    return frame === this.#frame && others === 0 && wanted === DIRECTIONS.length * owners.size;
+    return frame === this.#frame && others === 0 && wanted === owners.size;
   }
 
   /** A counter that is smaller than before has started at 0 again. */

@@ -392,7 +392,7 @@ function refusalOf(error: unknown): unknown {
 type NftDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
 
 /**
- * The differences in words. `ownerOf`: the item that an object belongs to which is not wanted.
+ * The differences in words. `ownerOf`: the item that an object belongs to which has no owner.
  */
 export function nftDifferences<Owner extends string>(
   changes: readonly Change<Owner>[],
@@ -408,7 +408,7 @@ export function nftDifferences<Owner extends string>(
   return changes.filter(({ kind }) => !missing.has(kind)).flatMap((change) => {
     const { kind: object, name, before, after } = change;
     const kind = after === undefined ? "extra" : before === undefined ? "missing" : "altered";
-    const owner = change.owner ?? (after === undefined ? ownerOf(change) : undefined);
+    const owner = change.owner ?? ownerOf(change);
     const key = owner === undefined ? {} : { key: owner };
     const texts = (text: (content: string) => string) => ({
       ...(after !== undefined && { wanted: text(after) }),
