@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { refusedByKey, refusedItem, RefusedItems } from "./refused_items.ts";
+import { RefusedItems } from "./refused_items.ts";
 
 const PLAN = testServicePlan();
 
@@ -32,24 +31,4 @@ Deno.test("RefusedItems forgets an accepted item, or all", () => {
     refused.refuse(PLAN, { reason: "no", now: 0 });
     assertEquals(refused.waitingFor(PLAN, 1_000), undefined, "the first pause again");
   }
-});
-
-Deno.test("refusedItem() gives the next attempt of a ServicePort as a time of day", () => {
-  const clock = new FakeClock();
-  const refused = new RefusedItems();
-  refused.refuse(PLAN, { reason: "no", now: clock.now() });
-  const refusal = refused.refuse(PLAN, { reason: "still no", now: clock.now() });
-  assertEquals(refusedItem(clock, PLAN.key, refusal), {
-    key: PLAN.key,
-    reason: "still no",
-    retryAt: new Date(clock.wallNow() + 2_000).toISOString(),
-  });
-});
-
-Deno.test("refusedByKey() leaves out items that the kernel did not refuse", () => {
-  const { key } = PLAN;
-  const item = { key, reason: "no", retryAt: "2026-01-02T03:04:05.000Z" };
-  assertEquals([...refusedByKey([{ key, reason: "SCTP" }, item]).values()], [item]);
-  assertEquals(refusedByKey([{ ...item, address: "10.96.0.1:80/TCP" }]).size, 0);
-  assertEquals(refusedByKey().size, 0);
 });

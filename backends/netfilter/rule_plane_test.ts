@@ -178,20 +178,6 @@ class Plane extends RulePlane<CountingTarget<string>, string> implements Countin
 
 const ONE_RULE = { kind: "rule", found: 1, repaired: 1 } as const;
 
-Deno.test("RulePlane compares at once when something is gone, reports it, and counts by kind", async () => {
-  await using plane = await Plane.started();
-  plane.lost = { table: "nat" };
-  plane.text = undefined;
-  await plane.pass(9);
-  assertEquals(plane.looks, 0);
-  await plane.pass(1);
-  assertEquals([plane.drift, plane.text], [[ONE_RULE], RULE.text]);
-  assertEquals(plane.logger.lines.map(({ message, fields }) => [message, fields]), [
-    [LOST, { component: "drift_watch", table: "nat" }],
-    [REPAIRED, { component: "drift_watch", rules: 1 }],
-  ]);
-});
-
 Deno.test("RulePlane compares everything from time to time, and reports nothing if nothing is wrong", async () => {
   await using plane = await Plane.started();
   await plane.pass(290);
@@ -249,18 +235,6 @@ Deno.test("RulePlane reports that it cannot look, and looks again", async () => 
   assertEquals(plane.reads, 1);
 });
 
-Deno.test("RulePlane tries a repair again that failed", async () => {
-  await using plane = await Plane.started();
-  plane.lost = {};
-  plane.text = undefined;
-  plane.readError = new Error("no lock");
-  await plane.pass(20);
-  assertEquals([plane.looks, plane.reads, plane.messages], [1, 2, [LOST, FAILED, FAILED]]);
-  plane.readError = undefined;
-  await plane.pass(10);
-  assertEquals([plane.drift, plane.text], [[ONE_RULE], RULE.text]);
-});
-
 Deno.test("RulePlane does not count as drift what a sync has failed to write", async () => {
   await using plane = await Plane.started();
   plane.text = undefined;
@@ -294,14 +268,6 @@ Deno.test("RulePlane waits for a sync that is under way, and does not count that
   assertEquals(plane.reads, 1);
   await plane.pass(310);
   assertEquals(plane.reads, 2, "after five minutes, not after an hour");
-});
-
-Deno.test("RulePlane describes a repair before another sync may count or want anything else", async () => {
-  await using plane = await Plane.started();
-  plane.text = undefined;
-  plane.recheck();
-  await plane.pass(1);
-  assertEquals([plane.drift, plane.describedInTurn], [[ONE_RULE], [true]]);
 });
 
 Deno.test("RulePlane compares everything once and at once, when it is asked to", async () => {

@@ -1,18 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { chainName, type ChainSpec, fromPod } from "./chain_spec.ts";
-
-const SPEC: ChainSpec = { front: "vip", treatment: "keep", main: 2 };
-
-Deno.test("chainName() holds the whole spec", () => {
-  const cases: readonly [Partial<ChainSpec>, string][] = [
-    [{}, "to-2"],
-    [{ treatment: "off-cluster" }, "off-cluster-2"],
-    [{ front: "port", treatment: "masquerade" }, "node-port-masquerade-2"],
-    [{ treatment: "local", local: "drop" }, "local-2-drop"],
-    [{ treatment: "local", local: 1, affinitySeconds: 60 }, "local-2-1-sticky-60"],
-  ];
-  for (const [spec, name] of cases) assertEquals(chainName({ ...SPEC, ...spec }), name);
-});
+import { fromPod } from "./chain_spec.ts";
 
 Deno.test("fromPod() makes a prefix that is as long as names get a whole name", () => {
   const matchOf = (prefix: string) => fromPod({ kind: "byInterfacePrefix", prefix }, "IPv4");

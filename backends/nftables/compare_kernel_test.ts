@@ -1,4 +1,4 @@
-import { assertEquals, assertNotEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
@@ -10,7 +10,6 @@ import {
   testForward,
   testPlanChanges,
   testProxyPlan,
-  testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -148,49 +147,6 @@ Deno.test("compare() of some ServicePorts reads once if only others differ", asy
   assertEquals(await commandsOf(), [1, once + 1]);
 });
 
-Deno.test("repair() writes nothing if nothing differs, and no chain that is as it should be", async () => {
-  const machine = new FakeNftMachine();
-  await using serving = backendOn(machine);
-  await serving.start();
-  const plan = testProxyPlan(damagedServices());
-  await serving.sync(plan, testPlanChanges(plan));
-  const before = machine.writes.length;
-  assertEquals(await serving.repair(plan), {});
-  assertEquals(machine.writes.length, before);
-  machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.delete("172.30.0.1");
-  assertEquals((await serving.repair(plan)).transactions, 1);
-  assertEquals(machine.writes.at(-1)?.stdin.split("\n"), [
-    "add element ip kube-relay cluster-ips { 172.30.0.1 }",
-    "",
-  ]);
-});
-
-Deno.test("an element that the kernel refused is no difference, and no repair writes it", async () => {
-  const [web, api] = [1, 2].map((number) =>
-    testServicePlan({
-      name: `web-${number}`,
-      clusterIp: `172.30.0.${number}`,
-      to: [`10.0.${number}.1:80`],
-    })
-  );
-  const machine = new FakeNftMachine();
-  machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
-  await using serving = backendOn(machine);
-  await serving.start();
-  const plan = testProxyPlan([web!, api!]);
-  const { quarantined } = await serving.sync(plan, testPlanChanges(plan));
-  assertEquals(quarantined.map(({ key }) => key), [api!.key]);
-  await using other = backendOn(machine, serving.facts?.());
-  assertNotEquals(await other.compare?.(plan), []);
-  assertEquals(await other.compare?.(plan, { quarantined }), []);
-  machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.delete("172.30.0.1");
-  const found = await other.compare?.(plan, { quarantined });
-  assertEquals(found?.map(({ name }) => name), ["cluster-ips 172.30.0.1"]);
-  await serving.repair(plan);
-  assertEquals(await other.compare?.(plan, { quarantined }), []);
-  assertEquals(machine.writes.at(-1)?.stdin.includes("172.30.0.2"), false);
-});
-
 Deno.test("compare() gives the serving process the same result as any other process", async () => {
   const damaged = fc.record({
     plans: fc.array(randomServicePlan, { maxLength: 8 }),
@@ -221,32 +177,4 @@ Deno.test("compare() gives the serving process the same result as any other proc
     }),
     { numRuns: 30 },
   );
-});
-
-Deno.test("compare() names protocols in the found rules", async () => {
-  const machine = new FakeNftMachine();
-  await using serving = backendOn(machine);
-  await serving.start();
-  const plan = testProxyPlan(damagedServices());
-  await serving.sync(plan, testPlanChanges(plan));
-  await using other = backendOn(machine, serving.facts?.());
-  const { chains } = machine.tool.table("ip kube-relay");
-  chains.set("own", ["meta l4proto tcp drop", "meta l4proto 47 drop"]);
-  const found = await other.compare?.(plan) ?? [];
-  assertEquals(found.map(({ name, found }) => [name, found]), [
-    ["own", "meta l4proto tcp drop\nmeta l4proto 47 drop"],
-  ]);
-});
-
-Deno.test("compare() names a missing set, not each of its elements", async () => {
-  const machine = new FakeNftMachine();
-  await using serving = backendOn(machine);
-  await serving.start();
-  const plan = testProxyPlan([testServicePlan({ to: ["10.0.1.1:80"] })]);
-  await serving.sync(plan, testPlanChanges(plan));
-  machine.tool.run("flush chain ip kube-relay unclaimed\ndelete set ip kube-relay cluster-ips\n");
-  const found = await serving.compare?.(plan) ?? [];
-  const named = found.map(({ object, name }) => `${object} ${name}`)
-    .filter((text) => !text.startsWith("rule "));
-  assertEquals(named, ["set cluster-ips"]);
 });

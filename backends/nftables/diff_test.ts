@@ -4,7 +4,8 @@ import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { chainElement, chainName, LAYOUT_MARK } from "./chain_spec.ts";
-import { servicesTable } from "./containers.ts";
+
+const LIST = "nft --debug=netlink --numeric-protocol list table";
 
 /** The number-th ServicePort, with two endpoints. */
 function plan(number: number, to?: readonly string[]): ServicePlan {
@@ -16,14 +17,6 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
     to: to ?? [`10.1.${high}.${low}:8080`, `10.2.${high}.${low}:8080`],
   });
 }
-
-Deno.test("the engine writes nothing if nothing changed", async () => {
-  const stage = await NftDiffStage.create();
-  stage.layout.set(plan(1));
-  await stage.sync();
-  stage.layout.set(plan(1));
-  assertEquals(await stage.sync(), []);
-});
 
 /** The number of the chain for this number of endpoints. */
 function number(main: number): string {
@@ -89,35 +82,6 @@ Deno.test("the engine moves one endpoint of fifty, not those after it", async ()
   assertEquals(await elements(), 2 + 2 + 1 + 2);
 });
 
-Deno.test("the engine keeps the correct parts of a table that was read", async () => {
-  const stage = await NftDiffStage.create();
-  stage.layout.set(plan(1));
-  stage.layout.set(plan(2));
-  await stage.sync();
-  stage.table.elements.get("endpoints")?.set("172.30.0.1 . tcp . 80 . 0x80000000", "10.66.0.1 . 1");
-  stage.table.elements.get("cluster-ips")?.delete("172.30.0.2");
-  stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "0x80000007");
-  stage.table.elements.get("affinity")?.set("10.0.0.1 . 172.30.0.1 . tcp . 80", "0x80000001");
-  assertEquals((await stage.resync()).filter((line) => line.includes(" element ")), [
-    "delete element ip kube-relay service-ips { 172.30.0.9 . tcp . 80 }",
-    "delete element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 }",
-    "add element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 : 10.1.0.1 . 8080 }",
-    "add element ip kube-relay cluster-ips { 172.30.0.2 }",
-  ]);
-  assertEquals(stage.table.elements.get("affinity")?.size, 1);
-});
-
-Deno.test("the engine rewrites rules that another program changed, and finds nothing more then", async () => {
-  const stage = await NftDiffStage.create();
-  stage.layout.set(plan(1));
-  await stage.sync();
-  assertEquals(await stage.verify(), []);
-  stage.table.chains.get("services")?.unshift("drop");
-  assertEquals(await stage.verify(), ["services"]);
-  assertEquals(stage.meaning, freshMeaning([plan(1)]));
-  assertEquals(await stage.verify(), []);
-});
-
 Deno.test("the engine fills a chain that an earlier run left before it leads there", async () => {
   const stage = await NftDiffStage.create();
   const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
@@ -125,18 +89,6 @@ Deno.test("the engine fills a chain that an earlier run left before it leads the
   await stage.resync();
   stage.layout.set(plan(1));
   await stage.sync();
-  assertEquals(stage.meaning, freshMeaning([plan(1)]));
-});
-
-Deno.test("the engine replaces a table of another version in one go", async () => {
-  const stage = await NftDiffStage.create();
-  stage.layout.set(plan(1));
-  stage.table.chains.set("layout-0", []);
-  stage.table.chains.delete(LAYOUT_MARK);
-  stage.table.elements.set("old-map", new Map([["1", "drop"]]));
-  const lines = await stage.resync();
-  assertEquals(lines.slice(1, 3), ["delete table ip kube-relay", "add table ip kube-relay"]);
-  assertEquals([...stage.table.elements.keys()], [...servicesTable("IPv4").containers.keys()]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 
@@ -206,18 +158,6 @@ Deno.test("a check removes rules that another program adds before and after a st
   }
 });
 
-Deno.test("a check ignores chains that nothing leads to, and removes them", async () => {
-  const stage = await NftDiffStage.create();
-  stage.layout.set(web(["10.0.0.1:80", "10.0.0.2:80"]));
-  await stage.sync();
-  stage.layout.set(web(["10.0.0.1:80"]));
-  await stage.sync();
-  const idle = () => [...stage.table.chains.keys()].filter((name) => name.endsWith("to-2"));
-  assertEquals([await stage.verify(), stage.figures.elements, idle()], [[], 0, []]);
-  stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
-  assertEquals([await stage.verify(), stage.figures.elements], [["127.96.0.1"], 1]);
-});
-
 Deno.test("the numbers of endpoints are kept after a write that failed, and after a restart", async () => {
   const stage = await NftDiffStage.create();
   const change = async (...to: readonly string[]) => {
@@ -236,4 +176,73 @@ Deno.test("the numbers of endpoints are kept after a write that failed, and afte
   const restarted = await NftDiffStage.create(stage.machine, stage.layout);
   assertEquals(restarted.figures.elements, 0);
   assertEquals(targets(), wanted);
+});
+
+/** Has the kernel refuse what is in lines like this. */
+function refuse({ machine }: NftDiffStage, bad: RegExp): void {
+  machine.judge = (line) => bad.test(line) ? "Invalid argument" : undefined;
+}
+
+Deno.test("the engine knows whose element is refused if it is the only one of its map", async () => {
+  const stage = await NftDiffStage.create();
+  stage.layout.set(plan(1, ["10.1.0.1:80"]));
+  refuse(stage, / : 10\.1\./);
+  await stage.sync();
+  assertEquals(stage.layout.quarantined.map(({ key }) => key), [plan(1).key]);
+});
+
+Deno.test("the engine writes a chain that was idle again with a table that can't be read", async () => {
+  const stage = await NftDiffStage.create();
+  for (const to of [undefined, ["10.1.0.1:80"]]) {
+    stage.layout.set(plan(1, to));
+    await stage.sync();
+  }
+  stage.layout.set(plan(1));
+  stage.machine.commands.on(LIST, { code: 139 });
+  for (let time = 1; time <= 2; time++) await assertRejects(() => stage.resync(), NftError);
+  assertEquals([(await stage.resync()).length > 0, stage.table.chains.has("off-cluster-2")], [
+    true,
+    true,
+  ]);
+});
+
+Deno.test("the engine replaces no table that it may not read", async () => {
+  const stage = await NftDiffStage.create();
+  const stderr = "Operation not permitted (you must be root)\n";
+  stage.machine.commands.on(LIST, { code: 1, stderr });
+  for (let time = 1; time <= 5; time++) await assertRejects(() => stage.resync(), NftError);
+});
+
+Deno.test("the table misses no chain that the engine removed or made again itself", async () => {
+  const stage = await NftDiffStage.create();
+  const { table } = stage.target;
+  for (const to of [undefined, ["10.1.0.1:80"], undefined]) {
+    stage.layout.set(plan(1, to));
+    await stage.sync();
+    assertEquals(await table.missingChains(), []);
+    await stage.target.tidy({ all: true });
+    assertEquals(await table.missingChains(), []);
+  }
+  const { handles } = stage.machine.tool;
+  for (const [chain, handle] of handles) handles.set(chain, handle + 100);
+  assertEquals(await table.missingChains(), [...stage.table.chains.keys()]);
+});
+
+Deno.test("the engine removes idle chains at once when they are many, and counts a failed removal", async () => {
+  const stage = await NftDiffStage.create();
+  const idle = () => [...stage.table.chains.keys()].filter((name) => name.startsWith("off-"));
+  for (let seconds = 1; seconds <= 257; seconds++) {
+    stage.layout.set({ ...plan(1), affinityTimeoutSeconds: seconds });
+    await stage.sync();
+  }
+  assertEquals(idle(), ["off-cluster-2-sticky-257"]);
+  stage.layout.set(plan(1));
+  await stage.sync();
+  stage.machine.commands.failNext({ code: 1, stderr: "Device or resource busy" });
+  assertEquals(await stage.target.tidy({ all: true }), false);
+  assertEquals([stage.engine.failures, stage.target.table.failedRemovals, idle().length], [
+    0,
+    1,
+    2,
+  ]);
 });

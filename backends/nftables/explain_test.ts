@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ModeExplanation } from "../../lib/proxy/packet_explanation.ts";
@@ -13,7 +13,8 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { explainNftables } from "./explain.ts";
+import { explainNftables, findAffinity } from "./explain.ts";
+import type { Slots } from "./slots.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 const ENDPOINTS = [testEndpoint("10.0.0.1:80"), testEndpoint("10.0.0.2:80")];
@@ -60,12 +61,9 @@ function explain(
   explainPacket(plan, packet, {
     mode: "nftables",
     explain: (...question) =>
-      explained = explainNftables(...question, {
-        options,
-        applied: {
-          plan: appliedPlan,
-          order: { internal: main, external: [], externalFromCluster: [] },
-        },
+      explained = explainNftables(...question, options, {
+        plan: appliedPlan,
+        order: { internal: main, external: [], externalFromCluster: [] },
       }),
   }, { quarantined });
   return explained;
@@ -90,29 +88,57 @@ Deno.test("explainNftables() goes by the plan if the kernel holds an older one",
   ]);
 });
 
-Deno.test("explainNftables() knows the missing features of a kernel", () => {
-  const features = { affinity: false, reject: false };
-  const options = { ...OPTIONS, features };
-  const sticky = explain({ ...WEB, affinityTimeoutSeconds: 60 }, { options });
-  assertEquals(sticky.deviations?.unserved?.startsWith("Cannot express session affinity"), true);
-  const refused = explain({ ...WEB, internal: { kind: "reject" } }, { options });
-  assertEquals(refused.deviations?.refusal?.kind, "drop");
+const SLOTS = new Map<string, number>([["10.0.0.1:80", 0x85f09234], [
+  "10.0.0.2:80",
+  0x85f08077,
+]]) as ReadonlyMap<string, number> as Slots;
+const CLIENT = "0x85f08000 . 10.0.0.9";
+
+function packet(to: string): Pick<Packet, "from" | "to"> {
+  return { from: { kind: "pod", address: parseIpAddress("10.0.0.9") }, to: parseIpAddress(to) };
+}
+
+function printed(value: string): string {
+  return `table ip kube-relay {
+\tmap affinity {
+\t\telements = { ${CLIENT} timeout 3h expires 2h59m58s996ms : ${value} }
+\t}
+}`;
+}
+
+for (
+  const [name, text, expected] of [
+    ["a handle of tc, as nft prints a priority", printed("85f0:8077"), {
+      endpoint: "10.0.0.2:80",
+      expiresInSeconds: 10_798,
+    }],
+    ["a number", printed("0x85f08077"), { endpoint: "10.0.0.2:80", expiresInSeconds: 10_798 }],
+    ["an endpoint that has gone", printed("1:2"), undefined],
+    ["nothing", undefined, undefined],
+  ] as const
+) {
+  Deno.test(`findAffinity() reads ${name}`, async () => {
+    const asked: string[] = [];
+    const element = (container: string, key: string) => {
+      asked.push(`${container} { ${key} }`);
+      return Promise.resolve(text);
+    };
+    const found = await findAffinity({ element }, SLOTS, packet("10.96.0.1"));
+    assertEquals(asked, [`affinity { ${CLIENT} }`]);
+    assertEquals<unknown>(found, expected);
+  });
+}
+
+Deno.test("findAffinity() reports that it cannot ask in IPv6", async () => {
+  const element = () => Promise.reject(new Error("asked"));
+  await assertRejects(
+    () => findAffinity({ element }, SLOTS, packet("fd00::1")),
+    Error,
+    "by a hash",
+  );
 });
 
-Deno.test("explainNftables() refuses nothing at addresses of the node, or of a Service without elements", () => {
-  const shared = { interfaceAddresses: [parseIpAddress("10.96.0.1")] };
-  assertEquals(explain(WEB, { port: 81, shared }), { deviations: {}, carriers: [] });
-  const options = { ...OPTIONS, features: { affinity: false, reject: true } };
-  const sticky = { ...WEB, affinityTimeoutSeconds: 60 };
-  assertEquals(explain(sticky, { port: 81, options }), { deviations: {}, carriers: [] });
-});
-
-Deno.test("explainNftables() knows that other hosts may not reach loopback addresses", () => {
-  const options = { ...OPTIONS, localhostNodePorts: true };
-  const to = "127.0.0.1";
-  const { deviations, carriers } = explain(WEB, { options, to });
-  assertEquals(deviations?.outcome?.kind, "drop");
-  assertEquals(carriers.map(({ name }) => name), ["loopback-guard"]);
-  assertEquals(explain(WEB, { options, to, from: "node" }).carriers, []);
-  assertEquals(explain(WEB, { to }).carriers, []);
+Deno.test("findAffinity() asks for no client without an endpoint", async () => {
+  const element = () => Promise.reject(new Error("asked"));
+  assertEquals(await findAffinity({ element }, new Map(), packet("10.96.0.1")), undefined);
 });

@@ -1,7 +1,6 @@
-import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { collidingServices } from "../../tests/support/builders/colliding_slots.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { BLOCK_MASK, LOCAL_BIT, MAX_SLOTS, SLOT_BIT, SlotAllocator, type Slots } from "./slots.ts";
 
@@ -22,25 +21,6 @@ function blockOf(slots: Slots): number {
   assertEquals(blocks.size, 1);
   return [...blocks][0]!;
 }
-
-Deno.test("slotsOf() gives an endpoint the same slot whatever the other endpoints are", () => {
-  const both = new SlotAllocator().slotsOf(plan("web", ONE, TWO));
-  assertEquals(both.get(TWO), new SlotAllocator().slotsOf(plan("web", TWO)).get(TWO));
-  assertNotEquals(both.get(ONE), both.get(TWO));
-});
-
-Deno.test("slotsOf() gives each of many endpoints one of its own, in one block", () => {
-  const slots = new SlotAllocator().slotsOf(plan("web", ...manyEndpoints(MAX_SLOTS)));
-  assertEquals(new Set(slots.values()).size, MAX_SLOTS);
-  assert([...slots.values()].every((slot) => slot >= SLOT_BIT && (slot & LOCAL_BIT) === 0));
-  assert(blockOf(slots) >= SLOT_BIT);
-});
-
-Deno.test("slotsOf() gives the endpoints of all three verdicts a slot", () => {
-  const forward = (to: string) => plan("web", to).internal;
-  const web = { ...plan("web", ONE), external: forward(TWO) };
-  assertEquals([...new SlotAllocator().slotsOf(web).keys()], [ONE, TWO]);
-});
 
 Deno.test("slotsOf() gives each of 20,000 ServicePorts a block of its own", () => {
   const slots = new SlotAllocator();
@@ -90,16 +70,6 @@ Deno.test("slotsOf() keeps the slots of endpoints that stay", () => {
   assertEquals(after.size, half.length + 1);
   const fresh = new SlotAllocator().slotsOf(plan("web", ...half, ONE));
   assert([...fresh].some(([key, slot]) => after.get(key) !== slot), "some hashes have met");
-});
-
-Deno.test("adopt() gives ServicePorts with colliding hashes their former slots", () => {
-  const [left, right] = collidingServices();
-  const before = new SlotAllocator();
-  const slots = [right, left].map((plan) => before.slotsOf(plan));
-  assertNotEquals(blockOf(slots[0]!), blockOf(slots[1]!));
-  const after = new SlotAllocator();
-  for (const [index, { key }] of [right, left].entries()) after.adopt(key, slots[index]!);
-  assertEquals([right, left].map((plan) => after.slotsOf(plan)), slots);
 });
 
 Deno.test("adopt() skips invalid slots, those of another ServicePort, and better known ones", () => {

@@ -10,9 +10,8 @@ import {
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { assert, assertEquals } from "@std/assert";
-import { withCounters } from "./render.ts";
-import { countedFor, startCounting, TrafficCounters } from "./traffic_counters.ts";
+import { assertEquals } from "@std/assert";
+import { TrafficCounters } from "./traffic_counters.ts";
 
 const NAME = "ip kube-relay-counters";
 const WEB = testServicePlan({ name: "web", clusterIp: "172.30.0.1", nodePort: 30080 });
@@ -30,13 +29,17 @@ class Stage {
 
   #create(): TrafficCounters {
     const { logger, machine: { commands }, table } = this;
-    return new TrafficCounters({
-      clock: new FakeClock(),
-      commands,
-      logger,
-      traffic: table.of("IPv4"),
-      onDrift: (figures) => void this.drift.push(figures),
-    }, { family: "IPv4", turns: new OneAtATime() });
+    return new TrafficCounters(
+      {
+        clock: new FakeClock(),
+        commands,
+        logger,
+        onDrift: (figures) => void this.drift.push(figures),
+      },
+      "IPv4",
+      table.of("IPv4"),
+      new OneAtATime(),
+    );
   }
 
   async sync(...services: readonly ServicePlan[]): Promise<void> {
@@ -138,14 +141,6 @@ Deno.test("TrafficCounters adopts the counters of an earlier process, and remove
   assertEquals(stage.elements.filter((key) => key.includes("udp")), []);
 });
 
-Deno.test("TrafficCounters writes nothing after a restart if nothing differs", async () => {
-  const stage = new Stage();
-  await stage.sync(WEB, DNS);
-  stage.restart();
-  await stage.sync(WEB, DNS);
-  assertEquals(stage.machine.writes.length, 1);
-});
-
 Deno.test("TrafficCounters repairs changes by other programs with the next reading", async () => {
   const harm = [
     `delete table ${NAME}\n`,
@@ -192,48 +187,4 @@ Deno.test("TrafficCounters lets no sync fail, and gives the reason once why noth
   await stage.sync(WEB, DNS, testServicePlan({ name: "late", clusterIp: "172.30.0.3" }));
   await stage.sync(WEB);
   assertEquals(stage.elements.length, 4, "a deleted table is created again");
-});
-
-const TABLE = "ip kube-relay-counters";
-
-function stage() {
-  const machine = new FakeNftMachine();
-  const { commands } = machine;
-  return {
-    machine,
-    dependencies: { clock: new FakeClock(), commands, logger: new MemoryLogger() },
-  };
-}
-
-const options = () => ({ family: "IPv4", turns: new OneAtATime() }) as const;
-
-Deno.test("startCounting() removes the counters of an earlier run if they are no longer wanted", async () => {
-  const { machine, dependencies } = stage();
-  machine.tool.run([...withCounters([], testProxyPlan([]))].join(""));
-  assertEquals(machine.tool.tables, [TABLE]);
-  const traffic = new ServiceTrafficTable().of("IPv4");
-  assert(await startCounting({ ...dependencies, traffic }, options()));
-  assertEquals(machine.tool.tables, [TABLE], "it goes on");
-  assertEquals(await startCounting(dependencies, options()), undefined);
-  assertEquals(machine.tool.tables, []);
-});
-
-Deno.test("startCounting() writes nothing if no counters are wanted or left over", async () => {
-  const { machine, dependencies } = stage();
-  await startCounting(dependencies, options());
-  assertEquals(machine.writes, []);
-});
-
-Deno.test("countedFor() returns the counters of Services with traffic", () => {
-  const traffic = new ServiceTrafficTable().of("IPv4");
-  const { name } = testServicePlan();
-  assertEquals(countedFor({ name }, undefined), undefined);
-  assertEquals(countedFor({ name }, traffic), undefined);
-  Object.assign(traffic.enter(name), { packetsFromClients: 2, bytesFromClients: 99 });
-  assertEquals(countedFor({ name }, traffic), {
-    bytesFromClients: 99,
-    bytesToClients: 0,
-    packetsFromClients: 2,
-    packetsToClients: 0,
-  });
 });

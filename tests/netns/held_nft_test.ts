@@ -201,31 +201,3 @@ Deno.test({
     assertEquals(machine.started, ["-i", "-f -", "-i", "-f -"]);
   },
 });
-
-Deno.test({
-  name: "a held nft that is stopped has ended before its text is applied by another",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using machine = new NftMachine(namespace, { answerMs: 200 });
-    await machine.write(TEXTS[0]!);
-    Deno.kill(await runningProcess(), "SIGSTOP");
-    assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
-    assertEquals(await heldProcess(), undefined, "it has ended");
-    assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
-  },
-});
-
-Deno.test({
-  name: "without rights, nothing is left to a held nft, and the error is that of nft",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    const unprivileged = ["setpriv", "--bounding-set", "-net_admin", "nft", "-i"];
-    await using machine = new NftMachine(namespace, { holder: unprivileged });
-    assertEquals((await machine.write(TEXTS[0]!)).code, 0);
-    assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
-    assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
-    assertEquals(machine.started, ["-i", "-f -", "-f -"]);
-  },
-});

@@ -201,34 +201,12 @@ Deno.test("a write by an nft that hangs and ignores SIGTERM is given up within 9
   };
   const held = new HeldNft({ clock, commands });
   const runner = new NftRunner({ commands: held }, { family: "ip", name: "t" });
-  const text = { text: () => ["add table ip t\n"], toLines: () => [], ownerOf: () => undefined };
   let error: unknown;
-  const writing = runner.write(text).catch((reason) => error = reason);
+  const writing = runner.remove().catch((reason) => error = reason);
   await clock.advance(90_000);
   await writing;
   assertInstanceOf(error, NftError);
   assertEquals([error.kind, started], ["unclear", ["-i", "-f -"]]);
-});
-
-Deno.test("asOneLine() ends each command, and leaves what is within braces together", () => {
-  for (
-    const [text, line] of [
-      ["", ""],
-      ["add table ip t\n", "add table ip t;"],
-      ["add table ip t\n\nadd chain ip t c\n", "add table ip t; add chain ip t c;"],
-      [
-        "add element ip t s {\n  10.0.0.1,\n  10.0.0.2\n}\n",
-        "add element ip t s {   10.0.0.1,   10.0.0.2 };",
-      ],
-      ['add rule ip t c comment "a } # b" drop\n', 'add rule ip t c comment "a } # b" drop;'],
-      [
-        "add table ip t { chain c {\n} }\nlist tables",
-        "add table ip t { chain c { } }; list tables;",
-      ],
-    ] as const
-  ) {
-    assertEquals(asOneLine(text), line, text);
-  }
 });
 
 Deno.test("asOneLine() refuses what a line editor or a longer line would read otherwise", () => {

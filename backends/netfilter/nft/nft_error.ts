@@ -5,6 +5,7 @@
  */
 import { CommandError } from "../../../lib/os/command_runner.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
+import type { NftTransaction } from "./nft_transaction.ts";
 
 /**
  * `refused`: lines of the input were refused, and none of it was applied. `unavailable`: the
@@ -42,13 +43,6 @@ export class NftError extends Error {
   }
 }
 
-/** The input of the tool. */
-export interface NftInput {
-  toLines(): readonly string[];
-  /** The owner of a line, e.g. a Service; lines count from 1. */
-  ownerOf(line: number): string | undefined;
-}
-
 /** The exit of the tool. */
 interface NftFailure {
   /** The attempted action, e.g. `write table ip kube-relay of nftables`. */
@@ -65,22 +59,18 @@ export function errorOfCommand(action: string, error: unknown): unknown {
   return new NftError(`Cannot ${action}: ${error.message}`, { kind, cause: error });
 }
 
-/** The lines that the tool says were refused, and why. */
-function refusedLines(words: string): readonly RefusedLine[] {
-  return [...words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)]
-    .map(([, number, reason = ""]) => ({ number: Number(number), reason }));
-}
-
 /** Returns the error of a tool that did not accept its input. */
-export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
+export function errorOfWrite(failure: NftFailure, input: NftTransaction): NftError {
   const { action, code, stderr } = failure;
   if (saysNotPermitted(stderr)) {
     const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
     return new NftError(message, { kind: "unavailable" });
   }
-  // The parser gives line 0 to errors that it finds after the end.
   const texts = input.toLines();
-  const lines = refusedLines(stderr).flatMap(({ number, reason }) => {
+  const refused = [...stderr.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)];
+  const lines = refused.flatMap(([, digits, reason = ""]) => {
+    // The parser gives line 0 to errors that it finds after the end.
+    const number = Number(digits);
     const text = texts[number - 1]?.trim();
     return text === undefined ? [] : [{ number, reason, text, owner: input.ownerOf(number) }];
   });

@@ -4,16 +4,10 @@
  * @module
  */
 import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
-import {
-  errorOfCommand,
-  errorOfRead,
-  errorOfWrite,
-  type NftInput,
-  saysNotFound,
-} from "./nft_error.ts";
-import { deletionText, type NftTable, type NftTableSpec } from "./nft_objects.ts";
+import { errorOfCommand, errorOfRead, errorOfWrite, saysNotFound } from "./nft_error.ts";
+import type { NftChain, NftTable, NftTableSpec } from "./nft_objects.ts";
 import { MOST_HELD_CHARACTERS } from "./held_nft.ts";
-import { type ChainChange, NftDraft, type NftTransaction } from "./nft_transaction.ts";
+import { NftDraft, NftTransaction, type OwnerOfLine } from "./nft_transaction.ts";
 import {
   parseTableHeads,
   readObjectHead,
@@ -22,12 +16,6 @@ import {
   type TableReading,
 } from "./table_listing.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
-
-/** Text for `nft -f -`, and the owners of its lines; such as a {@linkcode NftTransaction}. */
-interface NftText extends NftInput {
-  /** The lines, in pieces. */
-  text(): Iterable<string>;
-}
 
 /** A table, and what its rules do. */
 export interface CodedTable extends TableReading {
@@ -95,14 +83,19 @@ export class NftRunner {
 
   /**
    * Returns the instructions of rules with these sets and maps. The kernel only checks them;
-   * nothing is written.
+   * nothing is written. They are in chains of a table that the kernel discards, without hooks, because
+   * the kernel must not use them during the check.
    */
   async ruleCode(
     { containers }: Pick<NftTableSpec, "containers">,
-    chains: readonly ChainChange[],
+    chains: readonly NftChain[],
+    ownerOf?: OwnerOfLine,
   ): Promise<RuleCode> {
     const listing = new RuleCodeListing(this.#table, { isTrial: true });
-    const trial = trialTransaction({ ...this.#table, containers }, chains);
+    const draft = new NftDraft({ ownerOf });
+    draft.declared.push(...containers.keys());
+    draft.chains.push(...chains.map((chain) => ({ ...chain, hook: undefined })));
+    const trial = draft.transaction({ ...trialTable(this.#table), containers });
     const result = await this.#run("have rules of nftables judged", JUDGE, {
       timeoutMs: READ_TIMEOUT_MS,
       stdin: trial.text(),
@@ -172,8 +165,8 @@ export class NftRunner {
   }
 
   /** Applies a text atomically. One that is small is given as a whole; see `held_nft.ts`. */
-  async write(input: NftText): Promise<void> {
-    const pieces = [...input.text()];
+  async write(input: NftTransaction): Promise<void> {
+    const pieces = input.text();
     const characters = pieces.reduce((sum, { length }) => sum + length, 0);
     const result = await this.#run(`write ${this.#words}`, ["-f", "-"], {
       timeoutMs: WRITE_TIMEOUT_MS,
@@ -185,12 +178,10 @@ export class NftRunner {
 
   /** Deletes the table, if it exists. */
   async remove(): Promise<void> {
-    const text = deletionText(this.#table);
-    await this.write({
-      text: () => [text],
-      toLines: () => text.split("\n"),
-      ownerOf: () => undefined,
-    });
+    const transaction = new NftTransaction(this.#table);
+    // Adding an existing table changes nothing, but deleting a missing one would fail.
+    for (const verb of ["add", "delete"]) transaction.add(`${verb} table`);
+    await this.write(transaction);
   }
 
   /** Reads the table until each element is listed once at most, a few times at most. */
@@ -301,17 +292,6 @@ export class RuleCodeListing {
     this.#rules.push("");
     this.#code.set(chain, this.#rules);
   }
-}
-
-/**
- * Chains for `nft --check --debug=netlink -f -`, in a table that the kernel discards. They have no
- * hooks, because the kernel must not use them during the check.
- */
-function trialTransaction(table: NftTableSpec, chains: readonly ChainChange[]): NftTransaction {
-  const draft = new NftDraft();
-  draft.declared.push(...table.containers.keys());
-  draft.chains.push(...chains.map((chain) => ({ ...chain, hook: undefined })));
-  return draft.transaction({ ...trialTable(table), containers: table.containers });
 }
 
 function trialTable({ family, name }: NftTable): NftTable {

@@ -1,29 +1,16 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { FakeNftMachine } from "../../../tests/support/fakes/fake_nft_machine.ts";
 import { NftError } from "./nft_error.ts";
 import { nftFamily } from "./nft_objects.ts";
 import { NftRunner } from "./nft_runner.ts";
+import { NftTransaction } from "./nft_transaction.ts";
 
-const MISSING = { code: 1, stderr: "Error: No such file or directory\nlist table ip kube-relay\n" };
-const TABLE = "table ip kube-relay {\n\tchain services {\n\t\tdrop\n\t}\n}\n";
-const INPUT = {
-  toLines: () => ["add table ip kube-relay", "add chain ip kube-relay services"],
-  ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
-  text: () => ["add table ip kube-relay\nadd chain ", "ip kube-relay services\n"],
-};
+const INPUT = new NftTransaction({ family: "ip", name: "kube-relay" });
+INPUT.add("add table");
 
 function runnerOn(commands: FakeCommandRunner, family: "IPv4" | "IPv6" = "IPv4"): NftRunner {
   return new NftRunner({ commands }, { family: nftFamily(family), name: "kube-relay" });
 }
-
-Deno.test("NftRunner.read() returns the table of its family, and undefined for a missing one", async () => {
-  const commands = new FakeCommandRunner()
-    .on("nft list table ip kube-relay", { stdout: TABLE })
-    .on("nft list table ip6 kube-relay", MISSING);
-  assertEquals([...(await runnerOn(commands).read())?.rules.keys() ?? []], ["services"]);
-  assertEquals(await runnerOn(commands, "IPv6").read(), undefined);
-});
 
 Deno.test("NftRunner reads a listing that has an element twice again, but not for ever", async () => {
   const table = (...keys: readonly string[]) =>
@@ -42,14 +29,6 @@ Deno.test("NftRunner reads a listing that has an element twice again, but not fo
   }
 });
 
-Deno.test("NftRunner.read() refuses a truncated table, and text that is none", async () => {
-  for (const stdout of [TABLE.slice(0, -3), "%$ noise\n", "", `${TABLE}more\n`]) {
-    const commands = new FakeCommandRunner().on("nft list table", { stdout });
-    const { kind } = await assertRejects(() => runnerOn(commands).read(), NftError);
-    assertEquals(kind, "unclear", stdout);
-  }
-});
-
 Deno.test("NftRunner.chains() gives the handles of chains, and skips foreign tables", async () => {
   const stdout = [
     "table ip other {\n\tchain services { # handle 3\n\t}\n}",
@@ -62,20 +41,6 @@ Deno.test("NftRunner.chains() gives the handles of chains, and skips foreign tab
     .on("nft --handle list chains ip6", {});
   assertEquals([...await runnerOn(commands).chains()], [["layout-3", "15"], ["nat-output", "18"]]);
   assertEquals((await runnerOn(commands, "IPv6").chains()).size, 0);
-});
-
-Deno.test("NftRunner.write() passes the whole text to nft, and reports refusals", async () => {
-  const commands = new FakeCommandRunner().on("nft -f -", {});
-  await runnerOn(commands).write(INPUT);
-  assertEquals(commands.calls.map(({ stdin }) => stdin), [INPUT.text().join("")]);
-  const stderr = "/dev/stdin:2:1-9: Error: Could not process rule: Out of memory\n";
-  commands.on("nft -f -", { code: 1, stderr });
-  const { kind, lines } = await assertRejects(
-    () => runnerOn(commands).write(INPUT),
-    NftError,
-    "of ns/web/TCP",
-  );
-  assertEquals([kind, lines.map(({ number }) => number)], ["refused", [2]]);
 });
 
 for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
@@ -92,17 +57,3 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
     }
   });
 }
-
-Deno.test("NftRunner.remove() deletes its table, if it is there, and no other one", async () => {
-  const machine = new FakeNftMachine();
-  const counts = { family: "ip", name: "kube-relay-counters" };
-  const runners = [counts, { ...counts, family: "ip6" }].map((table) =>
-    new NftRunner(machine, table)
-  );
-  machine.tool.run("add table ip kube-relay\nadd table ip kube-relay-counters\n");
-  const areThere = () => Promise.all(runners.map((runner) => runner.isThere()));
-  assertEquals(await areThere(), [true, false]);
-  for (const runner of runners) await runner.remove();
-  assertEquals(await areThere(), [false, false]);
-  assertEquals(machine.tool.tables, ["ip kube-relay"]);
-});

@@ -29,7 +29,6 @@ import {
   type NftTransaction,
   type OwnerOfLine,
   readChainText,
-  ruleOwners,
 } from "./nft_transaction.ts";
 import { isDeclaredAs, normalHook, readChainPrint, withProtocolNames } from "./table_listing.ts";
 
@@ -73,7 +72,8 @@ export class NftTable {
   readonly #others: ReadonlyMap<string, NftContainer>;
   readonly #emptiesUnused: boolean;
   readonly #ownerOf: OwnerOfLine | undefined;
-  readonly #handles = new ChainHandles();
+  /** The handles of chains as they were seen since they were written. */
+  readonly #handles = new Map<string, string>();
   /** The instructions of the rules of wanted chains, by the text of their chain. */
   #code = new Map<string, readonly string[]>();
   /** Chains that are known to be there, idle ones too. */
@@ -121,8 +121,20 @@ export class NftTable {
    * Returns the chains that are missing, or that another program has made again since the last look.
    * Lists no rules and no elements.
    */
-  missingChains(): Promise<readonly string[]> {
-    return this.#handles.missing(this.#runner, this.#present);
+  async missingChains(): Promise<readonly string[]> {
+    let lost = [...this.#present];
+    // One listing alone raises no alarm, see nft_runner.ts.
+    for (let listings = 0; listings < 2; listings++) {
+      const present = await this.#runner.chains();
+      lost = lost.filter((name) => {
+        const handle = present.get(name);
+        return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
+      });
+      if (lost.length > 0) continue;
+      for (const [name, handle] of present) this.#handles.set(name, handle);
+      break;
+    }
+    return lost;
   }
 
   /**
@@ -164,11 +176,15 @@ export class NftTable {
       ["table", new Map([[this.root.name, this.#rootText(table)]])],
       ["chain", new Map(texts)],
     ]);
+    const containers = this.#containers;
     for (const kind of ["set", "map"]) {
       const declared = [...table.declarations].filter(([, print]) => print.startsWith(`${kind}\n`));
-      objects.set(kind, new Map(declared.map(([name]) => [name, this.#declarationOf(name)])));
+      const texts = declared.map(([name]) =>
+        [name, containers.get(name)?.declaration ?? ""] as const
+      );
+      objects.set(kind, new Map(texts));
     }
-    for (const name of this.#containers.keys()) {
+    for (const name of containers.keys()) {
       const elements = table.elements.get(name);
       if (elements) objects.set(name, elements);
     }
@@ -233,8 +249,7 @@ export class NftTable {
       if (!(error instanceof NftError)) throw error;
       return false;
     }
-    this.#handles.forget(removedChains);
-    for (const name of removedChains) this.#present.delete(name);
+    this.#forget(removedChains);
     this.figures.removedChains += removedChains.length;
     return true;
   }
@@ -254,20 +269,25 @@ export class NftTable {
     await this.#run(transaction).catch((error) => {
       throw refusalOf(error);
     });
-    const names = draft.chains.map(({ name }) => name);
-    this.#handles.forget(draft.removedChains);
-    for (const name of draft.removedChains) this.#present.delete(name);
+    this.#forget(draft.removedChains);
     if (replacesTable) this.#forgetAll();
-    this.#handles.forget(names);
-    for (const name of names) {
+    for (const { name } of draft.chains) {
+      this.#handles.delete(name);
       this.#present.add(name);
       this.#idle.delete(name);
     }
-    this.figures.chains += names.length;
+    this.figures.chains += draft.chains.length;
+  }
+
+  #forget(chains: readonly string[]): void {
+    for (const name of chains) {
+      this.#handles.delete(name);
+      this.#present.delete(name);
+    }
   }
 
   #forgetAll(): void {
-    this.#handles.forgetAll();
+    this.#handles.clear();
     this.#present.clear();
     this.#idle.clear();
     this.#strange = [];
@@ -288,9 +308,7 @@ export class NftTable {
     if (all.every((chain) => known.has(chainText(chain)))) return;
     // Rules may name chains of any kind, so all of them are tried together.
     const containers = this.#containers;
-    const ownerOf = this.#ownerOf;
-    const owned = ownerOf ? all.map((chain) => ({ ...chain, ...ruleOwners(chain, ownerOf) })) : all;
-    const code = await this.#runner.ruleCode({ containers }, owned).catch((error) => {
+    const code = await this.#runner.ruleCode({ containers }, all, this.#ownerOf).catch((error) => {
       throw refusalOf(error);
     });
     this.#code = new Map(all.map((chain) => [chainText(chain), code.get(chain.name) ?? []]));
@@ -332,14 +350,6 @@ export class NftTable {
     return this.#others.size === 0
       ? this.spec.containers
       : new Map([...this.spec.containers, ...this.#others]);
-  }
-
-  #containerOf(name: string): NftContainer | undefined {
-    return this.spec.containers.get(name) ?? this.#others.get(name);
-  }
-
-  #declarationOf(name: string): string {
-    return this.#containerOf(name)?.declaration ?? "";
   }
 }
 
@@ -452,38 +462,4 @@ function chainDifferences(name: string, before: string, after: string) {
     });
   }
   return differences;
-}
-
-/** The handles of chains as they were seen since they were written. */
-class ChainHandles {
-  readonly #handles = new Map<string, string>();
-
-  /** Forgets chains that were written or deleted. */
-  forget(names: Iterable<string>): void {
-    for (const name of names) this.#handles.delete(name);
-  }
-
-  forgetAll(): void {
-    this.#handles.clear();
-  }
-
-  /** Returns the `chains` that are missing or were recreated. Lists no rules and no elements. */
-  async missing(
-    runner: Pick<NftRunner, "chains">,
-    chains: ReadonlySet<string>,
-  ): Promise<readonly string[]> {
-    let lost = chains;
-    // One listing alone raises no alarm, see nft_runner.ts.
-    for (let listings = 0; listings < 2; listings++) {
-      const present = await runner.chains();
-      lost = new Set([...lost].filter((name) => {
-        const handle = present.get(name);
-        return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
-      }));
-      if (lost.size > 0) continue;
-      for (const [name, handle] of present) this.#handles.set(name, handle);
-      return [];
-    }
-    return [...lost];
-  }
 }

@@ -6,12 +6,6 @@
 import type { ObjectName, Objects } from "../../../lib/engine/reconciler.ts";
 import type { NftChain, NftContainer, NftTable, NftTableSpec } from "./nft_objects.ts";
 
-/** A chain that is written, and the owners of its rules, in their order. */
-export interface ChainChange extends NftChain {
-  /** @default {the rules have none} */
-  readonly ruleOwners?: readonly (string | undefined)[];
-}
-
 /** Few enough lines that they are joined while they are young: older ones stay until a full collection. */
 const PIECE_CHARACTERS = 8_192;
 
@@ -141,7 +135,7 @@ export class NftDraft {
   readonly declared: string[] = [];
   readonly emptied: string[] = [];
   readonly recreated: string[] = [];
-  readonly chains: ChainChange[] = [];
+  readonly chains: NftChain[] = [];
   readonly removed = new Map<string, ElementLines>();
   readonly added = new Map<string, ElementLines>();
   readonly removedChains: string[] = [];
@@ -205,11 +199,7 @@ export class NftDraft {
         if (before !== undefined && readChainText(before).hook !== chain.hook) {
           this.recreated.push(name);
         }
-        this.chains.push({
-          name,
-          ...chain,
-          ...(this.#ownerOf && ruleOwners({ name, ...chain }, this.#ownerOf)),
-        });
+        this.chains.push({ name, ...chain });
         return;
       }
       default: {
@@ -275,9 +265,13 @@ export class NftDraft {
     };
     change("delete", this.removed);
     // All chains are there by now: a rule may name any of them.
-    for (const { name, rules, ruleOwners } of this.chains) {
-      for (const [index, rule] of rules.entries()) {
-        transaction.add("add rule", `${name} ${rule}`, ruleOwners?.[index]);
+    for (const { name, rules } of this.chains) {
+      for (const rule of rules) {
+        transaction.add(
+          "add rule",
+          `${name} ${rule}`,
+          this.#ownerOf?.({ kind: "chain", name }, rule),
+        );
       }
     }
     change("add", this.added);
@@ -288,13 +282,6 @@ export class NftDraft {
     for (const { kind, name } of this.removedContainers) transaction.add(`delete ${kind}`, name);
     return transaction;
   }
-}
-
-export function ruleOwners(
-  { name, rules }: NftChain,
-  ownerOf: OwnerOfLine,
-): Pick<ChainChange, "ruleOwners"> {
-  return { ruleOwners: rules.map((rule) => ownerOf({ kind: "chain", name }, rule)) };
 }
 
 /** The item of a plan that an element belongs to, or a rule of a chain. */

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
-import { parseTableHeads, TableListing } from "./table_listing.ts";
+import { TableListing } from "./table_listing.ts";
 
 const LISTING = `table ip kube-relay {
 	comment "kube-relay"
@@ -194,21 +194,4 @@ Deno.test("TableListing reads declarations of sets and maps, and whether the tab
   const counted = LISTING.replace("size 1048576", "size 1048576\t# count 1");
   assertEquals(read(counted).declarations, declarations);
   assertEquals(read(LISTING.replace("comment", "flags dormant\n\tcomment")).isDormant, true);
-});
-
-Deno.test("parseTableHeads() reads the headings of tables, with and without content", () => {
-  const text = `table ip nat {
-}
-table ip6 kube-proxy {
-\tflowtable table {
-\t\thook ingress priority filter
-\t}
-}
-table inet firewalld
-`;
-  assertEquals(parseTableHeads(text), [
-    { family: "ip", name: "nat" },
-    { family: "ip6", name: "kube-proxy" },
-    { family: "inet", name: "firewalld" },
-  ]);
 });

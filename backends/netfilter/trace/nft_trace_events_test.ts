@@ -1,6 +1,5 @@
 import fc from "fast-check";
 import { assertEquals } from "@std/assert";
-import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { PacketFollower, parseNftTraceLine } from "./nft_trace_events.ts";
 
 /** Printed by nft 1.0.6. */
@@ -12,53 +11,6 @@ trace id 08d6b4c5 ip filter OUTPUT policy accept meta mark 0x00004000
 trace id fa6ad3a8 ip own o unknown rule handle 3 (verdict continue)
 trace id df7c1ab7 ip6 own o packet: iif "lo" @ll,0,112 0x800 ip6 saddr ::1 ip6 daddr ::1 ip6 dscp cs0 ip6 ecn not-ect ip6 hoplimit 64 ip6 flowlabel 761802 ip6 length 9 udp sport 5555 udp dport 5555 udp length 9 @th,64,8 0x78 `
   .split("\n");
-
-Deno.test("parseNftTraceLine() parses the output of nft", () => {
-  const place = { id: "cc67f778", table: "ip kube-relay", chain: "nat-output" };
-  assertEquals(RECORDED.map(parseNftTraceLine), [
-    {
-      ...place,
-      header: {
-        source: parseIpAddress("10.1.0.1"),
-        destination: parseIpAddress("10.0.0.9"),
-        sourcePort: 45664,
-        destinationPort: 80,
-        id: 47170,
-        leavesBy: "v0",
-      },
-    },
-    { ...place, rule: "jump services", verdict: "jump services" },
-    {
-      id: "cc67f778",
-      table: "ip nat",
-      chain: "KUBE-SERVICES",
-      rule: "meta l4proto tcp ip daddr 10.0.0.9 tcp dport 80 jump KUBE-SVC-ABC",
-      verdict: "jump KUBE-SVC-ABC",
-      handle: 7,
-    },
-    { id: "08d6b4c5", table: "ip filter", chain: "OUTPUT", verdict: "accept" },
-    {
-      id: "fa6ad3a8",
-      table: "ip own",
-      chain: "o",
-      rule: "rule handle 3",
-      verdict: "continue",
-      handle: 3,
-    },
-    {
-      id: "df7c1ab7",
-      table: "ip6 own",
-      chain: "o",
-      header: {
-        source: parseIpAddress("::1"),
-        destination: parseIpAddress("::1"),
-        sourcePort: 5555,
-        destinationPort: 5555,
-        arrivedBy: "lo",
-      },
-    },
-  ]);
-});
 
 Deno.test("parseNftTraceLine() accepts a line that is damaged anywhere", () => {
   const damage = fc.tuple(fc.constantFrom(...RECORDED), fc.nat(300), fc.string({ maxLength: 6 }));

@@ -190,26 +190,6 @@ for (const isSeen of [true, false]) {
   });
 }
 
-Deno.test("there is no wait for a packet that was not sent", async () => {
-  const pauses: number[] = [];
-  const clock: Clock = {
-    ...systemClock,
-    sleep(ms, signal) {
-      pauses.push(ms);
-      return systemClock.sleep(ms, signal);
-    },
-  };
-  await using watch = await start(new FakeNft(), { clock });
-  pauses.length = 0;
-  assertEquals((await watch.path({ isUnsent: true })).ending, "not seen");
-  assertEquals(pauses, []);
-});
-
-Deno.test("a packet that does not come by is not seen", async () => {
-  await using watch = await start(new FakeNft());
-  assertEquals((await watch.path({})).ending, "not seen");
-});
-
 Deno.test("startNftWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
@@ -251,16 +231,6 @@ for (
     assertEquals(nft.running.size, 0);
   });
 }
-
-Deno.test("a tool that is missing is named with its package", async () => {
-  const missing: CommandRunner = {
-    run: (program, args) =>
-      Promise.reject(
-        new CommandError(program, args, "not-found", `Cannot run '${program}': install it`),
-      ),
-  };
-  await assertRejects(() => start(missing), TraceError, "Cannot run 'nft': install it");
-});
 
 Deno.test("the first packet of a flow from another sender is marked", async () => {
   const nft = new FakeNft();

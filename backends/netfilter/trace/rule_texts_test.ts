@@ -73,18 +73,3 @@ Deno.test("a chain that iptables cannot print whole keeps the words of nft, what
     { place: "nat +A;flush", rule: "dnat to [fd00:1::1]:8080", verdict: "accept" },
   ]);
 });
-
-Deno.test("lookUpRules() looks up rules that the tool knows by number only, once for each family", async () => {
-  const commands = new FakeCommandRunner().on("nft -a -t list ruleset ip6", { stdout: LISTING });
-  const known = { place: "inet nat OUTPUT", rule: "accept", verdict: "accept" };
-  assertEquals(await lookUpRules(commands, [known]), [known]);
-  assertEquals(commands.calls, []);
-  const unknown = { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 };
-  const gone = { ...unknown, rule: "rule handle 9", handle: 9 };
-  const steps = await lookUpRules(commands, [known, unknown, gone]);
-  assertEquals(
-    steps.map(({ rule }) => rule),
-    ["accept", "dnat to [fd00:1::1]:8080", "rule handle 9"],
-  );
-  assertEquals(commands.calls.length, 1);
-});
