@@ -31,8 +31,7 @@ import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_
 import { NftablesLayout } from "./layout.ts";
 import { asService, NftablesTarget } from "./target.ts";
 import { EXPRESSIONS, servicesTable, TABLE } from "./containers.ts";
-import { explainNftables } from "./explain.ts";
-import { findAffinity } from "./find_affinity.ts";
+import { explainNftables, findAffinity } from "./explain.ts";
 import {
   ALL_FEATURES,
   type NftablesFeatures,
@@ -43,12 +42,7 @@ import {
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
-import {
-  countedFor,
-  countingTable,
-  startCounting,
-  type TrafficCounters,
-} from "./traffic_counters.ts";
+import { countingTable, TrafficCounters } from "./traffic_counters.ts";
 import type { Change } from "../../lib/engine/reconciler.ts";
 import { nftDifferences } from "../netfilter/nft/nft_table.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -118,7 +112,13 @@ export class NftablesBackend
         return { counts: { chain: count, rule: elements }, fields };
       },
     };
-    this.#counters = await startCounting(this.#dependencies, { family, turns: this.turns });
+    const { traffic, ...dependencies } = this.#dependencies;
+    if (traffic) this.#counters = new TrafficCounters(dependencies, family, traffic, this.turns);
+    else {
+      // That of an earlier run would slow every packet.
+      const counters = new NftRunner(dependencies, countingTable(family));
+      if (await counters.isThere()) await counters.remove();
+    }
     return { target, watch, isFresh: chains.size === 0 };
   }
 
@@ -138,10 +138,13 @@ export class NftablesBackend
   }
 
   explain: Backend["explain"] = (plan, explanation, hit) =>
-    explainNftables(plan, explanation, hit, {
-      options: this.optionsOf(plan),
-      applied: hit && asService(this.engine?.applied.get(hit.service.key)),
-    });
+    explainNftables(
+      plan,
+      explanation,
+      hit,
+      this.optionsOf(plan),
+      hit && asService(this.engine?.applied.get(hit.service.key)),
+    );
 
   override findAffinity: Backend["findAffinity"] = ({ key }, packet) =>
     findAffinity(
@@ -168,8 +171,11 @@ export class NftablesBackend
     return await super.inspect(keys);
   }
 
-  protected override trafficOf(service: ServicePlan): TrafficFigures | undefined {
-    return countedFor(service, this.#dependencies.traffic);
+  protected override trafficOf({ name }: ServicePlan): TrafficFigures | undefined {
+    const counted = this.#dependencies.traffic?.get(name);
+    if (counted === undefined) return undefined;
+    const { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients } = counted;
+    return { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients };
   }
 
   protected override get failedWrites(): number {

@@ -101,14 +101,14 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   const mark = `meta mark set meta mark or ${masqueradeMark(options)}`;
   const { treatment, main, local = main } = spec;
   const choose = (choice: Choice, match = "", offset = 0) =>
-    choiceRules(choice, { spec, options, offset }).map((rule) => match + rule);
+    choiceRules(choice, spec, options.family, offset).map((rule) => match + rule);
   switch (treatment) {
     case "keep":
       return choose(main);
     case "masquerade":
       return [mark, ...choose(main)];
     case "off-cluster": {
-      const match = notFromPod(localTraffic, options.family);
+      const match = fromPod(localTraffic, options.family, "!= ");
       return [...(match === undefined ? [] : [`${match} ${mark}`]), ...choose(main)];
     }
     case "local": {
@@ -124,98 +124,69 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   }
 }
 
-interface ChoiceContext {
-  readonly spec: ChainSpec;
-  readonly options: NftablesRenderOptions;
-  /** The first number of the list. */
-  readonly offset: number;
-}
-
-function choiceRules(choice: Choice, { spec, options, offset }: ChoiceContext): readonly string[] {
+/**
+ * The rules that choose an endpoint; `offset`: of the first number of the list.
+ *
+ * A client with affinity is sent to the endpoint of the ServicePort that it had last, by whichever
+ * frontend. What is remembered is the slot of an endpoint. If the frontend has no such endpoint, or has
+ * it no longer, the slot is not in its map: the client chooses again, and nothing has to be listed or
+ * deleted.
+ */
+function choiceRules(
+  choice: Choice,
+  { front: place, affinitySeconds }: ChainSpec,
+  family: IpFamily,
+  offset: number,
+): readonly string[] {
   if (choice === "drop") return ["drop"];
   if (choice === "reject") return [`goto ${REJECT_CHAIN}`];
-  const expressions = EXPRESSIONS[options.family];
-  const isPort = spec.front === "port";
-  const front = isPort ? PORT : `${expressions.destination} . ${PORT}`;
-  const prefix = isPort ? "node-port-" : "";
+  const { client, destination, table } = EXPRESSIONS[family];
+  const [front, prefix] = place === "port"
+    ? [PORT, "node-port-"]
+    : [`${destination} . ${PORT}`, ""];
   const first = FIRST_NUMBER + offset;
   const draw = `meta priority set numgen random mod ${choice} offset ${first}`;
   const numbered = `${front} . meta priority`;
-  const dnat = `dnat ${expressions.table} addr . port to ${numbered} map @${prefix}endpoints`;
-  if (spec.affinitySeconds === undefined) return [`${draw} ${dnat}`];
+  const dnat = `dnat ${table} addr . port to ${numbered} map @${prefix}endpoints`;
+  if (affinitySeconds === undefined) return [`${draw} ${dnat}`];
   const toSlot = `meta priority set ${numbered} map @${prefix}choices`;
-  return stickyRules(spec.affinitySeconds, {
-    client: expressions.client,
-    anySlot: `meta priority set ${slotText(first)} ${toSlot}`,
-    draw: `${draw} ${toSlot}`,
-    toList: offset === 0 ? "" : `meta priority set meta priority or ${slotText(LOCAL_BIT)} `,
-    isThere: `${numbered} @${prefix}endpoints`,
-    dnat,
-  });
-}
-
-/**
- * Sends a client to the endpoint of the ServicePort that it had last, by whichever frontend. What is
- * remembered is the slot of an endpoint. If the frontend has no such endpoint, or has it no longer,
- * the slot is not in its map: the client chooses again, and nothing has to be listed or deleted.
- */
-function stickyRules(
-  seconds: number,
-  { client, anySlot, draw, toList, isThere, dnat }: {
-    readonly client: string;
-    /** Any slot of the frontend identifies the ServicePort. */
-    readonly anySlot: string;
-    readonly draw: string;
-    /** Translates a remembered slot to the sender's list. */
-    readonly toList: string;
-    readonly isThere: string;
-    readonly dnat: string;
-  },
-): readonly string[] {
-  const remember = `update @affinity { ${client} timeout ${seconds}s : meta priority }`;
+  // Translates a remembered slot to the sender's list.
+  const toList = offset === 0 ? "" : `meta priority set meta priority or ${slotText(LOCAL_BIT)} `;
+  const remember = `update @affinity { ${client} timeout ${affinitySeconds}s : meta priority }`;
   return [
-    // A known client: its time begins again, and it stays if its endpoint is in the list.
-    `${anySlot} meta priority set ${client} map @affinity ${remember} ${toList}${isThere} ${dnat}`,
+    // A known client, by any slot of the frontend, which identifies the ServicePort: its time begins
+    // again, and it stays if its endpoint is in the list.
+    `meta priority set ${slotText(first)} ${toSlot} meta priority set ${client} map @affinity ` +
+    `${remember} ${toList}${numbered} @${prefix}endpoints ${dnat}`,
     // `update` would not change the value of an existing key.
     `delete @affinity { ${client} : meta priority }`,
     // A full map ends the rule, not the packet.
-    `${draw} ${remember}`,
+    `${draw} ${toSlot} ${remember}`,
     `${toList}${dnat}`,
   ];
 }
 
-/** A packet that comes from a pod; `undefined` = that cannot be known. */
-export function fromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
-  return match(detector, family, "");
-}
-
-/** A packet that comes from elsewhere; `undefined` = that cannot be known. */
-function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
-  return match(detector, family, "!= ");
-}
-
-function match(
+/** A packet that comes from a pod, or, with the operator `!= `, from elsewhere; `undefined` = unknown. */
+export function fromPod(
   detector: LocalTrafficDetector,
   family: IpFamily,
-  operator: "" | "!= ",
+  operator: "" | "!= " = "",
 ): string | undefined {
   switch (detector.kind) {
     case "byCidr":
       return `${EXPRESSIONS[family].source} ${operator}${detector.cidr}`;
     case "byBridge":
       return `iifname ${operator}${quoted(detector.interfaceName)}`;
-    case "byInterfacePrefix":
-      return `iifname ${operator}${quoted(detector.prefix, wildcardAfter(detector.prefix))}`;
+    case "byInterfacePrefix": {
+      // A prefix of full length is a whole name; with a star after it nft finds it too long.
+      const isWhole = interfaceNameLength(detector.prefix) >= LONGEST_INTERFACE_NAME;
+      return `iifname ${operator}${quoted(detector.prefix, isWhole ? "" : "*")}`;
+    }
     case "none":
       return undefined;
     default:
       return assertNever(detector);
   }
-}
-
-/** A prefix of full length is a whole name; with a star after it nft finds it too long. */
-function wildcardAfter(prefix: string): "" | "*" {
-  return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? "*" : "";
 }
 
 /**

@@ -1,4 +1,6 @@
+import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
+  AffinityEntry,
   ModeCarrier,
   ModeDeviations,
   ModeExplanation,
@@ -10,32 +12,38 @@ import { cidrContains } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
+import { classidText } from "../netfilter/nft/table_listing.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
 import { LOOPBACK_GUARD } from "./chain_spec.ts";
 import { addressElements, type NumberedService, rangeText } from "./service_objects.ts";
+import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
 import { NftablesLayout, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
-/** Explains a packet by the objects of the frontend that it hits. */
+/**
+ * Explains a packet by the objects of the frontend that it hits. `applied`: the ServicePort as it was
+ * applied, whose endpoints may have other numbers.
+ */
 export function explainNftables(
   plan: ProxyPlan,
   explanation: PacketExplanation,
   hit: PacketHit | undefined,
-  { options, applied }: {
-    readonly options: NftablesRenderOptions;
-    /** The ServicePort as it was applied, whose endpoints may have other numbers. */
-    readonly applied?: NumberedService | undefined;
-  },
+  options: NftablesRenderOptions,
+  applied: NumberedService | undefined,
 ): ModeExplanation {
   const { verdict } = explanation;
-  const unserved = hit && unservedReason(hit, explanation, options);
+  const cure = "node ports are on 127.0.0.1 only if --nodeport-addresses names loopback";
+  const unserved = hit && (noLocalhostReason(hit, explanation.packet, { ...options, cure }) ??
+    unsupported(hit.service, options.features)?.reason);
   const layout = new NftablesLayout(plan.shared, options);
   if (hit && unserved === undefined && verdict.kind !== "unclaimed") {
     layout.set(hit.service);
-    const rejects = verdict.kind === "reject" && !options.features.reject;
+    const isDropped = verdict.kind === "reject" && !options.features.reject;
+    const detail = "this kernel cannot refuse in prerouting, which takes Linux 5.9";
     return {
-      deviations: rejects ? DROPS : {},
+      deviations: isDropped ? { refusal: { kind: "drop", detail } } : {},
       carriers: carriersOf(hit, explanation, layout, applied),
     };
   }
@@ -47,23 +55,6 @@ export function explainNftables(
     },
     carriers: refusal?.carriers ?? [],
   };
-}
-
-const DROPS: ModeDeviations = {
-  refusal: {
-    kind: "drop",
-    detail: "this kernel cannot refuse in prerouting, which takes Linux 5.9",
-  },
-};
-
-function unservedReason(
-  hit: PacketHit,
-  { packet }: PacketExplanation,
-  options: NftablesRenderOptions,
-): string | undefined {
-  const cure = "node ports are on 127.0.0.1 only if --nodeport-addresses names loopback";
-  return noLocalhostReason(hit, packet, { ...options, cure }) ??
-    unsupported(hit.service, options.features)?.reason;
 }
 
 /** The objects of a frontend, and the fixed chain to which its element leads, if it leads to one. */
@@ -115,17 +106,17 @@ function ruleCarrier(chain: string, rule: string): ModeCarrier {
   return { object: "rule", name: chain, text: `${chain} ${rule}`, isShared: true };
 }
 
-interface Refusal {
-  readonly outcome: NonNullable<ModeDeviations["outcome"]>;
-  readonly carriers: readonly ModeCarrier[];
-}
-
 /** The refusal of a packet that hits no frontend; `undefined` = it passes. */
 function refusalOf(
   plan: ProxyPlan,
   { packet: { from, to }, service, verdict }: PacketExplanation,
   layout: NftablesLayout,
-): Refusal | undefined {
+):
+  | {
+    readonly outcome: NonNullable<ModeDeviations["outcome"]>;
+    readonly carriers: readonly ModeCarrier[];
+  }
+  | undefined {
   const { services, shared: { interfaceAddresses, nodeIp, serviceCidrs } } = plan;
   const { features } = layout.options;
   const rules = (chain: string, set: string) =>
@@ -158,4 +149,38 @@ function refusalOf(
   const range = rangeText(cidr);
   const why = `no other host can answer for ${range}, the range of cluster IPs`;
   return { outcome: { kind: "drop", why }, carriers: element("service-cidrs", range) };
+}
+
+const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
+/** `expires 2h59m58s996ms : 8bf1:2a` */
+const ELEMENT = /\bexpires (\S+) : (\S+)/;
+
+/**
+ * Queries one element. `slots` are the slots of the ServicePort in the table. Rejects in IPv6,
+ * where only the kernel can compute the hash of a client.
+ */
+export async function findAffinity(
+  runner: Pick<NftRunner, "element">,
+  slots: Slots,
+  { from, to }: Pick<Packet, "from" | "to">,
+): Promise<AffinityEntry | undefined> {
+  if (to.includes(":")) {
+    throw new Error("in IPv6 clients are remembered by a hash, and cannot be asked for");
+  }
+  const [any] = slots.values();
+  if (any === undefined) return undefined;
+  const key = `${slotText((any & BLOCK_MASK) >>> 0)} . ${from.address}`;
+  const [, expires = "", printed = ""] =
+    ELEMENT.exec(await runner.element("affinity", key) ?? "") ?? [];
+  const slot = classidText(printed) ?? printed;
+  const [endpoint] = [...slots].find(([, each]) => slotText(each) === slot) ?? [];
+  return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
+}
+
+function secondsOf(text: string): number {
+  let seconds = 0;
+  for (const [, number, unit] of text.matchAll(/(\d+)([dhms])(?!s)/g)) {
+    seconds += Number(number) * SECONDS[unit as keyof typeof SECONDS];
+  }
+  return seconds;
 }

@@ -21,7 +21,7 @@ import { frontendsOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
-import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
+import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { RulePlaneEdges } from "../netfilter/rule_plane.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject, containerObjects, NftTable } from "../netfilter/nft/nft_table.ts";
@@ -89,10 +89,6 @@ export function countersOf(plan: ServicePlan): readonly KernelObject[] {
   });
 }
 
-interface TrafficCountersDependencies extends Omit<RulePlaneEdges, "random"> {
-  readonly traffic: FamilyTraffic;
-}
-
 /**
  * The result of a read is reused for this multiple of its duration, so constant polling takes at
  * most a tenth of the time.
@@ -104,36 +100,59 @@ const FRAME = "frame";
 type Key = ServicePortKey | typeof FRAME;
 type Item = ServicePlan | typeof FRAME;
 
-/** The counting table for the engine: ServicePorts with the counters of their frontends. */
-class CountingTarget implements Target<Key, Item, string> {
+/** The counters of one IP family, and their table for the engine. */
+export class TrafficCounters implements Target<Key, Item, string> {
   readonly root: KernelObject;
-  plan: ProxyPlan | undefined;
-  /** ServicePorts that may differ from what was written. */
-  readonly changed = new Set<ServicePortKey>();
+  readonly #dependencies: Omit<RulePlaneEdges, "random">;
   readonly #family: IpFamily;
+  readonly #traffic: FamilyTraffic;
+  readonly #turns: OneAtATime;
+  readonly #runner: NftRunner;
   readonly #table: NftTable;
+  readonly #engine: Reconciler<Key, Item, string>;
+  #plan: ProxyPlan | undefined;
+  /** ServicePorts that may differ from what was written. */
+  readonly #changed = new Set<ServicePortKey>();
+  /** The last values of the counters that were not zero, by element. */
+  #last = new Map<string, NftCounter>();
+  /** The printed sets, chains and rules when they were last correct. */
+  #frame: string | undefined;
+  #freshUntil = -Infinity;
+  #hasFailed = false;
+  #refreshing: Promise<void> | undefined;
 
-  constructor(runner: NftRunner, family: IpFamily) {
+  constructor(
+    dependencies: Omit<RulePlaneEdges, "random">,
+    family: IpFamily,
+    traffic: FamilyTraffic,
+    turns: OneAtATime,
+  ) {
+    this.#dependencies = dependencies;
     this.#family = family;
-    this.#table = new NftTable({ runner, spec: countingTable(family) });
+    this.#traffic = traffic;
+    this.#turns = turns;
+    const spec = countingTable(family);
+    this.#runner = new NftRunner(dependencies, spec);
+    this.#table = new NftTable({ runner: this.#runner, spec });
     this.root = this.#table.root;
+    this.#engine = new Reconciler(dependencies, this);
   }
 
   *keys(): Generator<Key> {
     yield FRAME;
-    yield* this.plan?.services.keys() ?? [];
+    yield* this.#plan?.services.keys() ?? [];
   }
 
   dirty(): Iterable<Key> {
-    return this.changed;
+    return this.#changed;
   }
 
   settle(): void {
-    this.changed.clear();
+    this.#changed.clear();
   }
 
   arrange(key: Key): Item | undefined {
-    return key === FRAME ? FRAME : this.plan?.services.get(key);
+    return key === FRAME ? FRAME : this.#plan?.services.get(key);
   }
 
   objectsOf(item: Item): readonly KernelObject[] {
@@ -151,47 +170,20 @@ class CountingTarget implements Target<Key, Item, string> {
   tidy(options: { readonly all: boolean }): Promise<boolean> {
     return this.#table.tidy(options);
   }
-}
-
-/** The counters of one IP family. */
-export class TrafficCounters {
-  readonly #dependencies: TrafficCountersDependencies;
-  readonly #runner: NftRunner;
-  readonly #turns: OneAtATime;
-  readonly #target: CountingTarget;
-  readonly #engine: Reconciler<Key, Item, string>;
-  /** The last values of the counters that were not zero, by element. */
-  #last = new Map<string, NftCounter>();
-  /** The printed sets, chains and rules when they were last correct. */
-  #frame: string | undefined;
-  #freshUntil = -Infinity;
-  #hasFailed = false;
-  #refreshing: Promise<void> | undefined;
-
-  constructor(
-    dependencies: TrafficCountersDependencies,
-    { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
-  ) {
-    this.#dependencies = dependencies;
-    this.#runner = new NftRunner(dependencies, countingTable(family));
-    this.#turns = turns;
-    this.#target = new CountingTarget(this.#runner, family);
-    this.#engine = new Reconciler(dependencies, this.#target);
-  }
 
   /** Applies and writes the changes. A failure is logged, and the next sync tries again. */
   async sync(plan: ProxyPlan, { everything, upserted, removed }: PlanChanges): Promise<void> {
-    this.#target.plan = plan;
+    this.#plan = plan;
     const { applied } = this.#engine;
     const slice = new TimeSlice(this.#dependencies.clock);
     for (const key of everything ? applied.keys() : removed.keys()) {
       await slice.pause();
       const gone = applied.get(key);
       if (gone === undefined || gone === FRAME) continue;
-      this.#target.changed.add(gone.key);
-      if (!everything || !plan.services.has(gone.key)) this.#dependencies.traffic.leave(gone.name);
+      this.#changed.add(gone.key);
+      if (!everything || !plan.services.has(gone.key)) this.#traffic.leave(gone.name);
     }
-    for (const key of upserted) this.#target.changed.add(key);
+    for (const key of upserted) this.#changed.add(key);
     await this.#write().catch((error) => this.#failed(error));
   }
 
@@ -212,7 +204,7 @@ export class TrafficCounters {
     const { clock, logger, onDrift } = this.#dependencies;
     const startedAt = clock.now();
     // Before the first sync nothing is known that could be counted.
-    if (startedAt < this.#freshUntil || this.#target.plan === undefined) return;
+    if (startedAt < this.#freshUntil || this.#plan === undefined) return;
     await this.#turns.run(async () => {
       // The last write failed.
       if (!this.#engine.isKnown) await this.#write();
@@ -264,7 +256,7 @@ export class TrafficCounters {
     const packets = now.packets - (isGoingOn ? before.packets : 0);
     const bytes = now.bytes - (isGoingOn ? before.bytes : 0);
     if (packets === 0) return;
-    const traffic = this.#dependencies.traffic.enter(name);
+    const traffic = this.#traffic.enter(name);
     if (isReply) {
       traffic.packetsToClients += packets;
       traffic.bytesToClients += bytes;
@@ -288,34 +280,4 @@ export class TrafficCounters {
     }
     this.#hasFailed = true;
   }
-}
-
-/** The dependencies, present if counting was requested. */
-type CountingDependencies =
-  & Omit<TrafficCountersDependencies, "traffic">
-  & Partial<Pick<TrafficCountersDependencies, "traffic">>;
-
-/**
- * Creates the counters of a family. Without a request returns `undefined` and removes the table of
- * an earlier run, which would slow every packet.
- */
-export async function startCounting(
-  { traffic, ...dependencies }: CountingDependencies,
-  { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
-): Promise<TrafficCounters | undefined> {
-  if (traffic) return new TrafficCounters({ ...dependencies, traffic }, { family, turns });
-  const runner = new NftRunner(dependencies, countingTable(family));
-  if (await runner.isThere()) await runner.remove();
-  return undefined;
-}
-
-/** Returns the counts of a ServicePort; `undefined` = none, or it shares its counters. */
-export function countedFor(
-  { name }: Pick<ServicePlan, "name">,
-  traffic: FamilyTraffic | undefined,
-): TrafficFigures | undefined {
-  const counted = traffic?.get(name);
-  if (counted === undefined) return undefined;
-  const { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients } = counted;
-  return { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients };
 }
