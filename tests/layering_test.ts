@@ -65,7 +65,7 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 
 /** Files of backends that are pure whether or not they claim it. */
 const PURE_IN_BACKENDS = [
-  ...["render\\w*", "explain\\w*", "local_match", "prefix_tree", "entry"],
+  ...["render\\w*", "explain\\w*", "local_match", "prefix_tree", "service_objects"],
   ...["undotted_address", "verification_schedule", "affinity_table", "listeners"],
   ...["endpoint_picker", "endpoint_loops"],
 ];
@@ -82,7 +82,16 @@ const SERVICES =
 
 /** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH = [
-  ...["target", "layout", "changes", "render\\w*", "entry", "base_chains", "base_rules", "jumps"],
+  ...[
+    "target",
+    "layout",
+    "changes",
+    "render\\w*",
+    "service_objects",
+    "base_chains",
+    "base_rules",
+    "jumps",
+  ],
   ...["objects", "own_objects", "policy_plane", "policy_target"],
   ...["rule_backend", "refused_items", "nft_transaction"],
 ];

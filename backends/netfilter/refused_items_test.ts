@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { RefusedItems } from "./refused_items.ts";
+import { refusedByKey, RefusedItems } from "./refused_items.ts";
 
 const PLAN = testServicePlan();
 
@@ -31,4 +31,12 @@ Deno.test("RefusedItems forgets an accepted item, or all", () => {
     refused.refuse(PLAN, { reason: "no", now: 0 });
     assertEquals(refused.waitingFor(PLAN, 1_000), undefined, "the first pause again");
   }
+});
+
+Deno.test("refusedByKey() leaves out items that the kernel did not refuse", () => {
+  const { key } = PLAN;
+  const item = { key, reason: "no", retryAt: "2026-01-02T03:04:05.000Z" };
+  assertEquals([...refusedByKey([{ key, reason: "SCTP" }, item]).values()], [item]);
+  assertEquals(refusedByKey([{ ...item, address: "10.96.0.1:80/TCP" }]).size, 0);
+  assertEquals(refusedByKey().size, 0);
 });

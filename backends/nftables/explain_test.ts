@@ -88,6 +88,33 @@ Deno.test("explainNftables() goes by the plan if the kernel holds an older one",
   ]);
 });
 
+Deno.test("explainNftables() knows the missing features of a kernel", () => {
+  const features = { affinity: false, reject: false };
+  const options = { ...OPTIONS, features };
+  const sticky = explain({ ...WEB, affinityTimeoutSeconds: 60 }, { options });
+  assertEquals(sticky.deviations?.unserved?.startsWith("Cannot express session affinity"), true);
+  const refused = explain({ ...WEB, internal: { kind: "reject" } }, { options });
+  assertEquals(refused.deviations?.refusal?.kind, "drop");
+});
+
+Deno.test("explainNftables() refuses nothing at addresses of the node, or of a Service without elements", () => {
+  const shared = { interfaceAddresses: [parseIpAddress("10.96.0.1")] };
+  assertEquals(explain(WEB, { port: 81, shared }), { deviations: {}, carriers: [] });
+  const options = { ...OPTIONS, features: { affinity: false, reject: true } };
+  const sticky = { ...WEB, affinityTimeoutSeconds: 60 };
+  assertEquals(explain(sticky, { port: 81, options }), { deviations: {}, carriers: [] });
+});
+
+Deno.test("explainNftables() knows that other hosts may not reach loopback addresses", () => {
+  const options = { ...OPTIONS, localhostNodePorts: true };
+  const to = "127.0.0.1";
+  const { deviations, carriers } = explain(WEB, { options, to });
+  assertEquals(deviations?.outcome?.kind, "drop");
+  assertEquals(carriers.map(({ name }) => name), ["loopback-guard"]);
+  assertEquals(explain(WEB, { options, to, from: "node" }).carriers, []);
+  assertEquals(explain(WEB, { to }).carriers, []);
+});
+
 const SLOTS = new Map<string, number>([["10.0.0.1:80", 0x85f09234], [
   "10.0.0.2:80",
   0x85f08077,
