@@ -5,11 +5,10 @@
  * @module
  */
 import { createHostChecks } from "./backends/host_checks.ts";
-import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
+import { BACKENDS, createPacketTraces, ROUTING_BACKENDS } from "./backends/mod.ts";
 import { explainCrashes } from "./backends/netfilter/nft/explained_nft.ts";
 import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
-import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
 import { runCommandLine } from "./lib/tools/cli/command_line.ts";
 import { ToolsOfRun } from "./lib/tools/control/run_tools.ts";

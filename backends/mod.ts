@@ -1,9 +1,10 @@
 /**
  * The modes of this build: the only list of backends. The command line refuses other modes, and no
- * mode ever replaces another.
+ * mode ever replaces another. With the data planes of addresses and routes.
  *
  * @module
  */
+import type { DataPlaneEdges } from "../lib/engine/data_plane.ts";
 import type { IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { OpenFiles } from "../lib/os/open_files.ts";
@@ -12,6 +13,9 @@ import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { EndpointHealthChange, MachineFacts } from "../lib/proxy/service_mode.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
+import { BirdDataPlane } from "./announce/bird/data_plane.ts";
+import { Layer2DataPlane } from "./announce/layer2/data_plane.ts";
+import { PodNetworkDataPlane, type PodNetworkOptions } from "./announce/pod_network/data_plane.ts";
 import { IptablesBackend } from "./iptables/backend.ts";
 import { IpvsBackend, type IpvsConfigurationFields } from "./ipvs/backend.ts";
 import type { RulePlaneEdges } from "./netfilter/rule_plane.ts";
@@ -139,3 +143,26 @@ export function createPacketTraces(
     nftables: createNftablesTrace(edges),
   };
 }
+
+/** Creates the data planes of addresses and routes. */
+export const ROUTING_BACKENDS = {
+  layer2(
+    edges: DataPlaneEdges,
+    options: { readonly family: IpFamily; readonly announceIntervalMs: number },
+  ): Layer2DataPlane {
+    return new Layer2DataPlane(edges, options);
+  },
+  bgp(
+    edges: DataPlaneEdges,
+    { configFile: file, controlSocket: socket }: {
+      readonly configFile: string;
+      readonly controlSocket: string;
+    },
+  ): BirdDataPlane {
+    const secretsFile = file.replace(/(\.conf)?$/, "-secrets.conf");
+    return new BirdDataPlane(edges, { file, secretsFile, socket });
+  },
+  podNetwork(edges: DataPlaneEdges, options: PodNetworkOptions): PodNetworkDataPlane {
+    return new PodNetworkDataPlane(edges, options);
+  },
+};

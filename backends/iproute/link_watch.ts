@@ -17,19 +17,15 @@ const PAUSE_MS = 10_000;
  */
 const IGNORED = /^(Deleted )?\d+: (lo|kube-ipvs0)[:\s]|\smaster\s|\svalid_lft [0-2]sec\s/;
 
-/** The options of {@linkcode watchLinks}. */
-interface LinkWatchOptions {
-  /** Called for each event of a link or an address. Must not throw. */
-  readonly onChange: () => void;
-  /** Called with the reason when a watch ends before its signal is aborted. */
-  readonly onEnd: (reason: unknown) => void;
-  readonly signal: AbortSignal;
-}
-
-/** Watches until the signal is aborted. Never rejects. */
+/**
+ * Watches until the signal is aborted: calls `onChange` for each event of a link or an address, and `onEnd`
+ * with the reason when a watch ends before. Never rejects; the callbacks must not throw.
+ */
 export async function watchLinks(
   { clock, commands }: { readonly clock: Clock; readonly commands: CommandRunner },
-  { onChange, onEnd, signal }: LinkWatchOptions,
+  onChange: () => void,
+  onEnd: (reason: unknown) => void,
+  signal: AbortSignal,
 ): Promise<void> {
   // `ip` notices a closed pipe only when it prints.
   const args = ["--pdeathsig", "KILL", "--", "ip", "-o", "monitor", "link", "address"];

@@ -56,10 +56,6 @@ Deno.test("watchLinks() reports what changes links and networks, and nothing tha
     },
   };
   let events = 0;
-  await watchLinks({ clock, commands }, {
-    onChange: () => void events++,
-    onEnd: () => {},
-    signal: end.signal,
-  });
+  await watchLinks({ clock, commands }, () => void events++, () => {}, end.signal);
   assertEquals(seen, LINES.filter(([, isEvent]) => isEvent).map(([line]) => line));
 });

@@ -370,7 +370,7 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     }
     const { programs, reason } = choice;
     const iptables = new IptablesRunner({ commands }, programs);
-    return { iptables, programs, reason, runner: new IpvsRunner({ clock, commands, iptables }) };
+    return { iptables, programs, reason, runner: new IpvsRunner(clock, commands, iptables) };
   }
 }
 

@@ -22,12 +22,6 @@ import {
 } from "../netfilter/virtual_servers.ts";
 import { parseProtocol } from "../../lib/net/port.ts";
 
-interface IpvsRunnerDependencies {
-  readonly clock: Pick<Clock, "now" | "nextTurn">;
-  readonly commands: CommandRunner;
-  readonly iptables: IptablesRunner;
-}
-
 /**
  * Input for one process: `ipset restore` and `ip -batch -` stop at the first line that fails,
  * `iptables-restore --noflush` takes each table as a whole or not at all. `ipvsadm -R` continues after
@@ -57,14 +51,21 @@ const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
 /** The tools. Every method throws an Error with the failed tool and its message. */
 export class IpvsRunner {
-  readonly #dependencies: IpvsRunnerDependencies;
+  readonly #clock: Pick<Clock, "now" | "nextTurn">;
+  readonly #commands: CommandRunner;
+  readonly #iptables: IptablesRunner;
   readonly #ip: IpRunner;
   /** Whether the device was found to be of the right kind. */
   #isDummy = false;
 
-  constructor(dependencies: IpvsRunnerDependencies) {
-    this.#dependencies = dependencies;
-    const { commands } = dependencies;
+  constructor(
+    clock: Pick<Clock, "now" | "nextTurn">,
+    commands: CommandRunner,
+    iptables: IptablesRunner,
+  ) {
+    this.#clock = clock;
+    this.#commands = commands;
+    this.#iptables = iptables;
     this.#ip = new IpRunner(commands, { timeoutMs: TIMEOUT_MS });
   }
 
@@ -73,17 +74,16 @@ export class IpvsRunner {
    * IptablesError, where it was the input that the tool did not take.
    */
   async run({ tool, lines }: IpvsStep): Promise<void> {
-    const { commands, iptables } = this.#dependencies;
     switch (tool) {
       case "iptables":
-        return await iptables.restore({ lines });
+        return await this.#iptables.restore({ lines });
       case "ipset":
-        return await restoreSets(commands, { lines, timeoutMs: TIMEOUT_MS });
+        return await restoreSets(this.#commands, { lines, timeoutMs: TIMEOUT_MS });
       case "ip":
         return await this.#ip.run(lines);
       case "ipvsadm":
         // Its exit code is that of its last line.
-        return await runBatch(commands, {
+        return await runBatch(this.#commands, {
           ...{ command: ["ipvsadm", "-R"], lines, timeoutMs: TIMEOUT_MS },
           complainsOnly: true,
         });
@@ -92,12 +92,12 @@ export class IpvsRunner {
 
   /** Everything; `expected` as for {@linkcode IpvsRunner.servers}. */
   async read(expected: Iterable<ServerKey> = []): Promise<KernelReading> {
-    const { clock, iptables } = this.#dependencies;
+    const [clock, commands] = [this.#clock, this.#commands];
     const [servers, device, sets, tables] = await Promise.all([
       this.servers(expected),
       this.deviceAddresses(),
-      readSets(this.#dependencies, { isWanted, timeoutMs: TIMEOUT_MS }),
-      iptables.save(),
+      readSets({ clock, commands }, { isWanted, timeoutMs: TIMEOUT_MS }),
+      this.#iptables.save(),
     ]);
     if (sets.state !== "seen") throw new Error(`Cannot run 'ipset save': ${sets.reason}`);
     const noted = await inSteps({ clock }, notedServers(sets.value));
@@ -118,12 +118,11 @@ export class IpvsRunner {
   }
 
   async #readServers(): Promise<readonly SeenServer[]> {
-    const { clock, commands } = this.#dependencies;
-    const seen = await readProcFile(commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
+    const seen = await readProcFile(this.#commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
     // The first user of ip_vs loads it.
     if (seen.state === "absent") return [];
     if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
-    return await inSteps({ clock }, readVirtualServers(seen.value));
+    return await inSteps({ clock: this.#clock }, readVirtualServers(seen.value));
   }
 
   /**
@@ -131,9 +130,8 @@ export class IpvsRunner {
    * each server, and is for display only.
    */
   async rates(): Promise<ReadonlyMap<ServerKey, ServerRates>> {
-    const { clock } = this.#dependencies;
-    const text = await this.#output(["ipvsadm", "-L", "-n", "--rate", "--exact"]);
-    return await inSteps({ clock }, readServerRates(text));
+    const text = await this.#output("-L", "-n", "--rate", "--exact");
+    return await inSteps({ clock: this.#clock }, readServerRates(text));
   }
 
   /** Addresses on the device; `undefined` = there is none. */
@@ -147,13 +145,12 @@ export class IpvsRunner {
    * device of another kind has its name: its addresses are foreign and stay.
    */
   async makeDevice(): Promise<void> {
-    const { commands } = this.#dependencies;
-    const result = await commands.run("ip", addDummyLine(IPVS_DEVICE).split(" "));
+    const result = await this.#commands.run("ip", addDummyLine(IPVS_DEVICE).split(" "));
     if (result.code !== 0 && !result.stderr.includes("File exists")) {
       throw new Error(`Cannot make device ${IPVS_DEVICE}: ${reasonOfExit("ip", result)}`);
     }
     if (result.code !== 0 && !this.#isDummy) {
-      const dummies = await findDummyDevices(commands);
+      const dummies = await findDummyDevices(this.#commands);
       if (dummies.state !== "seen") {
         throw new Error(`Cannot look at device ${IPVS_DEVICE}: ${dummies.reason}`);
       }
@@ -170,14 +167,14 @@ export class IpvsRunner {
   async setTimeouts(tcp: number, tcpFin: number, udp: number): Promise<void> {
     if (tcp + tcpFin + udp === 0) return;
     const seconds = [tcp, tcpFin, udp].map((ms) => String(Math.ceil(ms / 1_000)));
-    await this.#output(["ipvsadm", "--set", ...seconds]);
+    await this.#output("--set", ...seconds);
   }
 
-  async #output([program, ...args]: readonly [string, ...string[]]): Promise<string> {
-    const result = await this.#dependencies.commands.run(program, args, { timeoutMs: TIMEOUT_MS });
+  async #output(...args: readonly string[]): Promise<string> {
+    const result = await this.#commands.run("ipvsadm", args, { timeoutMs: TIMEOUT_MS });
     if (result.code === 0) return result.stdout;
-    const line = [program, ...args].join(" ");
-    throw new Error(`Cannot run '${line}': ${reasonOfExit(program, result)}`);
+    const reason = reasonOfExit("ipvsadm", result);
+    throw new Error(`Cannot run 'ipvsadm ${args.join(" ")}': ${reason}`);
   }
 }
 

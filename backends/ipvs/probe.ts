@@ -27,12 +27,6 @@ import {
 } from "../netfilter/probe/try_tool.ts";
 import { IP_VS_FILE } from "../netfilter/virtual_servers.ts";
 
-interface IpvsProbeOptions {
-  /** @default {"rr"} */
-  readonly scheduler?: string;
-  readonly signal?: AbortSignal | undefined;
-}
-
 /** Matches and targets of the mode's rules; the set match is tried by creating sets. */
 const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.masquerade,
@@ -53,13 +47,22 @@ const TABLES: readonly TableFeature[] = IPTABLES_TABLES.map((row) =>
 /** kube-proxy's own bound. */
 const LEAST_IPSET = [6, 0];
 
-/** Tries everything that the mode needs; leaves nothing behind. */
+/** Tries everything that the mode needs; leaves nothing behind. The scheduler is `rr` by default. */
 export async function probeIpvsMode(
   dependencies: ProbeDependencies,
-  { scheduler = "rr", signal }: IpvsProbeOptions = {},
+  { scheduler = "rr", signal }: {
+    readonly scheduler?: string;
+    readonly signal?: AbortSignal | undefined;
+  } = {},
 ): Promise<readonly ProbeResult[]> {
+  const probeIpvs = async () => {
+    const answer = await tryTool(dependencies, ["ipvsadm", "--version"], { signal });
+    if (answer.kind !== "ended") return [probeResult(IPVSADM, { reason: answer.reason })];
+    const program = probeResult(IPVSADM, { detail: firstLine(answer.out) || "works" });
+    return [program, ...await probeScheduler(dependencies, scheduler, signal)];
+  };
   const groups = await Promise.all([
-    probeIpvs(dependencies, scheduler, signal),
+    probeIpvs(),
     probeSets(dependencies, signal),
     probeIptables(dependencies, { tables: TABLES, rules: RULES, signal }),
     probeDummyDevice(dependencies, signal),
@@ -67,17 +70,6 @@ export async function probeIpvsMode(
   ]);
   // The tools were refused for the same reason, which is reported once.
   return refusedOnce(groups.flat());
-}
-
-async function probeIpvs(
-  dependencies: ProbeDependencies,
-  scheduler: string,
-  signal: AbortSignal | undefined,
-): Promise<readonly ProbeResult[]> {
-  const answer = await tryTool(dependencies, ["ipvsadm", "--version"], { signal });
-  if (answer.kind !== "ended") return [probeResult(IPVSADM, { reason: answer.reason })];
-  const program = probeResult(IPVSADM, { detail: firstLine(answer.out) || "works" });
-  return [program, ...await probeScheduler(dependencies, scheduler, signal)];
 }
 
 /** An address for documentation (RFC 5737), and kube-proxy's port. */

@@ -7,8 +7,13 @@
  * @module
  */
 import { type OwnFileKind, readOwnFile, writeOwnFile } from "../own_file.ts";
-import { hasNft, masqueradeText, type MasqueradeTool, NftMasquerade } from "./masquerade.ts";
-import { IptablesMasquerade } from "./masquerade_iptables.ts";
+import {
+  hasNft,
+  IptablesMasquerade,
+  masqueradeText,
+  type MasqueradeTool,
+  NftMasquerade,
+} from "./masquerade.ts";
 import {
   addressLine,
   addTunnelLine,
@@ -184,13 +189,9 @@ export class PodNetworkDataPlane implements AsyncDisposable {
   /** Calls back when a link or an address of the machine changed, until the signal is aborted. */
   watch(onChange: () => void, signal: AbortSignal): Promise<void> {
     const { logger } = this.#edges;
-    return watchLinks(this.#edges, {
-      ...{ onChange, signal },
-      onEnd: (error) =>
-        logger.verbose(1, "Cannot watch the links of this machine; they are read at an interval", {
-          error,
-        }),
-    });
+    const message = "Cannot watch the links of this machine; they are read at an interval";
+    const onEnd = (error: unknown) => logger.verbose(1, message, { error });
+    return watchLinks(this.#edges, onChange, onEnd, signal);
   }
 
   /** Removes everything that any run added, or only reports it. */
