@@ -31,7 +31,6 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { FROM_NODE, fromPod, notFromPod } from "../netfilter/local_match.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { assertNever } from "../../lib/proxy/verdict.ts";
 import type {
   Chain,
   IptablesTable,
@@ -61,9 +60,7 @@ const MARK: Rule = { target: [MARK_MASQ] };
 const ACCEPT: Rule = { target: ["ACCEPT"] };
 const RETURN: Rule = { target: ["RETURN"] };
 const DROP: Rule = { target: ["DROP"] };
-const TO_FROM_CLUSTER: Rule = { target: [FROM_CLUSTER] };
-const TO_NODE: RuleMatch = { extensions: [["addrtype", "--dst-type", "LOCAL"]] };
-const NEW: readonly string[] = ["conntrack", "--ctstate", "NEW"];
+const NEW: RuleMatch = { extensions: [["conntrack", "--ctstate", "NEW"]] };
 
 function jump(
   table: IptablesTable,
@@ -89,179 +86,102 @@ export const BASE_JUMPS: readonly Jump[] = [
  * Returns every chain with its rules. `KUBE-FROM-CLUSTER` contains only its first rule, which the
  * rules of single Services follow.
  */
-export function baseChains(context: BaseRuleContext): readonly Chain[] {
-  const { options } = context;
-  const chains = {
-    mangle: {
-      "KUBE-PROXY-FIREWALL": firewallRules(options),
-      "KUBE-SOURCE-RANGES-FIREWALL": sourceRangeRules(options),
-    },
-    nat: {
-      "KUBE-SERVICES": serviceRules(context),
-      "KUBE-LOAD-BALANCER": [
-        inSet(options, "LOAD-BALANCER-LOCAL", { on: "dst,dst", then: RETURN }),
-        MARK,
-      ],
-      "KUBE-NODE-PORT": nodePortRules(context),
-      [FROM_CLUSTER]: [{ ...FROM_NODE, ...MARK }],
-      "KUBE-POSTROUTING": postroutingRules(options),
-      [MARK_MASQ]: [{ target: ["MARK", "--or-mark", masqueradeMark(options)] }],
-    },
-    filter: {
-      "KUBE-FORWARD": forwardRules(options),
-      "KUBE-NODE-PORT": [
-        { protocol: "TCP" as const, ...healthChecks(options, ACCEPT) },
-      ],
-      "KUBE-IPVS-FILTER": filterRules(options),
-    },
+export function baseChains(
+  { options, localTraffic, masqueradeInternal }: BaseRuleContext,
+): readonly Chain[] {
+  const mark = masqueradeMark(options);
+  const masquerade: Rule = {
+    target: options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"],
   };
-  return (["mangle", "nat", "filter"] as const).flatMap((table) =>
-    Object.entries(chains[table]).map(([name, rules]) => ({ table, name, rules }))
-  );
-}
-
-function firewallRules(options: IpvsRenderOptions): readonly Rule[] {
-  return [
-    inSet(options, "NO-LOCAL-INTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
-    inSet(options, "LOAD-BALANCER-FW", {
-      on: "dst,dst",
-      // Existing connections continue, as in the other modes.
-      also: [NEW],
-      then: { target: ["KUBE-SOURCE-RANGES-FIREWALL"] },
-    }),
-  ];
-}
-
-function sourceRangeRules(options: IpvsRenderOptions): readonly Rule[] {
-  return [
-    inSet(options, "LOAD-BALANCER-SOURCE-CIDR", { on: "dst,dst,src", then: RETURN }),
-    inSet(options, "LOAD-BALANCER-SOURCE-IP", { on: "dst,dst,src", then: RETURN }),
-    DROP,
-  ];
-}
-
-function serviceRules(context: BaseRuleContext): readonly Rule[] {
-  const { options, localTraffic } = context;
-  const loopback = LOOPBACK[options.family];
-  const matching = (id: SetId, match: RuleMatch, then: Rule): Rule => {
-    const { extensions = [], ...rest } = match;
-    return { ...rest, ...inSet(options, id, { on: "dst,dst", also: extensions, then }) };
-  };
-  const internal = masqueradedInternal(context);
-  return [
-    { source: { value: loopback }, ...RETURN },
-    ...(["EXTERNAL-IP-LOCAL", "LOAD-BALANCER-LOCAL"] as const).flatMap((id) =>
-      clusterSources(localTraffic).map((match) => matching(id, match, TO_FROM_CLUSTER))
-    ),
-    matching("LOAD-BALANCER", {}, { target: ["KUBE-LOAD-BALANCER"] }),
-    inSet(options, "CLUSTER-IP", { ...internal, then: MARK }),
-    matching("EXTERNAL-IP", {}, MARK),
-    // A port of a Service may also be the number of a node port.
-    matching("SERVED", {}, ACCEPT),
-    { ...TO_NODE, target: ["KUBE-NODE-PORT"] },
-  ];
-}
-
-/** Matches the packets to cluster IPs that are masqueraded. */
-function masqueradedInternal(
-  { masqueradeInternal, localTraffic }: BaseRuleContext,
-): Omit<SetMatch, "then"> {
-  switch (masqueradeInternal) {
-    case "all":
-      return { on: "dst,dst" };
-    case "off-cluster":
-      return { on: "dst,dst", match: notFromPod(localTraffic) ?? {} };
-    case "none":
-      // Packets of the node: the kernel chose the Service address itself as their source.
-      return { on: "src,dst" };
-    default:
-      return assertNever(masqueradeInternal);
-  }
-}
-
-function nodePortRules({ options, localTraffic }: BaseRuleContext): readonly Rule[] {
-  const sets = [
+  /** `on`: the parts of a packet that are looked up, e.g. `dst,dst`. */
+  const inSet = (id: SetId, on: string, then: Rule, match: RuleMatch = {}): Rule => ({
+    ...match,
+    extensions: [
+      ["set", "--match-set", setName(id, options.family), on],
+      ...match.extensions ?? [],
+    ],
+    comment: IP_SETS[id].comment,
+    ...then,
+  });
+  const healthChecks = (then: Rule) => inSet("HEALTH-CHECK-NODE-PORT", "dst", then);
+  const toFromCluster: Rule = { target: [FROM_CLUSTER] };
+  const pod = fromPod(localTraffic);
+  // Sources that policy Local does not restrict: the node, and pods if detectable.
+  const clusterSources = [...(pod ? [pod] : []), FROM_NODE];
+  // Packets of the node: the kernel chose the Service address itself as their source.
+  const internalOn = masqueradeInternal === "none" ? "src,dst" : "dst,dst";
+  const internal = masqueradeInternal === "off-cluster" ? notFromPod(localTraffic) : undefined;
+  const nodePorts = [
     ["TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-TCP", "dst"],
     ["UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-UDP", "dst"],
     ["SCTP", "NODE-PORT-LOCAL-SCTP-HASH", "NODE-PORT-SCTP-HASH", "dst,dst"],
   ] as const;
-  return sets.flatMap(([protocol, local, all, on]) => [
-    ...clusterSources(localTraffic).map(({ extensions = [], ...match }) => ({
-      protocol,
-      ...inSet(options, local, { on, match, also: extensions, then: TO_FROM_CLUSTER }),
-    })),
-    { protocol, ...inSet(options, local, { on, then: RETURN }) },
-    { protocol, ...inSet(options, all, { on, then: MARK }) },
-  ]);
-}
-
-function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
-  const mark = masqueradeMark(options);
-  const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
-  return [
-    // Matches only packets to Services: a pod may also connect to itself directly.
-    inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
-    { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
-    // The mark is removed, because the packet may pass here again inside a tunnel.
-    { target: ["MARK", "--xor-mark", mark] },
-    { comment: "kubernetes service traffic requiring SNAT", target },
-  ];
-}
-
-function forwardRules(options: IpvsRenderOptions): readonly Rule[] {
-  const mark = masqueradeMark(options);
-  return [
-    {
-      extensions: [["mark", "--mark", `${mark}/${mark}`]],
-      comment: "kubernetes forwarding rules",
-      ...ACCEPT,
+  const chains: Readonly<Record<string, Readonly<Record<string, readonly Rule[]>>>> = {
+    mangle: {
+      "KUBE-PROXY-FIREWALL": [
+        inSet("NO-LOCAL-INTERNAL", "dst,dst", DROP, NEW),
+        // Existing connections continue, as in the other modes.
+        inSet("LOAD-BALANCER-FW", "dst,dst", { target: ["KUBE-SOURCE-RANGES-FIREWALL"] }, NEW),
+      ],
+      "KUBE-SOURCE-RANGES-FIREWALL": [
+        inSet("LOAD-BALANCER-SOURCE-CIDR", "dst,dst,src", RETURN),
+        inSet("LOAD-BALANCER-SOURCE-IP", "dst,dst,src", RETURN),
+        DROP,
+      ],
     },
-    {
-      extensions: [["conntrack", "--ctstate", "RELATED,ESTABLISHED"]],
-      comment: "kubernetes forwarding conntrack rule",
-      ...ACCEPT,
+    nat: {
+      "KUBE-SERVICES": [
+        { source: { value: LOOPBACK[options.family] }, ...RETURN },
+        ...(["EXTERNAL-IP-LOCAL", "LOAD-BALANCER-LOCAL"] as const).flatMap((id) =>
+          clusterSources.map((match) => inSet(id, "dst,dst", toFromCluster, match))
+        ),
+        inSet("LOAD-BALANCER", "dst,dst", { target: ["KUBE-LOAD-BALANCER"] }),
+        inSet("CLUSTER-IP", internalOn, MARK, internal),
+        inSet("EXTERNAL-IP", "dst,dst", MARK),
+        // A port of a Service may also be the number of a node port.
+        inSet("SERVED", "dst,dst", ACCEPT),
+        { extensions: [["addrtype", "--dst-type", "LOCAL"]], target: ["KUBE-NODE-PORT"] },
+      ],
+      "KUBE-LOAD-BALANCER": [inSet("LOAD-BALANCER-LOCAL", "dst,dst", RETURN), MARK],
+      "KUBE-NODE-PORT": nodePorts.flatMap(([protocol, local, all, on]) => [
+        ...clusterSources.map((match) => ({ protocol, ...inSet(local, on, toFromCluster, match) })),
+        { protocol, ...inSet(local, on, RETURN) },
+        { protocol, ...inSet(all, on, MARK) },
+      ]),
+      [FROM_CLUSTER]: [{ ...FROM_NODE, ...MARK }],
+      "KUBE-POSTROUTING": [
+        // Matches only packets to Services: a pod may also connect to itself directly.
+        inSet("LOOP-BACK", "dst,dst,src", masquerade),
+        { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
+        // The mark is removed, because the packet may pass here again inside a tunnel.
+        { target: ["MARK", "--xor-mark", mark] },
+        { comment: "kubernetes service traffic requiring SNAT", ...masquerade },
+      ],
+      [MARK_MASQ]: [{ target: ["MARK", "--or-mark", mark] }],
     },
-  ];
-}
-
-function filterRules(options: IpvsRenderOptions): readonly Rule[] {
-  return [
-    inSet(options, "NO-LOCAL-EXTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
-    inSet(options, "SERVED", { on: "dst,dst", then: RETURN }),
-    healthChecks(options, RETURN),
-    inSet(options, "IPVS-IPS", { on: "dst", also: [NEW], then: { target: ["REJECT"] } }),
-  ];
-}
-
-function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
-  return inSet(options, "HEALTH-CHECK-NODE-PORT", { on: "dst", then });
-}
-
-/** Matches sources that policy Local does not restrict: the node, and pods if detectable. */
-function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
-  const pod = fromPod(detector);
-  return [...(pod ? [pod] : []), FROM_NODE];
-}
-
-interface SetMatch {
-  /** The parts of a packet that are looked up, e.g. `dst,dst`. */
-  readonly on: string;
-  /** Further conditions. */
-  readonly match?: RuleMatch;
-  /** Further extensions. */
-  readonly also?: readonly (readonly string[])[];
-  readonly then: Rule;
-}
-
-function inSet(
-  { family }: IpvsRenderOptions,
-  id: SetId,
-  { on, match = {}, also = [], then }: SetMatch,
-): Rule {
-  return {
-    ...match,
-    extensions: [["set", "--match-set", setName(id, family), on], ...also],
-    comment: IP_SETS[id].comment,
-    ...then,
+    filter: {
+      "KUBE-FORWARD": [
+        {
+          extensions: [["mark", "--mark", `${mark}/${mark}`]],
+          comment: "kubernetes forwarding rules",
+          ...ACCEPT,
+        },
+        {
+          extensions: [["conntrack", "--ctstate", "RELATED,ESTABLISHED"]],
+          comment: "kubernetes forwarding conntrack rule",
+          ...ACCEPT,
+        },
+      ],
+      "KUBE-NODE-PORT": [{ protocol: "TCP", ...healthChecks(ACCEPT) }],
+      "KUBE-IPVS-FILTER": [
+        inSet("NO-LOCAL-EXTERNAL", "dst,dst", DROP, NEW),
+        inSet("SERVED", "dst,dst", RETURN),
+        healthChecks(RETURN),
+        inSet("IPVS-IPS", "dst", { target: ["REJECT"] }, NEW),
+      ],
+    },
   };
+  return (["mangle", "nat", "filter"] as const).flatMap((table) =>
+    Object.entries(chains[table]!).map(([name, rules]) => ({ table, name, rules }))
+  );
 }
