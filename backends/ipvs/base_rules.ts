@@ -100,7 +100,7 @@ export function baseChains(
       ["set", "--match-set", setName(id, options.family), on],
       ...match.extensions ?? [],
     ],
-    comment: IP_SETS[id].comment,
+    comment: IP_SETS[id][1],
     ...then,
   });
   const healthChecks = (then: Rule) => inSet("HEALTH-CHECK-NODE-PORT", "dst", then);

@@ -7,112 +7,85 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { createOptions, MAX_SET_NAME_LENGTH, type SetType } from "../netfilter/ipset/ipset_text.ts";
 
-/** A set, for either IP family. */
-interface SetSpec {
-  readonly type: SetType;
-  /** The comment of rules that use it. */
-  readonly comment: string;
-  /** Not one of kube-proxy's. */
-  readonly isOurs?: true;
-}
-
-/** Keyed by the name after `KUBE-`. */
+/** Type and comment of rules that use it, for either IP family, by the name after `KUBE-`. */
 export const IP_SETS = {
-  "LOOP-BACK": {
-    type: "hash:ip,port,ip",
-    comment: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
-  },
-  "CLUSTER-IP": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service cluster ip + port for masquerade purpose",
-  },
-  "EXTERNAL-IP": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service external ip + port for masquerade and filter purpose",
-  },
-  "EXTERNAL-IP-LOCAL": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service external ip + port with externalTrafficPolicy=local",
-  },
-  "LOAD-BALANCER": { type: "hash:ip,port", comment: "Kubernetes service lb portal" },
-  "LOAD-BALANCER-LOCAL": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
-  },
-  "LOAD-BALANCER-SOURCE-CIDR": {
-    type: "hash:ip,port,net",
-    comment: "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
-  },
-  "LOAD-BALANCER-SOURCE-IP": {
-    type: "hash:ip,port,ip",
-    comment: "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
-  },
-  "LOAD-BALANCER-FW": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
-  },
-  "NODE-PORT-TCP": {
-    type: "bitmap:port",
-    comment: "Kubernetes nodeport TCP port for masquerade purpose",
-  },
-  "NODE-PORT-LOCAL-TCP": {
-    type: "bitmap:port",
-    comment: "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
-  },
-  "NODE-PORT-UDP": {
-    type: "bitmap:port",
-    comment: "Kubernetes nodeport UDP port for masquerade purpose",
-  },
-  "NODE-PORT-LOCAL-UDP": {
-    type: "bitmap:port",
-    comment: "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
-  },
-  "NODE-PORT-SCTP-HASH": {
-    type: "hash:ip,port",
-    comment: "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'",
-  },
-  "NODE-PORT-LOCAL-SCTP-HASH": {
-    type: "hash:ip,port",
-    comment:
-      "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'",
-  },
-  "HEALTH-CHECK-NODE-PORT": {
-    type: "bitmap:port",
-    comment: "Kubernetes health check node port",
-  },
+  "LOOP-BACK": [
+    "hash:ip,port,ip",
+    "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
+  ],
+  "CLUSTER-IP": ["hash:ip,port", "Kubernetes service cluster ip + port for masquerade purpose"],
+  "EXTERNAL-IP": [
+    "hash:ip,port",
+    "Kubernetes service external ip + port for masquerade and filter purpose",
+  ],
+  "EXTERNAL-IP-LOCAL": [
+    "hash:ip,port",
+    "Kubernetes service external ip + port with externalTrafficPolicy=local",
+  ],
+  "LOAD-BALANCER": ["hash:ip,port", "Kubernetes service lb portal"],
+  "LOAD-BALANCER-LOCAL": [
+    "hash:ip,port",
+    "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
+  ],
+  "LOAD-BALANCER-SOURCE-CIDR": [
+    "hash:ip,port,net",
+    "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
+  ],
+  "LOAD-BALANCER-SOURCE-IP": [
+    "hash:ip,port,ip",
+    "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
+  ],
+  "LOAD-BALANCER-FW": [
+    "hash:ip,port",
+    "Kubernetes service load balancer ip + port for load balancer with sourceRange",
+  ],
+  "NODE-PORT-TCP": ["bitmap:port", "Kubernetes nodeport TCP port for masquerade purpose"],
+  "NODE-PORT-LOCAL-TCP": [
+    "bitmap:port",
+    "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
+  ],
+  "NODE-PORT-UDP": ["bitmap:port", "Kubernetes nodeport UDP port for masquerade purpose"],
+  "NODE-PORT-LOCAL-UDP": [
+    "bitmap:port",
+    "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
+  ],
+  "NODE-PORT-SCTP-HASH": [
+    "hash:ip,port",
+    "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'",
+  ],
+  "NODE-PORT-LOCAL-SCTP-HASH": [
+    "hash:ip,port",
+    "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'",
+  ],
+  "HEALTH-CHECK-NODE-PORT": ["bitmap:port", "Kubernetes health check node port"],
+
   /** Exactly the addresses that are bound. */
-  "IPVS-IPS": { type: "hash:ip", comment: "Kubernetes service addresses of this node" },
+  "IPVS-IPS": ["hash:ip", "Kubernetes service addresses of this node"],
+
   /**
    * Every served address and port except node ports. Added last and removed first: without the
    * virtual server, a packet would reach the node's own service on that port.
    */
-  SERVED: {
-    type: "hash:ip,port",
-    comment: "Kubernetes service ip + port with a virtual server",
-    isOurs: true,
-  },
+  SERVED: ["hash:ip,port", "Kubernetes service ip + port with a virtual server"],
+
   /** Cluster IPs of internal policy Local without a local endpoint. */
-  "NO-LOCAL-INTERNAL": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service cluster ip + port without local endpoints",
-    isOurs: true,
-  },
+  "NO-LOCAL-INTERNAL": [
+    "hash:ip,port",
+    "Kubernetes service cluster ip + port without local endpoints",
+  ],
+
   /** The same of external addresses. Pods and the node itself are not bound by it. */
-  "NO-LOCAL-EXTERNAL": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service external ip + port without local endpoints",
-    isOurs: true,
-  },
+  "NO-LOCAL-EXTERNAL": [
+    "hash:ip,port",
+    "Kubernetes service external ip + port without local endpoints",
+  ],
+
   /**
    * Addresses of the node that serve node ports. No rule refers to it: it proves that the virtual
    * servers of an address that the node has lost are kube-relay's.
    */
-  "NODE-PORT-IPS": {
-    type: "hash:ip",
-    comment: "Kubernetes addresses of node ports",
-    isOurs: true,
-  },
-} as const satisfies Readonly<Record<string, SetSpec>>;
+  "NODE-PORT-IPS": ["hash:ip", "Kubernetes addresses of node ports"],
+} as const satisfies Readonly<Record<string, readonly [type: SetType, comment: string]>>;
 
 /** One of {@linkcode IP_SETS}. */
 export type SetId = keyof typeof IP_SETS;
@@ -141,5 +114,5 @@ export function setName(id: SetId, family: IpFamily): string {
 
 /** Type and options of a set, as `ipset create` takes them. */
 export function setOptions(id: SetId, family: IpFamily): string {
-  return createOptions(IP_SETS[id].type, { family, maxEntries: MAX_ENTRIES });
+  return createOptions(IP_SETS[id][0], { family, maxEntries: MAX_ENTRIES });
 }
