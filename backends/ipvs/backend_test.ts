@@ -27,51 +27,6 @@ Deno.test("new IpvsBackend() runs nothing before start(), and cannot sync before
   await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");
 });
 
-Deno.test("IpvsBackend needs one process for each tool, and one for a change of endpoints", async () => {
-  await using stage = await IpvsStage.started();
-  assertEquals(await stage.writesOf(() => stage.sync(PLAN)), [
-    "ipset",
-    "iptables-restore",
-    "ipvsadm",
-    "ip",
-  ]);
-  const changed = planOf(service(1, ["10.3.0.1:80"]), ...THREE.slice(1));
-  assertEquals(await stage.writesOf(() => stage.sync(changed)), ["ipvsadm"]);
-  assertEquals(await stage.writesOf(() => stage.sync(changed)), [], "nothing has changed");
-});
-
-Deno.test("IpvsBackend writes nothing after a restart with the same objects", async () => {
-  const machine = new FakeIpvsMachine();
-  {
-    await using stage = await IpvsStage.started(machine);
-    await stage.sync(PLAN);
-  }
-  await using stage = await IpvsStage.started(machine);
-  assertEquals(await stage.writesOf(() => stage.sync(PLAN)), []);
-  await stage.sync(CHANGED);
-  assertEquals(machine.dump(), await golden(CHANGED));
-});
-
-for (const carriedOut of [false, true]) {
-  Deno.test(`IpvsBackend reaches the wanted state after any failed command, whether it took effect: ${carriedOut}`, async () => {
-    const counting = await IpvsStage.started();
-    await counting.sync(PLAN);
-    const first = counting.machine.commands.calls.length;
-    await counting.sync(CHANGED);
-    const last = counting.machine.commands.calls.length;
-    await counting[Symbol.asyncDispose]();
-    const wanted = await golden(CHANGED);
-    for (let failing = first + 1; failing <= last; failing++) {
-      await using stage = await IpvsStage.started();
-      await stage.sync(PLAN);
-      stage.machine.commands.failCall(failing, "timeout", { carriedOut });
-      await assertRejects(() => stage.sync(CHANGED));
-      await stage.sync(CHANGED);
-      assertEquals(stage.machine.dump(), wanted, `call ${failing} failed`);
-    }
-  });
-}
-
 Deno.test("IpvsBackend reports a device or set that cannot be created, and retries", async () => {
   for (
     const [command, stderr, says] of [
@@ -114,22 +69,6 @@ Deno.test("IpvsBackend removes a drained endpoint when its connections have ende
   await stage.pass(10_000);
   assertEquals(stage.weight("10.2.0.1:8080"), undefined);
   assertEquals(stage.drift, []);
-});
-
-Deno.test("IpvsBackend continues the drain of an earlier process until its time is over", async () => {
-  const machine = new FakeIpvsMachine();
-  machine.connections.set("10.2.0.1:8080", 1);
-  {
-    await using stage = await IpvsStage.started(machine);
-    await stage.sync(PLAN);
-    await stage.sync(CHANGED);
-  }
-  await using stage = await IpvsStage.started(machine);
-  await stage.sync(CHANGED);
-  await stage.pass(800_000);
-  assertEquals(stage.weight("10.2.0.1:8080"), 0);
-  await stage.pass(200_000);
-  assertEquals(stage.weight("10.2.0.1:8080"), undefined);
 });
 
 Deno.test("IpvsBackend restores objects that another program removed, and counts them by kind", async () => {
@@ -212,16 +151,6 @@ Deno.test("IpvsBackend does not count as drift what a sync failed to write", asy
   await stage.pass(60_000);
   assertEquals([stage.drift, warnings().length], [[], 1]);
   assertEquals(stage.machine.dump(), await golden(PLAN));
-});
-
-Deno.test("IpvsBackend leaves foreign virtual servers alone", async () => {
-  const machine = new FakeIpvsMachine();
-  machine.kernel.take("ipvsadm", "-A -t 198.51.100.7:80 -s wlc");
-  await using stage = await IpvsStage.started(machine);
-  await stage.sync(PLAN);
-  await stage.pass(400_000);
-  const keys = machine.kernel.table.getServers().map(({ key }) => key);
-  assertEquals(keys.filter((key) => key.includes("198.51.100.7")), ["-t 198.51.100.7:80"]);
 });
 
 Deno.test("IpvsBackend reports the objects of each ServicePort in the kernel", async () => {

@@ -12,8 +12,10 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 function damage({ kernel }: IpvsStage["machine"], text: string): void {
   for (const line of text.split("\n")) {
     const [tool = "", ...words] = line.split(" ");
-    if (tool === "ip" || tool === "ipset" || tool === "ipvsadm") kernel.take(tool, words.join(" "));
-    else throw new Error(`Cannot do '${line}' to a machine in memory`);
+    if (line === "ip link del kube-ipvs0") kernel.hasDevice = false;
+    else if (tool === "ip" || tool === "ipset" || tool === "ipvsadm") {
+      kernel.take(tool, words.join(" "));
+    } else throw new Error(`Cannot do '${line}' to a machine in memory`);
   }
 }
 

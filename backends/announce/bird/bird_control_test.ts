@@ -149,18 +149,6 @@ Deno.test("BirdControl.run() runs one command at a time and closes each connecti
   assertEquals(connections.map(({ isClosed }) => isClosed), [true, true, true]);
 });
 
-Deno.test("BirdControl.configurationInForce() tells a foreign BIRD by the missing constant", async () => {
-  const unknown = [GREETING, "9001 syntax error, unexpected CF_SYM_UNDEFINED\n"];
-  assertEquals(await controlOf(unknown).configurationInForce(), {
-    id: undefined,
-    secretsId: undefined,
-  });
-  assertEquals(await controlOf([GREETING, "0023 abc\n"]).configurationInForce(), {
-    id: "abc",
-    secretsId: "abc",
-  });
-});
-
 Deno.test("BirdControl.run() gives up on a line without an end long before the limit of a reply", async () => {
   let read = 0;
   const connect = () =>

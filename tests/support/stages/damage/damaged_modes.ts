@@ -99,7 +99,7 @@ const NFTABLES: DamagedMode = {
 };
 
 /** Foreign rules in both tables that a mode writes to. */
-export const FOREIGN_RULES = `*nat
+const FOREIGN_RULES = `*nat
 :FOREIGN - [0:0]
 -A PREROUTING -m comment --comment "foreign" -j FOREIGN
 -A POSTROUTING -m mark --mark 0x78 -m comment --comment "foreign" -j MASQUERADE
@@ -147,7 +147,7 @@ function iptables(variant: IptablesVariant): DamagedMode {
  * Returns the rules without their counters, except for foreign rules. Jumps come to the top of a
  * built-in chain; their order among foreign jumps and those of the kubelet is undefined.
  */
-export function iptablesMeaning(text: string): string {
+function iptablesMeaning(text: string): string {
   const lines = text.split("\n");
   const foreign = lines.filter((line) => line.includes("foreign"));
   const own = lines.filter((line) => !line.includes("foreign"))
@@ -171,7 +171,7 @@ export const DAMAGED_MODES: readonly DamagedMode[] = [
 ];
 
 /** Chains with their rules and the counters of these. */
-export function iptablesObjects(text: string): ReadonlyMap<string, string> {
+function iptablesObjects(text: string): ReadonlyMap<string, string> {
   const objects = new Map<string, string>();
   let table = "";
   for (const line of text.split("\n")) {

@@ -30,6 +30,7 @@ export const IPVS_DAMAGE: readonly DamageRow[] = [
     ["ip addr replace 192.0.2.99/32 dev kube-ipvs0"],
     "extra address 192.0.2.99",
   ),
+  row("the device is deleted", ["ip link del kube-ipvs0"], "missing device kube-ipvs0"),
 ];
 
 function serverRows(): readonly DamageRow[] {
@@ -96,36 +97,3 @@ function setRows(): readonly DamageRow[] {
     ),
   ];
 }
-
-/**
- * Damage that needs the real rules of iptables and a real device. A line for iptables starts with
- * the table.
- */
-export const IPVS_RULE_DAMAGE: readonly DamageRow[] = [
-  row("the device is deleted", ["ip link del kube-ipvs0"], "missing device kube-ipvs0"),
-  row(
-    "a jump is deleted",
-    ['iptables nat -D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES'],
-    "missing jump nat PREROUTING",
-  ),
-  row(
-    "the rule that marks is deleted",
-    ["iptables nat -F KUBE-MARK-MASQ"],
-    "missing rule nat KUBE-MARK-MASQ, rule 1",
-  ),
-  row(
-    "the mark is another one",
-    ["iptables nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"],
-    "altered rule nat KUBE-MARK-MASQ, rule 1",
-  ),
-  row(
-    "a rule is inserted",
-    ["iptables nat -I KUBE-SERVICES 1 -d 192.0.2.99/32 -j RETURN"],
-    "extra rule nat KUBE-SERVICES, rule 1",
-  ),
-  row(
-    "a rule is added to the filter",
-    ["iptables filter -A KUBE-IPVS-FILTER -j ACCEPT"],
-    "extra rule filter KUBE-IPVS-FILTER, rule 5",
-  ),
-];
