@@ -14,7 +14,6 @@ import {
   type CommandResult,
   type CommandRunner,
 } from "../../lib/os/command_runner.ts";
-import type { PodTunnel } from "../../lib/routing/pod_network_plan.ts";
 
 /** The failures, by item. All other items succeeded. */
 export type Failures<T> = ReadonlyMap<T, IpFailure>;
@@ -282,24 +281,6 @@ export function routeLine(
 /** The line that creates a device that leads nowhere, to hold addresses. */
 export function addDummyLine(device: string): string {
   return `link add ${device} type dummy`;
-}
-
-/** The line that creates a tunnel of IPv4 in IPv4 (`ipip`), or of IPv6 in IPv6 (`ip6tnl`). */
-export function addTunnelLine(
-  { device, local, remote }: Pick<PodTunnel, "device" | "local" | "remote">,
-): string {
-  // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
-  const [type, hops] = local.includes(":")
-    ? ["ip6tnl mode ip6ip6 encaplimit none", "hoplimit"]
-    : ["ipip", "ttl"];
-  return `link add ${device} type ${type} local ${local} remote ${remote} ${hops} 64`;
-}
-
-/** The line that sets the properties of a device and brings it up. */
-export function setLinkLine(
-  { device, mtu, alias }: { readonly device: string; readonly mtu: number; readonly alias: string },
-): string {
-  return `link set ${device} mtu ${mtu} alias ${alias} up`;
 }
 
 /** The line that deletes a device with its addresses. */

@@ -102,15 +102,28 @@ export function* readVirtualServers(text: string): Generator<void, SeenServer[]>
   let reals: SeenRealServer[] = [];
   for (const line of text.split("\n")) {
     yield;
-    const real = tryParseReal(line);
+    const [, real4, real6, realPort = "", forward, weight, active, inactive] = REAL.exec(line) ??
+      [];
+    const real = addressOf(real4, real6);
     if (real !== undefined) {
-      reals.push(real);
+      reals.push({
+        key: formatHostPort(real, parseInt(realPort, 16)) as RealServerKey,
+        isMasqueraded: forward === "Masq",
+        weight: Number(weight),
+        active: Number(active),
+        inactive: Number(inactive),
+      });
       continue;
     }
     // Real servers after an unreadable virtual server must not be added to the previous one.
     reals = [];
-    const server = tryParseServer(line);
-    if (server !== undefined) servers.push({ ...server, reals });
+    const [, protocol, v4, v6, port = "", scheduler, ops, ticks] = SERVER.exec(line) ?? [];
+    const address = addressOf(v4, v6);
+    if (address === undefined) continue;
+    const server = { protocol: protocol as Protocol, address, port: parseInt(port, 16) };
+    const persistence = ticks === undefined ? "" : ` -p ${ticks} ticks`;
+    const setup = `-s ${scheduler}${ops ? " -o" : ""}${persistence}`;
+    servers.push({ ...server, key: serverKey(server), setup, reals });
   }
   return servers;
 }
@@ -123,29 +136,6 @@ export function isSameSetup(seen: string, wanted: string): boolean {
     return setup === wantedSetup && ticks === seconds;
   }
   return TICKS.includes(Number(ticks) / Number(seconds));
-}
-
-function tryParseServer(line: string): Omit<SeenServer, "reals"> | undefined {
-  const [, protocol, v4, v6, port = "", scheduler, ops, ticks] = SERVER.exec(line) ?? [];
-  const address = addressOf(v4, v6);
-  if (protocol === undefined || address === undefined) return undefined;
-  const server = { protocol: protocol as Protocol, address, port: parseInt(port, 16) };
-  const persistence = ticks === undefined ? "" : ` -p ${ticks} ticks`;
-  const setup = `-s ${scheduler}${ops ? " -o" : ""}${persistence}`;
-  return { ...server, key: serverKey(server), setup };
-}
-
-function tryParseReal(line: string): SeenRealServer | undefined {
-  const [, v4, v6, port = "", forward, weight, active, inactive] = REAL.exec(line) ?? [];
-  const address = addressOf(v4, v6);
-  if (address === undefined) return undefined;
-  return {
-    key: formatHostPort(address, parseInt(port, 16)) as RealServerKey,
-    isMasqueraded: forward === "Masq",
-    weight: Number(weight),
-    active: Number(active),
-    inactive: Number(inactive),
-  };
 }
 
 /** IPv4 as eight digits, IPv6 as usual. */
@@ -195,37 +185,25 @@ function exactKey(protocol: string, address: IpAddress, port: number): string {
 
 /** Reads the sets of kube-proxy in short steps; other sets are skipped. */
 export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<void, NotedServers> {
-  const noted = {
-    addresses: new Set<IpAddress>(),
-    exact: new Set<string>(),
-    nodePorts: new Set<string>(),
-  };
+  const addresses = new Set<IpAddress>();
+  const exact = new Set<string>();
+  const nodePorts = new Set<string>();
   for (const [name, { entries }] of sets) {
     if (!isKubeProxySet(name)) continue;
+    const set = name.replace(/^KUBE-(6-)?/, "");
+    const nodePort = /^NODE-PORT-(TCP|UDP)$/.exec(set)?.[1]?.toLowerCase();
+    const isOfServices = set.startsWith("NODE-PORT-SCTP") ||
+      ["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER"].includes(set);
     for (const entry of entries) {
-      noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
       yield;
+      if (nodePort !== undefined) nodePorts.add(`${nodePort} ${entry}`);
+      const [addressText = "", service = ""] = entry.split(",");
+      const address = tryParseIpAddress(addressText);
+      if (address === undefined) continue;
+      if (set === "IPVS-IPS") addresses.add(address);
+      const [protocol, port] = service.split(":");
+      if (isOfServices && port !== undefined) exact.add(exactKey(protocol!, address, Number(port)));
     }
   }
-  return noted;
-}
-
-function noteEntry(
-  noted: { addresses: Set<IpAddress>; exact: Set<string>; nodePorts: Set<string> },
-  { set, entry }: { readonly set: string; readonly entry: string },
-): void {
-  const nodePort = /^NODE-PORT-(TCP|UDP)$/.exec(set)?.[1];
-  if (nodePort !== undefined) {
-    noted.nodePorts.add(`${nodePort.toLowerCase()} ${entry}`);
-    return;
-  }
-  const [addressText = "", service = ""] = entry.split(",");
-  const address = tryParseIpAddress(addressText);
-  if (address === undefined) return;
-  if (set === "IPVS-IPS") noted.addresses.add(address);
-  const [protocol, port] = service.split(":");
-  const listed =
-    ["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER"].includes(set) ||
-    set.startsWith("NODE-PORT-SCTP");
-  if (listed && port !== undefined) noted.exact.add(exactKey(protocol!, address, Number(port)));
+  return { addresses, exact, nodePorts };
 }

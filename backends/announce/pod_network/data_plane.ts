@@ -16,14 +16,12 @@ import {
 } from "./masquerade.ts";
 import {
   addressLine,
-  addTunnelLine,
   type ChosenRoute,
   deleteLinkLine,
   IpRunner,
   type Link,
   type Route,
   routeLine,
-  setLinkLine,
 } from "../../iproute/ip_runner.ts";
 import { watchLinks } from "../../iproute/link_watch.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
@@ -421,16 +419,22 @@ function mtuOfNode({ addresses }: PodNetworkPlan, links: readonly Link[], family
 }
 
 function tunnelObject(tunnel: PodTunnel, mtu: number): PodObject {
-  const { device, node, source } = tunnel;
+  const { device, local, node, remote, source } = tunnel;
   const addresses = source === undefined ? [] : [source];
+  // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
+  const [type, hops] = local.includes(":")
+    ? ["ip6tnl mode ip6ip6 encaplimit none", "hoplimit"]
+    : ["ipip", "ttl"];
   // `ip -batch` splits at blanks.
   const alias = `kube-relay:${node}`.slice(0, LONGEST_ALIAS);
   return {
     ...{ kind: "tunnel", name: device, owner: `Node ${node}` },
     text: linkText({ mtu, alias, isUp: true, addresses }),
     lines: (found) => [
-      ...found ? [] : [addTunnelLine(tunnel)],
-      setLinkLine({ device, mtu, alias }),
+      ...found
+        ? []
+        : [`link add ${device} type ${type} local ${local} remote ${remote} ${hops} 64`],
+      `link set ${device} mtu ${mtu} alias ${alias} up`,
       ...addresses.map((address) => addressLine("replace", { address, device })),
       ...(found ? usedAddresses(found as Link) : []).filter((each) => !addresses.includes(each))
         .map((address) => addressLine("del", { address, device })),
