@@ -75,7 +75,28 @@ export function* birdConfig(
     })
   );
   const rendered = sections.map(({ peer }) => peer);
-  const pieces = [textOf(globalLines(plan, rendered, secretsFile))];
+  const restarts = rendered.flatMap(({ gracefulRestartSeconds: seconds }) => seconds ?? []);
+  // After a start BIRD announces nothing to peers that restart gracefully until all of them are back or
+  // this time is over. Peers drop the former routes after the time of their session, so it has to be much
+  // shorter. BIRD calls a peer twice in it; a peer that is down must not delay the first announcements of
+  // a node for longer.
+  const waitSeconds = Math.max(2, Math.floor(Math.min(...restarts) / 4));
+  const pieces = [textOf([
+    ...(rendered.some(({ passwordFile }) => passwordFile !== undefined)
+      ? [`include ${quoted(secretsFile)};`]
+      : []),
+    "log stderr all;",
+    "timeformat protocol iso long;",
+    "timeformat route iso long;",
+    `router id ${plan.routerId};`,
+    ...(restarts.length > 0
+      ? [`graceful restart wait ${Math.min(LONGEST_WAIT_SECONDS, waitSeconds)};`]
+      : []),
+    ...ROLES.map((role) => `attribute int ${announcesTo(role)};`),
+    `attribute int ${LEARNED_FROM_MESH};`,
+    "protocol device {",
+    "}",
+  ])];
   for (const family of IP_FAMILIES) {
     const digit = FAMILY_DIGIT[family];
     // The table of a family is BIRD's default one: `master4` or `master6`.
@@ -90,10 +111,58 @@ export function* birdConfig(
     }
     pieces.push("}\n");
   }
+  const interval = ["min rx interval 200 ms;", "min tx interval 200 ms;", "multiplier 3;"];
+  const filters = new Map<string, readonly string[]>();
+  for (const peer of rendered) {
+    const name = importFilterOf(plan, peer);
+    // Every node of the mesh has the same, with the addresses of all nodes.
+    if (name !== undefined && !filters.has(name)) filters.set(name, importLines(plan, peer));
+    filters.set(exportFilterOf(plan, peer), exportLines(plan, peer));
+  }
   pieces.push(textOf([
-    ...IP_FAMILIES.flatMap((family) => kernelLines(plan, family)),
-    ...supportLines(rendered),
-    ...filterLines(plan, rendered),
+    // Routes of peers go into the kernel. A route whose next hop is unknown is not exported: the kernel
+    // would get an `unreachable` route, which hides a shorter prefix that works.
+    ...IP_FAMILIES.flatMap((family) => [
+      `protocol kernel imported${FAMILY_DIGIT[family]} {`,
+      `  kernel table ${plan.imports.table};`,
+      `  metric ${plan.imports.metric};`,
+      // Routes that another program removed come back.
+      "  scan time 60;",
+      // Routes of an earlier BIRD stay until its peers are back.
+      "  graceful restart on;",
+      `  ipv${FAMILY_DIGIT[family]} {`,
+      "    import none;",
+      "    export where source = RTS_BGP && dest = RTD_UNICAST;",
+      "  };",
+      "}",
+    ]),
+    // Next hops that a distant peer sends are looked up among the networks of the node.
+    ...(rendered.some(({ multihopTtl }) => multihopTtl !== undefined)
+      ? [
+        "ipv4 table connected4;",
+        "ipv6 table connected6;",
+        "protocol direct connected {",
+        "  ipv4 { table connected4; };",
+        "  ipv6 { table connected6; };",
+        "}",
+      ]
+      : []),
+    ...(rendered.some(({ bfd }) => bfd)
+      ? [
+        "protocol bfd liveness {",
+        `  interface "*" { ${interval.join(" ")} };`,
+        `  multihop { ${interval.join(" ")} };`,
+        "}",
+      ]
+      : []),
+    ...[...filters].toSorted(([left], [right]) => left < right ? -1 : 1).flatMap((
+      [name, lines],
+    ) => [
+      `filter ${name} {`,
+      ...lines.map((line) => `  ${line}`),
+      "  reject;",
+      "}",
+    ]),
     ...sections.flatMap(({ lines }) => lines),
   ]));
   const ids: string[] = [];
@@ -108,33 +177,6 @@ export function* birdConfig(
 
 function textOf(lines: readonly string[]): string {
   return lines.map((line) => `${line}\n`).join("");
-}
-
-function globalLines(plan: BgpPlan, peers: readonly BgpPeer[], secretsFile: string): string[] {
-  const restarts = peers.flatMap(({ gracefulRestartSeconds: seconds }) => seconds ?? []);
-  return [
-    ...(peers.some(({ passwordFile }) => passwordFile !== undefined)
-      ? [`include ${quoted(secretsFile)};`]
-      : []),
-    "log stderr all;",
-    "timeformat protocol iso long;",
-    "timeformat route iso long;",
-    `router id ${plan.routerId};`,
-    // After a start BIRD announces nothing to peers that restart gracefully until all of them are
-    // back or this time is over. Peers drop the former routes after the time of their session, so it
-    // has to be much shorter. BIRD calls a peer twice in it; a peer that is down must not delay the
-    // first announcements of a node for longer.
-    ...(restarts.length > 0
-      ? [
-        "graceful restart wait " +
-        `${Math.min(LONGEST_WAIT_SECONDS, Math.max(2, Math.floor(Math.min(...restarts) / 4)))};`,
-      ]
-      : []),
-    ...ROLES.map((role) => `attribute int ${announcesTo(role)};`),
-    `attribute int ${LEARNED_FROM_MESH};`,
-    "protocol device {",
-    "}",
-  ];
 }
 
 const LONGEST_WAIT_SECONDS = 15;
@@ -163,53 +205,6 @@ function numbersOf(text: string, count: number, most: number): string {
     `Cannot announce with community '${text}': expected ${count} numbers from 0 to ${most}, ` +
       "separated by colons",
   );
-}
-
-/**
- * Routes of peers go into the kernel. A route whose next hop is unknown is not exported: the kernel
- * would get an `unreachable` route, which hides a shorter prefix that works.
- */
-function kernelLines({ imports }: BgpPlan, family: IpFamily): string[] {
-  return [
-    `protocol kernel imported${FAMILY_DIGIT[family]} {`,
-    `  kernel table ${imports.table};`,
-    `  metric ${imports.metric};`,
-    // Routes that another program removed come back.
-    "  scan time 60;",
-    // Routes of an earlier BIRD stay until its peers are back.
-    "  graceful restart on;",
-    `  ipv${FAMILY_DIGIT[family]} {`,
-    "    import none;",
-    "    export where source = RTS_BGP && dest = RTD_UNICAST;",
-    "  };",
-    "}",
-  ];
-}
-
-/** The protocols that only some sessions need. */
-function supportLines(peers: readonly BgpPeer[]): string[] {
-  const interval = ["min rx interval 200 ms;", "min tx interval 200 ms;", "multiplier 3;"];
-  return [
-    // Next hops that a distant peer sends are looked up among the networks of the node.
-    ...(peers.some(({ multihopTtl }) => multihopTtl !== undefined)
-      ? [
-        "ipv4 table connected4;",
-        "ipv6 table connected6;",
-        "protocol direct connected {",
-        "  ipv4 { table connected4; };",
-        "  ipv6 { table connected6; };",
-        "}",
-      ]
-      : []),
-    ...(peers.some(({ bfd }) => bfd)
-      ? [
-        "protocol bfd liveness {",
-        `  interface "*" { ${interval.join(" ")} };`,
-        `  multihop { ${interval.join(" ")} };`,
-        "}",
-      ]
-      : []),
-  ];
 }
 
 /** Renders a peer. Throws a RangeError with the field and value that BIRD would refuse. */
@@ -307,20 +302,6 @@ function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
 /** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
 function listeningPort({ port, role }: BgpPeer): number {
   return role === "external" ? BGP_PORT : port;
-}
-
-/** The filters that some peers need, each once. */
-function filterLines(plan: BgpPlan, peers: readonly BgpPeer[]): string[] {
-  const filters = new Map<string, readonly string[]>();
-  for (const peer of peers) {
-    const name = importFilterOf(plan, peer);
-    // Every node of the mesh has the same, with the addresses of all nodes.
-    if (name !== undefined && !filters.has(name)) filters.set(name, importLines(plan, peer));
-    filters.set(exportFilterOf(plan, peer), exportLines(plan, peer));
-  }
-  return [...filters].toSorted(([left], [right]) => left < right ? -1 : 1).flatMap((
-    [name, lines],
-  ) => [`filter ${name} {`, ...lines.map((line) => `  ${line}`), "  reject;", "}"]);
 }
 
 /** The name of the filter for prefixes of a peer; `undefined` = none are accepted. */
