@@ -192,29 +192,3 @@ Deno.test({
     assertEquals((await addressesOfLo(scene)).includes(IPv4.client), false);
   },
 });
-
-Deno.test({
-  name: "--external-ip-ranges refuses other external IPs",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const [service] = [testService("tenant", {
-      clusterIP: "172.30.0.66",
-      externalIPs: [FREE, IPv4.externalIp],
-      ports: [{ name: "a", port: 9 }],
-    })];
-    await scene.write([service!], [testEndpointSlice("tenant", {
-      endpoints: [IPv4.localPods[0]],
-      ports: [{ name: "a", port: 8080 }],
-    })]);
-    const relay = scene.start(["--external-ip-ranges=192.168.99.0/24"]);
-    const status = await relay.settled();
-    assertStringIncludes(
-      reasons(status),
-      `${FREE} is in none of the ranges of --external-ip-ranges`,
-    );
-    const found = await addressesOfLo(scene);
-    assertEquals([found.includes(FREE), found.includes(IPv4.externalIp)], [false, true]);
-    assertEquals(await relay.stop(), 0);
-  },
-});

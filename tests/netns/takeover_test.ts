@@ -104,34 +104,6 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a plain user whose program answers like kube-proxy does not prevent a start of kube-relay",
-  ignore: isMissing("an answer like kube-proxy's", [
-    ...netnsRequirements(),
-    ...["setpriv", "socat"].map(program),
-  ]),
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { node } = scene.cluster;
-    await scene.write(webServices(), webSlices("a1"));
-    const answer = "printf 'HTTP/1.0 200 OK\\r\\n\\r\\niptables'";
-    for (const listen of ["TCP4-LISTEN:10249,bind=127.0.0.1", "TCP6-LISTEN:10249,bind=[::1]"]) {
-      node.start("setpriv", [
-        ...["--reuid=65534", "--regid=65534", "--clear-groups"],
-        ...["socat", `${listen},fork,reuseaddr`, `SYSTEM:"${answer}"`],
-      ]);
-    }
-    await eventually("both listen", async () => {
-      const sockets = await node.output("ss", ["-Hltn", "sport = :10249"]);
-      return sockets.split("\n").length > 2;
-    });
-    const relay = scene.start();
-    await relay.settled();
-    await relay.logged("says iptables, from a program of user 65534");
-    await relay.stop();
-  },
-});
-
-Deno.test({
   name: "takeover: --dry-run shows the removals, and changes nothing",
   ignore,
   async fn() {
