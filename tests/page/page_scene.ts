@@ -11,6 +11,8 @@ import { unusedPort } from "../support/drivers/unused_port.ts";
 /** A Service with one endpoint. */
 export interface SceneService {
   readonly name: string;
+  /** @default {"default"} */
+  readonly namespace?: string;
   readonly port: number;
 }
 
@@ -45,19 +47,19 @@ export class PageScene implements AsyncDisposable {
   }
 
   /** Writes the manifest of a Service and its endpoint. */
-  async apply(file: string, { name, port }: SceneService): Promise<void> {
+  async apply(file: string, { name, namespace = "default", port }: SceneService): Promise<void> {
     const number = ++this.#services;
     const ports = [{ name: "http", port, protocol: "TCP" }];
     const service = {
       apiVersion: "v1",
       kind: "Service",
-      metadata: { name, namespace: "default" },
+      metadata: { name, namespace },
       spec: { clusterIP: `10.96.0.${number}`, ports },
     };
     const slice = {
       apiVersion: "discovery.k8s.io/v1",
       kind: "EndpointSlice",
-      metadata: { name, namespace: "default", labels: { "kubernetes.io/service-name": name } },
+      metadata: { name, namespace, labels: { "kubernetes.io/service-name": name } },
       addressType: "IPv4",
       endpoints: [{ addresses: [`10.1.0.${number}`], conditions: { ready: true } }],
       ports,

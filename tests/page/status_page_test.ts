@@ -183,10 +183,12 @@ test("is used by keyboard alone", async (scene, browser) => {
 for (const theme of THEMES) {
   for (const [size, viewport] of Object.entries(SIZES)) {
     test(`has no fault that axe finds, ${theme}, ${size}`, async (scene, browser) => {
+      await scene.apply("long", { name: "w".repeat(63), namespace: "n".repeat(63), port: 443 });
       const { page } = await openPage(scene, browser);
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
       await page.setViewport(viewport);
       await shows(page, { selector: "#connection", text: /^Live$/ });
+      await shows(page, { selector: "#services", text: /n{63}\/w{63}/ });
       await page.evaluate(axe.source);
       const { violations } = await page.evaluate("axe.run()") as axe.AxeResults;
       assertEquals(

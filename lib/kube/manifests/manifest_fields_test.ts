@@ -19,13 +19,13 @@ Deno.test("unknownFields() finds annotations of kube-relay that do not exist or 
     {
       path: ["metadata", "annotations", "kube-relay.io/balance"],
       value: "quickest",
-      message: "is not used: it has to be one of round-robin, least-connections, " +
-        "random-two-choices, source-hash",
+      message: "has to be one of round-robin, least-connections, random-two-choices, " +
+        "source-hash; it is not used",
     },
     {
       path: ["metadata", "annotations", "kube-relay.io/idle-timeout"],
       value: "10 minutes",
-      message: "is not used: it has to be a duration between 1s and 168h0m0s, such as 30s",
+      message: "has to be a duration between 1s and 168h0m0s, such as 30s; it is not used",
     },
     {
       path: ["metadata", "annotations", "kube-relay.io/balence"],

@@ -296,7 +296,7 @@ export function unknownFields(
         } else if (typeof text === "string") {
           const fault = annotationFault(key, text);
           if (fault) {
-            found.push({ path: [...path], value: text, message: `is not used: it ${fault}` });
+            found.push({ path: [...path], value: text, message: `${fault}; it is not used` });
           }
         }
         path.pop();

@@ -160,7 +160,9 @@ export function statusProblems(
     for (const loop of families) addLoop(loop, loopText({ controller, ...loop }), (key) => key);
   }
   for (const { name, problems } of sources) {
-    for (const problem of problems) add("warning", "source", `${name}: ${problem}`);
+    for (const problem of problems) {
+      add("warning", "source", problem.startsWith(name) ? problem : `${name}: ${problem}`);
+    }
   }
   for (const { name, wanted, found = "unknown", state, reason = "refused", cure } of hostSettings) {
     if (state !== "refused") continue;

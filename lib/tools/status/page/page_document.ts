@@ -3,7 +3,7 @@ import { html, raw } from "hono/html";
 import { countText, groupedText } from "../../../log/count_text.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
-import type { Report, Row, Tone } from "../../report.ts";
+import type { Report, Row } from "../../report.ts";
 import { durationText, sizeText } from "../number_texts.ts";
 import {
   controllerPart,
@@ -147,11 +147,17 @@ function summary({ report, traffic = [] }: PageModel): Html {
   const now = traffic.at(-1);
   const count = statusProblems(report, { time }).length;
   const ports = families.reduce((sum, { services }) => sum + services.length, 0);
-  const tile = (value: string, name: string, tone?: Tone) =>
-    html`<li class="${tone ?? ""}"><strong>${value}</strong> ${name}</li>`;
+  const tile = (value: string, name: string, tone = "") =>
+    html`<li class="${tone}"><strong>${value}</strong> ${name}</li>`;
   return html`<ul class="tiles">
 ${tile(groupedText(ports), "ServicePorts")}
-${tile(groupedText(count), count === 1 ? "problem" : "problems", count === 0 ? "good" : "bad")}
+${
+    tile(
+      groupedText(count),
+      count === 1 ? "problem" : "problems",
+      count === 0 ? "good" : "attention",
+    )
+  }
 ${tile(now ? rateText(now.connections) : "–", "connections/s")}
 ${tile(now ? sizeText(Math.round(now.bytes)) : "–", "of traffic a second")}
 </ul>${
