@@ -106,7 +106,16 @@ export function planService(
     nodePort: _,
     ...fields
   } = servicePort;
-  const { cluster, local, hasAny, reachable } = categorizeEndpoints(endpoints, servicePort, node);
+  const { internalTrafficPolicy, externalTrafficPolicy } = fields;
+  // External policy Local needs the cluster list, too: it does not bind pods and the node itself.
+  const usesCluster = internalTrafficPolicy === "Cluster" || externallyAccessible;
+  const usesLocal = internalTrafficPolicy === "Local" ||
+    (externalTrafficPolicy === "Local" && externallyAccessible);
+  const cluster = usesCluster ? selectEndpoints(endpoints, "Cluster", node).endpoints : undefined;
+  const local = usesLocal ? selectEndpoints(endpoints, "Local", node).endpoints : undefined;
+  // Separates "no local endpoints" (drop) from "none" (reject).
+  const hasAny = cluster?.length ||
+    (usesLocal && endpoints.some((endpoint) => endpoint.ready || isDraining(endpoint)));
   const verdicts: Record<TrafficPolicy, Verdict> = {
     Cluster: forwardOr(cluster, REJECT),
     Local: forwardOr(local, hasAny ? DROP : REJECT),
@@ -118,16 +127,16 @@ export function planService(
       sourceRanges,
       ...(admitsNode(sourceRanges, nodeIps) && { admitsNode: true }),
     }),
-    internal: verdicts[fields.internalTrafficPolicy],
+    internal: verdicts[internalTrafficPolicy],
     // Where no address leads there, the endpoint lists were not computed.
-    external: externallyAccessible ? verdicts[fields.externalTrafficPolicy] : REJECT,
+    external: externallyAccessible ? verdicts[externalTrafficPolicy] : REJECT,
     externalFromCluster: externallyAccessible ? verdicts.Cluster : REJECT,
     masqueradeInternal: options.masqueradeAll
       ? "all"
       : options.localTraffic.kind === "none"
       ? "none"
       : "off-cluster",
-    reachable,
+    reachable: union(cluster, local),
     endpoints,
   };
 }
@@ -166,43 +175,10 @@ function forwardOr(endpoints: readonly Endpoint[] | undefined, otherwise: Verdic
   return endpoints?.length ? { kind: "forward", endpoints } : otherwise;
 }
 
-/** The endpoints of a ServicePort, in the lists that its traffic policies need. */
-interface CategorizedEndpoints {
-  /** Endpoints for traffic policy Cluster; `undefined` = not needed. */
-  readonly cluster: readonly Endpoint[] | undefined;
-  /** Endpoints for traffic policy Local; `undefined` = not needed. */
-  readonly local: readonly Endpoint[] | undefined;
-  /** The endpoints of both lists, sorted by key. */
-  readonly reachable: readonly Endpoint[];
-  /** Whether any endpoint is usable: separates "no local endpoints" (drop) from "none" (reject). */
-  readonly hasAny: boolean;
-}
-
 /** The properties of the own node that select endpoints. */
 export type NodeTopology = Pick<NodeState, "name" | "zone">;
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
-
-/** Categorizes the endpoints of a ServicePort. `endpoints` are sorted by key. */
-export function categorizeEndpoints(
-  endpoints: readonly Endpoint[],
-  servicePort: Pick<
-    ServicePort,
-    "internalTrafficPolicy" | "externalTrafficPolicy" | "externallyAccessible"
-  >,
-  node: NodeTopology,
-): CategorizedEndpoints {
-  const { internalTrafficPolicy, externalTrafficPolicy, externallyAccessible } = servicePort;
-  // External policy Local needs the cluster list, too: it does not bind pods and the node itself.
-  const usesCluster = internalTrafficPolicy === "Cluster" || externallyAccessible;
-  const usesLocal = internalTrafficPolicy === "Local" ||
-    (externalTrafficPolicy === "Local" && externallyAccessible);
-  const cluster = usesCluster ? selectEndpoints(endpoints, "Cluster", node).endpoints : undefined;
-  const local = usesLocal ? selectEndpoints(endpoints, "Local", node).endpoints : undefined;
-  const hasAny = (cluster !== undefined && cluster.length > 0) ||
-    (usesLocal && endpoints.some((endpoint) => endpoint.ready || isDraining(endpoint)));
-  return { cluster, local, reachable: union(cluster, local), hasAny };
-}
 
 /** The reason why a traffic policy excludes an endpoint. */
 export type ExclusionReason =
@@ -226,13 +202,6 @@ interface Criterion {
 const LOCAL: Criterion = { otherwise: "other-node", holds: ({ isLocal }) => isLocal };
 const READY: Criterion = { otherwise: "not-ready", holds: ({ ready }) => ready };
 const DRAINING: Criterion = { otherwise: "not-serving", holds: isDraining };
-const CRITERIA = {
-  ready: [READY],
-  draining: [DRAINING],
-  localReady: [LOCAL, READY],
-  localDraining: [LOCAL, DRAINING],
-} as const satisfies Record<string, readonly Criterion[]>;
-
 /** The endpoints that a traffic policy may choose, and the criteria of the selection. */
 interface EndpointSelection {
   readonly endpoints: readonly Endpoint[];
@@ -249,7 +218,12 @@ export function selectEndpoints(
   policy: TrafficPolicy,
   node: NodeTopology,
 ): EndpointSelection {
-  return policy === "Local" ? selectLocal(endpoints) : selectCluster(endpoints, node);
+  const placed = policy === "Local" ? [LOCAL] : [];
+  const ready = selectionBy(endpoints, [...placed, READY]);
+  if (ready.endpoints.length === 0) {
+    return { ...selectionBy(endpoints, [...placed, DRAINING]), isFallback: true };
+  }
+  return policy === "Local" ? ready : hintedEndpoints(ready.endpoints, node) ?? ready;
 }
 
 /** Returns the reason why an endpoint is not selected; `undefined` = it is selected. */
@@ -258,21 +232,6 @@ export function exclusionOf(
   { criteria }: Pick<EndpointSelection, "criteria">,
 ): ExclusionReason | undefined {
   return criteria.find(({ holds }) => !holds(endpoint))?.otherwise;
-}
-
-function selectCluster(endpoints: readonly Endpoint[], node: NodeTopology): EndpointSelection {
-  const ready = selectionBy(endpoints, CRITERIA.ready);
-  if (ready.endpoints.length === 0) {
-    return { ...selectionBy(endpoints, CRITERIA.draining), isFallback: true };
-  }
-  return hintedEndpoints(ready.endpoints, node) ?? ready;
-}
-
-/** Returns the ready endpoints on this node, or if none is ready, the serving and terminating ones. */
-function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
-  const ready = selectionBy(endpoints, CRITERIA.localReady);
-  if (ready.endpoints.length > 0) return ready;
-  return { ...selectionBy(endpoints, CRITERIA.localDraining), isFallback: true };
 }
 
 /** The kinds of hints, the more specific one first. */
@@ -308,27 +267,20 @@ function selectionBy(
   endpoints: readonly Endpoint[],
   criteria: readonly Criterion[],
 ): EndpointSelection {
-  const selected = select(
-    endpoints,
-    (endpoint) => criteria.every(({ holds }) => holds(endpoint)),
-  );
-  return { endpoints: selected, isFallback: false, criteria };
+  const isMeant = (endpoint: Endpoint) => criteria.every(({ holds }) => holds(endpoint));
+  // The list itself if all is selected, so that most plans share one. Otherwise a copy: V8 leaves the
+  // result of filter() with room for 17 items, and plans are kept for long.
+  const selected = endpoints.every(isMeant) ? endpoints : endpoints.filter(isMeant).slice();
+  return {
+    endpoints: selected.length === 0 ? NO_ENDPOINTS : selected,
+    isFallback: false,
+    criteria,
+  };
 }
 
 /** Whether an endpoint is terminating and still serves. */
 function isDraining({ serving, terminating }: Endpoint): boolean {
   return serving && terminating;
-}
-
-/** As `filter()`, but returns the list itself if all is selected, so that most plans share one. */
-function select(
-  endpoints: readonly Endpoint[],
-  predicate: (endpoint: Endpoint) => boolean,
-): readonly Endpoint[] {
-  if (endpoints.every(predicate)) return endpoints;
-  const selected = endpoints.filter(predicate);
-  // A copy: V8 leaves the result of filter() with room for 17 items, and plans are kept for long.
-  return selected.length === 0 ? NO_ENDPOINTS : selected.slice();
 }
 
 function union(
