@@ -383,7 +383,7 @@ Deno.test("ServiceFamily reports and retries what a repair of drift left out", a
     judges: new Map(),
     metrics: {
       ...{ syncQueued: nothing, syncFinished: nothing, syncSucceeded: nothing },
-      loops: { driftFound: nothing },
+      driftFound: nothing,
     },
     backends: {
       iptables: (edges: BackendDependencies) => {
