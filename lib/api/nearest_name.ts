@@ -1,21 +1,16 @@
 import { closest, distance } from "fastest-levenshtein";
 
-/** Bounds of the search. */
-interface NearestNameOptions {
-  /** Number of letters that may differ. @default a third of them */
-  readonly mostEdits?: number;
-}
-
 /** The distance costs the product of the lengths, and names in a file may be long. */
 const LONGEST_NAME = 64;
 
 /**
  * Returns the known name closest to an unknown one, or `undefined` if none is close. Ignores case.
+ * `mostEdits`: the number of letters that may differ. @default a third of them
  */
 export function nearestName(
   name: string,
   known: readonly string[],
-  { mostEdits }: NearestNameOptions = {},
+  mostEdits?: number,
 ): string | undefined {
   if (known.length === 0 || name === "" || name.length > LONGEST_NAME) return undefined;
   const lower = name.toLowerCase();

@@ -22,3 +22,44 @@ export interface ObjectProblem {
 export function problemText({ kind, object, path, value, message }: ObjectProblem): string {
   return JSON.stringify([kind, object, path, value, message]);
 }
+
+/** Maximum number of reported problems of one object; each may be a log line. */
+const MOST_PROBLEMS = 20;
+/** Longer values are cut: a log line has to stay one line. */
+const MAX_VALUE_LENGTH = 80;
+
+/** Shared: almost every object has no problems, and ten thousand empty lists would add up. */
+const NO_PROBLEMS: readonly ObjectProblem[] = [];
+
+/** The problems of one object, in the order in which they were found. */
+export class ProblemCollector {
+  readonly #kind: string;
+  readonly #object: string;
+  #problems: readonly ObjectProblem[] = NO_PROBLEMS;
+
+  constructor(kind: string, object: string) {
+    this.#kind = kind;
+    this.#object = object;
+  }
+
+  /** The problems reported so far. */
+  get problems(): readonly ObjectProblem[] {
+    return this.#problems;
+  }
+
+  /**
+   * Adds one problem; only the first ones of an object are kept. `message` is a constant sentence:
+   * the consequence, and the remedy.
+   */
+  report(path: string, value: unknown, message: string): void {
+    if (this.#problems.length === MOST_PROBLEMS) return;
+    const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+    this.#problems = [...this.#problems, {
+      kind: this.#kind,
+      object: this.#object,
+      path,
+      value: text.length > MAX_VALUE_LENGTH ? `${text.slice(0, MAX_VALUE_LENGTH)}…` : text,
+      message,
+    }];
+  }
+}

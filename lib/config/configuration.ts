@@ -146,17 +146,6 @@ const CONFIGURATION_SCHEMA = v.object(ENTRIES, wanted("fields")) as v.GenericSch
   KubeProxyConfiguration
 >;
 
-/** The methods of recognizing a pod's traffic. */
-export const DETECT_LOCAL_MODES: readonly string[] = [
-  "ClusterCIDR",
-  "NodeCIDR",
-  "BridgeInterface",
-  "InterfaceNamePrefix",
-];
-
-/** The log formats. */
-export const LOG_FORMATS: readonly string[] = ["text", "json"];
-
 /** A block that only some modes read. */
 export type ConfigurationBlock = typeof MODE_TRAITS[BackendMode]["configurationBlock"];
 
@@ -173,14 +162,6 @@ export function syncPeriodsOf(
   mode: BackendMode,
 ): SyncPeriods {
   return configuration[MODE_TRAITS[mode].configurationBlock];
-}
-
-/** The block with `masqueradeAll` of a mode. All modes but nftables share that of iptables. */
-export function rulesBlockOf(
-  { iptables, nftables }: KubeProxyConfiguration,
-  mode: BackendMode,
-): SyncPeriods & { readonly masqueradeAll: boolean } {
-  return MODE_TRAITS[mode].configurationBlock === "nftables" ? nftables : iptables;
 }
 
 /** All fields as a tree; `undefined` stands for a value. */

@@ -110,7 +110,7 @@ export function checkFeatureGates(featureGates: Readonly<Record<string, boolean>
   const names = ROWS.map((row) => row.name);
   for (const [name, value] of Object.entries(featureGates)) {
     const gate = ROWS.find((row) => row.name === name);
-    const meant = nearestName(name, names, { mostEdits: MOST_TYPOS });
+    const meant = nearestName(name, names, MOST_TYPOS);
     if (RETIRED_GATES.includes(name)) {
       const message = `Feature gate ${name} was retired and has no effect; remove it`;
       ignored.push({ name, message });

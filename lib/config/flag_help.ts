@@ -21,29 +21,21 @@ export function flagHelp(flags: readonly Flag[] = FLAG_ROWS): string {
 }
 
 function flagParagraph(flag: Flag): string {
+  const value = flagDefault(flag);
+  const note = value === "" || value === "false" ? "" : ` (default ${value})`;
   const deprecated = flag.deprecated === undefined ? "" : ` (deprecated: ${flag.deprecated})`;
-  const text = `${flag.help}${defaultNote(flag)}${deprecated}`;
-  return `  ${flagUsage(flag)}\n${wrapText(text, { width: HELP_WIDTH, indent: INDENT })}\n`;
+  const text = wrapText(`${flag.help}${note}${deprecated}`, HELP_WIDTH, INDENT);
+  return `  ${flagUsage(flag)}\n${text}\n`;
 }
 
 /** Returns e.g. `--proxy-mode MODE, --mode MODE`. */
-export function flagUsage(flag: Flag): string {
-  const value = flag.type === "boolean" || flag.implied !== undefined ? "" : ` ${valueName(flag)}`;
-  return [flag.name, ...(flag.aliases ?? [])]
-    .map((name) => `${name.length === 1 ? "-" : "--"}${name}${value}`)
+export function flagUsage({ name, aliases = [], type, implied, choices, value }: Flag): string {
+  const placeholder = choices
+    ? [...choices.filter((choice) => choice !== ""), ...(value ? [value] : [])].join("|")
+    : value ?? (type === "duration" ? "DURATION" : "VALUE");
+  const shown = type === "boolean" || implied !== undefined ? "" : ` ${placeholder}`;
+  return [name, ...aliases].map((each) => `${each.length === 1 ? "-" : "--"}${each}${shown}`)
     .join(", ");
-}
-
-function valueName({ choices, value, type }: Flag): string {
-  if (choices) {
-    return [...choices.filter((choice) => choice !== ""), ...(value ? [value] : [])].join("|");
-  }
-  return value ?? (type === "duration" ? "DURATION" : "VALUE");
-}
-
-function defaultNote(flag: Flag): string {
-  const text = flagDefault(flag);
-  return text === "" || text === "false" ? "" : ` (default ${text})`;
 }
 
 /** Returns the default as typed; empty if there is none. */

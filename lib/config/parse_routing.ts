@@ -1,5 +1,5 @@
 import { didYouMean } from "../api/nearest_name.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { ProblemCollector } from "../api/problem.ts";
 import { checkCidr, collectProblems, type Expect, type ValidationProblem } from "./expectation.ts";
 import {
   type BgpConfiguration,

@@ -3,13 +3,7 @@ import { didYouMean } from "../api/nearest_name.ts";
 import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
-import {
-  blocksOf,
-  DETECT_LOCAL_MODES,
-  type KubeProxyConfiguration,
-  LOG_FORMATS,
-  valueAt,
-} from "./configuration.ts";
+import { blocksOf, type KubeProxyConfiguration, valueAt } from "./configuration.ts";
 import { checkCidr, collectProblems, type Expect, type ValidationProblem } from "./expectation.ts";
 import { checkFeatureGates, featureEnabled } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
@@ -108,8 +102,9 @@ function checkLogging(
 ): void {
   const { format, vmodule, options } = configuration.logging;
   const at = "logging.format";
-  const hint = didYouMean(format, LOG_FORMATS);
-  expect(LOG_FORMATS.includes(format), at, `Expected text or json, found '${format}'${hint}`);
+  const formats: readonly string[] = ["text", "json"];
+  const hint = didYouMean(format, formats);
+  expect(formats.includes(format), at, `Expected text or json, found '${format}'${hint}`);
   expect(
     format !== "json" || featureEnabled(configuration, "LoggingBetaOptions"),
     at,
@@ -209,7 +204,12 @@ function checkLocalTraffic(
   expect: Expect,
   checks: Checks,
 ): void {
-  checks.choice("detectLocalMode", DETECT_LOCAL_MODES);
+  checks.choice("detectLocalMode", [
+    "ClusterCIDR",
+    "NodeCIDR",
+    "BridgeInterface",
+    "InterfaceNamePrefix",
+  ]);
   const names = [
     ["BridgeInterface", "bridgeInterface", "the name of an interface"],
     ["InterfaceNamePrefix", "interfaceNamePrefix", "a prefix of interface names"],

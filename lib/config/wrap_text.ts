@@ -1,13 +1,8 @@
-/** Width and indentation of the lines. */
-interface WrapOptions {
-  /** Longest line, indent included. */
-  readonly width: number;
-  /** Blanks before each line. @default {0} */
-  readonly indent?: number;
-}
-
-/** Breaks at blanks; a word longer than a line stays whole. */
-export function wrapText(text: string, { width, indent = 0 }: WrapOptions): string {
+/**
+ * Breaks at blanks; a word longer than a line stays whole. `width`: of a line with the `indent` blanks
+ * before it.
+ */
+export function wrapText(text: string, width: number, indent = 0): string {
   const lines: string[] = [];
   let line = "";
   for (const word of text.split(/\s+/)) {

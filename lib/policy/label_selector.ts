@@ -5,7 +5,7 @@
  */
 import { SetIndex } from "../net/set_index.ts";
 import type { LabelSelectorSpec } from "../api/kinds/network_policy.ts";
-import type { ProblemCollector } from "../api/problem_collector.ts";
+import type { ProblemCollector } from "../api/problem.ts";
 
 /** The labels of an object. */
 export type Labels = Readonly<Record<string, string>>;

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { LabelSelectorSpec } from "../api/kinds/network_policy.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { ProblemCollector } from "../api/problem.ts";
 import {
   type LabelSelector,
   matchesLabels,

@@ -11,8 +11,7 @@ import type {
   NetworkPolicyPeer,
   NetworkPolicyPort,
 } from "../api/kinds/network_policy.ts";
-import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { BlockWithExceptions } from "../net/nested_blocks.ts";

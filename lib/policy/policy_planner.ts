@@ -3,8 +3,7 @@
  *
  * @module
  */
-import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { atOnce } from "../net/steps.ts";

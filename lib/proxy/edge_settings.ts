@@ -4,7 +4,7 @@
  * @module
  */
 import type { Service } from "../api/kinds/service.ts";
-import type { ProblemCollector } from "../api/problem_collector.ts";
+import type { ProblemCollector } from "../api/problem.ts";
 import {
   EDGE_ANNOTATIONS,
   type EdgeSettingName,
@@ -64,22 +64,13 @@ function reportUdpCheck({ healthCheck, healthPort }: EdgeSettings, problems: Pro
 
 /** Writes the settings as texts such as `balance source-hash`, in the order of the table. */
 export function describeEdgeSettings(settings: EdgeSettings): readonly string[] {
-  const used = NAMES.flatMap((setting) => describe(settings, setting) ?? []);
-  return [
-    ...used,
-    ...(settings.unused ?? []).map((name) =>
-      `annotation ${name} is not used: its value is invalid`
-    ),
-  ];
-}
-
-function describe<Name extends EdgeSettingName>(
-  settings: EdgeSettings,
-  setting: Name,
-): string | undefined {
-  const value = settings[setting];
-  if (value === undefined) return undefined;
-  const { name, format } = EDGE_ANNOTATIONS[setting];
-  // TypeScript does not see that the value belongs to the row of the same name.
-  return `${name.slice(name.indexOf("/") + 1)} ${(format as (value: unknown) => string)(value)}`;
+  const used = NAMES.filter((setting) => settings[setting] !== undefined).map((setting) => {
+    const { name, format } = EDGE_ANNOTATIONS[setting];
+    // TypeScript does not see that the value belongs to the row of the same name.
+    const text = (format as (value: unknown) => string)(settings[setting]);
+    return `${name.slice(name.indexOf("/") + 1)} ${text}`;
+  });
+  const unused = (settings.unused ?? [])
+    .map((name) => `annotation ${name} is not used: its value is invalid`);
+  return [...used, ...unused];
 }

@@ -4,7 +4,7 @@ import {
   type EndpointsAddress,
   OVER_CAPACITY_ANNOTATION,
 } from "../api/kinds/endpoints.ts";
-import type { ProblemCollector } from "../api/problem_collector.ts";
+import type { ProblemCollector } from "../api/problem.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { deepEqual } from "./deep_equal.ts";

@@ -10,7 +10,7 @@ import {
   mergeEndpoints,
   reuseEndpoints,
 } from "./endpoint.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { ProblemCollector } from "../api/problem.ts";
 
 function read(slice: EndpointSlice, family: IpFamily = "IPv4", nodeName = THIS_NODE) {
   const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");

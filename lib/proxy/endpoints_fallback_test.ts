@@ -4,7 +4,7 @@ import { assertEquals } from "@std/assert";
 import { THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints } from "../../tests/support/builders/builders.ts";
 import { endpointsFromEndpoints } from "./endpoint.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { ProblemCollector } from "../api/problem.ts";
 
 function read(endpoints: Endpoints, family: IpFamily = "IPv4") {
   const problems = new ProblemCollector("Endpoints", "ns1/web");

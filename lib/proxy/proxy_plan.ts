@@ -165,7 +165,8 @@ export function* updatePlan(
     plan.owners.update(key, state.services.get(key));
   }
   const affected = new Set(plan.owners.decide());
-  if (shared && !deepEqual(nodeIps, nodeIpsOf(plan.shared))) {
+  const currentIps = nodeIpsOf(plan.shared);
+  if (shared && !deepEqual(nodeIps, currentIps)) {
     for (const { key, loadBalancerSourceRanges } of state.services.values()) {
       if (loadBalancerSourceRanges) affected.add(key);
     }
@@ -174,7 +175,13 @@ export function* updatePlan(
   for (const key of everything ? allKeys(plan, state) : union(dirty.keys, affected)) {
     if (++planned % SLICE_SIZE === 0) yield;
     const previous = plan.services.get(key);
-    const next = planKey(plan, state, key, options);
+    const servicePort = state.services.get(key);
+    const next = servicePort && planService(servicePort, state.endpoints.get(key) ?? NO_ENDPOINTS, {
+      node: state.node,
+      options,
+      nodeIps: currentIps,
+      contested: plan.owners.contestedOf(servicePort),
+    });
     if (next === undefined) {
       if (previous === undefined) continue;
       plan.services.delete(key);
@@ -190,20 +197,6 @@ export function* updatePlan(
     if (!isSame || everything) upserted.add(key);
   }
   return { upserted, removed, shared, everything };
-}
-
-function planKey(
-  { owners, shared }: MutableProxyPlan,
-  { services, endpoints, node }: ProxyState,
-  key: ServicePortKey,
-  options: PlanOptions,
-): ServicePlan | undefined {
-  const servicePort = services.get(key);
-  if (servicePort === undefined) return undefined;
-  const contested = owners.contestedOf(servicePort);
-  const nodeIps = nodeIpsOf(shared);
-  const context = { node, options, nodeIps, ...(contested && { contested }) };
-  return planService(servicePort, endpoints.get(key) ?? NO_ENDPOINTS, context);
 }
 
 function* allKeys(plan: ProxyPlan, state: ProxyState): Generator<ServicePortKey, void, void> {

@@ -71,20 +71,6 @@ export interface ServicePlan
   readonly endpoints: readonly Endpoint[];
 }
 
-/** The input of a plan besides the ServicePort and its endpoints. */
-export interface ServicePlanContext {
-  readonly node: NodeTopology;
-  readonly options: {
-    readonly localTraffic: LocalTrafficDetector;
-    /** Masquerade everything sent via cluster IPs. */
-    readonly masqueradeAll: boolean;
-  };
-  /** The addresses that represent the node in source ranges. @default {none} */
-  readonly nodeIps?: readonly IpAddress[];
-  /** Frontends that another ServicePort owns. */
-  readonly contested?: readonly ContestedFrontend[];
-}
-
 const REJECT: Verdict = { kind: "reject" };
 const DROP: Verdict = { kind: "drop" };
 
@@ -98,7 +84,18 @@ const DROP: Verdict = { kind: "drop" };
 export function planService(
   servicePort: ServicePort,
   endpoints: readonly Endpoint[],
-  { node, options, nodeIps = [], contested }: ServicePlanContext,
+  { node, options, nodeIps = [], contested }: {
+    readonly node: NodeTopology;
+    readonly options: {
+      readonly localTraffic: LocalTrafficDetector;
+      /** Masquerade everything sent via cluster IPs. */
+      readonly masqueradeAll: boolean;
+    };
+    /** The addresses that represent the node in source ranges. @default {none} */
+    readonly nodeIps?: readonly IpAddress[];
+    /** Frontends that another ServicePort owns. */
+    readonly contested?: readonly ContestedFrontend[] | undefined;
+  },
 ): ServicePlan {
   const {
     externallyAccessible,

@@ -4,9 +4,9 @@ import { parsePort } from "../net/port.ts";
 import { assertStrictEquals } from "@std/assert";
 import { testEndpoint, testServicePort } from "../../tests/support/builders/builders.ts";
 import type { ServicePort } from "./service_port.ts";
-import { planService, type ServicePlanContext } from "./service_plan.ts";
+import { planService } from "./service_plan.ts";
 
-const CONTEXT: ServicePlanContext = {
+const CONTEXT: Parameters<typeof planService>[2] = {
   node: { name: "node-a", zone: "zone-a" },
   options: {
     localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") },

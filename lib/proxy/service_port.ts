@@ -4,8 +4,7 @@ import {
   type ServiceSpecPort,
 } from "../api/kinds/service.ts";
 import { SERVICE_PROXY_NAME_LABEL } from "../api/labels.ts";
-import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import { IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";

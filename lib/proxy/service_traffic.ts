@@ -85,9 +85,32 @@ export class ServiceTrafficTable {
   /** The counters of one IP family. */
   of(family: IpFamily): FamilyTraffic {
     return {
-      enter: (name) => this.#enter(family, name),
+      enter: (name) => {
+        const key = rowKey(family, name);
+        const known = this.#rows.get(key);
+        if (known) return known.traffic;
+        const service = serviceKey(name);
+        const ports = this.#services.get(service);
+        const { protocol } = name;
+        const hasRoom = this.#rows.size < this.#maxServicePorts &&
+          (ports !== undefined || this.#services.size < this.#maxServices);
+        if (!hasRoom) {
+          const other = () => ({ family, protocol, traffic: noTraffic() });
+          return this.#others.getOrInsertComputed(`${family} ${protocol}`, other).traffic;
+        }
+        const row = { family, protocol, name, traffic: noTraffic() };
+        this.#rows.set(key, row);
+        this.#services.set(service, (ports ?? 0) + 1);
+        return row.traffic;
+      },
       get: (name) => this.#rows.get(rowKey(family, name))?.traffic,
-      leave: (name) => this.#leave(family, name),
+      leave: (name) => {
+        if (!this.#rows.delete(rowKey(family, name))) return;
+        const service = serviceKey(name);
+        const ports = this.#services.get(service)! - 1;
+        if (ports === 0) this.#services.delete(service);
+        else this.#services.set(service, ports);
+      },
     };
   }
 
@@ -95,38 +118,6 @@ export class ServiceTrafficTable {
   *rows(): Generator<ServiceTrafficRow, void, void> {
     yield* this.#rows.values();
     yield* this.#others.values();
-  }
-
-  #enter(family: IpFamily, name: ServicePortName): ServiceTraffic {
-    const key = rowKey(family, name);
-    const known = this.#rows.get(key);
-    if (known) return known.traffic;
-    const service = serviceKey(name);
-    const ports = this.#services.get(service);
-    const hasRoom = this.#rows.size < this.#maxServicePorts &&
-      (ports !== undefined || this.#services.size < this.#maxServices);
-    if (!hasRoom) return this.#other(family, name.protocol);
-    const row = { family, protocol: name.protocol, name, traffic: noTraffic() };
-    this.#rows.set(key, row);
-    this.#services.set(service, (ports ?? 0) + 1);
-    return row.traffic;
-  }
-
-  #other(family: IpFamily, protocol: Protocol): ServiceTraffic {
-    const key = `${family} ${protocol}`;
-    const known = this.#others.get(key);
-    if (known) return known.traffic;
-    const row = { family, protocol, traffic: noTraffic() };
-    this.#others.set(key, row);
-    return row.traffic;
-  }
-
-  #leave(family: IpFamily, name: ServicePortName): void {
-    if (!this.#rows.delete(rowKey(family, name))) return;
-    const service = serviceKey(name);
-    const ports = this.#services.get(service)! - 1;
-    if (ports === 0) this.#services.delete(service);
-    else this.#services.set(service, ports);
   }
 }
 

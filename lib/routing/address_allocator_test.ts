@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import type { RoutedService } from "../api/kinds/routed_service.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { ProblemCollector } from "../api/problem.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parseLabelSelector } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";

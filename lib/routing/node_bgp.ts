@@ -1,7 +1,6 @@
 import { parse } from "@std/yaml";
 import { BGP_ANNOTATIONS, PEERS_ANNOTATION } from "../api/kinds/routed_node.ts";
-import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "../api/problem_collector.ts";
+import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import {
   addressAt,

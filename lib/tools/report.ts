@@ -222,6 +222,6 @@ function fitted(rows: readonly (readonly (readonly string[])[])[], width: number
 /** Breaks at blanks, and too long words anywhere. */
 function fitLine(width: number): (line: string) => readonly string[] {
   return (line) =>
-    line.length <= width ? [line] : wrapText(line, { width }).split("\n")
+    line.length <= width ? [line] : wrapText(line, width).split("\n")
       .flatMap((part) => part.match(new RegExp(`.{1,${width}}`, "gu")) ?? [""]);
 }

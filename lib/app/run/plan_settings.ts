@@ -4,7 +4,7 @@
  * @module
  */
 import type { Node } from "../../api/kinds/node.ts";
-import { type KubeProxyConfiguration, rulesBlockOf } from "../../config/configuration.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
@@ -63,7 +63,9 @@ export function planSettingsOf(
   const clusterCidrs = configuration.clusterCIDR.split(",").filter((text) => text !== "")
     .map(parseCidr);
   const entries = nodePortEntries(configuration.nodePortAddresses, mode);
-  const { masqueradeAll } = rulesBlockOf(configuration, mode);
+  // All modes but nftables share the setting of iptables.
+  const block = MODE_TRAITS[mode].configurationBlock === "nftables" ? "nftables" : "iptables";
+  const { masqueradeAll } = configuration[block];
   const addresses = {
     bindsAddresses: MODE_TRAITS[mode].bindsAddresses,
     externalIpRanges,

@@ -36,9 +36,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [143, "ended by SIGTERM"],
 ];
 const EXIT_TEXT = `${
-  wrapText(`Exit codes: ${EXIT_CODES.map((each) => each.join(" ")).join(", ")}.`, {
-    width: HELP_WIDTH,
-  })
+  wrapText(`Exit codes: ${EXIT_CODES.map((each) => each.join(" ")).join(", ")}.`, HELP_WIDTH)
 }\n`;
 
 /** The help of a verb, or the whole help, at most 80 columns wide. */
@@ -70,7 +68,7 @@ function verbHelp(verb: Verb): string {
   const own = flagsOf(verb);
   const usage = `  kube-relay ${verbUsage(verb)}${own.length === 0 ? "" : " [flags]"}\n`;
   return [
-    `Usage:\n${usage}\n${indented([wrapText(summary, { width: HELP_WIDTH, indent: 2 }).trim()])}`,
+    `Usage:\n${usage}\n${indented([wrapText(summary, HELP_WIDTH, 2).trim()])}`,
     ...(operands.length === 0 ? [] : [
       namedList(operands.map((operand) => [operand.name, operand.help])),
     ]),
@@ -111,7 +109,7 @@ const ASKS: ReadonlySet<string> = new Set([
 function namedList(items: readonly (readonly [name: string, text: string])[]): string {
   const longest = Math.max(...items.map(([name]) => name.length));
   return items.map(([name, text]) => {
-    const lines = wrapText(text, { width: HELP_WIDTH, indent: longest + 4 });
+    const lines = wrapText(text, HELP_WIDTH, longest + 4);
     return `  ${name.padEnd(longest)}  ${lines.trimStart()}\n`;
   }).join("");
 }

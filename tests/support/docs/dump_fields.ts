@@ -22,9 +22,7 @@ export function dumpFieldsText(): string {
   const groups = new Map<string, Set<string>>();
   collect(DUMP_SCHEMA, { path: "", groups });
   return [...groups].map(([path, names]) => {
-    return `${path === "" ? "the dump" : path}:\n${
-      wrapText([...names].join(", "), { width: WIDTH, indent: 2 })
-    }`;
+    return `${path === "" ? "the dump" : path}:\n${wrapText([...names].join(", "), WIDTH, 2)}`;
   }).join("\n");
 }
 

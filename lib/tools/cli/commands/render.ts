@@ -139,7 +139,7 @@ const WIDTH = 80;
 
 /** Lines that begin with `#`, which is a comment for every tool of every mode. */
 function comment(text: string): string {
-  return wrapText(text, { width: WIDTH - 2 }).split("\n").map((line) => `# ${line}\n`).join("");
+  return wrapText(text, WIDTH - 2).split("\n").map((line) => `# ${line}\n`).join("");
 }
 
 function count(number: number, noun: string): string {
