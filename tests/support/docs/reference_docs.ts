@@ -46,7 +46,7 @@ function featureGateSection(): string {
     effect,
   ]);
   const titles = ["Gate", "Stage", "Default", "Effect"];
-  const text = wrapText(introduction, { width: 100 });
+  const text = wrapText(introduction, 100);
   return `\n## Feature gates\n\n${text}\n\n${markdownTable(titles, cells)}`;
 }
 
