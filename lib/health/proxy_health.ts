@@ -4,23 +4,10 @@ import type { SyncEvent } from "../engine/sync_event.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
-interface LoopHealth {
-  /** Milliseconds since 1970 of the last successful sync, or of the start of the sync loop. */
-  readonly lastUpdated: number;
-  readonly healthy: boolean;
-}
-
 /** The fields of the Node that decide whether load balancers may use it. */
 export interface NodeEligibility {
   readonly deletionTimestamp?: string;
   readonly taints?: readonly { readonly key: string }[];
-}
-
-interface LoopTimes {
-  /** Time of day, for people. */
-  readonly lastUpdated: number;
-  /** On the monotonic clock: a jump of the time of day delays nothing. */
-  oldestPending: number | undefined;
 }
 
 /** Every possible loop, in the order of `/healthz`. */
@@ -34,28 +21,28 @@ const LOOPS: readonly string[] = CONTROLLER_NAMES.flatMap((controller) =>
  * count.
  */
 export class ProxyHealth {
-  readonly #clock: Pick<Clock, "now" | "wallNow">;
-  readonly #timeoutMs: number;
-  readonly #loops = new Map<string, LoopTimes>();
+  readonly #loops = new Map<string, {
+    /** Time of day, for people. */
+    readonly lastUpdated: number;
+    /** On the monotonic clock: a jump of the time of day delays nothing. */
+    oldestPending: number | undefined;
+  }>();
   #nodeEligible = false;
 
   /** `timeoutMs` is twice the sync period, as in kube-proxy. */
   constructor(
-    { clock }: { readonly clock: Pick<Clock, "now" | "wallNow"> },
-    { timeoutMs }: { readonly timeoutMs: number },
-  ) {
-    this.#clock = clock;
-    this.#timeoutMs = timeoutMs;
-  }
+    private readonly edges: { readonly clock: Pick<Clock, "now" | "wallNow"> },
+    private readonly options: { readonly timeoutMs: number },
+  ) {}
 
   /** Notes what happens in a loop. */
   on({ kind, loop }: Pick<SyncEvent, "kind" | "loop">): void {
     const name = loopText(loop, "/");
     if (kind === "started" || kind === "synced") {
-      this.#loops.set(name, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
+      this.#loops.set(name, { lastUpdated: this.edges.clock.wallNow(), oldestPending: undefined });
     } else if (kind === "queued" || kind === "running") {
       // A sync need not have a request: a success clears those that came meanwhile, too.
-      const now = this.#clock.now();
+      const now = this.edges.clock.now();
       const times = this.#loops.get(name);
       if (times) times.oldestPending ??= now;
       else this.#loops.set(name, { lastUpdated: 0, oldestPending: now });
@@ -73,15 +60,18 @@ export class ProxyHealth {
     return this.#nodeEligible;
   }
 
-  /** Returns every known loop: `IPv4` of Services, `routing/IPv4` of another controller. */
-  loops(): ReadonlyMap<string, LoopHealth> {
-    const now = this.#clock.now();
-    const result = new Map<string, LoopHealth>();
+  /**
+   * Returns every known loop: `IPv4` of Services, `routing/IPv4` of another controller. `lastUpdated` are
+   * milliseconds since 1970 of the last successful sync, or of the start of the sync loop.
+   */
+  loops(): ReadonlyMap<string, { readonly lastUpdated: number; readonly healthy: boolean }> {
+    const now = this.edges.clock.now();
+    const result = new Map<string, { readonly lastUpdated: number; readonly healthy: boolean }>();
     for (const name of LOOPS) {
       const times = this.#loops.get(name);
       if (!times) continue;
       const { lastUpdated, oldestPending } = times;
-      const healthy = oldestPending === undefined || now - oldestPending < this.#timeoutMs;
+      const healthy = oldestPending === undefined || now - oldestPending < this.options.timeoutMs;
       result.set(name, { lastUpdated, healthy });
     }
     return result;

@@ -19,11 +19,6 @@ export interface ResourceAccess {
 /** Every authenticated user may create these (ClusterRole system:basic-user). */
 const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/** The fields that are read of an answered `SelfSubjectAccessReview`. */
-interface ReviewAnswer {
-  readonly status?: { readonly allowed?: unknown };
-}
-
 /**
  * Returns the permissions in `wanted` that the caller lacks, in the same order. Throws the errors of
  * {@linkcode KubeClient}, also if the server has no such reviews.
@@ -46,7 +41,9 @@ export async function reviewAccess(
         },
       },
     };
-    const answer = Object(await client.create(PATH, review, signal)) as ReviewAnswer;
+    const answer: { readonly status?: { readonly allowed?: unknown } } = Object(
+      await client.create(PATH, review, signal),
+    );
     return answer.status?.allowed === true;
   }));
   return wanted.filter((_, index) => !answers[index]);

@@ -28,15 +28,6 @@ import { StringTable } from "./string_table.ts";
 const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
   "own address with --master, or in a kubeconfig";
 
-/** Dependencies of {@linkcode ApiSource}. */
-interface ApiSourceDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly auth: KubeAuth;
-  /** Returns numbers from 0 to just below 1. */
-  readonly random: () => number;
-}
-
 /** Settings of {@linkcode ApiSource}. */
 export interface ApiSourceOptions {
   readonly informers: InformerSet;
@@ -72,10 +63,9 @@ export interface FollowedResource extends ReflectorStatus {
 
 /** Follows one API server. */
 export class ApiSource {
-  readonly #dependencies: ApiSourceDependencies;
-  readonly #options: ApiSourceOptions;
   readonly #transport: HttpTransport;
-  readonly #client: KubeClient;
+  /** The client for other requests, such as creating Events. */
+  readonly client: KubeClient;
   readonly #strings = new StringTable();
   readonly #reflectors = new Map<Subscription, Reflector<KubeObject>>();
   /** Subscriptions that replace another kind, and how to end them. */
@@ -83,25 +73,27 @@ export class ApiSource {
   readonly #standInsDone: Promise<void>[] = [];
   #hintLogged: string | undefined;
 
-  constructor(dependencies: ApiSourceDependencies, options: ApiSourceOptions) {
-    const { clock, auth } = dependencies;
-    this.#dependencies = dependencies;
-    this.#options = options;
+  constructor(
+    private readonly edges: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly auth: KubeAuth;
+      /** Returns numbers from 0 to just below 1. */
+      readonly random: () => number;
+    },
+    private readonly options: ApiSourceOptions,
+  ) {
+    const { clock, auth } = edges;
     this.#transport = openTransport(clock, auth, options.timing, (peer) => {
       if (peer !== undefined) options.onPeer?.(peer);
       this.#retryUnavailable();
     });
-    this.#client = new KubeClient({
+    this.client = new KubeClient({
       clock,
       auth,
       transport: this.#transport,
       ...(options.onAnswer && { onAnswer: options.onAnswer }),
     });
-  }
-
-  /** The client for other requests, such as creating Events. */
-  get client(): KubeClient {
-    return this.#client;
   }
 
   /**
@@ -113,7 +105,7 @@ export class ApiSource {
     { keepOpen }: { readonly keepOpen?: Promise<void> } = {},
   ): Promise<void> {
     await using _transport = this.#transport;
-    const followed = [...this.#options.informers].filter(({ options }) => !options.onlyWithout);
+    const followed = [...this.options.informers].filter(({ options }) => !options.onlyWithout);
     await Promise.all(followed.map((subscription) => this.#follow(subscription, signal)));
     await Promise.all(this.#standInsDone);
     await keepOpen;
@@ -122,7 +114,7 @@ export class ApiSource {
   /** Returns the current state. */
   status(): ApiSourceStatus {
     return {
-      auth: this.#dependencies.auth.describe(),
+      auth: this.edges.auth.describe(),
       connected: this.#transport.connected,
       lastSignOfLifeMs: this.#transport.lastSignOfLifeMs,
       resources: [...this.#reflectors].map(([{ spec: { kind, plural } }, { status }]) => ({
@@ -135,7 +127,7 @@ export class ApiSource {
   }
 
   #follow(subscription: Subscription, signal: AbortSignal): Promise<void> {
-    const standIns = [...this.#options.informers].filter(({ options }) =>
+    const standIns = [...this.options.informers].filter(({ options }) =>
       options.onlyWithout === subscription.spec
     );
     return this.#reflect(subscription, {
@@ -155,8 +147,8 @@ export class ApiSource {
     handlers: Pick<ReflectorOptions<KubeObject>, "onListed" | "onUnavailable">,
     signal: AbortSignal,
   ): Promise<void> {
-    const { clock, logger, random } = this.#dependencies;
-    const { timing, streamingLists, protobuf } = this.#options;
+    const { clock, logger, random } = this.edges;
+    const { timing, streamingLists, protobuf } = this.options;
     const { spec, informer } = subscription;
     const strings = this.#strings;
     const isKnown = (key: string) => informer.get(key) !== undefined;
@@ -165,26 +157,23 @@ export class ApiSource {
       if (!logged.isNews(JSON.stringify(problem))) return;
       logger.warn("Cannot read an object as the API server sent it", { ...problem });
     };
-    const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.#client }, {
+    const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.client }, {
       ...handlers,
       subscription,
       slim: (raw) => slimObject(spec, raw, { strings, onProblem, isKnown }),
       onFailure: () => this.#logHint(),
       onRecovered: () => this.#retryUnavailable(),
-      othersFail: () => this.#isFailing(),
+      // Whether a kind is not answered that the server should have.
+      othersFail: () =>
+        [...this.#reflectors.values()].some(({ status: { phase, lastError } }) =>
+          lastError !== undefined && phase !== "unavailable"
+        ),
       ...(timing && { timing }),
       ...(streamingLists !== undefined && { streamingLists }),
       ...(protobuf !== undefined && { protobuf }),
     });
     this.#reflectors.set(subscription, reflector);
     await reflector.run(signal);
-  }
-
-  /** Whether a kind is not answered that the server should have. */
-  #isFailing(): boolean {
-    return [...this.#reflectors.values()].some(({ status: { phase, lastError } }) =>
-      lastError !== undefined && phase !== "unavailable"
-    );
   }
 
   /** A server that answers again may be another one, or may have loaded its rights meanwhile. */
@@ -214,11 +203,11 @@ export class ApiSource {
 
   /** Returns the fault of the server's address and the remedy, or `undefined`. */
   #hint(): string | undefined {
-    const { server, source } = this.#dependencies.auth.describe();
+    const { server, source } = this.edges.auth.describe();
     const { hostname, port } = new URL(server);
     const host = hostname.replace(/^\[|\]$/g, "");
     const address = formatHostPort(host, Number(port || 443));
-    const services = [...this.#options.informers].find(({ spec }) => spec === SERVICE);
+    const services = [...this.options.informers].find(({ spec }) => spec === SERVICE);
     const own = services?.informer.get("default/kubernetes") as Service | undefined;
     if ((own?.spec.clusterIPs ?? [own?.spec.clusterIP]).includes(host)) {
       return `The API server's address ${address} is the ClusterIP of Service default/kubernetes; ${CURE}`;
@@ -235,11 +224,9 @@ export class ApiSource {
     const hint = this.#hint();
     if (hint === undefined || hint === this.#hintLogged) return;
     this.#hintLogged = hint;
-    this.#dependencies.logger.warn(
+    this.edges.logger.warn(
       "The address of the API server may be a Service that needs kube-relay",
-      {
-        hint,
-      },
+      { hint },
     );
   }
 }

@@ -75,32 +75,24 @@ const ANSWER_MS = 120_000;
  * a TransportError if there is no answer, and the signal's reason when aborted.
  */
 export class KubeClient {
-  readonly #clock: Clock;
-  readonly #auth: KubeAuth;
-  readonly #transport: HttpTransport;
-  readonly #onAnswer: (answer: ApiAnswer) => void;
-  readonly #answerMs: number;
   readonly #host: string;
   /** Paths of which the server has refused protobuf. */
   readonly #jsonOnly = new Set<string>();
   /** Path of the server's URL, for servers behind a gateway. */
   readonly #prefix: string;
 
-  constructor({ clock, auth, transport, onAnswer = () => {}, answerMs = ANSWER_MS }: {
-    readonly clock: Clock;
-    readonly auth: KubeAuth;
-    readonly transport: HttpTransport;
-    /** Called for each request that was not aborted. Must not throw. */
-    readonly onAnswer?: (answer: ApiAnswer) => void;
-    /** Longest time to the end of an answer other than a watch. @default {120000} */
-    readonly answerMs?: number;
-  }) {
-    this.#clock = clock;
-    this.#auth = auth;
-    this.#transport = transport;
-    this.#onAnswer = onAnswer;
-    this.#answerMs = answerMs;
-    const { host, pathname } = new URL(auth.server);
+  constructor(
+    private readonly edges: {
+      readonly clock: Clock;
+      readonly auth: KubeAuth;
+      readonly transport: HttpTransport;
+      /** Called for each request that was not aborted. Must not throw. */
+      readonly onAnswer?: (answer: ApiAnswer) => void;
+      /** Longest time to the end of an answer other than a watch. @default {120000} */
+      readonly answerMs?: number;
+    },
+  ) {
+    const { host, pathname } = new URL(edges.auth.server);
     this.#host = host;
     this.#prefix = pathname.replace(/\/+$/, "");
   }
@@ -156,7 +148,7 @@ export class KubeClient {
     const items = isProtobuf(response)
       ? protobufItems(page, options.protobufKind ?? "")
       : jsonItems(new TextDecoder().decode(page));
-    const slice = new TimeSlice(this.#clock);
+    const slice = new TimeSlice(this.edges.clock);
     for (;;) {
       call.signal.throwIfAborted();
       const { done, value } = items.next();
@@ -220,8 +212,9 @@ export class KubeClient {
 
   /** Aborts a request whose answer, with its body, does not end in time. */
   #limit(call: LinkedAbort): Disposable {
-    return new Watchdog(this.#clock, this.#answerMs, () => {
-      const text = `its answer did not end within ${this.#answerMs} ms`;
+    const { clock, answerMs = ANSWER_MS } = this.edges;
+    return new Watchdog(clock, answerMs, () => {
+      const text = `its answer did not end within ${answerMs} ms`;
       call.abort(new TransportError("frozen", `Cannot read from ${this.#host}: ${text}`));
     });
   }
@@ -242,7 +235,7 @@ export class KubeClient {
       } else {
         if (!error.isUnauthorized() || isRefreshed) throw error;
         isRefreshed = true;
-        await this.#auth.refresh();
+        await this.edges.auth.refresh();
       }
     }
   }
@@ -254,19 +247,24 @@ export class KubeClient {
       accept: mayBeProtobuf ? `${PROTOBUF}, ${JSON_TYPE}` : JSON_TYPE,
       "user-agent": "kube-relay",
     };
-    const authorization = await this.#auth.authorization();
+    const authorization = await this.edges.auth.authorization();
     if (authorization !== undefined) headers.authorization = authorization;
     if (body !== undefined) headers["content-type"] = CONTENT_TYPES[method];
     const parts = { method, path: this.#prefix + path + queryText(query), headers, signal };
     const request = body === undefined ? parts : { ...parts, body };
-    const started = this.#clock.now();
+    const started = this.edges.clock.now();
     const report = (status: number | undefined) => {
-      const seconds = (this.#clock.now() - started) / 1000;
+      const seconds = (this.edges.clock.now() - started) / 1000;
       const host = this.#host;
-      this.#onAnswer({ method, host, status, ...(query?.watch === undefined && { seconds }) });
+      this.edges.onAnswer?.({
+        method,
+        host,
+        status,
+        ...(query?.watch === undefined && { seconds }),
+      });
     };
     try {
-      const response = await this.#transport.request(request);
+      const response = await this.edges.transport.request(request);
       report(response.status);
       return response;
     } catch (error) {

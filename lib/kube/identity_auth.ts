@@ -43,7 +43,11 @@ export class IdentityAuth implements KubeAuth {
 
   async tls(): Promise<TlsMaterial> {
     await this.#update();
-    return await this.#withPluginCertificate(this.#tls!);
+    const { cert, key } = await this.identity.plugin?.ask() ?? {};
+    const tls = this.#tls!;
+    if (cert === undefined || key === undefined) return tls;
+    // The same object while nothing changed, because another object means a new connection.
+    return tls.cert === cert && tls.key === key ? tls : this.#tls = { ...tls, cert, key };
   }
 
   async authorization(): Promise<string | undefined> {
@@ -55,7 +59,7 @@ export class IdentityAuth implements KubeAuth {
     if (!tokenFile) return authorization;
     // The file may belong to the other server already.
     if (this.#hasMoved && this.#token !== undefined) return `Bearer ${this.#token}`;
-    await this.#keepingFormer({ what: "token", former: this.#token }, async () => {
+    await this.#keepingFormer("token", this.#token, async () => {
       const token = (await readText(tokenFile)).trim();
       if (!/^[\x21-\x7e]+$/.test(token)) {
         throw new KubeAuthError(
@@ -85,9 +89,11 @@ export class IdentityAuth implements KubeAuth {
 
   /** Takes changed files: all of them, or none. */
   async #update(): Promise<void> {
-    const fingerprint = await fingerprintOf(this.#files());
+    const { file, ca, cert, key } = this.identity;
+    const pems = [ca, cert, key].flatMap((pem) => pem && "file" in pem ? [pem.file] : []);
+    const fingerprint = await fingerprintOf(file === undefined ? pems : [file, ...pems]);
     if (this.#tls !== undefined && fingerprint === this.#fingerprint) return;
-    await this.#keepingFormer({ what: "files", former: this.#tls }, async () => {
+    await this.#keepingFormer("files", this.#tls, async () => {
       // The constructor already has the current identity.
       const identity = this.#tls === undefined ? this.identity : await this.#readAgain();
       const tls = await readTls(identity);
@@ -110,7 +116,8 @@ export class IdentityAuth implements KubeAuth {
 
   /** Runs `read`; if it fails, logs a warning and keeps the former value. */
   async #keepingFormer(
-    { what, former }: { readonly what: string; readonly former: unknown },
+    what: string,
+    former: unknown,
     read: () => Promise<void>,
   ): Promise<void> {
     try {
@@ -125,21 +132,6 @@ export class IdentityAuth implements KubeAuth {
       }
       this.#warnings.set(what, error.message);
     }
-  }
-
-  async #withPluginCertificate(tls: TlsMaterial): Promise<TlsMaterial> {
-    if (!this.identity.plugin) return tls;
-    const { cert, key } = await this.identity.plugin.ask();
-    if (cert === undefined || key === undefined) return tls;
-    // The same object while nothing changed, because another object means a new connection.
-    if (tls.cert !== cert || tls.key !== key) this.#tls = { ...tls, cert, key };
-    return this.#tls!;
-  }
-
-  #files(): string[] {
-    const { file, ca, cert, key } = this.identity;
-    const pems = [ca, cert, key].flatMap((pem) => pem && "file" in pem ? [pem.file] : []);
-    return file === undefined ? pems : [file, ...pems];
   }
 }
 

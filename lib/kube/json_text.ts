@@ -21,19 +21,16 @@ const DECODER = new TextDecoder();
 
 /** Joins the pieces of successive texts. A piece may end inside a character. */
 export class TextPieces {
-  readonly #most: number;
-  readonly #tooLong: (most: number) => Error;
   /** Doubles when full, so that small pieces cost no more than a large one. */
   #bytes = new Uint8Array(0);
   #length = 0;
 
   /** `tooLong` creates the error for a text of more than `most` bytes. @default {a RangeError} */
-  constructor(most: number, tooLong = (most: number): Error => {
-    return new RangeError(`Cannot read the answer: it has more than ${most} bytes`);
-  }) {
-    this.#most = most;
-    this.#tooLong = tooLong;
-  }
+  constructor(
+    private readonly most: number,
+    private readonly tooLong = (most: number): Error =>
+      new RangeError(`Cannot read the answer: it has more than ${most} bytes`),
+  ) {}
 
   /** Bytes of the current text so far. */
   get length(): number {
@@ -71,7 +68,7 @@ export class TextPieces {
 
   #checkedLength(piece: Uint8Array): number {
     const length = this.#length + piece.length;
-    if (length > this.#most) throw this.#tooLong(this.#most);
+    if (length > this.most) throw this.tooLong(this.most);
     return length;
   }
 }

@@ -27,17 +27,6 @@ import {
 /** The folder in which the kubelet puts a service account's files. */
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** The places where the API server and the identity are configured. */
-interface KubeAuthOptions {
-  /** Path of the kubeconfig; by default `KUBECONFIG`, then the pod's service account. */
-  readonly kubeconfig?: string;
-  /** URL of the server, overriding the found one. */
-  readonly master?: string;
-  readonly env: (name: string) => string | undefined;
-  /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
-  readonly serviceAccountFolder?: string;
-}
-
 /** Makes plugins from their part of a kubeconfig. */
 type PluginOf = (options: CredentialPluginOptions) => CredentialPlugin;
 
@@ -52,7 +41,15 @@ export async function loadKubeAuth(
     readonly logger: Logger;
     readonly commands?: CommandRunner;
   },
-  options: KubeAuthOptions,
+  options: {
+    /** Path of the kubeconfig; by default `KUBECONFIG`, then the pod's service account. */
+    readonly kubeconfig?: string;
+    /** URL of the server, overriding the found one. */
+    readonly master?: string;
+    readonly env: (name: string) => string | undefined;
+    /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
+    readonly serviceAccountFolder?: string;
+  },
 ): Promise<KubeAuth> {
   // A plugin stays, with its credentials, while its part of the kubeconfig is the same.
   let known: { readonly text: string; readonly plugin: CredentialPlugin } | undefined;
@@ -61,7 +58,13 @@ export async function loadKubeAuth(
     if (known?.text !== text) known = { text, plugin: credentialPlugin(clock, commands, part) };
     return known.plugin;
   };
-  const readIdentity = () => findIdentity(pluginOf, options);
+  const { kubeconfig, master, env, serviceAccountFolder = SERVICE_ACCOUNT_FOLDER } = options;
+  const readIdentity = () => {
+    const file = kubeconfig ?? env("KUBECONFIG");
+    return file
+      ? readKubeconfig(file, master, pluginOf)
+      : findAccount(serviceAccountFolder, master, env);
+  };
   const identity = await readIdentity();
   const auth = new IdentityAuth(logger, readIdentity, identity);
   await auth.load();
@@ -95,13 +98,12 @@ async function warnOfOpenFiles(identity: KubeIdentity, logger: Logger): Promise<
   }
 }
 
-async function findIdentity(
-  pluginOf: PluginOf,
-  { kubeconfig, master, env, serviceAccountFolder: folder = SERVICE_ACCOUNT_FOLDER }:
-    KubeAuthOptions,
+/** The identity of a pod's service account, or none with `--master` alone. */
+async function findAccount(
+  folder: string,
+  master: string | undefined,
+  env: (name: string) => string | undefined,
 ): Promise<KubeIdentity> {
-  const file = kubeconfig ?? env("KUBECONFIG");
-  if (file) return await readKubeconfig(file, master, pluginOf);
   const [host, port] = [env("KUBERNETES_SERVICE_HOST"), env("KUBERNETES_SERVICE_PORT")];
   const token = `${folder}/token`;
   const isPod = await Deno.stat(token).then(() => true, () => false);
@@ -147,12 +149,19 @@ async function readKubeconfig(
   const problem = shapeProblem(raw);
   if (problem) throw unusable(problem);
   const document = (raw ?? {}) as Record<string, unknown>;
-  let [clusters, users, contexts]: ReturnType<typeof entriesOf> = [[], [], []];
+  const entries = () =>
+    [
+      newClusters(document["clusters"]),
+      newUsers(document["users"]),
+      newContexts(document["contexts"]),
+    ] as const;
+  let read: ReturnType<typeof entries>;
   try {
-    [clusters, users, contexts] = entriesOf(document);
+    read = entries();
   } catch (cause) {
     throw unusable(messageOf(cause), cause);
   }
+  const [clusters, users, contexts] = read;
   const current = document["current-context"] ?? "";
   const context = contexts.find(({ name }) => name === current);
   if (current === "" || !context) {
@@ -229,14 +238,6 @@ async function readKubeconfig(
       }),
     }),
   };
-}
-
-function entriesOf(document: Record<string, unknown>) {
-  return [
-    newClusters(document["clusters"]),
-    newUsers(document["users"]),
-    newContexts(document["contexts"]),
-  ] as const;
 }
 
 function entryOf(list: unknown, name: string) {

@@ -9,17 +9,14 @@ const MOST_TEXTS = 1000;
  * changing.
  */
 export class RecentTexts {
-  readonly #clock: Clock;
   /** The time of the last report of each text, oldest first. */
   readonly #reportedAt = new Map<string, number>();
 
-  constructor({ clock }: { readonly clock: Clock }) {
-    this.#clock = clock;
-  }
+  constructor(private readonly edges: { readonly clock: Clock }) {}
 
   /** Returns true for the first call with this text in an hour. */
   isNews(text: string): boolean {
-    const now = this.#clock.now();
+    const now = this.edges.clock.now();
     const at = this.#reportedAt.get(text);
     if (at !== undefined && now - at < HOUR_MS) return false;
     this.#reportedAt.delete(text);

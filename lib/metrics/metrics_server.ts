@@ -13,7 +13,7 @@ import {
   answerText,
   isLocalRequest,
   refuseWriting,
-} from "./plain_answer.ts";
+} from "../os/plain_answer.ts";
 import { Counter, Gauge, Registry } from "./prom_client.ts";
 import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
 

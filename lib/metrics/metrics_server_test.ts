@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { createMetricsHandler } from "./metrics_server.ts";
-import { isLocalRequest } from "./plain_answer.ts";
+import { isLocalRequest } from "../os/plain_answer.ts";
 
 /** The pages of a process that started five seconds in the future: its clock was set back. */
 function createPages(set: number[] = []) {

@@ -52,21 +52,19 @@ export class Scrape {
  * the time, clients get the last text again, so that frequent requests stay cheap.
  */
 export class SharedScrape {
-  readonly #clock: Clock;
-  readonly #render: () => Promise<MetricsAnswer>;
   #underWay: Promise<Scrape> | undefined;
   #last: Scrape | undefined;
   #creditMs = MOST_CREDIT_MS;
   #creditAt = 0;
 
-  constructor({ clock }: { readonly clock: Clock }, render: () => Promise<MetricsAnswer>) {
-    this.#clock = clock;
-    this.#render = render;
-  }
+  constructor(
+    private readonly edges: { readonly clock: Clock },
+    private readonly render: () => Promise<MetricsAnswer>,
+  ) {}
 
   /** Returns the text to send. Rejects as `render` does. */
   get(): Promise<Scrape> {
-    const now = this.#clock.now();
+    const now = this.edges.clock.now();
     const earned = (now - this.#creditAt) * RENDER_SHARE;
     this.#creditMs = Math.min(MOST_CREDIT_MS, this.#creditMs + earned);
     this.#creditAt = now;
@@ -76,9 +74,9 @@ export class SharedScrape {
 
   async #make(startedAt: number): Promise<Scrape> {
     try {
-      return this.#last = new Scrape(await this.#render());
+      return this.#last = new Scrape(await this.render());
     } finally {
-      this.#creditMs -= this.#clock.now() - startedAt;
+      this.#creditMs -= this.edges.clock.now() - startedAt;
     }
   }
 }
@@ -93,15 +91,14 @@ function acceptsGzip(acceptEncoding: string): boolean {
   return (weights.get("gzip") ?? weights.get("x-gzip") ?? weights.get("*") ?? 0) > 0;
 }
 
-function gzip(pieces: Pieces): Promise<Pieces> {
-  const small = ReadableStream.from<BufferSource>(smallPiecesOf(pieces));
-  return Array.fromAsync(small.pipeThrough(new CompressionStream("gzip")));
-}
-
-async function* smallPiecesOf(pieces: Pieces): AsyncGenerator<BufferSource> {
-  for (const piece of pieces) {
-    for (let at = 0; at < piece.length; at += PIECE_BYTES) {
-      yield piece.subarray(at, at + PIECE_BYTES);
+async function gzip(pieces: Pieces): Promise<Pieces> {
+  const small = function* () {
+    for (const piece of pieces) {
+      for (let at = 0; at < piece.length; at += PIECE_BYTES) {
+        yield piece.subarray(at, at + PIECE_BYTES);
+      }
     }
-  }
+  };
+  const stream = ReadableStream.from<BufferSource>(small());
+  return await Array.fromAsync(stream.pipeThrough(new CompressionStream("gzip")));
 }

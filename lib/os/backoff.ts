@@ -18,30 +18,26 @@ export interface BackoffOptions {
 
 /** Doubling waits with up to 100 % of jitter on top. */
 export class Backoff {
-  readonly #random: () => number;
-  readonly #initialMs: number;
-  readonly #maxMs: number;
-  readonly #resetAfterMs: number;
   #nextMs: number;
   #lastFailureAt = -Infinity;
   #abort: AbortController | undefined;
 
   /** `random` returns numbers from 0 to just below 1. */
-  constructor(random: () => number, options: BackoffOptions = {}) {
-    this.#random = random;
-    this.#initialMs = options.initialMs ?? 800;
-    this.#maxMs = options.maxMs ?? 30_000;
-    this.#resetAfterMs = options.resetAfterMs ?? 120_000;
-    this.#nextMs = this.#initialMs;
+  constructor(
+    private readonly random: () => number,
+    private readonly options: BackoffOptions = {},
+  ) {
+    this.#nextMs = options.initialMs ?? 800;
   }
 
   /** Records a failure at `now` and returns the wait after it in milliseconds. */
   next(now: number): number {
-    if (now - this.#lastFailureAt >= this.#resetAfterMs) this.#nextMs = this.#initialMs;
+    const { initialMs = 800, maxMs = 30_000, resetAfterMs = 120_000 } = this.options;
+    if (now - this.#lastFailureAt >= resetAfterMs) this.#nextMs = initialMs;
     this.#lastFailureAt = now;
     const base = this.#nextMs;
-    this.#nextMs = Math.min(this.#maxMs, base * 2);
-    return base * (1 + this.#random());
+    this.#nextMs = Math.min(maxMs, base * 2);
+    return base * (1 + this.random());
   }
 
   /** Waits for it. Does not reject. */

@@ -11,20 +11,15 @@ import type { Clock } from "./clock.ts";
  * timed: many pieces may ask in one turn before the first of them has begun.
  */
 export class TurnShare {
-  readonly #clock: Pick<Clock, "yieldToEventLoop">;
-  readonly #most: number;
   readonly #waiting: (() => void)[] = [];
   #turn: Promise<void> | undefined;
   #pieces = 0;
 
   /** `most`: pieces of work in one turn. */
   constructor(
-    { clock }: { readonly clock: Pick<Clock, "yieldToEventLoop"> },
-    most: number,
-  ) {
-    this.#clock = clock;
-    this.#most = most;
-  }
+    private readonly edges: { readonly clock: Pick<Clock, "yieldToEventLoop"> },
+    private readonly most: number,
+  ) {}
 
   /** Resolves when the turn of the last piece has ended. */
   async ended(): Promise<void> {
@@ -34,14 +29,14 @@ export class TurnShare {
   /** Resolves at once while the share of this turn lasts, otherwise in one of the next turns. */
   take(): Promise<void> {
     this.#turn ??= this.#begin();
-    if (this.#pieces >= this.#most) return new Promise((resolve) => this.#waiting.push(resolve));
+    if (this.#pieces >= this.most) return new Promise((resolve) => this.#waiting.push(resolve));
     this.#pieces++;
     return Promise.resolve();
   }
 
   async #begin(): Promise<void> {
-    await this.#clock.yieldToEventLoop();
-    const next = this.#waiting.splice(0, this.#most);
+    await this.edges.clock.yieldToEventLoop();
+    const next = this.#waiting.splice(0, this.most);
     this.#pieces = next.length;
     this.#turn = next.length > 0 ? this.#begin() : undefined;
     for (const begin of next) begin();

@@ -9,22 +9,16 @@ import type { Logger } from "../log/logger.ts";
 
 /** Uncaught errors of timers, events, promises, streams and signals. */
 export class UncaughtErrors {
-  #count = 0;
-
   /** The number of errors since {@linkcode take}. */
-  get count(): number {
-    return this.#count;
-  }
+  count = 0;
 
   /** From now on, logs and counts each error, and the process continues. Call it once. */
   take(logger: Logger): void {
     const report = (error: unknown) => {
-      this.#count++;
+      this.count++;
       try {
-        logger.error("Uncaught error; please report it", {
-          error,
-          stack: stackOf(error),
-        });
+        const stack = error instanceof Error ? error.stack : undefined;
+        logger.error("Uncaught error; please report it", { error, stack });
       } catch {
         // A log that cannot be written must not end the process either.
       }
@@ -43,10 +37,6 @@ export function takeUncaughtErrors(report: (error: unknown) => void): void {
     event.preventDefault();
     report(event.reason);
   });
-}
-
-function stackOf(error: unknown): string | undefined {
-  return error instanceof Error ? error.stack : undefined;
 }
 
 /** The methods of the console that libraries use. */

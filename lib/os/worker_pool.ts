@@ -42,12 +42,6 @@ export type RelayWorkers =
   | { readonly kind: "threads"; readonly pool: WorkerPool; readonly openFiles: SharedOpenFiles }
   | { readonly kind: "refused"; readonly reason: string };
 
-interface WorkerPoolDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly spawn: SpawnWorker;
-}
-
 interface PoolThread {
   thread: WorkerThread | undefined;
   /** `undefined` = it has not started yet, or has ended. */
@@ -69,25 +63,26 @@ const STEADY_MS = 60_000;
 /** A fixed number of threads. */
 export class WorkerPool implements Disposable {
   readonly count: number;
-  readonly #dependencies: WorkerPoolDependencies;
+  /** Threads that ended and were started again. */
+  restarts = 0;
   readonly #threads: readonly PoolThread[];
   readonly #subscribers = new Map<string, PoolSubscriber>();
   readonly #hung = Promise.withResolvers<number>();
   #starting: PromiseWithResolvers<void> | undefined;
-  #restarts = 0;
   #stopped = false;
 
-  constructor(dependencies: WorkerPoolDependencies, { count }: { readonly count: number }) {
-    this.#dependencies = dependencies;
+  constructor(
+    private readonly edges: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly spawn: SpawnWorker;
+    },
+    { count }: { readonly count: number },
+  ) {
     this.count = count;
     this.#threads = Array.from({ length: count }, () => ({
       ...{ thread: undefined, startedAt: undefined, failures: 0, timer: undefined },
     }));
-  }
-
-  /** Threads that ended and were started again. */
-  get restarts(): number {
-    return this.#restarts;
   }
 
   /** The indexes of the threads that run. */
@@ -122,13 +117,13 @@ export class WorkerPool implements Disposable {
   end(index: number, reason: string): void {
     const each = this.#threads[index];
     if (each?.thread === undefined || this.#stopped) return;
-    const { clock, logger } = this.#dependencies;
+    const { clock, logger } = this.edges;
     const ranMs = each.startedAt === undefined ? 0 : clock.now() - each.startedAt;
     const wasRunning = each.startedAt !== undefined;
     each.failures = ranMs >= STEADY_MS ? 1 : each.failures + 1;
     this.#drop(each);
     const restartInMs = this.#pauseOf(each);
-    this.#restarts++;
+    this.restarts++;
     logger.error("A worker ended and is started again; its connections are lost", {
       ...{ worker: index + 1, reason, restartInMs },
     });
@@ -168,9 +163,9 @@ export class WorkerPool implements Disposable {
   #spawn(index: number): void {
     const each = this.#threads[index]!;
     if (this.#stopped) return;
-    const thread = this.#dependencies.spawn(`kube-relay worker ${index + 1}`);
+    const thread = this.edges.spawn(`kube-relay worker ${index + 1}`);
     each.thread = thread;
-    each.timer = this.#dependencies.clock.setTimer(
+    each.timer = this.edges.clock.setTimer(
       START_MS,
       () => this.end(index, `it did not start within ${START_MS / 1000} s`),
     );
@@ -200,7 +195,7 @@ export class WorkerPool implements Disposable {
   #onStarted(index: number): void {
     const each = this.#threads[index]!;
     each.timer?.cancel();
-    each.startedAt = this.#dependencies.clock.now();
+    each.startedAt = this.edges.clock.now();
     for (const each of this.#subscribers.values()) each.onStarted(index);
     this.#settle();
   }

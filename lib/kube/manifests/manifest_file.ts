@@ -67,7 +67,13 @@ export async function readManifestFile(
     const pause = slice.pause();
     if (pause) await pause;
     if (part === undefined) continue;
-    const list = await split(part, slice);
+    const splitting = splitList(part);
+    let step = splitting.next();
+    for (; !step.done; step = splitting.next()) {
+      const pause = slice.pause();
+      if (pause) await pause;
+    }
+    const list = step.value;
     const itemOf = list && content.readEnvelope(list);
     if (!itemOf) content.readPart(part);
     else if (itemOf !== "broken") {
@@ -79,24 +85,6 @@ export async function readManifestFile(
     }
   }
   return content;
-}
-
-async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList | undefined> {
-  const splitting = splitList(part);
-  for (;;) {
-    const step = splitting.next();
-    if (step.done) return step.value;
-    const pause = slice.pause();
-    if (pause) await pause;
-  }
-}
-
-/** A value of a document, and what it inherits from the lists around it. */
-interface Found {
-  readonly value: unknown;
-  readonly root: FieldPath;
-  readonly type: ManifestType;
-  readonly depth: number;
 }
 
 /** Deepest nesting of lists, which no real file needs. */
@@ -141,8 +129,7 @@ export class ManifestFileContent {
       const { value } = document;
       // Documents that are empty or contain only comments.
       if (value === null || value === undefined) continue;
-      const found = { value, root: [], type: itemOf ?? {}, depth: itemOf ? 1 : 0 };
-      this.#collect(document, found, origin);
+      this.#collect(document, origin, value, [], itemOf ?? {}, itemOf ? 1 : 0);
     }
   }
 
@@ -156,12 +143,21 @@ export class ManifestFileContent {
     this.problems.add(problem, () => ({ line, column }));
   }
 
-  /** Collects an object, or those of a list. Reports and refuses objects with errors. */
-  #collect(document: YamlDocument, found: Found, origin: TextPosition): void {
-    const { value, root, type, depth } = found;
+  /**
+   * Collects an object, or those of a list. Reports and refuses objects with errors. `root`, `type` and
+   * `depth` come from the lists around the value.
+   */
+  #collect(
+    document: YamlDocument,
+    origin: TextPosition,
+    value: unknown,
+    root: FieldPath,
+    type: ManifestType,
+    depth: number,
+  ): void {
     const collectItems = (items: unknown, at: FieldPath, type: ManifestType, depth: number) => {
       for (const [index, value] of (Array.isArray(items) ? items : []).entries()) {
-        this.#collect(document, { value, root: [...at, index], type, depth }, origin);
+        this.#collect(document, origin, value, [...at, index], type, depth);
       }
     };
     const itemType = itemTypeOf(value);
@@ -178,11 +174,12 @@ export class ManifestFileContent {
       }
       return;
     }
-    const spec = kindOf(value, type, this.#kinds, this.#report(document, root));
+    const reportOf = (object?: string) => new ObjectReport(document, root, this.problems, object);
+    const spec = kindOf(value, type, this.#kinds, reportOf());
     if (typeof spec === "string") return this.#ignore(spec);
     const id = spec && rawObjectId(spec, value);
     if (spec !== undefined) {
-      const report = this.#report(document, root, id ?? spec.kind);
+      const report = reportOf(id ?? spec.kind);
       const { strings } = this.options;
       const { isJson } = document;
       const entry = readManifestObject(spec, { value, isJson }, report, strings);
@@ -193,10 +190,6 @@ export class ManifestFileContent {
       }
     }
     if (id === undefined) this.isIncomplete = true;
-  }
-
-  #report(document: YamlDocument, root: FieldPath, object?: string): ObjectReport {
-    return new ObjectReport(document, root, this.problems, object);
   }
 
   #add(entry: ManifestObject, { line, column }: TextPosition): void {
@@ -397,23 +390,21 @@ function* hasAlias(text: string): Generator<void, boolean> {
 
 /** Counts the lines up to increasing offsets. */
 class LineCount {
-  readonly #text: string;
   #line: number;
   /** Offset of column 1 of the current line; less than 0 if the text begins inside a line. */
   #lineStart: number;
 
-  constructor(text: string, origin: TextPosition = { line: 1, column: 1 }) {
-    this.#text = text;
+  constructor(private readonly text: string, origin: TextPosition = { line: 1, column: 1 }) {
     this.#line = origin.line;
     this.#lineStart = 1 - origin.column;
   }
 
   at(offset: number): TextPosition {
     const from = Math.max(0, this.#lineStart);
-    for (let end = this.#text.indexOf("\n", from); end >= 0 && end < offset;) {
+    for (let end = this.text.indexOf("\n", from); end >= 0 && end < offset;) {
       this.#line++;
       this.#lineStart = end + 1;
-      end = this.#text.indexOf("\n", end + 1);
+      end = this.text.indexOf("\n", end + 1);
     }
     return { line: this.#line, column: offset - this.#lineStart + 1 };
   }

@@ -30,36 +30,22 @@ const LONGEST_VALUE = 80;
 
 /** The problems of one file. */
 export class ManifestProblems {
-  readonly file: string;
-  readonly #list: ManifestProblem[] = [];
-  #left = 0;
-
-  constructor(file: string) {
-    this.file = file;
-  }
-
   /** The first hundred. */
-  get list(): readonly ManifestProblem[] {
-    return this.#list;
-  }
-
+  readonly list: ManifestProblem[] = [];
   /** The number of further problems. */
-  get notShown(): number {
-    return this.#left;
-  }
+  notShown = 0;
+
+  constructor(readonly file: string) {}
 
   /** Adds a problem. Calls `locate` only if it is kept, because it may parse the text again. */
   add(
     problem: Omit<ManifestProblem, "file" | "line" | "column">,
     locate: () => TextPosition,
   ): void {
-    if (this.#list.length >= MOST_PROBLEMS) {
-      this.#left++;
-      return;
-    }
+    if (this.list.length >= MOST_PROBLEMS) return void this.notShown++;
     const { line, column } = locate();
     const { severity, object, path, value, message } = problem;
-    this.#list.push({
+    this.list.push({
       file: this.file,
       line,
       column,
@@ -98,7 +84,8 @@ export function formatProblem(problem: ManifestProblem): string {
 
 /** Collects the problems of one object. */
 export class ObjectReport implements ManifestReport {
-  #failed = false;
+  /** Whether there was an error. */
+  failed = false;
 
   /** `root` is the path of the object inside the document; not empty for items of a list. */
   constructor(
@@ -108,14 +95,9 @@ export class ObjectReport implements ManifestReport {
     private readonly object: string | undefined,
   ) {}
 
-  /** Whether there was an error. */
-  get failed(): boolean {
-    return this.#failed;
-  }
-
   /** Reports that the object cannot be used. */
   error(finding: ManifestFieldProblem): void {
-    this.#failed = true;
+    this.failed = true;
     this.#add("error", finding);
   }
 

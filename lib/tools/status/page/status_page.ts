@@ -1,6 +1,6 @@
 import type { LocalPages } from "../../../app/run/run_tools.ts";
 import { messageOf } from "../../../log/message_of.ts";
-import { answerText, isLocalRequest } from "../../../metrics/plain_answer.ts";
+import { answerText, isLocalRequest } from "../../../os/plain_answer.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";

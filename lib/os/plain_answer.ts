@@ -1,5 +1,5 @@
 /**
- * Responses of the metrics port other than metrics. A browser must not read any of them as a page
+ * Responses of the health and metrics ports other than metrics. A browser must not read any of them as a page
  * with scripts.
  *
  * @module
@@ -15,9 +15,13 @@ export function answerText(body: string, status = 200): Response {
 }
 
 /** Returns an object as JSON without a line end, or as YAML, of which JSON is a part. */
-export function answerJson(body: unknown, contentType = "application/json"): Response {
+export function answerJson(
+  body: unknown,
+  contentType = "application/json",
+  status = 200,
+): Response {
   const headers = { ...NO_SNIFFING, "content-type": contentType };
-  return new Response(JSON.stringify(body), { headers });
+  return new Response(JSON.stringify(body), { status, headers });
 }
 
 /** Returns the response for an unknown path. */
