@@ -1,4 +1,4 @@
-import { assertEquals, assertMatch } from "@std/assert";
+import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { systemError } from "../../tests/support/fakes/fake_network.ts";
 import {
@@ -11,50 +11,26 @@ import {
 
 const ADDRESS = parseIpAddress("10.96.0.1");
 
-/** Returns the real error of a call. */
-function thrownBy(call: () => unknown): unknown {
-  try {
-    call();
-  } catch (error) {
-    return error;
-  }
-  throw new Error("It did not throw");
-}
-
-Deno.test("systemErrorOf() names the errors of Deno", async (t) => {
-  await t.step("EADDRINUSE", () => {
-    using first = Deno.listen({ hostname: "127.0.0.1", port: 0 });
-    const { port } = first.addr;
-    const error = thrownBy(() => Deno.listen({ hostname: "127.0.0.1", port }));
-    assertEquals(systemErrorOf(error), "EADDRINUSE");
-    assertEquals(isPortRefused(error), true);
-  });
-  await t.step("EADDRNOTAVAIL", () => {
-    // 192.0.2.0/24 is for documentation: no machine has it.
-    const error = thrownBy(() => Deno.listen({ hostname: "192.0.2.1", port: 0 }));
-    assertEquals(systemErrorOf(error), "EADDRNOTAVAIL");
-    assertEquals(isPortRefused(error), false);
-  });
-  await t.step("none for other errors", () => {
-    for (
-      const error of [new Error("x"), "text", undefined, Object.assign(new Error(), { code: 1 })]
-    ) {
-      assertEquals(systemErrorOf(error), undefined);
-    }
-  });
-});
-
-Deno.test("isOutOfSockets() knows when no endpoint is to blame", () => {
-  const names = ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNREFUSED", "EADDRINUSE"];
-  assertEquals(
-    names.map((name) => isOutOfSockets(systemError(name))),
-    [true, true, true, true, false, false],
+Deno.test("systemErrorOf() names the errors of Deno, and none of others", () => {
+  using first = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  // 192.0.2.0/24 is for documentation: no machine has it.
+  const addresses = [first.addr, { hostname: "192.0.2.1", port: 0 }];
+  const errors = addresses.map(({ hostname, port }) =>
+    assertThrows(() => Deno.listen({ hostname, port }))
   );
+  assertEquals(errors.map(systemErrorOf), ["EADDRINUSE", "EADDRNOTAVAIL"]);
+  assertEquals(errors.map(isPortRefused), [true, false]);
+  const others = [new Error("x"), "text", undefined, Object.assign(new Error(), { code: 1 })];
+  assertEquals(others.map(systemErrorOf), Array(4).fill(undefined));
 });
 
-Deno.test("isOwnShortage() knows that no local port is left, besides sockets", () => {
-  const names = ["EMFILE", "EADDRNOTAVAIL", "ECONNREFUSED", "EHOSTUNREACH"];
-  assertEquals(names.map((name) => isOwnShortage(systemError(name))), [true, true, false, false]);
+Deno.test("isOwnShortage() knows when no endpoint is to blame", () => {
+  const shortages = ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM"].map((name) => systemError(name));
+  const ports = ["EADDRINUSE", "EADDRNOTAVAIL"].map((name) => systemError(name));
+  const others = ["ECONNREFUSED", "EHOSTUNREACH"].map((name) => systemError(name));
+  const all = [...shortages, ...ports, ...others];
+  assertEquals(all.map(isOutOfSockets), all.map((error) => shortages.includes(error)));
+  assertEquals(all.map(isOwnShortage), all.map((error) => !others.includes(error)));
 });
 
 Deno.test("listenProblem() names the remedy", async (t) => {

@@ -65,53 +65,53 @@ Deno.test("ManifestFileContent ignores other kinds, also those with the same nam
 });
 
 /** Texts with a fault, and the one line that must report it. */
-const REFUSED: readonly { what: string; text: string; problem: string }[] = [
-  {
-    what: "a name in capitals",
-    text: MINIMAL.replace("name: web", "name: Web"),
-    problem: 'a.yaml:4:3: Service default/Web: metadata.name is "Web": has to be a DNS label: ' +
-      "at most 63 small letters, digits and '-', with a letter or digit at both ends",
-  },
-  {
-    what: "a name that is missing",
-    text: MINIMAL.replace("name: web", "labels: {}"),
-    problem: "a.yaml:3:1: Service: metadata.name: is missing",
-  },
-  {
-    what: "a port in quotes",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: '80'}]}"),
-    problem: 'a.yaml:5:38: Service default/web: spec.ports[0].port is "80": ' +
-      "has to be a whole number between 1 and 65535, without quotes",
-  },
-  {
-    what: "a spec that is missing",
-    text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n",
-    problem: "a.yaml:1:1: Service default/web: spec: is missing",
-  },
-  {
-    what: "an API version that does not exist",
-    text: MINIMAL.replace("apiVersion: v1", "apiVersion: v2"),
-    problem: 'a.yaml:1:1: apiVersion is "v2": has to be v1 for kind Service',
-  },
-  {
-    what: "an object without a kind",
-    text: "metadata: {name: a}\napiVersion: v1\n",
-    problem: "a.yaml:1:1: kind: has to be there, as text",
-  },
-  {
-    what: "a document that is no object",
-    text: "- a\n- b\n",
-    problem: "a.yaml:1:1: Expected an object, with fields, found a list",
-  },
-  {
-    what: "a list where fields should be",
-    text: serviceText("\n  - clusterIP: 10.0.0.1"),
-    problem: 'a.yaml:5:1: Service default/web: spec is [{"clusterIP":"10.0.0.1"}]: ' +
-      "has to be a mapping of fields",
-  },
+const REFUSED: readonly (readonly [what: string, text: string, problem: string])[] = [
+  [
+    "a name in capitals",
+    MINIMAL.replace("name: web", "name: Web"),
+    'a.yaml:4:3: Service default/Web: metadata.name is "Web": has to be a DNS label: ' +
+    "at most 63 small letters, digits and '-', with a letter or digit at both ends",
+  ],
+  [
+    "a name that is missing",
+    MINIMAL.replace("name: web", "labels: {}"),
+    "a.yaml:3:1: Service: metadata.name: is missing",
+  ],
+  [
+    "a port in quotes",
+    serviceText("{clusterIP: 10.0.0.1, ports: [{port: '80'}]}"),
+    'a.yaml:5:38: Service default/web: spec.ports[0].port is "80": ' +
+    "has to be a whole number between 1 and 65535, without quotes",
+  ],
+  [
+    "a spec that is missing",
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n",
+    "a.yaml:1:1: Service default/web: spec: is missing",
+  ],
+  [
+    "an API version that does not exist",
+    MINIMAL.replace("apiVersion: v1", "apiVersion: v2"),
+    'a.yaml:1:1: apiVersion is "v2": has to be v1 for kind Service',
+  ],
+  [
+    "an object without a kind",
+    "metadata: {name: a}\napiVersion: v1\n",
+    "a.yaml:1:1: kind: has to be there, as text",
+  ],
+  [
+    "a document that is no object",
+    "- a\n- b\n",
+    "a.yaml:1:1: Expected an object, with fields, found a list",
+  ],
+  [
+    "a list where fields should be",
+    serviceText("\n  - clusterIP: 10.0.0.1"),
+    'a.yaml:5:1: Service default/web: spec is [{"clusterIP":"10.0.0.1"}]: ' +
+    "has to be a mapping of fields",
+  ],
 ];
 
-for (const { what, text, problem } of REFUSED) {
+for (const [what, text, problem] of REFUSED) {
   Deno.test(`ManifestFileContent refuses ${what}`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
@@ -126,27 +126,27 @@ Deno.test("ManifestFileContent keeps the good objects next to a bad one", () => 
   assertEquals([...content.refused.keys()], ["Service default/bad"]);
 });
 
-const WARNED: readonly { what: string; text: string; problem: string }[] = [
-  {
-    what: "an unknown field of the spec",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAfinity: ClientIP}"),
-    problem: 'a.yaml:5:50: Service default/web: spec.sessionAfinity is "ClientIP": ' +
-      "is no field of kind Service; did you mean 'sessionAffinity'?",
-  },
-  {
-    what: "an unknown field of a port",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodeport: 30000}]}"),
-    problem: "a.yaml:5:48: Service default/web: spec.ports[0].nodeport is 30000: " +
-      "is no field of kind Service; did you mean 'nodePort'?",
-  },
-  {
-    what: "an unknown field that is near to none",
-    text: `${MINIMAL}colour: red\n`,
-    problem: 'a.yaml:6:1: Service default/web: colour is "red": is no field of kind Service',
-  },
+const WARNED: readonly (readonly [what: string, text: string, problem: string])[] = [
+  [
+    "an unknown field of the spec",
+    serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAfinity: ClientIP}"),
+    'a.yaml:5:50: Service default/web: spec.sessionAfinity is "ClientIP": ' +
+    "is no field of kind Service; did you mean 'sessionAffinity'?",
+  ],
+  [
+    "an unknown field of a port",
+    serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodeport: 30000}]}"),
+    "a.yaml:5:48: Service default/web: spec.ports[0].nodeport is 30000: " +
+    "is no field of kind Service; did you mean 'nodePort'?",
+  ],
+  [
+    "an unknown field that is near to none",
+    `${MINIMAL}colour: red\n`,
+    'a.yaml:6:1: Service default/web: colour is "red": is no field of kind Service',
+  ],
 ];
 
-for (const { what, text, problem } of WARNED) {
+for (const [what, text, problem] of WARNED) {
   Deno.test(`ManifestFileContent warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
