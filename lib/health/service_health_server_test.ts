@@ -128,17 +128,10 @@ Deno.test("ServiceHealthServer counts the distinct addresses of ready endpoints 
   assertEquals((await ask(port)).body.localEndpoints, 3);
   await stage.sync([http]);
   assertEquals((await ask(port)).body.localEndpoints, 2);
+  await stage.sync([{ ...http, endpoints: others }]);
+  assertEquals((await ask(port)).status, 503);
   await stage.sync([{ endpoints: http.endpoints ?? [] }]);
   assert(await refused(port));
-});
-
-Deno.test("ServiceHealthServer answers 503 at once for a Service whose only local endpoints are terminating", async () => {
-  await using stage = createStage();
-  const port = unusedPort();
-  await stage.sync([service(port, ["10.0.0.1:80"])]);
-  const ending = { isLocal: true, ready: false, serving: true, terminating: true };
-  await stage.sync([{ ...service(port), endpoints: [testEndpoint("10.0.0.1:80", ending)] }]);
-  assertEquals((await ask(port)).status, 503);
 });
 
 Deno.test("ServiceHealthServer answers 503 for a new Service without endpoints, and while the proxy is behind", async () => {

@@ -3,13 +3,17 @@ import {
   createTestCertificateAuthority,
   type TestCertificate,
 } from "../../tests/support/builders/test_certificates.ts";
-import { systemClock } from "../os/clock.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { openTransport } from "./api_transport.ts";
-import { TransportError } from "./transport.ts";
+import { type HttpRequest, type HttpResponse, TransportError } from "./transport.ts";
 
-const NEVER = new AbortController().signal;
+const REQUEST: HttpRequest = {
+  method: "GET",
+  path: "/",
+  headers: {},
+  signal: new AbortController().signal,
+};
 const STREAMS = [1, 3, 5, 7];
 const LARGEST_ID = 0x7fffffff;
 const CANCEL = 8;
@@ -40,34 +44,37 @@ const GOODBYES: Readonly<Record<string, readonly number[]>> = {
   "no frame at all": [],
 };
 
+/** A transport in front of a server that sends bytes after the requests, and the requests. */
+async function withServer(
+  bytes: Uint8Array,
+  isEndless: boolean,
+  test: (requests: readonly Promise<HttpResponse>[]) => Promise<void>,
+): Promise<void> {
+  const authority = await createTestCertificateAuthority();
+  const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
+  const server = serveOnce(leaf, bytes, isEndless);
+  const auth = new StaticAuth(`https://127.0.0.1:${server.port}`, { ca: authority.cert });
+  // No time passes in which a server might send more.
+  await using transport = openTransport(new FakeClock(), auth);
+  await test(STREAMS.map(() => transport.request(REQUEST)));
+  assertEquals(transport.connected, false);
+  await transport[Symbol.asyncDispose]();
+  await server.done;
+}
+
 for (const [name, bytes] of Object.entries(GOODBYES)) {
-  Deno.test(`HTTP/2 transport ends every request when the server says goodbye with ${name}`, async () => {
-    const authority = await createTestCertificateAuthority();
-    const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
-    const server = serveOnce(leaf, new Uint8Array(bytes));
-    const auth = new StaticAuth(`https://127.0.0.1:${server.port}`, { ca: authority.cert });
-    await using transport = openTransport(systemClock, auth);
-    const requests = STREAMS.map(async () => {
-      const { body } = await transport.request({
-        method: "GET",
-        path: "/",
-        headers: {},
-        signal: NEVER,
-      });
-      for await (const _ of body);
-    });
-    const results = await Promise.allSettled(requests);
-    for (const result of results) {
-      // A partial answer may look complete; only its content shows the difference.
-      assert(result.status === "fulfilled" || result.reason instanceof TransportError);
-    }
-    if (!name.startsWith("answers")) {
+  Deno.test(`HTTP/2 transport ends every request when the server says goodbye with ${name}`, () =>
+    withServer(new Uint8Array(bytes), false, async (requests) => {
+      const results = await Promise.allSettled(
+        requests.map(async (request) => await Array.fromAsync((await request).body)),
+      );
+      for (const result of results) {
+        // A partial answer may look complete; only its content shows the difference.
+        assert(result.status === "fulfilled" || result.reason instanceof TransportError);
+      }
+      if (name.startsWith("answers")) return;
       assertEquals(results.map(({ status }) => status), Array(4).fill("rejected"));
-    }
-    assertEquals(transport.connected, false);
-    await transport[Symbol.asyncDispose]();
-    await server.done;
-  });
+    }));
 }
 
 const FLOODS: Readonly<Record<string, readonly number[]>> = {
@@ -78,24 +85,13 @@ const FLOODS: Readonly<Record<string, readonly number[]>> = {
 };
 
 for (const [name, bytes] of Object.entries(FLOODS)) {
-  Deno.test(`HTTP/2 transport ends a connection that brings nothing but ${name}`, async () => {
-    const authority = await createTestCertificateAuthority();
-    const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
-    const server = serveOnce(leaf, new Uint8Array(Array(4096).fill(bytes).flat()), {
-      isEndless: true,
-    });
-    // No time passes in which the server might send more.
-    const auth = new StaticAuth(`https://127.0.0.1:${server.port}`, { ca: authority.cert });
-    await using transport = openTransport(new FakeClock(), auth);
-    const requests = STREAMS.map(() =>
-      transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER })
-    );
-    for (const { reason } of await Promise.allSettled(requests) as PromiseRejectedResult[]) {
-      assertStringIncludes(reason.message, "4194304 bytes besides answers");
-    }
-    assertEquals(transport.connected, false);
-    await server.done;
-  });
+  Deno.test(`HTTP/2 transport ends a connection that brings nothing but ${name}`, () =>
+    withServer(new Uint8Array(Array(4096).fill(bytes).flat()), true, async (requests) => {
+      const results = await Promise.allSettled(requests) as PromiseRejectedResult[];
+      for (const { reason } of results) {
+        assertStringIncludes(reason.message, "4194304 bytes besides answers");
+      }
+    }));
 }
 
 Deno.test("HTTP/2 transport keeps a connection that brings answers, however many bytes at once", async () => {
@@ -108,7 +104,7 @@ Deno.test("HTTP/2 transport keeps a connection that brings answers, however many
   const auth = new StaticAuth(`https://127.0.0.1:${server.addr.port}`, { ca: authority.cert });
   await using transport = openTransport(new FakeClock(), auth);
   const responses = await Promise.all(
-    STREAMS.map(() => transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER })),
+    STREAMS.map(() => transport.request(REQUEST)),
   );
   // Each waits for the ones before, as for a slow reader.
   for (const { body } of responses) {
@@ -123,7 +119,7 @@ Deno.test("HTTP/2 transport gives up connecting when it is disposed of meanwhile
   const accepted = listener.accept();
   const auth = new StaticAuth(`https://127.0.0.1:${listener.addr.port}`, { insecure: true });
   await using transport = openTransport(new FakeClock(), auth);
-  const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
+  const asking = transport.request(REQUEST);
   const connection = await accepted;
   await transport[Symbol.asyncDispose]();
   await assertRejects(() => asking, TransportError, "kube-relay stops");
@@ -134,7 +130,7 @@ Deno.test("HTTP/2 transport gives up connecting when it is disposed of meanwhile
  * Takes one connection, waits for the requests, sends the bytes, again and again if it is endless; ends
  * with the client, or at once without bytes.
  */
-function serveOnce(leaf: TestCertificate, bytes: Uint8Array, { isEndless = false } = {}) {
+function serveOnce(leaf: TestCertificate, bytes: Uint8Array, isEndless: boolean) {
   const options = { hostname: "127.0.0.1", port: 0, ...leaf, alpnProtocols: ["h2"] };
   const listener = Deno.listenTls(options);
   const serve = async () => {
