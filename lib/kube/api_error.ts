@@ -9,35 +9,33 @@ interface Status {
   } | null;
 }
 
-/** The parts of an answer that {@linkcode ApiError} keeps. */
-interface ApiErrorDetails {
-  /** HTTP status, or `code` of the `Status`. */
-  readonly status: number;
-  /** `reason` of the `Status`, such as `Expired`. */
-  readonly reason?: string | undefined;
-  /** The time that the client should wait before the next request. */
-  readonly retryAfterMs?: number | undefined;
-  /** `reason` of each cause in the `Status`. */
-  readonly causes?: readonly string[] | undefined;
-}
-
 /** Maximum length of a text, which goes into the log and the status. */
 const LONGEST_TEXT = 1000;
 
 /** An unsuccessful answer of the API server. Use the predicates; do not match the text. */
 export class ApiError extends Error {
   override name = "ApiError";
+  /** HTTP status, or `code` of the `Status`. */
   readonly status: number;
+  /** `reason` of the `Status`, such as `Expired`. */
   readonly reason: string | undefined;
+  /** The time that the client should wait before the next request. */
   readonly retryAfterMs: number | undefined;
-  readonly #causes: readonly string[];
 
-  constructor(message: string, details: ApiErrorDetails) {
+  /** `causes` are the reasons of each cause in the `Status`. */
+  constructor(
+    message: string,
+    { status, reason, retryAfterMs }: {
+      readonly status: number;
+      readonly reason?: string | undefined;
+      readonly retryAfterMs?: number | undefined;
+    },
+    private readonly causes: readonly string[] = [],
+  ) {
     super(message);
-    this.status = details.status;
-    this.reason = details.reason;
-    this.retryAfterMs = details.retryAfterMs;
-    this.#causes = details.causes ?? [];
+    this.status = status;
+    this.reason = reason;
+    this.retryAfterMs = retryAfterMs;
   }
 
   /** 400: the server does not understand the request, e.g. an unknown field selector. */
@@ -85,7 +83,7 @@ export class ApiError extends Error {
    */
   isResourceVersionTooLarge(): boolean {
     // Servers before 1.17 send only the text, no cause.
-    return this.#causes.includes("ResourceVersionTooLarge") ||
+    return this.causes.includes("ResourceVersionTooLarge") ||
       this.message.includes("Too large resource version");
   }
 }
@@ -120,8 +118,5 @@ export function apiErrorFromStatus(
     reason,
     retryAfterMs: retryAfterMs ??
       (typeof seconds === "number" && seconds > 0 ? seconds * 1000 : undefined),
-    causes: Array.isArray(causes)
-      ? causes.map((cause) => cause?.reason).filter((reason) => typeof reason === "string")
-      : [],
-  });
+  }, (Array.isArray(causes) ? causes : []).map((cause) => cause?.reason));
 }

@@ -263,42 +263,25 @@ async function readText(file: string): Promise<string> {
 const TEXT = v.nullish(v.string("text"));
 const FLAG = v.nullish(v.boolean("true or false"));
 
-function fields<Entries extends v.ObjectEntries>(entries: Entries) {
-  return v.nullish(v.object(entries, "fields"));
-}
-
-function named<Entries extends v.ObjectEntries>(entries: Entries) {
-  return v.nullish(v.array(v.object(entries, "fields"), "a list"));
-}
+const fields = (entries: v.ObjectEntries) => v.nullish(v.object(entries, "fields"));
+const named = (key: string, entries: v.ObjectEntries) =>
+  v.nullish(v.array(v.object({ name: TEXT, [key]: fields(entries) }, "fields"), "a list"));
+/** Fields that are text, also with `-data` in their name. */
+const texts = (...names: readonly string[]) =>
+  Object.fromEntries(names.flatMap((name) => [[name, TEXT], [`${name}-data`, TEXT]]));
 
 /** The fields that kube-relay reads; `exec` is checked when the plugin is created. */
 const SHAPE = v.nullish(v.object({
   "current-context": TEXT,
-  contexts: named({ name: TEXT, context: fields({ cluster: TEXT, user: TEXT }) }),
-  clusters: named({
-    name: TEXT,
-    cluster: fields({
-      server: TEXT,
-      "certificate-authority": TEXT,
-      "certificate-authority-data": TEXT,
-      "tls-server-name": TEXT,
-      "proxy-url": TEXT,
-      "insecure-skip-tls-verify": FLAG,
-    }),
+  contexts: named("context", { cluster: TEXT, user: TEXT }),
+  clusters: named("cluster", {
+    ...texts("server", "certificate-authority", "tls-server-name", "proxy-url"),
+    "insecure-skip-tls-verify": FLAG,
   }),
-  users: named({
-    name: TEXT,
-    user: fields({
-      token: TEXT,
-      tokenFile: TEXT,
-      username: TEXT,
-      password: TEXT,
-      "client-certificate": TEXT,
-      "client-certificate-data": TEXT,
-      "client-key": TEXT,
-      "client-key-data": TEXT,
-    }),
-  }),
+  users: named(
+    "user",
+    texts("token", "tokenFile", "username", "password", "client-certificate", "client-key"),
+  ),
 }, "fields"));
 
 /**

@@ -115,7 +115,10 @@ export function createConntrack(commands: CommandRunner): Conntrack {
       return entries;
     },
     async deleteFlows(family, flows, { protocol, signal }) {
-      const queries = flows.map((flow) => flowQuery(flow, protocol));
+      const queries = flows.map(({ destination, destinationPort, replySource, replySourcePort }) =>
+        `${SELECTED[protocol].join(" ")} --orig-dst ${destination} --orig-port-dst ` +
+        `${destinationPort} --reply-src ${replySource} --reply-port-src ${replySourcePort}`
+      );
       return await deleteAll(commands, family, queries, signal);
     },
     async listConnections(family, { addresses, onConnection, signal }) {
@@ -165,16 +168,6 @@ async function list(
     );
   }
   return entries;
-}
-
-function flowQuery(
-  { destination, destinationPort, replySource, replySourcePort }: TrackedFlow,
-  protocol: TrackedProtocol,
-): string {
-  return `${
-    SELECTED[protocol].join(" ")
-  } --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
-    ` --reply-src ${replySource} --reply-port-src ${replySourcePort}`;
 }
 
 /** What deletes every entry that differs from this one in the client's port only. */
@@ -247,19 +240,17 @@ const TUPLE = /src=(\S+) dst=(\S+)(?: sport=(\d+) dport=(\d+))?/g;
 /** One line that `conntrack -L` prints; `undefined` for any other. */
 function parseTrackedConnection(line: string): TrackedConnection | undefined {
   const [, name = "", number = "", state] = HEAD.exec(line) ?? [];
-  const [original, reply] = [...line.matchAll(TUPLE)].map(tupleOf);
+  const [original, reply] = [...line.matchAll(TUPLE)].map(
+    ([, src = "", dst = "", sport, dport]) => {
+      const [source, destination] = [tryParseIpAddress(src), tryParseIpAddress(dst)];
+      if (source === undefined || destination === undefined) return undefined;
+      if (sport === undefined) return { source, destination };
+      return { source, destination, sourcePort: Number(sport), destinationPort: Number(dport) };
+    },
+  );
   if (name === "" || original === undefined || reply === undefined) return undefined;
   const protocol = name === "unknown" ? number : name;
   return { protocol, original, reply, ...(state !== undefined && { state }) };
-}
-
-function tupleOf(
-  [, src = "", dst = "", sport, dport]: RegExpExecArray,
-): ConntrackTuple | undefined {
-  const [source, destination] = [tryParseIpAddress(src), tryParseIpAddress(dst)];
-  if (source === undefined || destination === undefined) return undefined;
-  if (sport === undefined) return { source, destination };
-  return { source, destination, sourcePort: Number(sport), destinationPort: Number(dport) };
 }
 
 async function run(

@@ -157,20 +157,17 @@ class TrafficShare {
 
 /** Counts open files and ports, and refuses those above the shares. */
 export class OpenFiles {
-  readonly limit: number;
-  /** Ports that the kernel gives to sockets. */
-  readonly ports: number;
+  /** Numbers of refusals since the start, by use. */
+  readonly refused = new Map<SocketUse, number>();
   readonly #shares: ReturnType<typeof shareOpenFiles>;
   readonly #listeners = new Map<string, number>();
-  readonly #refused = new Map<SocketUse, number>();
   /** Listening sockets, then the files of each thread's traffic, then its ports. */
   #counts: Int32Array = new Int32Array(3);
   #traffic: Readonly<Record<Shortage, TrafficShare>>;
   readonly #checks = new TrafficShare(new Int32Array(1), 0, () => this.#shares.checks);
 
-  constructor(limit = ASSUMED_LIMIT, ports = ASSUMED_PORTS) {
-    this.limit = limit;
-    this.ports = ports;
+  /** `ports` are those that the kernel gives to sockets. */
+  constructor(readonly limit = ASSUMED_LIMIT, readonly ports = ASSUMED_PORTS) {
     this.#shares = shareOpenFiles(limit);
     this.#traffic = this.#trafficIn(0);
   }
@@ -224,11 +221,6 @@ export class OpenFiles {
     };
   }
 
-  /** Numbers of refusals since the start, by use. */
-  get refused(): ReadonlyMap<SocketUse, number> {
-    return this.#refused;
-  }
-
   /** The limits of one HTTP server. */
   get httpBounds(): HttpBounds {
     const { http } = this.#shares;
@@ -237,13 +229,13 @@ export class OpenFiles {
 
   /** Counts a refusal by code that counts its sockets itself. */
   countRefused(use: SocketUse, count = 1): void {
-    this.#refused.set(use, (this.#refused.get(use) ?? 0) + count);
+    this.refused.set(use, (this.refused.get(use) ?? 0) + count);
   }
 
   /** Returns the refusals since the last call, to be counted by another thread. */
   takeRefused(): ReadonlyMap<SocketUse, number> {
-    const refused = new Map(this.#refused);
-    this.#refused.clear();
+    const refused = new Map(this.refused);
+    this.refused.clear();
     return refused;
   }
 
