@@ -119,10 +119,9 @@ class Connection {
 
   constructor(private readonly transport: Transport, readonly tls: TlsMaterial | undefined) {
     const { clock, origin } = transport;
-    this.#wire = tls === undefined ? http1Wire(origin) : http2Wire(clock, origin, tls, {
-      onRetired: () => this.retire(),
-      onFailed: (reason) => this.destroy(reason),
-    });
+    this.#wire = tls === undefined
+      ? http1Wire(origin)
+      : http2Wire(clock, origin, tls, () => this.retire(), (reason) => this.destroy(reason));
   }
 
   /** Whether it accepts new requests. */

@@ -3,13 +3,7 @@ import { type ClientHttp2Session, connect, type SecureClientSessionOptions } fro
 import type { Readable } from "node:stream";
 import type { Clock } from "../os/clock.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
-import {
-  type HttpRequest,
-  type HttpResponse,
-  TransportError,
-  type Wire,
-  type WireEvents,
-} from "./transport.ts";
+import { type HttpRequest, type HttpResponse, TransportError, type Wire } from "./transport.ts";
 
 /** The error code of HTTP/2 for a request that is no longer needed. */
 const CANCEL = 8;
@@ -36,12 +30,16 @@ const CHUNK_COST = 512;
 /** A stream is paused while its reader has this many bytes to read. */
 const MAX_UNREAD = 256 * 1024;
 
-/** One connection with TLS. `origin` is `https://host:port`. */
+/**
+ * One connection with TLS. `origin` is `https://host:port`. `onRetired`: the server ends it once its open
+ * requests are done. `onFailed`: it is to be ended with all its requests, for this reason.
+ */
 export function http2Wire(
   clock: Clock,
   origin: string,
   tls: TlsMaterial,
-  { onRetired, onFailed }: WireEvents,
+  onRetired: () => void,
+  onFailed: (reason: TransportError) => void,
 ): Wire {
   let session: ClientHttp2Session | undefined;
   let failure: TransportError | undefined;

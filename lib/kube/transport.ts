@@ -42,31 +42,19 @@ export interface HttpTransport extends AsyncDisposable {
   readonly lastSignOfLifeMs: number | undefined;
 }
 
-/** The kind of a failure below HTTP. */
-type TransportFailure =
-  /** The connection could not be established. */
-  | "connect"
-  /** The connection broke. */
-  | "closed"
-  /** The server is connected and does not answer. */
-  | "frozen"
-  /** The server violated the protocol. */
-  | "protocol";
-
-/** A failure below HTTP; the same request may succeed later. */
+/**
+ * A failure below HTTP; the same request may succeed later. The connection could not be established
+ * (`connect`) or broke (`closed`), or the server does not answer (`frozen`) or violated the protocol.
+ */
 export class TransportError extends Error {
   override name = "TransportError";
-  constructor(readonly kind: TransportFailure, message: string, options?: ErrorOptions) {
+  constructor(
+    readonly kind: "connect" | "closed" | "frozen" | "protocol",
+    message: string,
+    options?: ErrorOptions,
+  ) {
     super(message, options);
   }
-}
-
-/** What a {@linkcode Wire} reports. */
-export interface WireEvents {
-  /** The server ends the wire once its open requests are done. */
-  onRetired(): void;
-  /** The wire is to be ended with all its requests, for this reason. */
-  onFailed(reason: TransportError): void;
 }
 
 /** The protocol of a connection: HTTP/1.1 or HTTP/2. Pings, time limits and errors are not its part. */

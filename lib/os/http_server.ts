@@ -78,7 +78,6 @@ export class HttpConnections {
   readonly #clock: Clock;
   /** Logs errors of handlers, whose clients get 500, and refused connections. */
   readonly #logger: Logger;
-  readonly #options: HttpConnectionsOptions;
   readonly #turns: TurnShare;
   /** Separate: otherwise accepted clients would delay those that wait. */
   readonly #accepts: TurnShare;
@@ -86,11 +85,10 @@ export class HttpConnections {
 
   constructor(
     { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
-    options: HttpConnectionsOptions,
+    private readonly options: HttpConnectionsOptions,
   ) {
     this.#clock = clock;
     this.#logger = logger.with({ server: options.name });
-    this.#options = options;
     this.#turns = new TurnShare({ clock }, REQUESTS_PER_TURN);
     this.#accepts = new TurnShare({ clock }, ACCEPTS_PER_TURN);
   }
@@ -149,7 +147,7 @@ export class HttpConnections {
     }
     const connection = new HttpConnection(socket, peer, handler, {
       clock: this.#clock,
-      times: { ...TIMES, ...this.#options.times },
+      times: { ...TIMES, ...this.options.times },
       turns: this.#turns,
       onError: (error) => this.#logger.error("Cannot answer a request", { error }),
     });
@@ -162,7 +160,7 @@ export class HttpConnections {
   }
 
   #hasRoom(peer: IpAddress | undefined): boolean {
-    const { bounds = BOUNDS, onRefused } = this.#options;
+    const { bounds = BOUNDS, onRefused } = this.options;
     const open = [...this.#open].filter(({ isClosed }) => !isClosed);
     const own = peer === undefined ? [] : open.filter((each) => each.peer === peer);
     const isOfClient = own.length >= bounds.connectionsOfClient;

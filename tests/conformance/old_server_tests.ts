@@ -39,19 +39,6 @@ export async function defineOldServerTests(program: string): Promise<void> {
     await server.update(testService("web", "10.0.0.2"));
     await follower.sees("web", "10.0.0.2");
   });
-
-  Deno.test("ApiSource continues without ServiceCIDRs that it may not read", async () => {
-    await using server = await startApiMachinery({
-      program,
-      forbiddenResources: ["servicecidrs", "nodes"],
-    });
-    await server.create(testService("web"));
-    await using follower = await new Follower({ auth: tokenAuth(server), nodeName: "node-1" })
-      .synced();
-    assertEquals(follower.following("ServiceCIDR")?.phase, "unavailable");
-    assertEquals(follower.following("Node")?.phase, "unavailable");
-    assertEquals(follower.informers.services.size, 1);
-  });
 }
 
 /** More than one page of 500, so that pages are really asked for. */

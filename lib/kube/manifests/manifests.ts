@@ -101,7 +101,6 @@ export class FileManifestSource {
   readonly #clock: Clock;
   readonly #fileSystem: ManifestFileSystem;
   readonly #paths: readonly string[];
-  readonly #informers: InformerSet;
   readonly #store: ManifestStore;
   readonly #log: ManifestLog;
   readonly #strings = new StringTable();
@@ -146,13 +145,15 @@ export class FileManifestSource {
       readonly logger: Logger;
       readonly fileSystem?: ManifestFileSystem;
     },
-    { paths, informers }: { readonly paths: readonly string[]; readonly informers: InformerSet },
+    private readonly options: {
+      readonly paths: readonly string[];
+      readonly informers: InformerSet;
+    },
   ) {
     this.#clock = clock;
     this.#fileSystem = fileSystem;
-    this.#paths = paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
-    this.#informers = informers;
-    this.#store = new ManifestStore(clock, informers);
+    this.#paths = options.paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
+    this.#store = new ManifestStore(clock, options.informers);
     this.#log = new ManifestLog(clock, logger);
     this.#slice = new TimeSlice(clock);
   }
@@ -204,7 +205,11 @@ export class FileManifestSource {
     this.#isBegun ||= isEverything && await looking;
     const isComplete = this.#isComplete || this.#isBegun && this.#underWay.size === 0;
     await this.#publish({ isPartial: !isComplete });
-    if (isEverything) this.#everythingDueAt = this.#nextTime();
+    if (isEverything) {
+      // Independent of the duration: on a busy machine changes would be noticed late.
+      const period = Math.max(PERIOD_MS, this.#files.size * PERIOD_PER_FILE_MS);
+      this.#everythingDueAt = this.#clock.now() + Math.min(period, LONGEST_PERIOD_MS);
+    }
     if (!isComplete || this.#isComplete) return;
     this.#isComplete = true;
     this.#store.markSynced();
@@ -303,7 +308,7 @@ export class FileManifestSource {
       const content = await readManifestFile(text, {
         file: path,
         fileTimeMs: state.modifiedAtMs ?? 0,
-        informers: this.#informers,
+        informers: this.options.informers,
         strings: this.#strings,
       }, this.#slice);
       const objects = await keepLastGood(previous, content, this.#slice);
@@ -364,15 +369,6 @@ export class FileManifestSource {
       signal.addEventListener("abort", onAbort);
       void work.then(() => end(true));
     });
-  }
-
-  /**
-   * Returns when every file is checked again. Independent of the duration: on a busy machine
-   * changes would be noticed late.
-   */
-  #nextTime(): number {
-    const period = this.#files.size * PERIOD_PER_FILE_MS;
-    return this.#clock.now() + Math.min(Math.max(period, PERIOD_MS), LONGEST_PERIOD_MS);
   }
 
   /** Returns whether a path has another file or folder, or a folder has other names. */
