@@ -82,16 +82,7 @@ const SERVICES =
 
 /** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH = [
-  ...[
-    "target",
-    "layout",
-    "changes",
-    "render\\w*",
-    "service_objects",
-    "base_chains",
-    "base_rules",
-    "jumps",
-  ],
+  ...["target", "layout", "changes", "render\\w*", "service_objects", "base_chains", "base_rules"],
   ...["objects", "own_objects", "policy_plane", "policy_target"],
   ...["rule_backend", "refused_items", "nft_transaction"],
 ];

@@ -16,13 +16,24 @@ import {
 } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/data_plane.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_state.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
+import type {
+  ModeCarrier,
+  ModeExplanation,
+  PacketExplanation,
+  PacketHit,
+} from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
-import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { IptablesError, IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
+import { readCounters, recreateCounters, removeCounters } from "../netfilter/packet_counters.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { type ChainFilter, removeChains } from "../netfilter/foreign/remove_chains.ts";
+import { jumpsOf, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import {
+  noLocalhostReason,
   ROUTE_LOCALNET,
   RuleBackend,
   type RuleBackendOptions,
@@ -31,9 +42,8 @@ import {
 import type { FoundMachine, RulePlaneEdges, RuleWatch } from "../netfilter/rule_plane.ts";
 import { IptablesLayout } from "./layout.ts";
 import { IptablesTarget, ruleDifferences } from "./target.ts";
-import { CANARY, TREES } from "./base_chains.ts";
+import { CANARY, isServiceChain, KUBELET_FIREWALL, MARK_MASQ, TREES } from "./base_chains.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
-import { ExplainedLayout, explainIptables } from "./explain.ts";
 import {
   ALL_FEATURES,
   allowsRanges,
@@ -43,10 +53,10 @@ import {
   renderOptionsOf,
   servesLocalhost,
 } from "./render_options.ts";
-import { removeOwnChains } from "./own_chains.ts";
-import { renderText } from "./render.ts";
-import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { layOut, renderText } from "./render.ts";
+import { unsupportedParts } from "./render_service.ts";
+import { addressPath, destinationPath, portPath } from "./packet_path.ts";
+import { watchCanaries } from "../netfilter/iptables/watch_canaries.ts";
 
 /** Settings of the iptables backend. */
 interface IptablesBackendOptions extends RuleBackendOptions {
@@ -71,7 +81,8 @@ export class IptablesBackend
   readonly mode = "iptables";
   readonly #dependencies: RulePlaneEdges;
   readonly #options: IptablesBackendOptions;
-  readonly #explained = new ExplainedLayout();
+  /** One request may ask for several packets of a plan, and 10,000 ServicePorts take 200 ms. */
+  #explained: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
   protected summary = "not started";
   /** As `start()` found it. */
   #machine: Machine | undefined;
@@ -136,10 +147,14 @@ export class IptablesBackend
   }
 
   explain: Backend["explain"] = (plan, explanation, hit) => {
-    const applied = plan === this.plan ? this.layout : undefined;
-    const options = this.optionsOf(plan);
-    const layout = this.#explained.of(plan, { applied, options });
-    return explainIptables(explanation, hit, layout);
+    if (plan === this.plan && this.layout) return explainIptables(explanation, hit, this.layout);
+    if (this.#explained?.plan !== plan) {
+      const layout = layOut(plan, this.optionsOf(plan));
+      // Only the text of the ServicePorts that are asked for is kept.
+      layout.settle();
+      this.#explained = { plan, layout };
+    }
+    return explainIptables(explanation, hit, this.#explained.layout);
   };
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
@@ -160,8 +175,18 @@ export class IptablesBackend
     return { ...await super.ruleCounters(), ...packets };
   }
 
-  protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    return removeOwnChains(this.#dependencies, { family: this.family, dryRun });
+  /** In both variants. */
+  protected async remove(options: { readonly dryRun: boolean }): Promise<CleanupReport> {
+    const run = new RemovalRun(this.edges, options);
+    await removeChains(this.edges, run, {
+      family: this.family,
+      whose: "kube-relay's",
+      isLeftover: mayBeOurs,
+      choose: ownChainsOf,
+    });
+    // A preview names them after the rules of kube-proxy, which may refer to them too.
+    if (!options.dryRun) await removeCounters(this.edges, run);
+    return run.report();
   }
 
   protected override synced(): Promise<void> {
@@ -194,12 +219,11 @@ export class IptablesBackend
     tables: readonly IptablesTable[],
   ): RuleWatch {
     const { clock, logger } = this.#dependencies;
-    const canaries = new CanarySchedule(this.#options.syncPeriodMs);
     /** The first table without its canary. One that can't be looked at now is taken to be whole. */
-    const flushedTable = async () => {
+    const findFlushed = async () => {
       for (const table of tables) {
         try {
-          if (!await runner.hasRules(table, CANARY)) return table;
+          if (!await runner.hasRules(table, CANARY)) return { table };
         } catch (error) {
           if (!(error instanceof IptablesError)) throw error;
           logger.verbose(2, "Cannot look for the canary", { table, error });
@@ -207,29 +231,18 @@ export class IptablesBackend
       }
       return undefined;
     };
-    return {
+    return Object.assign(watchCanaries(clock, this.#options.syncPeriodMs, findFlushed), {
       texts: {
         lost: "Another program flushed a table of iptables; repairing",
         changed: "Another program removed or changed rules; repairing",
         failed: "Cannot check the rules; trying again",
-      },
-      get pauseMs() {
-        return canaries.pauseMs;
-      },
-      async look() {
-        const startedAt = clock.now();
-        const table = await flushedTable();
-        canaries.looked(clock.now() - startedAt);
-        if (table === undefined) return undefined;
-        canaries.lost();
-        return { table };
       },
       found() {
         const { chains, removedChains, jumps } = target.figures;
         const counts = { chain: chains + removedChains, rule: jumps };
         return { counts, fields: { chains, jumps } };
       },
-    };
+    });
   }
 
   #targetOf(runner: IptablesRunner): IptablesTarget {
@@ -290,4 +303,107 @@ export class IptablesBackend
     }
     this.#reportedUnreadable = names;
   }
+}
+
+/** Explains a packet by the rules of the frontend that it hits, in a layout that holds the whole plan. */
+function explainIptables(
+  { packet, verdict }: PacketExplanation,
+  hit: PacketHit | undefined,
+  layout: IptablesLayout,
+): ModeExplanation {
+  const unserved = hit && unservedReason(hit, packet, layout.options);
+  if (unserved !== undefined) return { deviations: { unserved }, carriers: [] };
+  if (hit === undefined || verdict.kind === "unclaimed") return { carriers: [] };
+  const { service, frontend: { address, port } } = hit;
+  const paths = [
+    address === undefined
+      ? portPath(service.protocol, port)
+      : destinationPath(address, service.protocol, port),
+    // The rule for an endpoint that is sent its own packet.
+    addressPath(packet.from.address),
+  ];
+  const carriers: ModeCarrier[] = [];
+  for (const { table, chain, rules, isShared } of layout.rulesFor(service, paths)) {
+    // Table filter has the rules of refusals, which a forwarded packet does not match.
+    if (verdict.kind === "forward" && table === "filter") continue;
+    for (const rule of rules) {
+      carriers.push({
+        object: "rule",
+        name: `${table} ${chain}`,
+        text: `-A ${chain} ${rule}`,
+        endpoint: / --to-destination (\S+)$/.exec(rule)?.[1],
+        ...(isShared && { isShared }),
+      });
+    }
+  }
+  return { carriers };
+}
+
+function unservedReason(
+  hit: PacketHit,
+  packet: Packet,
+  options: IptablesRenderOptions,
+): string | undefined {
+  const { everything, external, quarantined } = unsupportedParts(hit.service, options.features);
+  if (everything || (external && hit.frontend.role !== "ClusterIP")) return quarantined[0]?.reason;
+  const cure = "node ports on 127.0.0.0/8 are turned off, by --iptables-localhost-nodeports or " +
+    "--nodeport-addresses";
+  return noLocalhostReason(hit, packet, { ...options, cure });
+}
+
+/** Chains of fixed name that kube-proxy has as well. */
+const SHARED_NAMES: Readonly<Record<string, readonly string[]>> = {
+  mangle: [CANARY],
+  filter: [
+    CANARY,
+    "KUBE-FORWARD",
+    TREES.refused.root,
+    TREES.refusedExternal.root,
+    TREES.firewall.root,
+    TREES.healthChecks.root,
+  ],
+  nat: [CANARY, MARK_MASQ, "KUBE-POSTROUTING", TREES.services.root, TREES.nodePorts.root],
+};
+const KUBE_PROXY_SERVICE_CHAIN = /^KUBE-(SVC|SVL|EXT|FW|SEP)-/;
+/** Chains that the kubelet creates in mangle. */
+const KUBELET_CHAINS = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+
+/**
+ * Selects the chains of this mode. Chains with kube-proxy's names belong to it if they lead to
+ * chains that only this mode has: a kube-proxy that ran later would have rewritten them.
+ */
+function ownChainsOf(saved: SavedTables): ChainFilter {
+  const tables = Object.entries(saved);
+  const has = (isSought: (chain: string, table: string) => boolean) =>
+    tables.some(([table, { chains }]) => chains.keys().some((chain) => isSought(chain, table)));
+  const isInForce = tables.some(([name, table]) =>
+    jumpsOf(table).some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
+  );
+  const isHere = has((chain, table) => isOursAlone(table, chain));
+  const hasCanary = has((chain) => chain === CANARY);
+  // The ipvs mode takes the entry points over and the canaries away. Where a canary is, another
+  // iptables mode may be in force, to which the chain belongs then.
+  const hasFirewall = isInForce || (isHere && !hasCanary);
+  const hasKubelet = has((chain) => KUBELET_CHAINS.includes(chain));
+  // Without a kubelet, its chain exists only for the one rule of this mode.
+  const isMartianRuleAlone = (saved.filter.chains.get(KUBELET_FIREWALL) ?? []).length <= 1;
+  return (table, chain) => {
+    if (isOursAlone(table, chain)) return true;
+    if (chain === KUBELET_FIREWALL) {
+      return table === "filter" && hasFirewall && !hasKubelet && isMartianRuleAlone;
+    }
+    return isInForce && mayBeOurs(table, chain);
+  };
+}
+
+function isOursAlone(table: string, chain: string): boolean {
+  if (table !== "nat" && table !== "filter") return false;
+  if (chain === TREES.hairpin.root || chain === TREES.refusedNodePorts.root) return true;
+  return isServiceChain(table, chain) && !KUBE_PROXY_SERVICE_CHAIN.test(chain);
+}
+
+function mayBeOurs(table: string, chain: string): boolean {
+  if (SHARED_NAMES[table]?.includes(chain) || isOursAlone(table, chain)) return true;
+  if (table === "filter") return chain === KUBELET_FIREWALL;
+  return table === "nat" && KUBE_PROXY_SERVICE_CHAIN.test(chain);
 }

@@ -25,12 +25,16 @@
  * @module
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
+import type { KernelObject } from "../../lib/engine/reconciler.ts";
 import { INVALID_COUNTER } from "../netfilter/iptables/iptables_features.ts";
-import type {
-  IptablesTable,
-  Jump as ChainJump,
-  Rule,
+import {
+  type IptablesTable,
+  type Jump as ChainJump,
+  type Rule,
+  ruleText,
 } from "../netfilter/iptables/iptables_objects.ts";
+import { type SavedTables, targetOf } from "../netfilter/iptables/iptables_save.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import type { PathKind } from "./packet_path.ts";
 import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
 
@@ -291,4 +295,73 @@ function postroutingRules(options: IptablesRenderOptions): readonly Rule[] {
     { target: ["MARK", "--xor-mark", mark] },
     { comment: "kubernetes service traffic requiring SNAT", target: masquerade(options) },
   ];
+}
+
+/**
+ * The kind of all own jumps of a chain; the name is `table chain`. They are one object, since their
+ * order counts: if some are missing, there twice or in the wrong order, one commit removes and inserts
+ * all of them. Rules of other programs may stand between them.
+ */
+export const JUMPS_KIND = "jumps";
+/**
+ * The kind of a jump by itself; the name is `table chain rule`. It is one that the kubelet writes too, or
+ * a leftover of kube-proxy, from another mode or in an older form, which leads to a chain that this mode
+ * owns now.
+ */
+export const JUMP_KIND = "jump";
+
+/** No other software comments its rules so. */
+const KUBE_PROXYS_COMMENT = / --comment "(kubernetes|kube-proxy) /;
+
+/** The jumps that have to be there, as objects. */
+export function* wantedJumps(options: IptablesRenderOptions): Generator<KernelObject> {
+  for (const { table, from, own, shared } of jumpsByChain(options)) {
+    yield { kind: JUMPS_KIND, name: `${table} ${from}`, text: own.join("\n") };
+    for (const rule of shared) {
+      yield { kind: JUMP_KIND, name: `${table} ${from} ${rule}`, text: rule };
+    }
+  }
+}
+
+/** The jumps that are there, and leftovers. */
+export function* foundJumps(
+  options: IptablesRenderOptions,
+  tables: SavedTables,
+): Generator<KernelObject> {
+  for (const { table, from, own, shared } of jumpsByChain(options)) {
+    const present = tables[table].builtIn.get(from) ?? [];
+    const isOwn = new Set(own.map(normalRule));
+    const targets = new Set(own.map(targetOf));
+    const found: string[] = [];
+    const stale: string[] = [];
+    const meanings = new Set<string>();
+    for (const rule of present) {
+      const meaning = normalRule(rule);
+      meanings.add(meaning);
+      if (isOwn.has(meaning)) found.push(rule);
+      else if (KUBE_PROXYS_COMMENT.test(rule) && targets.has(targetOf(rule))) stale.push(rule);
+    }
+    if (found.length > 0) {
+      yield { kind: JUMPS_KIND, name: `${table} ${from}`, text: found.join("\n") };
+    }
+    for (const rule of shared) {
+      if (!meanings.has(normalRule(rule))) continue;
+      yield { kind: JUMP_KIND, name: `${table} ${from} ${rule}`, text: rule };
+    }
+    for (const [rule, all] of Map.groupBy(stale, (rule) => rule)) {
+      yield { kind: JUMP_KIND, name: `${table} ${from} ${rule}`, text: all.join("\n") };
+    }
+  }
+}
+
+/** `own`: in the order of the chain; `shared`: those that the kubelet inserts again wherever it likes. */
+function jumpsByChain(options: IptablesRenderOptions) {
+  const groups = Map.groupBy(baseJumps(options), ({ table, from }) => `${table} ${from}`);
+  return [...groups.values()].map((group) => ({
+    table: group[0]!.table,
+    from: group[0]!.from,
+    // Each is inserted at the top.
+    own: group.filter(({ isShared }) => !isShared).map(({ rule }) => ruleText(rule)).reverse(),
+    shared: group.filter(({ isShared }) => isShared).map(({ rule }) => ruleText(rule)),
+  }));
 }

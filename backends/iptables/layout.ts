@@ -24,12 +24,7 @@ import { baseChains, LOOPBACK_RANGE, type TreeId, TREES, type TreeSpec } from ".
 import { prefixLabel, prefixMatch } from "./packet_path.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import {
-  renderService,
-  type ServiceChain,
-  type ServiceEntry,
-  type ServiceRules,
-} from "./render_service.ts";
+import { entryId, renderService, type ServiceRules } from "./render_service.ts";
 import {
   type IpAddress,
   type IpFamily,
@@ -56,23 +51,6 @@ export interface ChainItem {
   readonly shared: SharedPlan | undefined;
 }
 
-type Text<Rules> = Omit<Rules, "rules"> & { readonly rules: readonly string[] };
-type EntryText = Text<ServiceEntry>;
-
-/**
- * {@linkcode ServiceRules} whose rules are text: as objects they are several times as large, which made
- * the first sync of 10,000 ServicePorts 15 MiB larger.
- */
-interface ServiceText extends Pick<ServiceRules, "quarantined"> {
-  readonly entries: readonly EntryText[];
-  readonly chains: readonly Text<ServiceChain>[];
-  /** The entries by {@linkcode entryId}, where there are many. */
-  byId?: ReadonlyMap<string, EntryText>;
-}
-
-/** Up to this number, entries are searched one by one. */
-const FEW_ENTRIES = 8;
-
 /** Rules in a chain that handle packets of a ServicePort, without the chain. */
 interface ServicePortRules {
   readonly table: IptablesTable;
@@ -92,7 +70,7 @@ export class IptablesLayout {
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
   /** The texts of plans since the last {@linkcode settle}. */
-  readonly #texts = new Map<ServicePlan, ServiceText>();
+  readonly #texts = new Map<ServicePlan, ServiceRules>();
   readonly #dirty = new Set<string>();
   /** Whether it was applied once; before, all chains are dirty. */
   #isApplied = false;
@@ -184,7 +162,7 @@ export class IptablesLayout {
   /** As {@linkcode keys}, of those that lead packets to a ServicePort. */
   *keysFor(service: ServicePlan): Generator<string> {
     for (const ref of this.lasting()) yield keyOf(ref);
-    for (const { tree, path } of this.#textOf(service).entries) {
+    for (const { tree, path } of this.#textOf(service).entries.values()) {
       for (const prefix of this.#trees[tree].branch(path)) yield `${tree} ${prefix}`;
     }
     for (const name of this.#ownChains.get(service.key) ?? []) {
@@ -206,10 +184,12 @@ export class IptablesLayout {
     return isSame ? applied : item;
   }
 
-  /** The content of a chain; `undefined` = it is not wanted. */
-  content(ref: ChainRef): ChainContent | undefined {
-    const item = this.#itemOf(ref);
-    return item && this.contentOf(item);
+  /** The desired chains with their contents: all of them, or some. */
+  *contents(isSought: (chain: ChainRef) => boolean = () => true): Generator<LaidOutChain> {
+    for (const ref of this.chains()) {
+      const item = isSought(ref) ? this.#itemOf(ref) : undefined;
+      if (item) yield { ...ref, ...this.contentOf(item) };
+    }
   }
 
   /** The content of a chain of this layout, as it is or was wanted. */
@@ -219,11 +199,8 @@ export class IptablesLayout {
         return ownedBy(undefined, this.#base[table].get(name)?.map(ruleText));
       case "tree":
         return this.#treeContent(source.tree, source.prefix, item);
-      case "service": {
-        const [plan] = item.plans;
-        const chain = plan && this.#textOf(plan).chains.find((chain) => chain.name === name);
-        return ownedBy(source.key, chain?.rules);
-      }
+      case "service":
+        return ownedBy(source.key, this.#textOf(item.plans[0]!).chains.get(name));
     }
   }
 
@@ -233,23 +210,23 @@ export class IptablesLayout {
    */
   *rulesFor(service: ServicePlan, paths: readonly string[]): Generator<ServicePortRules> {
     const { entries, chains } = this.#textOf(service);
-    const left = new Map(chains.map((chain) => [chain.name, chain]));
+    const left = new Map(chains);
     function* chainsOf(rules: readonly string[]): Generator<ServicePortRules> {
-      for (const rule of rules) {
-        const chain = left.get(targetOf(rule) ?? "");
-        if (chain === undefined) continue;
-        left.delete(chain.name);
-        yield { table: "nat", chain: chain.name, rules: chain.rules };
-        yield* chainsOf(chain.rules);
+      for (const chain of rules.map((rule) => targetOf(rule) ?? "")) {
+        const below = left.get(chain);
+        if (below === undefined) continue;
+        left.delete(chain);
+        yield { table: "nat", chain, rules: below };
+        yield* chainsOf(below);
       }
     }
-    for (const { tree, path, rules } of entries) {
+    for (const { tree, path, rules } of entries.values()) {
       if (!paths.includes(path) || rules.length === 0) continue;
       const { table, root }: TreeSpec = TREES[tree];
       let chain = root;
       for (const prefix of this.#trees[tree].branch(path).slice(1)) {
         const { name } = this.#ref(tree, prefix);
-        const jump = this.#jump(tree, { prefix, isFromRoot: chain === root });
+        const jump = this.#jump(tree, prefix, chain === root);
         yield { table, chain, rules: [jump], isShared: true };
         chain = name;
       }
@@ -298,7 +275,7 @@ export class IptablesLayout {
     const rules: string[] = [];
     const owners: (ServicePortKey | undefined)[] = [];
     for (const child of children) {
-      rules.push(this.#jump(tree, { prefix: child, isFromRoot: prefix === "" }));
+      rules.push(this.#jump(tree, child, prefix === ""));
       owners.push(undefined);
     }
     let lastPath: string | undefined;
@@ -307,24 +284,27 @@ export class IptablesLayout {
       const isKnown = tree === "hairpin" && path === lastPath;
       lastPath = path;
       if (isKnown) continue;
-      for (const rule of this.#entry(plans[index]!, { tree, path })?.rules ?? []) {
+      for (
+        const rule of this.#textOf(plans[index]!).entries.get(entryId(tree, path))?.rules ?? []
+      ) {
         if (rules.at(-1) === rule) continue;
         rules.push(rule);
         owners.push(key);
       }
     }
-    for (const rule of shared ? endOfRoot(tree, shared, this.options) : []) {
-      rules.push(ruleText(rule));
-      owners.push(undefined);
+    if (shared) {
+      // At the end of a root, after the jumps to its children.
+      const { root } = TREES[tree === "services" ? "nodePorts" : "refusedNodePorts"];
+      for (const rule of nodePortJumps(root, shared, this.options)) {
+        rules.push(ruleText(rule));
+        owners.push(undefined);
+      }
     }
     return { rules, owners };
   }
 
   /** The rule that leads to a chain of a tree. */
-  #jump(
-    tree: TreeId,
-    { prefix, isFromRoot }: { readonly prefix: string; readonly isFromRoot: boolean },
-  ): string {
+  #jump(tree: TreeId, prefix: string, isFromRoot: boolean): string {
     const { kind, table }: TreeSpec = TREES[tree];
     // The end of the root is still to come after its children. In filter, where two states are laid
     // over each other for a moment, one must not hide the other.
@@ -334,30 +314,18 @@ export class IptablesLayout {
     return ruleText({ ...match, target, ...(isGoto && { isGoto }) });
   }
 
-  #entry(plan: ServicePlan, id: Pick<EntryText, "path" | "tree">): EntryText | undefined {
-    const text = this.#textOf(plan);
-    if (text.entries.length <= FEW_ENTRIES) {
-      return text.entries.find(({ tree, path }) => tree === id.tree && path === id.path);
-    }
-    text.byId ??= new Map(text.entries.map((entry) => [entryId(entry), entry]));
-    return text.byId.get(entryId(id));
-  }
-
   #replace(
     key: ServicePortKey,
-    old: ServiceText | undefined,
-    rules: ServiceText | undefined,
+    old: ServiceRules | undefined,
+    rules: ServiceRules | undefined,
   ): void {
-    const wanted = rules?.entries ?? [];
-    const stays = new Set(old && wanted.map(entryId));
-    for (const entry of old?.entries ?? []) {
-      const { tree, path, rank } = entry;
-      if (!stays.has(entryId(entry))) this.#trees[tree].delete({ path, rank });
+    for (const [id, { tree, path, rank }] of old?.entries ?? []) {
+      if (!rules?.entries.has(id)) this.#trees[tree].delete({ path, rank });
     }
-    for (const { tree, path, rank, rules } of wanted) {
-      this.#trees[tree].set({ path, rank, key, weight: rules.length });
+    for (const { tree, path, rank, rules: { length } } of rules?.entries.values() ?? []) {
+      this.#trees[tree].set({ path, rank, key, weight: length });
     }
-    const names = rules?.chains.map(({ name }) => name) ?? [];
+    const names = [...rules?.chains.keys() ?? []];
     for (const name of [...this.#ownChains.get(key) ?? [], ...names]) {
       this.#dirty.add(keyOf(serviceRef(key, name)));
     }
@@ -365,26 +333,14 @@ export class IptablesLayout {
     else this.#ownChains.delete(key);
   }
 
-  #textOf(plan: ServicePlan): ServiceText {
-    return this.#texts.getOrInsertComputed(plan, () => {
-      const { entries, chains, quarantined } = renderService(plan, {
-        localTraffic: this.#shared.localTraffic,
-        options: this.options,
-      });
-      return {
-        entries: entries.map((entry) => ({ ...entry, rules: entry.rules.map(ruleText) })),
-        chains: chains.map(({ name, rules }) => ({ name, rules: rules.map(ruleText) })),
-        quarantined,
-      };
-    });
+  #textOf(plan: ServicePlan): ServiceRules {
+    return this.#texts.getOrInsertComputed(
+      plan,
+      () => renderService(plan, this.#shared.localTraffic, this.options),
+    );
   }
 
   #ref = (tree: TreeId, prefix: string): ChainRef => treeRef(tree, prefix, this.options.family);
-}
-
-/** Distinguishes the entries of a ServicePort. */
-function entryId({ tree, path }: Pick<EntryText, "path" | "tree">): string {
-  return `${tree} ${path}`;
 }
 
 /** Rules that are all for one ServicePort, or for all of them. */
@@ -412,6 +368,9 @@ interface ChainContent {
   /** The ServicePort of each rule; `undefined` for shared rules. */
   readonly owners: readonly (ServicePortKey | undefined)[];
 }
+
+/** A chain with its content. */
+export type LaidOutChain = ChainContent & ChainRef;
 
 /** Every tree. */
 const TREE_IDS = Object.keys(TREES).filter(isTreeId);
@@ -492,15 +451,4 @@ function nodePortJumps(
     ...(!allowsLoopback && { destination: { value: loopback, not: true } }),
     extensions: [["addrtype", "--dst-type", "LOCAL"]],
   }];
-}
-
-/** The rules at the end of a tree's root, after the jumps to its children. */
-function endOfRoot(
-  tree: TreeId,
-  shared: SharedPlan,
-  options: IptablesRenderOptions,
-): readonly Rule[] {
-  if (tree === "services") return nodePortJumps(TREES.nodePorts.root, shared, options);
-  if (tree !== "refusedExternal") return [];
-  return nodePortJumps(TREES.refusedNodePorts.root, shared, options);
 }

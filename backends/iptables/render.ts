@@ -14,7 +14,7 @@ import { baseJumps, rangeRules } from "./base_chains.ts";
 import { chainKey, IptablesLayout } from "./layout.ts";
 import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
-import { ruleBatch, type RuleChanges } from "./rule_batch.ts";
+import { ruleBatch } from "./rule_batch.ts";
 
 /** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): {
@@ -24,11 +24,7 @@ export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions):
   readonly quarantined: readonly Quarantined[];
 } {
   const layout = layOut(plan, options);
-  const chains = layout.chains().flatMap((ref) => {
-    const content = layout.content(ref);
-    return content ? [{ ...ref, ...content }] : [];
-  }).toArray();
-  const lines = restoreLines(ruleBatch({ chains, jumps: baseJumps(options) }));
+  const lines = restoreLines(ruleBatch([...layout.contents()], baseJumps(options)));
   return { lines, quarantined: layout.quarantined };
 }
 
@@ -58,8 +54,7 @@ export function* renderText(
     return;
   }
   const layout = layOut(plan, options);
-  const rules = excerptOf(layout, keys, sharedRules(plan, options, keys));
-  yield* inPieces(restoreLines(ruleBatch(rules)));
+  yield* inPieces(excerptOf(layout, keys, sharedRules(plan, options, keys)));
   yield* layout.quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
 }
 
@@ -68,7 +63,7 @@ function excerptOf(
   layout: IptablesLayout,
   keys: ReadonlySet<ServicePortKey>,
   shared: ReadonlySet<string>,
-): RuleChanges {
+): readonly string[] {
   const lineOf = (table: string, chain: string, text: string, owner?: ServicePortKey) => ({
     text,
     at: `${table} ${chain}`,
@@ -79,11 +74,10 @@ function excerptOf(
     jump,
     line: lineOf(jump.table, jump.from, ruleText(jump.rule)),
   }));
-  const chains = [...layout.chains()];
-  const lines = chains.flatMap((ref) => {
-    const { rules, owners } = layout.content(ref) ?? { rules: [], owners: [] };
-    return rules.map((text, index) => lineOf(ref.table, ref.name, text, owners[index]));
-  });
+  const chains = [...layout.contents()];
+  const lines = chains.flatMap(({ table, name, rules, owners }) =>
+    rules.map((text, index) => lineOf(table, name, text, owners[index]))
+  );
   const all = [...lines, ...jumps.map(({ line }) => line)];
   const from = Map.groupBy(all, ({ at }) => at);
   const to = Map.groupBy(all, ({ to }) => to);
@@ -92,15 +86,13 @@ function excerptOf(
   const below = reached(own.map(({ to }) => to), (chain) => from.get(chain)?.map(({ to }) => to));
   const isKept = ({ at, to, isOwn }: (typeof all)[number]) =>
     isOwn || above.has(to) || below.has(at);
-  return {
-    chains: chains.filter((ref) => above.has(chainKey(ref)) || below.has(chainKey(ref))).map((
-      ref,
-    ) => ({
-      ...ref,
-      rules: (from.get(chainKey(ref)) ?? []).filter(isKept).map(({ text }) => text),
-    })),
-    jumps: jumps.filter(({ line }) => isKept(line)).map(({ jump }) => jump),
-  };
+  const kept = chains.filter((each) => above.has(chainKey(each)) || below.has(chainKey(each)))
+    .map(({ table, name }) => {
+      const rules = from.get(chainKey({ table, name })) ?? [];
+      return { table, name, rules: rules.filter(isKept).map(({ text }) => text) };
+    });
+  const keptJumps = jumps.filter(({ line }) => isKept(line)).map(({ jump }) => jump);
+  return restoreLines(ruleBatch(kept, keptJumps));
 }
 
 /** Returns all chains reachable from `start`, including `start`. */
@@ -122,13 +114,12 @@ function sharedRules(
   options: IptablesRenderOptions,
   keys: ReadonlySet<ServicePortKey>,
 ): ReadonlySet<string> {
-  const { localTraffic } = shared;
   const rules = new Set<string>();
   for (const key of keys) {
     const service = services.get(key);
     if (service === undefined) continue;
-    for (const entry of renderService(service, { localTraffic, options }).entries) {
-      for (const rule of entry.rules) rules.add(ruleText(rule));
+    for (const entry of renderService(service, shared.localTraffic, options).entries.values()) {
+      for (const rule of entry.rules) rules.add(rule);
     }
     if (!isInMasqueradedRange(options, service.clusterIp)) continue;
     for (const rule of rangeRules(options)) rules.add(ruleText(rule));

@@ -7,7 +7,6 @@ import {
   type TestServicePlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 import {
   ALL_FEATURES,
@@ -25,11 +24,11 @@ function plan(options: TestServicePlan = {}): ServicePlan {
 function render(service: ServicePlan, overrides: Partial<IptablesRenderOptions> = {}) {
   const options = { ...defaultRenderOptions("IPv4"), serviceComments: false, ...overrides };
   const localTraffic = { kind: "byCidr" as const, cidr: parseCidr("10.0.0.0/8") };
-  const { entries, chains, quarantined } = renderService(service, { localTraffic, options });
+  const { entries, chains, quarantined } = renderService(service, localTraffic, options);
   return {
     rulesOf: (tree: TreeId) =>
-      entries.filter((entry) => entry.tree === tree).flatMap(({ rules }) => rules.map(ruleText)),
-    chains: chains.map(({ name, rules }) => [name.slice(0, 8), ...rules.map(ruleText)]),
+      [...entries.values()].filter((entry) => entry.tree === tree).flatMap(({ rules }) => rules),
+    chains: Array.from(chains, ([name, rules]) => [name.slice(0, 8), ...rules]),
     quarantined,
   };
 }

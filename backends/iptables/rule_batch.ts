@@ -32,18 +32,11 @@ export interface ChainChange {
   readonly rules?: readonly string[] | undefined;
 }
 
-/** The changes of one batch. */
-export interface RuleChanges {
-  readonly chains: readonly ChainChange[];
-  /** Jumps to add, in the order of insertion. @default {none} */
-  readonly jumps?: readonly (PlacedLine | Jump)[];
-  /** @default {none} */
-  readonly removedJumps?: readonly PlacedLine[];
-}
-
-/** Arranges the changes. */
+/** Arranges the changes. `jumps` to add are in the order of insertion. */
 export function ruleBatch(
-  { chains, jumps = [], removedJumps = [] }: RuleChanges,
+  chains: readonly ChainChange[],
+  jumps: readonly (PlacedLine | Jump)[],
+  removedJumps: readonly PlacedLine[] = [],
 ): readonly RestorePart<IptablesTable>[] {
   const of = (table: IptablesTable) => {
     const isHere = (each: { readonly table: IptablesTable }) => each.table === table;

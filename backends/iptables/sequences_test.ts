@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
   goldenMeaning,

@@ -28,20 +28,31 @@ import {
   ruleLines,
   ruleText,
 } from "../netfilter/iptables/iptables_objects.ts";
-import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import type {
+  IptablesError,
+  IptablesRunner,
+  RefusedLine,
+} from "../netfilter/iptables/iptables_runner.ts";
 import {
   type SavedTable,
   type SavedTables,
   targetOf,
 } from "../netfilter/iptables/iptables_save.ts";
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
-import type { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { compareChain, isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
-import { baseChains, CANARY, isServiceChain, KUBELET_FIREWALL } from "./base_chains.ts";
-import { type ChainItem, chainKey, type ChainRef, type IptablesLayout } from "./layout.ts";
-import { foundJumps, JUMP, JUMPS, wantedJumps } from "./jumps.ts";
+import {
+  baseChains,
+  CANARY,
+  foundJumps,
+  isServiceChain,
+  JUMP_KIND,
+  JUMPS_KIND,
+  KUBELET_FIREWALL,
+  wantedJumps,
+} from "./base_chains.ts";
+import { type ChainItem, chainKey, type IptablesLayout, type LaidOutChain } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { type ChainChange, ruleBatch } from "./rule_batch.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
@@ -86,6 +97,9 @@ interface TargetDependencies {
   /** Creates packet counters that another program deleted; resolves to whether they exist now. */
   readonly recreateCounters: () => Promise<boolean>;
 }
+
+/** The ServicePorts of rules that may be refused, by table and rule. */
+type Suspects = ReadonlyMap<IptablesTable, ReadonlyMap<string, ReadonlySet<ServicePortKey>>>;
 
 /** Changes of a batch. */
 interface Draft {
@@ -172,7 +186,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
 
   *keys(): Generator<string> {
     yield* this.layout.keys();
-    yield JUMPS;
+    yield JUMPS_KIND;
   }
 
   dirty(): Iterable<string> {
@@ -187,7 +201,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 
   arrange(key: string, applied: Item | undefined): Item | undefined {
-    if (key === JUMPS) return { jumps: [...wantedJumps(this.layout.options)] };
+    if (key === JUMPS_KIND) return { jumps: [...wantedJumps(this.layout.options)] };
     return this.layout.item(key, applied && "ref" in applied ? applied : undefined);
   }
 
@@ -251,7 +265,10 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 
   groupsOf(services: readonly ServicePlan[]): Iterable<string> {
-    return new Set([JUMPS, ...services.flatMap((service) => [...this.layout.keysFor(service)])]);
+    return new Set([
+      JUMPS_KIND,
+      ...services.flatMap((service) => [...this.layout.keysFor(service)]),
+    ]);
   }
 
   /** Chains have rules of several ServicePorts, so owners are found by line, after a refusal. */
@@ -283,7 +300,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     const rules = { filter: 0, mangle: 0, nat: 0 };
     let bytes = 0;
     const slice = new TimeSlice(urgent(clock));
-    for (const part of ruleBatch(draft)) {
+    for (const part of ruleBatch(draft.chains, draft.jumps, draft.removedJumps)) {
       for (const line of partLines(part)) {
         bytes += line.length + 1;
         if (line.startsWith("-A ")) rules[part.table]++;
@@ -294,11 +311,16 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     if (lines.length === 0) return;
     this.#isTrusted = false;
     figures.restores++;
+    let suspects: Suspects = new Map();
     try {
-      await runner.restore({ lines, ownerOf: (line) => this.#ownerOf(lines, line) });
+      const ownerOf = ({ table, text }: RefusedLine) => {
+        suspects = this.#suspectsIn(draft.chains);
+        return suspects.get(table)?.get(ruleOf(text))?.values().next().value;
+      };
+      await runner.restore({ lines, ownerOf });
     } catch (error) {
       if (!isRefused(error)) throw error;
-      const reasons = isRead ? await this.#reasonsOf(error, lines, draft) : new Map();
+      const reasons = isRead ? await this.#reasonsOf(error, suspects) : new Map();
       throw new Refusal(reasons, error, { isPartial: true });
     }
     figures.lines += lines.length;
@@ -317,10 +339,9 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   /** Why a batch was refused, by ServicePort; nothing if the cause is another one. */
   async #reasonsOf(
     error: IptablesError,
-    lines: readonly string[],
-    { chains }: Draft,
+    suspects: Suspects,
   ): Promise<ReadonlyMap<ServicePortKey, string>> {
-    const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
+    const { text, table } = error.line ?? { text: "", table: "filter" };
     this.#isCorrected = false;
     const { nfacct } = this.layout.options.features;
     if (nfacct && !this.#hasRecreatedCounters && mayLackCounter(error)) {
@@ -337,7 +358,6 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       this.figures.restores++;
       return runner.restore({ lines });
     };
-    const suspects = this.#ownersIn(chains);
     for (const [table, owners] of suspects) {
       const refused = await findRefusedRules({ clock, restore }, table, TRIAL, owners.keys());
       if (refused === undefined) return new Map();
@@ -345,19 +365,19 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
         for (const owner of owners.get(rule)!) reasons.set(owner, reason);
       }
     }
-    const owner = this.#ownerOf(lines, number);
-    const isSuspect = suspects.get(table as IptablesTable)?.has(text.replace(/^-A \S+ /, ""));
-    if (owner !== undefined && isSuspect) reasons.set(owner, error.message);
+    // A parser may refuse what the kernel takes.
+    for (const owner of suspects.get(table)?.get(ruleOf(text)) ?? []) {
+      reasons.set(owner, error.message);
+    }
     return reasons;
   }
 
   /** The ServicePorts of new rules of written chains, by table: a rule in force is not to blame. */
-  #ownersIn(chains: readonly ChainChange[]) {
-    const refs = new Map(this.layout.chains().map((ref) => [chainKey(ref), ref]));
+  #suspectsIn(chains: readonly ChainChange[]): Suspects {
+    const ownersOf = ownersByChain(this.layout, chains);
     const byTable = new Map<IptablesTable, Map<string, Set<ServicePortKey>>>();
     for (const { table, name, before, rules = [] } of chains) {
-      const ref = refs.get(chainKey({ table, name }));
-      const owners = ref && this.layout.content(ref)?.owners;
+      const owners = ownersOf.get(chainKey({ table, name }));
       const found = byTable.getOrInsertComputed(table, () => new Map());
       const inForce = new Set(owners && before?.map(normalRule));
       for (const [index, rule] of rules.entries()) {
@@ -367,21 +387,6 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
       }
     }
     return byTable;
-  }
-
-  /** The ServicePort of a line, from 1: it is rarely asked for. */
-  #ownerOf(lines: readonly string[], number: number): ServicePortKey | undefined {
-    const above = lines.slice(0, number);
-    const [, name] = /^-A (\S+) /.exec(above.at(-1) ?? "") ?? [];
-    if (name === undefined) return undefined;
-    const start = above.findLastIndex((line) => line.startsWith("*"));
-    const index = above.slice(start).filter((line) => line.startsWith(`-A ${name} `)).length - 1;
-    const ref = this.#find({ table: above[start]?.slice(1) ?? "", name });
-    return ref && this.layout.content(ref)?.owners[index];
-  }
-
-  #find({ table, name }: { readonly table: string; readonly name: string }): ChainRef | undefined {
-    return this.layout.chains().find((ref) => ref.name === name && ref.table === table);
   }
 
   /** Notes the chains that rules of other programs lead to. */
@@ -395,6 +400,21 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 }
 
+/** The owner of each rule of some chains, by `table chain`. */
+function ownersByChain(
+  layout: IptablesLayout,
+  chains: readonly { readonly table: string; readonly name: string }[],
+): ReadonlyMap<string, LaidOutChain["owners"]> {
+  const sought = new Set(chains.map(chainKey));
+  const found = layout.contents((chain) => sought.has(chainKey(chain)));
+  return new Map(found.map((chain) => [chainKey(chain), chain.owners]));
+}
+
+/** A line of an input without `-A` and the chain. */
+function ruleOf(line: string): string {
+  return line.replace(/^-A \S+ /, "");
+}
+
 function addChange(
   draft: Draft,
   { kind, name }: ObjectName,
@@ -402,7 +422,7 @@ function addChange(
   after: string | undefined,
   kept: ReadonlySet<string>,
 ): void {
-  if (kind === JUMPS || kind === JUMP) {
+  if (kind === JUMPS_KIND || kind === JUMP_KIND) {
     const [table = "", from = ""] = name.split(" ", 2);
     const place = (rule: string): PlacedLine => ({ table: table as IptablesTable, from, rule });
     draft.removedJumps.push(...ruleLines(before).map(place));
@@ -472,35 +492,34 @@ export function ruleDifferences(
   changes: readonly RuleChange[],
   layout: IptablesLayout,
 ): readonly DataPlaneDifference[] {
-  const refs = new Map(
-    changes.length === 0 ? [] : [...layout.chains()].map((ref) => [chainKey(ref), ref]),
+  const owners = ownersByChain(
+    layout,
+    changes.map(({ kind, name }) => ({ table: kind, name })),
   );
-  const stale = changes.filter(({ kind, after }) => kind === JUMP && after === undefined)
+  const stale = changes.filter(({ kind, after }) => kind === JUMP_KIND && after === undefined)
     .flatMap(({ name, before }) =>
       ruleLines(before).map((rule) => ({ chain: chainOf(name), rule }))
     );
   const differences = changes.flatMap((change): readonly DataPlaneDifference[] => {
     const { kind, name, before, after } = change;
-    if (kind === JUMPS) return jumpDifferences(change, stale);
-    if (kind === JUMP) {
+    if (kind === JUMPS_KIND) return jumpDifferences(change, stale);
+    if (kind === JUMP_KIND) {
       if (after === undefined) return [];
-      return [{ object: JUMP, name: chainOf(name), kind: "missing", wanted: after }];
+      return [{ object: JUMP_KIND, name: chainOf(name), kind: "missing", wanted: after }];
     }
     const chain = `${kind} ${name}`;
     if (after === undefined) {
       return [{ object: "chain", name: chain, kind: "extra", found: before || "no rules" }];
     }
-    const ref = refs.get(chain);
-    const content = ref && layout.content(ref);
     if (name === KUBELET_FIREWALL && ruleLines(before).length > 0) {
       return missingRules(ruleLines(after), ruleLines(before))
         .map((wanted) => ({ object: "rule", name: chain, kind: "missing", wanted }));
     }
-    const wanted = { table: kind, name, rules: ruleLines(after), owners: content?.owners ?? [] };
+    const wanted = { table: kind, name, rules: ruleLines(after), owners: owners.get(chain) ?? [] };
     return compareChain(wanted, before === undefined ? undefined : ruleLines(before));
   });
   for (const { chain, rule } of stale) {
-    differences.push({ object: JUMP, name: chain, kind: "extra", found: rule });
+    differences.push({ object: JUMP_KIND, name: chain, kind: "extra", found: rule });
   }
   return differences;
 }
@@ -527,7 +546,7 @@ function jumpDifferences(
     const [altered] = at < 0 ? [] : stale.splice(at, 1);
     const there = place.found === undefined ? altered?.rule : found[place.found];
     return {
-      object: JUMP,
+      object: JUMP_KIND,
       name,
       kind: altered === undefined ? kind : "altered",
       ...(wanted !== undefined && { wanted }),

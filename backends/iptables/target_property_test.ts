@@ -17,7 +17,7 @@ import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_mac
 import { meaningOf } from "../../tests/support/stages/iptables_stage.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import { ruleDifferences } from "./target.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";

@@ -9,7 +9,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import { ruleDifferences } from "./target.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";

@@ -27,7 +27,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { IptablesError } from "../netfilter/iptables/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { BatchRefusal } from "../netfilter/tool_batch.ts";

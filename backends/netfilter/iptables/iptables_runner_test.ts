@@ -1,16 +1,14 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { IptablesRunner } from "./iptables_runner.ts";
-import { IptablesError } from "./restore_error.ts";
+import { IptablesError, IptablesRunner } from "./iptables_runner.ts";
 
-const TEXT = {
-  lines: ["*nat", ":A - [0:0]", "COMMIT"],
-  ownerOf: () => undefined,
-  *text() {
-    yield "*nat\n:A - [0:0]\n";
-    yield "COMMIT\n";
-  },
-};
+const LINES = [
+  ...["*filter", ":KUBE-SERVICES - [0:0]", "COMMIT", "*nat", ":KUBE-SERVICES - [0:0]"],
+  "-A KUBE-SERVICES -d 10.96.0.1 -j KUBE-SVC-A",
+  "-A KUBE-SERVICES -d 10.96.0.2 -j DNAT --to-destination 10.0.0.1:80",
+  "COMMIT",
+];
+const INPUT = { lines: LINES, ownerOf: () => "ns/web" };
 
 function runnerOn(commands: FakeCommandRunner, version = "iptables-restore v1.8.9 (legacy)") {
   return new IptablesRunner({ commands }, {
@@ -24,15 +22,15 @@ function runnerOn(commands: FakeCommandRunner, version = "iptables-restore v1.8.
 
 Deno.test("IptablesRunner restores without a flush, and waits for the lock only so long", async () => {
   const commands = new FakeCommandRunner().on("", {});
-  await runnerOn(commands).restore(TEXT);
+  await runnerOn(commands).restore(INPUT);
   assertEquals(commands.calls.map(({ line, stdin }) => [line, stdin]), [
-    ["iptables-legacy-restore -w 5 --noflush", "*nat\n:A - [0:0]\nCOMMIT\n"],
+    ["iptables-legacy-restore -w 5 --noflush", LINES.map((line) => `${line}\n`).join("")],
   ]);
 });
 
 Deno.test("IptablesRunner does not ask old programs to wait, because they have no lock there", async () => {
   const commands = new FakeCommandRunner().on("", {});
-  await runnerOn(commands, "iptables-restore v1.6.1").restore(TEXT);
+  await runnerOn(commands, "iptables-restore v1.6.1").restore(INPUT);
   assertEquals(commands.calls.map(({ line }) => line), ["iptables-legacy-restore --noflush"]);
 });
 
@@ -48,7 +46,8 @@ for (
   const [what, answer, kind] of [
     ["breaks off", { stdout: "*nat\n" }, "unclear"],
     ["is noise", { stdout: "&%$\n" }, "unclear"],
-    ["fails", { code: 1, stderr: "no" }, "unclear"],
+    ["is cut off by its lock", { code: 1, stderr: "xtables lock" }, "locked"],
+    ["is forbidden", { code: 1, stderr: "Permission denied (you must be root)" }, "unavailable"],
     ["waits for the lock in vain", { code: 4, stderr: "xtables lock" }, "locked"],
   ] as const
 ) {
@@ -59,13 +58,62 @@ for (
   });
 }
 
-Deno.test("IptablesRunner names the refused line of its input", async () => {
-  const commands = new FakeCommandRunner().on("", { code: 2, stderr: "Error occurred at line: 2" });
-  const error = await assertRejects(() => runnerOn(commands).restore(TEXT), IptablesError);
-  assertEquals(error.line, { number: 2, text: ":A - [0:0]", table: "nat" });
-  commands.failNext("timeout");
-  const hung = await assertRejects(() => runnerOn(commands).restore(TEXT), IptablesError);
-  assertEquals(hung.kind, "unclear");
+const NFT = "iptables-restore v1.8.9 (nf_tables)";
+const LEGACY = "iptables-restore v1.8.9 (legacy)";
+
+/** Real messages of the tools, with the refused line, or the kind of an error without one. */
+const FAILURES:
+  readonly (readonly [what: string, code: number, stderr: string, number | string])[] = [
+    [
+      "an option that the parser of legacy does not know",
+      2,
+      [
+        ...[`${LEGACY}: unknown option "--nonsense"`, "Error occurred at line: 7"],
+        "Try `iptables-restore -h' or 'iptables-restore --help' for more information.\n",
+      ].join("\n"),
+      7,
+    ],
+    [
+      ...["a missing target, which iptables-nft reports at the COMMIT", 2] as const,
+      ...[`${NFT}: Chain 'KUBE-SVC-A' does not exist\nError occurred at line: 8\n`, 6] as const,
+    ],
+    [
+      ...["a rule that the kernel refuses, by iptables-nft", 4] as const,
+      `${NFT}: \nline 7: RULE_APPEND failed (Invalid argument): rule in chain KUBE-SERVICES\n`,
+      7,
+    ],
+    ["a COMMIT, by legacy", 1, "iptables-restore: line 8 failed\n", 8],
+    ["a held lock", 4, "Another app is currently holding the xtables lock; still 4s", "locked"],
+    ["a missing right", 4, `${NFT}: Permission denied (you must be root)`, "unavailable"],
+    ["a signal", 137, "", "unclear"],
+    ["nothing", 1, "", "unclear"],
+    ["a line that was not given", 2, "Error occurred at line: 99", "unclear"],
+    ["a warning", 3, "# Warning: iptables-legacy tables present, line 7 of it", "unclear"],
+    ["the exit code of a crash", 77, "line 7", "unclear"],
+  ];
+
+for (const [what, code, stderr, expected] of FAILURES) {
+  Deno.test(`IptablesRunner understands a restore that fails with ${what}`, async () => {
+    const commands = new FakeCommandRunner().on("", { code, stderr });
+    const error = await assertRejects(() => runnerOn(commands).restore(INPUT), IptablesError);
+    const number = typeof expected === "number" ? expected : undefined;
+    assertEquals([error.kind, error.line?.number], [
+      ...[number ? "refused" : expected, number],
+    ]);
+    assertEquals(error.line?.text, LINES[(number ?? 0) - 1]);
+    if (number) assertStringIncludes(error.message, `line ${number} in table nat`);
+    assertEquals(error.message.includes(" of ns/web: "), number !== undefined);
+    assertStringIncludes(error.message, error.reason);
+  });
+}
+
+Deno.test("IptablesRunner distinguishes a missing program from one that hangs", async () => {
+  for (const [failure, kind] of [["not-found", "unavailable"], ["timeout", "unclear"]] as const) {
+    const commands = new FakeCommandRunner().on("", {});
+    commands.failNext(failure);
+    const error = await assertRejects(() => runnerOn(commands).restore(INPUT), IptablesError);
+    assertEquals(error.kind, kind);
+  }
 });
 
 Deno.test("IptablesRunner finds rules in a chain, and none if it is empty or gone", async () => {

@@ -1,7 +1,7 @@
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
-import { IptablesError } from "./restore_error.ts";
+import { IptablesError } from "./iptables_runner.ts";
 
 /**
  * Enough for 2,000 refused rules, or 300 of 10,000. Then what is left of the suspects is judged in groups:

@@ -9,10 +9,10 @@ import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_chains.ts";
 import { listSets } from "../../netfilter/ipset/ipset_runner.ts";
-import { CanarySchedule } from "../../netfilter/iptables/canary_schedule.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
+import { watchCanaries } from "../../netfilter/iptables/watch_canaries.ts";
 import type { RuleWatch } from "../../netfilter/rule_plane.ts";
 import { PolicyPlane } from "../policy_plane.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
@@ -48,26 +48,15 @@ export class IptablesPolicyPlane extends PolicyPlane<IptablesPolicyTarget> {
     _target: IptablesPolicyTarget,
     common: Pick<RuleWatch, "found" | "texts">,
   ): RuleWatch {
-    const { clock } = this.edges;
-    const looks = new CanarySchedule(this.periodMs);
     const { runner } = this.#tools!;
-    return {
-      ...common,
-      get pauseMs() {
-        return looks.pauseMs;
-      },
-      async look() {
-        const startedAt = clock.now();
-        for (const { from, rule } of BASE_JUMPS) {
-          const [first = ""] = await runner.rulesOf("filter", from) ?? [];
-          if (isSameRule(rule, first)) continue;
-          looks.lost();
-          return { chain: from, first };
-        }
-        looks.looked(clock.now() - startedAt);
-        return undefined;
-      },
-    };
+    const look = watchCanaries(this.edges.clock, this.periodMs, async () => {
+      for (const { from, rule } of BASE_JUMPS) {
+        const [first = ""] = await runner.rulesOf("filter", from) ?? [];
+        if (!isSameRule(rule, first)) return { chain: from, first };
+      }
+      return undefined;
+    });
+    return Object.assign(look, common);
   }
 
   protected async createTarget(): Promise<IptablesPolicyTarget> {

@@ -26,9 +26,8 @@ import {
   replaceLines,
 } from "../../netfilter/ipset/ipset_text.ts";
 import { compareChain, isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
-import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
+import type { IptablesError, IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { findRefusedRules, isRefused } from "../../netfilter/iptables/refused_rules.ts";
-import type { IptablesError } from "../../netfilter/iptables/restore_error.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import { type Part, type PolicyDifference, PolicyTarget } from "../policy_target.ts";
 import type { RefusedItems } from "../../netfilter/refused_items.ts";

@@ -53,7 +53,7 @@ function untouched(...tables: readonly string[]): string {
   return tool.dump();
 }
 
-Deno.test("removeOwnChains() leaves the machine as it was, after a process that is gone too", async () => {
+Deno.test("cleanup() leaves the machine as it was, after a process that is gone too", async () => {
   for (const isGone of [false, true]) {
     await using stage = await servedOn(FOREIGN);
     if (isGone) await stage.restart();
@@ -65,13 +65,13 @@ Deno.test("removeOwnChains() leaves the machine as it was, after a process that 
   }
 });
 
-Deno.test("removeOwnChains() leaves the chains of the kubelet", async () => {
+Deno.test("cleanup() leaves the chains of the kubelet", async () => {
   await using stage = await servedOn(FOREIGN, KUBELET);
   await stage.backend.cleanup();
   assertEquals(stage.machine.tool.dump(), untouched(FOREIGN, KUBELET));
 });
 
-Deno.test("removeOwnChains() changes nothing in a dry run, and reports the removals", async () => {
+Deno.test("cleanup() changes nothing in a dry run, and reports the removals", async () => {
   await using stage = await servedOn(FOREIGN);
   const before = stage.machine.tool.dump();
   const { removed, commands } = await stage.backend.previewCleanup!();
@@ -80,7 +80,7 @@ Deno.test("removeOwnChains() changes nothing in a dry run, and reports the remov
   assertEquals((await stage.backend.cleanup()).removed, removed);
 });
 
-Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has taken them over", async () => {
+Deno.test("cleanup() leaves the entry points to a kube-proxy that has taken them over", async () => {
   await using stage = await servedOn(FOREIGN);
   const { tool } = stage.machine;
   const leftovers = [
@@ -113,7 +113,7 @@ Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has ta
   );
 });
 
-Deno.test("removeOwnChains() removes the rule against martians when the ipvs mode has taken over", async () => {
+Deno.test("cleanup() removes the rule against martians when the ipvs mode has taken over", async () => {
   for (const kubelet of [[], [KUBELET]]) {
     await using stage = await servedOn(FOREIGN, ...kubelet);
     const { tool } = stage.machine;
@@ -142,7 +142,7 @@ Deno.test("removeOwnChains() removes the rule against martians when the ipvs mod
   }
 });
 
-Deno.test("removeOwnChains() reports chains that it cannot remove", async () => {
+Deno.test("cleanup() reports chains that it cannot remove", async () => {
   await using stage = await servedOn();
   stage.machine.judge = (line) => line === "*nat" ? "no" : undefined;
   const { failed } = await stage.backend.cleanup();
