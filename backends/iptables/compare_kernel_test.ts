@@ -1,11 +1,9 @@
 import { assertEquals, assertNotEquals } from "@std/assert";
-import fc from "fast-check";
 import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
@@ -25,26 +23,6 @@ function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
     ...(facts && { facts }),
   });
 }
-
-Deno.test("compare() finds no difference after any history, by another process", async () => {
-  const history = fc.array(
-    fc.array(randomServicePlan, { maxLength: 40 }),
-    { minLength: 1, maxLength: 4 },
-  );
-  await fc.assert(
-    fc.asyncProperty(history, async (steps) => {
-      await using stage = new IptablesStage();
-      await stage.backend.start();
-      for (const plans of steps) {
-        const plan = rulesPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
-        await stage.sync(plan);
-        await using other = anotherOn(stage, stage.backend.facts?.());
-        assertEquals(await other.compare?.(plan), []);
-      }
-    }),
-    { numRuns: 20 },
-  );
-});
 
 Deno.test("compare() of some ServicePorts leaves out the chains of removed endpoints of others", async () => {
   await using stage = new IptablesStage();

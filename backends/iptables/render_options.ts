@@ -48,13 +48,11 @@ export interface IptablesRenderOptions {
    * Cluster IPs whose packets from other senders than pods are masqueraded by one rule for each
    * range; absent = each ServicePort has a rule that marks them.
    */
-  readonly masqueradedRanges?: MasqueradedRanges;
-}
-
-/** Ranges of cluster IPs, and the range of the pods, whose packets keep their source. */
-interface MasqueradedRanges {
-  readonly services: readonly Cidr[];
-  readonly pods: Cidr;
+  readonly masqueradedRanges?: {
+    readonly services: readonly Cidr[];
+    /** The range of the pods, whose packets keep their source. */
+    readonly pods: Cidr;
+  };
 }
 
 /** Most ranges that have a rule each: every first packet to a Service is compared with all of them. */
@@ -119,16 +117,9 @@ export function masqueradeMark({ masqueradeBit }: IptablesRenderOptions): string
   return `0x${(2 ** masqueradeBit).toString(16).padStart(8, "0")}`;
 }
 
-/** The part that is constant while the process runs. */
-interface FixedSettings {
-  readonly family: IpFamily;
-  readonly masqueradeBit: number;
-  readonly localhostNodePorts: boolean;
-}
-
 /** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
 export function servesLocalhost(
-  { family, localhostNodePorts }: FixedSettings,
+  { family, localhostNodePorts }: Pick<IptablesRenderOptions, "family" | "localhostNodePorts">,
   nodePorts: NodePortAddresses,
 ): boolean {
   if (family !== "IPv4" || !localhostNodePorts) return false;
@@ -137,7 +128,7 @@ export function servesLocalhost(
 
 /** The inputs of rules besides the Services of the plan. */
 export function renderOptionsOf(
-  fixed: FixedSettings,
+  fixed: Pick<IptablesRenderOptions, "family" | "localhostNodePorts" | "masqueradeBit">,
   shared: Pick<SharedPlan, "localTraffic" | "nodePortRanges" | "serviceCidrs">,
   { features, beLiberal, serviceComments, masqueradesRanges }:
     & Pick<IptablesRenderOptions, "beLiberal" | "features" | "serviceComments">

@@ -25,15 +25,6 @@ function plan(options: TestServicePlan) {
   });
 }
 
-Deno.test("renderText() prints the input of a sync on a machine without rules", () => {
-  const services = testProxyPlan([plan({ name: "a" })]);
-  const { lines } = renderIptables(services, OPTIONS);
-  assertEquals(
-    [...renderText(services, OPTIONS)].join(""),
-    lines.map((line) => `${line}\n`).join(""),
-  );
-});
-
 Deno.test("renderText() shows a rule that two Services share with either of them", () => {
   const [a, b] = [plan({ name: "a" }), plan({ name: "b", clusterIp: "127.96.0.2" })];
   const services = testProxyPlan([a, b]);
@@ -133,4 +124,14 @@ Deno.test("renderText() of a ServicePort ignores chain names in comments", () =>
   const text = [...renderText(testProxyPlan([named]), OPTIONS, new Set([named.key]))].join("");
   assert(text.includes("DNAT"));
   assert(!text.includes(":KUBE-POSTROUTING"));
+});
+
+Deno.test("renderText() counts connections to node ports on loopback if it can", () => {
+  const options = { ...OPTIONS, features: { ...ALL_FEATURES, nfacct: true } };
+  const text = [...renderText(testProxyPlan([plan({ name: "a", nodePort: 30080 })]), options)];
+  assert(
+    text.join("").includes(
+      "-d 127.0.0.0/8 -m tcp -p tcp --dport 30080 -m nfacct --nfacct-name localhost_nps_accepted_pkts",
+    ),
+  );
 });

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
@@ -240,19 +240,6 @@ Deno.test("sequence: damage that the canaries do not show is repaired within an 
   assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
 });
 
-Deno.test("sequence: rules that a sync failed to write are no drift in a full comparison", async () => {
-  await using stage = await stageAt("a change");
-  stage.drift.length = 0;
-  stage.machine.commands.failNext("timeout");
-  assert(await stage.trySync(AFTER) !== undefined);
-  stage.backend.recheck!();
-  await stage.pass(11_000);
-  assertEquals(stage.drift, []);
-  await stage.sync(AFTER);
-  await stage.pass(11_000);
-  assertEquals(stage.drift, []);
-});
-
 Deno.test("sequence: rules of a kube-proxy that ran at the same time are removed after its end", async () => {
   await using stage = await stageAt("first sync");
   const foreign = stage.machine.rules(isForeign);
@@ -275,29 +262,4 @@ Deno.test("sequence: foreign rules that come later stay where they were put", as
   await stage.sync(AFTER);
   assertGolden(stage, foreign);
   assertEquals(stage.machine.tool.table("filter").get("INPUT")?.[0], lines[1]?.slice(9));
-});
-
-Deno.test("sequence: the comparison fails if the applied rules are guessed instead of read", async () => {
-  await using stage = await stageAt("a change");
-  const foreign = stage.machine.rules(isForeign);
-  await using good = await stageAt("a change");
-  await good.sync(AFTER);
-  // A writer that assumes that everything was applied sees this.
-  stage.machine.commands.on("iptables-save", { stdout: good.machine.tool.save() });
-  stage.machine.killedAfter = 1;
-  assert(await stage.trySync(AFTER));
-  stage.machine.killedAfter = Infinity;
-  assertEquals(await stage.trySync(AFTER), undefined);
-  assertThrows(() => assertGolden(stage, foreign));
-});
-
-Deno.test("sequence: a full comparison that was asked for before the first plan is made after it", async () => {
-  await using stage = await stageAt("first sync");
-  stage.backend.recheck!();
-  await stage.pass(11_000);
-  await stage.sync(AFTER);
-  const foreign = stage.machine.rules(isForeign);
-  stage.machine.tool.restore("*nat\n:KUBE-NODEPORTS - [0:0]\nCOMMIT\n");
-  await stage.pass(31_000);
-  assertGolden(stage, foreign);
 });

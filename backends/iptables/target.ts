@@ -39,7 +39,12 @@ import {
   targetOf,
 } from "../netfilter/iptables/iptables_save.ts";
 import { findRefusedRules, isRefused } from "../netfilter/iptables/refused_rules.ts";
-import { compareChain, isSameRule, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
+import {
+  areSameRules,
+  compareChain,
+  isSameRule,
+  normalRule,
+} from "../netfilter/iptables/rule_normal_form.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import {
@@ -57,30 +62,15 @@ import type { IptablesRenderOptions } from "./render_options.ts";
 import { type ChainChange, ruleBatch } from "./rule_batch.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
 
-/** Counts of one sync, or of one repair. */
-class WriteFigures {
-  /** Runs of `iptables-save`. */
-  reads = 0;
-  /** Runs of `iptables-restore`, refused ones too. */
-  restores = 0;
-  /** Lines of accepted input. */
-  lines = 0;
-  bytes = 0;
-  /** Chains that were created or rewritten. */
-  chains = 0;
-  removedChains = 0;
-  /** Jumps inserted or removed. */
-  jumps = 0;
-  readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
-
-  /** For the report of a sync; zero ones left out. */
-  get operations(): Record<string, number> {
-    const { reads, restores, lines, bytes, chains, removedChains, jumps } = this;
-    const { filter, mangle, nat } = this.rules;
-    const rules = filter + mangle + nat;
-    const counts = { reads, restores, lines, bytes, chains, removedChains, rules, jumps };
-    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
-  }
+/**
+ * Counts of one sync, or of one repair: runs of the tools, refused ones too; lines and bytes of accepted
+ * input; chains that were written or removed; jumps inserted or removed; rules by table.
+ */
+function noFigures() {
+  const rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
+  return {
+    ...{ reads: 0, restores: 0, lines: 0, bytes: 0, chains: 0, removedChains: 0, jumps: 0, rules },
+  };
 }
 
 /** The jumps; they are those of the layout for as long as it lasts. */
@@ -121,7 +111,7 @@ const UNSEEN = "-j RETURN";
 /** The rules of one family. */
 export class IptablesTarget implements RuleTarget<IptablesLayout> {
   /** Where the work is counted. */
-  figures = new WriteFigures();
+  figures = noFigures();
   readonly refused = new RefusedItems();
   /** Rules of this mode in the kernel, without jumps. */
   totals: Readonly<Record<IptablesTable, number>> = { filter: 0, mangle: 0, nat: 0 };
@@ -154,11 +144,13 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
   }
 
   get operations(): Record<string, number> {
-    return this.figures.operations;
+    const { rules: { filter, mangle, nat }, jumps, ...figures } = this.figures;
+    const counts = { ...figures, rules: filter + mangle + nat, jumps };
+    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
   }
 
   countAnew(): void {
-    this.figures = new WriteFigures();
+    this.figures = noFigures();
     this.#hasRecreatedCounters = false;
   }
 
@@ -216,8 +208,7 @@ export class IptablesTarget implements RuleTarget<IptablesLayout> {
     if (name === KUBELET_FIREWALL && there.length > 0) {
       return missingRules(rules, there).length === 0;
     }
-    return there.length === rules.length &&
-      rules.every((rule, index) => isSameRule(rule, there[index]!));
+    return areSameRules(rules, there);
   }
 
   async read(applied: ReadonlyMap<string, Item>): Promise<Objects> {
@@ -515,8 +506,8 @@ export function ruleDifferences(
       return missingRules(ruleLines(after), ruleLines(before))
         .map((wanted) => ({ object: "rule", name: chain, kind: "missing", wanted }));
     }
-    const wanted = { table: kind, name, rules: ruleLines(after), owners: owners.get(chain) ?? [] };
-    return compareChain(wanted, before === undefined ? undefined : ruleLines(before));
+    const found = before === undefined ? undefined : ruleLines(before);
+    return compareChain(chain, ruleLines(after), found, owners.get(chain));
   });
   for (const { chain, rule } of stale) {
     differences.push({ object: JUMP_KIND, name: chain, kind: "extra", found: rule });

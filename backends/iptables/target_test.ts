@@ -200,22 +200,6 @@ Deno.test("the rules: the engine reads again if a jump vanished between its read
   assertEquals(await stage.engine.compare(), []);
 });
 
-Deno.test("the rules: the engine counts the rules that it found and those that it wrote", async () => {
-  const stage = new IptablesWriterStage();
-  await stage.write();
-  const { nat } = stage.target.totals;
-  stage.layout.set(PLAN);
-  await stage.write();
-  const more = stage.target.totals.nat;
-  assert(more > nat);
-  stage.engine.forget();
-  await stage.write();
-  assertEquals(stage.target.totals.nat, more);
-  stage.layout.delete(PLAN.key);
-  await stage.write();
-  assertEquals(stage.target.totals.nat, nat);
-});
-
 Deno.test("the rules: the engine continues in a table that the tool cannot print", async () => {
   const stage = new IptablesWriterStage();
   const { machine: { tool }, layout, engine, target } = stage;
@@ -433,26 +417,6 @@ for (const tellsCommitOnly of [false, true]) {
     assertEquals(stage.machine.rules(/TRIAL/), []);
   });
 
-  for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
-    Deno.test(`the rules: the engine ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
-      const isBad = (line: string) =>
-        bad.some((number) => line.includes(` -d 172.30.0.${number} `) && line.includes("DNAT"));
-      const stage = new RefusingStage(tellsCommitOnly, isBad);
-      const keys = bad.map((number) => web(number).key as string).sort();
-      assertEquals(await stage.give(PLANS), keys);
-      assertEquals(
-        stage.served,
-        NAMES.filter((_, index) => !bad.includes(index + 1)),
-      );
-      const { restores } = stage.machine;
-      assert(restores.length <= 45, `${restores.length} restores`);
-      for (const key of keys) {
-        const refused = PLANS.find((plan) => plan.key === key)!;
-        assert(stage.target.refused.waitingFor(refused, 500)?.reason.includes("iptables-restore"));
-      }
-    });
-  }
-
   Deno.test(`the rules: the engine ${how} refused rules, and blames none if the table takes none`, async () => {
     const stage = new RefusingStage(tellsCommitOnly, () => false);
     await stage.give(PLANS);
@@ -492,24 +456,6 @@ for (const tellsCommitOnly of [false, true]) {
     await assertRejects(() => stage.give([web(7, 99)]), IptablesError);
     assertEquals([stage.served, stage.layout.quarantined], [NAMES, []]);
   });
-
-  Deno.test(`the rules: the engine ${how} more that is refused than it searches for`, async () => {
-    const stage = new RefusingStage(tellsCommitOnly, (line) => line.includes("-j DNAT"));
-    assertEquals((await stage.give(PLANS)).length, 40);
-    assertEquals(stage.served, []);
-    assert(stage.machine.restores.length <= 100, `${stage.machine.restores.length} restores`);
-  });
-
-  Deno.test(`the rules: the engine ${how} what is refused: accepted rules stay as they are`, async () => {
-    const stage = new RefusingStage(
-      tellsCommitOnly,
-      (line) => line.includes("--to-destination 10.0.0.99:"),
-    );
-    await stage.give(PLANS);
-    assertEquals(await stage.give([web(2, 99), web(3, 98)]), [web(2).key as string]);
-    assertEquals(stage.served, NAMES.filter((name) => name !== "web-02"));
-    assertEquals(stage.machine.rules(/10\.0\.0\.98:80/).length, 1);
-  });
 }
 
 Deno.test("the rules: the engine finds all ServicePorts of a refused rule that is the same for all", async () => {
@@ -525,35 +471,6 @@ Deno.test("the rules: the engine finds all ServicePorts of a refused rule that i
     }));
   assertEquals((await stage.give([...alike, web(50)])).length, 20);
   assertEquals(stage.machine.rules(/10\.0\.0\.50:80/).length, 1);
-});
-
-Deno.test("the rules: the engine forgets a refusal once the rules were accepted", async () => {
-  const stage = new RefusingStage(false, (line) => line.includes("--to-destination 10.0.0.99:"));
-  const { judge } = stage.machine;
-  const bad = web(2, 99);
-  assertEquals(await stage.give([bad]), [bad.key as string]);
-  stage.machine.judge = () => undefined;
-  assertEquals(await stage.give([bad]), []);
-  await stage.give([web(2)]);
-  stage.machine.judge = judge;
-  const again = { ...bad };
-  assertEquals(await stage.give([again]), [bad.key as string]);
-  assertEquals(stage.target.refused.waitingFor(again, 500) !== undefined, true);
-  assertEquals(
-    stage.target.refused.waitingFor(again, 1_500),
-    undefined,
-    "the pause is the first one",
-  );
-});
-
-Deno.test("the rules: the engine passes on errors for which no ServicePort is responsible", async () => {
-  const stage = new RefusingStage(false, (line) => line.includes("MASQUERADE"));
-  await assertRejects(() => stage.give(PLANS), IptablesError, "MASQUERADE");
-  stage.machine.judge = () => undefined;
-  assertEquals(await stage.give([]), [], "everything is still to be written");
-  assertEquals(stage.served, NAMES);
-  stage.machine.commands.failNext("timeout");
-  await assertRejects(() => stage.give([web(50)]), IptablesError);
 });
 
 Deno.test("the rules: the engine writes all that was to be tried, after a search that broke off", async () => {

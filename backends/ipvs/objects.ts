@@ -320,7 +320,7 @@ function inWords(
       const [table = "", chain = ""] = name.split(" ");
       const found = before === undefined ? undefined : ruleLines(before);
       const own = chain === FROM_CLUSTER ? rulesOfServices : [];
-      return compareChain({ table, name: chain, rules: [...ruleLines(after), ...own] }, found);
+      return compareChain(`${table} ${chain}`, [...ruleLines(after), ...own], found);
     }
     case "rule":
       return [{ object: "rule", name: `nat ${FROM_CLUSTER}`, ...texts((text) => text) }];

@@ -27,13 +27,6 @@ export interface IptablesChoice {
   readonly reason: string;
 }
 
-/** The reason why no variant can be used. */
-interface NoIptables {
-  readonly family: IpFamily;
-  readonly programs?: undefined;
-  readonly problem: string;
-}
-
 /** The family to choose for. */
 interface VariantOptions {
   readonly family: IpFamily;
@@ -45,13 +38,16 @@ const HINT = /^KUBE-(IPTABLES-HINT|KUBELET-CANARY)$/;
 /** A large rule set takes a while: 40,000 rules are half a second. */
 const SAVE_TIMEOUT_MS = 15_000;
 
-/** Examines both variants without changing them. Throws only if the caller aborts. */
+/**
+ * Examines both variants without changing them. Returns the problem if neither can be used. Throws only if
+ * the caller aborts.
+ */
 export async function chooseIptables(
   dependencies: ProbeDependencies,
   options: VariantOptions,
-): Promise<IptablesChoice | NoIptables> {
+): Promise<IptablesChoice | { readonly programs?: undefined; readonly problem: string }> {
   const { family } = options;
-  const plain = await findPlainPrograms(dependencies, options);
+  const plain = await askForVersion(dependencies, plainName(options), true, options);
   // Then no rule was ever written there: a look at the rules of this one would not change the choice,
   // and takes half a second at ten thousand Services.
   if (plain.variant === "nft" && (await legacyTables(dependencies, options)).length === 0) {
@@ -60,8 +56,14 @@ export async function chooseIptables(
   }
   const { usable, problem } = await findIptablesPrograms(dependencies, options);
   const [first, second] = usable;
-  if (first === undefined) return { family, problem: problem ?? "no iptables was found" };
-  if (second === undefined) return only(dependencies, { options, programs: first });
+  if (first === undefined) return { problem: problem ?? "no iptables was found" };
+  if (second === undefined) {
+    const tables = first.variant === "nft" ? await legacyTables(dependencies, options) : [];
+    const others = tables.length === 0
+      ? ""
+      : `; the kernel has legacy tables too (${tables.join(", ")}), which no tool here can show`;
+    return { family, programs: first, reason: `it is the only one installed${others}` };
+  }
   const hinted = await Promise.all(
     usable.map((programs) => hasHint(dependencies, programs, options)),
   );
@@ -77,19 +79,6 @@ export async function chooseIptables(
   }
   const [programs, more, fewer] = a! > b! ? [first, a, b] : [second, b, a];
   return { family, programs, reason: `it has ${more} rules, the other ${fewer}` };
-}
-
-/** Chooses the only installed variant, unless the other one is in use. */
-async function only(
-  dependencies: ProbeDependencies,
-  { options, programs }: { options: VariantOptions; programs: IptablesPrograms },
-): Promise<IptablesChoice> {
-  const { family } = options;
-  const tables = programs.variant === "nft" ? await legacyTables(dependencies, options) : [];
-  const otherTables = tables.length === 0
-    ? ""
-    : `; the kernel has legacy tables too (${tables.join(", ")}), which no tool here can show`;
-  return { family, programs, reason: `it is the only one installed${otherTables}` };
 }
 
 async function hasHint(
@@ -161,43 +150,23 @@ export interface IptablesPrograms {
   readonly plain: boolean;
 }
 
-/** The programs found on the PATH. */
-interface ProgramsFound {
-  /** At most one of each variant, the one with the plain name first. */
-  readonly usable: readonly IptablesPrograms[];
-  /** The reason why the plain name cannot be used; absent if it can. */
-  readonly problem?: string;
-}
-
-interface ProgramOptions {
-  readonly family: IpFamily;
-  readonly signal?: AbortSignal | undefined;
-}
-
 /** The programs of one name, or the reason why they cannot be used. */
 type NamedPrograms = IptablesPrograms | { readonly variant?: undefined; readonly problem: string };
 
-/** Asks the plain program for its variant. Throws only when the caller gave up. */
-async function findPlainPrograms(
-  dependencies: ProbeDependencies,
-  options: ProgramOptions,
-): Promise<NamedPrograms> {
-  return await askForVersion(dependencies, plainName(options), { ...options, plain: true });
-}
-
 /**
  * Finds the programs of both variants: by the plain name, and by the full names of variants that the
- * plain program is not. Throws only when the caller gave up.
+ * plain program is not. Returns at most one of each variant, the one with the plain name first, and the
+ * reason why the plain name cannot be used. Throws only when the caller gave up.
  */
 export async function findIptablesPrograms(
   dependencies: ProbeDependencies,
-  options: ProgramOptions,
-): Promise<ProgramsFound> {
-  const plain = await findPlainPrograms(dependencies, options);
+  options: VariantOptions,
+): Promise<{ readonly usable: readonly IptablesPrograms[]; readonly problem?: string }> {
+  const plain = await askForVersion(dependencies, plainName(options), true, options);
   const others = (["nft", "legacy"] as const).filter((variant) => variant !== plain.variant);
   const named = await Promise.all(others.map((variant) => {
     const name = `${plainName(options)}-${variant}`;
-    return askForVersion(dependencies, name, { ...options, plain: false });
+    return askForVersion(dependencies, name, false, options);
   }));
   const usable: IptablesPrograms[] = [];
   for (const found of [plain, ...named]) {
@@ -207,14 +176,15 @@ export async function findIptablesPrograms(
   return { usable, ...(plain.variant === undefined && { problem: plain.problem }) };
 }
 
-function plainName({ family }: ProgramOptions): string {
+function plainName({ family }: VariantOptions): string {
   return family === "IPv6" ? "ip6tables" : "iptables";
 }
 
 async function askForVersion(
   dependencies: ProbeDependencies,
   name: string,
-  { plain, signal }: ProgramOptions & Pick<IptablesPrograms, "plain">,
+  plain: boolean,
+  { signal }: VariantOptions,
 ): Promise<NamedPrograms> {
   const [save, restore] = [`${name}-save`, `${name}-restore`];
   const line = [restore, "--version"] as const;

@@ -48,6 +48,12 @@ export function isSameRule(written: string, printed: string): boolean {
     normalRule(written) === normalRule(printed);
 }
 
+/** Whether these rules mean the same, one by one. */
+export function areSameRules(written: readonly string[], printed: readonly string[]): boolean {
+  return written.length === printed.length &&
+    written.every((rule, index) => isSameRule(rule, printed[index]!));
+}
+
 /** The spelling of a rule (without `-A` and its chain) by which it is compared. */
 export function normalRule(text: string): string {
   const { base, matches, comment, target } = parseRule(splitWords(withUndottedAddresses(text)));
@@ -169,24 +175,16 @@ function maskedText(value: string): string {
   return `${Number(mark)}/${Number(mask)}`;
 }
 
-/** A chain with its rules, as lines without its name. */
-interface WantedChain<Owner> {
-  readonly table: string;
-  readonly name: string;
-  readonly rules: readonly string[];
-  /** The owner of each rule; `undefined` for shared rules. @default {all are shared} */
-  readonly owners?: readonly (Owner | undefined)[];
-}
-
-/** A difference; `key` = the owner of the rule. */
-type ChainDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
-
-/** `found`: its rules as the tool printed them; `undefined` = there is no such chain. */
+/**
+ * The differences of a chain, given as `table chain`, to its rules as the tool printed them: `found`;
+ * `undefined` = there is no such chain. `owners` of the rules; `undefined` for shared ones.
+ */
 export function compareChain<Owner = never>(
-  { table, name, rules, owners = [] }: WantedChain<Owner>,
+  chain: string,
+  rules: readonly string[],
   found: readonly string[] | undefined,
-): readonly ChainDifference<Owner>[] {
-  const chain = `${table} ${name}`;
+  owners: readonly (Owner | undefined)[] = [],
+): readonly (Omit<DataPlaneDifference, "key"> & { readonly key?: Owner })[] {
   if (found === undefined) {
     const owner = owners.every((each) => each === owners[0]) ? owners[0] : undefined;
     return [{
@@ -197,11 +195,9 @@ export function compareChain<Owner = never>(
       wanted: rules.join("\n") || "no rules",
     }];
   }
-  const isSame = rules.length === found.length &&
-    rules.every((rule, index) => isSameRule(rule, found[index]!));
-  if (isSame) return [];
+  if (areSameRules(rules, found)) return [];
   const differences = compareLists(rules.map(normalRule), found.map(normalRule));
-  return differences.map(({ kind, ...place }): ChainDifference<Owner> => {
+  return differences.map(({ kind, ...place }) => {
     const owner = place.wanted === undefined ? undefined : owners[place.wanted];
     return {
       object: "rule",

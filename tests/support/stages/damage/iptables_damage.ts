@@ -9,7 +9,6 @@ const VIPS = "KUBE-VIP-ac1e0000-22";
 const BRANCH = "KUBE-VIP-ac1e0100-26";
 const LEAF = "KUBE-VIP-ac1e0100-28";
 const STICKY = "KUBE-SVC-OUV26K4U5MKRAH7O";
-const FIREWALL = "KUBE-FW-TFMASLA3PPTP2YY2";
 const PORTALS = '-m comment --comment "kubernetes service portals" -j KUBE-SERVICES';
 
 /** A row whose damage is lines for one table. */
@@ -21,203 +20,121 @@ function row(
   return { name, damage: [`*${table}`, ...lines, "COMMIT", ""].join("\n"), found };
 }
 
-/** Every object of the mode, with each possible damage. */
+/** Objects of each kind, with each kind of damage. */
 export const IPTABLES_DAMAGE: readonly DamageRow[] = [
-  ...jumpRows(),
-  ...chainRows(),
-  ...natRuleRows(),
-  ...filterRuleRows(),
+  row(
+    "a jump is deleted",
+    ["nat", `-D PREROUTING ${PORTALS}`],
+    "missing jump nat PREROUTING",
+  ),
+  row(
+    "a jump is narrowed",
+    [
+      "nat",
+      '-R POSTROUTING 1 -p tcp -m comment --comment "kubernetes postrouting rules" ' +
+      "-j KUBE-POSTROUTING",
+    ],
+    "altered jump nat POSTROUTING",
+  ),
+  row(
+    "a jump is left that kube-proxy has in another mode",
+    [
+      "nat",
+      '-A PREROUTING -p udp -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+    ],
+    "extra jump nat PREROUTING",
+  ),
+  row(
+    "jumps are reordered",
+    [
+      "filter",
+      "-D FORWARD 1",
+      "-A FORWARD -m conntrack --ctstate NEW -m comment --comment " +
+      '"kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL',
+    ],
+    "reordered jump filter FORWARD",
+  ),
+  row(
+    "the jump that the kubelet has too is deleted",
+    ["filter", "-D OUTPUT -j KUBE-FIREWALL"],
+    "missing jump filter OUTPUT",
+  ),
+  row(
+    "the canary of table nat is deleted",
+    ["nat", "-F KUBE-PROXY-CANARY", "-X KUBE-PROXY-CANARY"],
+    "missing chain nat KUBE-PROXY-CANARY",
+  ),
+  row(
+    "a chain of addresses is deleted with what leads there",
+    ["nat", `-D ${BRANCH} 1`, `-F ${LEAF}`, `-X ${LEAF}`],
+    `missing chain nat ${LEAF}`,
+    `missing rule nat ${BRANCH}, rule 1`,
+  ),
+  row(
+    "the chain of a Service is deleted with what leads there",
+    ["nat", `-D ${VIPS} 5`, `-F ${STICKY}`, `-X ${STICKY}`],
+    `missing chain nat ${STICKY} [ns/sticky]`,
+    `missing rule nat ${VIPS}, rule 5 [ns/sticky]`,
+  ),
+  row(
+    "the chain of a missing Service is left over",
+    [
+      "nat",
+      ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
+      "-A KUBE-SVC-AAAAAAAAAAAAAAAA -j RETURN",
+    ],
+    "extra chain nat KUBE-SVC-AAAAAAAAAAAAAAAA",
+  ),
+  row(
+    "the chain of node ports is emptied",
+    ["nat", "-F KUBE-NODEPORTS"],
+    // The first of each Service counts packets to loopback.
+    "missing rule nat KUBE-NODEPORTS, rule 1 [ns/web]",
+    "missing rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
+    "missing rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
+    "missing rule nat KUBE-NODEPORTS, rule 4 [ns/web]",
+    "missing rule nat KUBE-NODEPORTS, rule 5 [ns/web]",
+    "missing rule nat KUBE-NODEPORTS, rule 6 [ns/local]",
+    "missing rule nat KUBE-NODEPORTS, rule 7 [ns/local]",
+  ),
+  row(
+    "the rule of an endpoint is deleted",
+    ["nat", `-D ${VIPS} 3`],
+    `missing rule nat ${VIPS}, rule 3 [ns/web]`,
+  ),
+  row(
+    "the rule of an endpoint leads to another one",
+    [
+      "nat",
+      `-R ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination ` +
+      "192.0.2.99:80",
+    ],
+    `altered rule nat ${VIPS}, rule 4 [ns/web]`,
+  ),
+  row(
+    "a rule is inserted among those of Services",
+    ["nat", `-I ${VIPS} 2 -d 172.30.0.1/32 -j RETURN`],
+    `extra rule nat ${VIPS}, rule 2`,
+  ),
+  row(
+    "rules of a Service are reordered",
+    [
+      "nat",
+      `-D ${VIPS} 2`,
+      `-I ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -m statistic --mode random ` +
+      '--probability 0.33333333349 -m comment --comment "ns/web cluster IP" -j DNAT ' +
+      "--to-destination 10.1.0.1:8080",
+    ],
+    `reordered rule nat ${VIPS}, rule 2 [ns/web]`,
+  ),
+  row(
+    "a Service without endpoints is not refused",
+    ["filter", "-D KUBE-SERVICES 1"],
+    "missing rule filter KUBE-SERVICES, rule 1 [ns/empty]",
+  ),
+  row(
+    "the rule in the kubelet's chain is deleted",
+    ["filter", "-F KUBE-FIREWALL"],
+    "missing rule filter KUBE-FIREWALL, rule 1",
+  ),
 ];
-
-function jumpRows(): readonly DamageRow[] {
-  return [
-    row(
-      "a jump is deleted",
-      ["nat", `-D PREROUTING ${PORTALS}`],
-      "missing jump nat PREROUTING",
-    ),
-    row(
-      "a jump is there twice",
-      ["nat", `-A OUTPUT ${PORTALS}`],
-      "extra jump nat OUTPUT",
-    ),
-    row(
-      "a jump is narrowed",
-      [
-        "nat",
-        '-R POSTROUTING 1 -p tcp -m comment --comment "kubernetes postrouting rules" ' +
-        "-j KUBE-POSTROUTING",
-      ],
-      "altered jump nat POSTROUTING",
-    ),
-    row(
-      "a jump is left that kube-proxy has in another mode",
-      [
-        "nat",
-        '-A PREROUTING -p udp -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
-      ],
-      "extra jump nat PREROUTING",
-    ),
-    row(
-      "jumps are reordered",
-      [
-        "filter",
-        "-D FORWARD 1",
-        "-A FORWARD -m conntrack --ctstate NEW -m comment --comment " +
-        '"kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL',
-      ],
-      "reordered jump filter FORWARD",
-    ),
-    row(
-      "the jump that the kubelet has too is deleted",
-      ["filter", "-D OUTPUT -j KUBE-FIREWALL"],
-      "missing jump filter OUTPUT",
-    ),
-  ];
-}
-
-function chainRows(): readonly DamageRow[] {
-  return [
-    row(
-      "the canary of table nat is deleted",
-      ["nat", "-F KUBE-PROXY-CANARY", "-X KUBE-PROXY-CANARY"],
-      "missing chain nat KUBE-PROXY-CANARY",
-    ),
-    row(
-      "the canary of table filter is emptied",
-      ["filter", "-F KUBE-PROXY-CANARY"],
-      "missing rule filter KUBE-PROXY-CANARY, rule 1",
-    ),
-    row(
-      "a chain of addresses is deleted with what leads there",
-      ["nat", `-D ${BRANCH} 1`, `-F ${LEAF}`, `-X ${LEAF}`],
-      `missing chain nat ${LEAF}`,
-      `missing rule nat ${BRANCH}, rule 1`,
-    ),
-    row(
-      "the chain of a Service is deleted with what leads there",
-      ["nat", `-D ${VIPS} 5`, `-F ${STICKY}`, `-X ${STICKY}`],
-      `missing chain nat ${STICKY} [ns/sticky]`,
-      `missing rule nat ${VIPS}, rule 5 [ns/sticky]`,
-    ),
-    row(
-      "the chain of a missing Service is left over",
-      [
-        "nat",
-        ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
-        "-A KUBE-SVC-AAAAAAAAAAAAAAAA -j RETURN",
-      ],
-      "extra chain nat KUBE-SVC-AAAAAAAAAAAAAAAA",
-    ),
-    row(
-      "the chain of node ports is emptied",
-      ["nat", "-F KUBE-NODEPORTS"],
-      // The first of each Service counts packets to loopback.
-      "missing rule nat KUBE-NODEPORTS, rule 1 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 4 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 6 [ns/local]",
-      "missing rule nat KUBE-NODEPORTS, rule 7 [ns/local]",
-    ),
-  ];
-}
-
-function natRuleRows(): readonly DamageRow[] {
-  return [
-    row(
-      "the rule of an endpoint is deleted",
-      ["nat", `-D ${VIPS} 3`],
-      `missing rule nat ${VIPS}, rule 3 [ns/web]`,
-    ),
-    row(
-      "the rule of an endpoint leads to another one",
-      [
-        "nat",
-        `-R ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination ` +
-        "192.0.2.99:80",
-      ],
-      `altered rule nat ${VIPS}, rule 4 [ns/web]`,
-    ),
-    row(
-      "a rule is inserted among those of Services",
-      ["nat", `-I ${VIPS} 2 -d 172.30.0.1/32 -j RETURN`],
-      `extra rule nat ${VIPS}, rule 2`,
-    ),
-    row(
-      "rules of a Service are reordered",
-      [
-        "nat",
-        `-D ${VIPS} 2`,
-        `-I ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -m statistic --mode random ` +
-        '--probability 0.33333333349 -m comment --comment "ns/web cluster IP" -j DNAT ' +
-        "--to-destination 10.1.0.1:8080",
-      ],
-      `reordered rule nat ${VIPS}, rule 2 [ns/web]`,
-    ),
-    row(
-      "the probability of an endpoint is another one",
-      [
-        "nat",
-        "-R KUBE-NODEPORTS 3 -p tcp -m tcp --dport 30080 -m statistic --mode random " +
-        "--probability 0.9 -j DNAT --to-destination 10.1.0.1:8080",
-      ],
-      "altered rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
-    ),
-    row(
-      "the mark is another one",
-      ["nat", "-R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"],
-      "altered rule nat KUBE-MARK-MASQ, rule 1",
-    ),
-    row(
-      "the rule for a range of cluster IPs is another one",
-      [
-        "nat",
-        "-R KUBE-POSTROUTING 2 ! -s 10.0.0.0/8 -m mark ! --mark 0x4000/0x4000 -m conntrack " +
-        "--ctstate DNAT --ctorigdst 172.31.0.0/16 -j MASQUERADE",
-      ],
-      "altered rule nat KUBE-POSTROUTING, rule 2",
-    ),
-    row(
-      "a source range is admitted",
-      ["nat", `-A ${FIREWALL} -s 192.0.2.0/24 -j KUBE-EXT-TFMASLA3PPTP2YY2`],
-      `extra rule nat ${FIREWALL}, rule 3`,
-    ),
-  ];
-}
-
-function filterRuleRows(): readonly DamageRow[] {
-  return [
-    row(
-      "a Service without endpoints is not refused",
-      ["filter", "-D KUBE-SERVICES 1"],
-      "missing rule filter KUBE-SERVICES, rule 1 [ns/empty]",
-    ),
-    row(
-      "external addresses without endpoints are reordered",
-      [
-        "filter",
-        "-D KUBE-EXTERNAL-SERVICES 1",
-        "-A KUBE-EXTERNAL-SERVICES -d 192.0.2.4/32 -p tcp -m tcp --dport 80 -m comment " +
-        '--comment "ns/empty has no endpoints" -j REJECT --reject-with icmp-port-unreachable',
-      ],
-      "reordered rule filter KUBE-EXTERNAL-SERVICES, rule 1 [ns/empty]",
-    ),
-    row(
-      "rules that accept are reordered",
-      [
-        "filter",
-        "-D KUBE-FORWARD 1",
-        "-A KUBE-FORWARD -m conntrack --ctstate INVALID -m nfacct --nfacct-name " +
-        "ct_state_invalid_dropped_pkts -j DROP",
-      ],
-      "reordered rule filter KUBE-FORWARD, rule 1",
-    ),
-    row(
-      "the rule in the kubelet's chain is deleted",
-      ["filter", "-F KUBE-FIREWALL"],
-      "missing rule filter KUBE-FIREWALL, rule 1",
-    ),
-  ];
-}
