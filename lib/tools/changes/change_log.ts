@@ -111,9 +111,17 @@ export class ChangeLog implements ChangeListener {
     { kind, found, repaired }: Omit<DriftFigures, "kind"> & { kind: string },
   ): void {
     if (found === 0) return;
-    const now = { found, repaired, times: 1 };
-    this.#continue<typeof now>("drift", entryLoop(loop), kind, (before) => {
-      const sum = before ? added(before, now) : now;
+    interface Sum {
+      readonly found: number;
+      readonly repaired: number;
+      readonly times: number;
+    }
+    this.#continue<Sum>("drift", entryLoop(loop), kind, (before) => {
+      const sum = {
+        found: found + (before?.found ?? 0),
+        repaired: repaired + (before?.repaired ?? 0),
+        times: 1 + (before?.times ?? 0),
+      };
       const often = sum.times > 1 ? `, ${sum.times} times in a row` : "";
       const text = `DRIFT: ${
         countText(sum.found, kind)
@@ -205,7 +213,14 @@ export class ChangeLog implements ChangeListener {
 
   healthChanged(family: IpFamily, changes: readonly EndpointHealthChange[]): void {
     this.#continue<{ lines: ChangeLine[]; more: number }>("health", { family }, "", (before) => {
-      const all = [...before?.lines ?? [], ...changes.map(healthLine)];
+      const all = [
+        ...before?.lines ?? [],
+        ...changes.map(({ servicePort: item, endpoint, state, reason }) => {
+          const [word, tone] = HEALTH[state];
+          const why = reason === undefined ? "" : `: ${shortReason(reason)}`;
+          return { tone, text: `Endpoint ${endpoint} of ${item} ${word}${why}`, item };
+        }),
+      ];
       const lines = all.slice(-MAX_NAMED);
       const more = (before?.more ?? 0) + all.length - lines.length;
       const first = { text: `${groupedText(more)} changes of health before these` };
@@ -280,23 +295,9 @@ function entryLoop({ controller, family }: LoopId): EntryLoop {
   return { ...otherController({ controller }), family };
 }
 
-function added<Counts extends Readonly<Record<string, number>>>(
-  left: Counts,
-  right: Counts,
-): Counts {
-  const sums = Object.entries(left).map(([name, count]) => [name, count + (right[name] ?? 0)]);
-  return Object.fromEntries(sums);
-}
-
 const HEALTH: Readonly<Record<EndpointHealth["state"], readonly [text: string, tone: Tone]>> = {
   unchecked: ["used again", "good"],
   healthy: ["healthy again", "good"],
   unhealthy: ["unhealthy", "bad"],
   ejected: ["ejected", "bad"],
 };
-
-function healthLine({ servicePort, endpoint, state, reason }: EndpointHealthChange): ChangeLine {
-  const [word, tone] = HEALTH[state];
-  const why = reason === undefined ? "" : `: ${shortReason(reason)}`;
-  return { tone, text: `Endpoint ${endpoint} of ${servicePort} ${word}${why}`, item: servicePort };
-}

@@ -71,7 +71,9 @@ export class ChangeRecorder<Item extends { readonly key: string }> implements Lo
   readonly #log: Log;
   readonly #loop: EntryLoop;
   readonly #describe: (previous: Item | undefined, next: Item | undefined) => readonly string[];
-  readonly #isSlow: (durationMs: number) => boolean;
+  readonly #waitMs: number;
+  /** Of the last syncs. */
+  readonly #times: number[] = [];
   /** Seen since the last {@linkcode drained}. */
   #coming = new Causes();
   /** Part of a sync, but not in effect. */
@@ -100,7 +102,7 @@ export class ChangeRecorder<Item extends { readonly key: string }> implements Lo
     this.#log = log;
     this.#loop = loop;
     this.#describe = describe;
-    this.#isSlow = slowness(waitMs);
+    this.#waitMs = waitMs;
   }
 
   seen(change: ObjectChange): void {
@@ -124,7 +126,13 @@ export class ChangeRecorder<Item extends { readonly key: string }> implements Lo
   on(event: SyncEvent): void {
     if (event.kind === "synced") {
       const { full, operations } = event.report;
-      this.#applied(this.#draft(event.times, full, new Map(Object.entries(operations)), undefined));
+      const draft = this.#draft(event.times, full, new Map(Object.entries(operations)), undefined);
+      const isNothing = burstKind(draft) === "none" && draft.operations.size === 0;
+      if (this.#failures > 0) this.#write(draft, true);
+      else if (this.#isFirst || !isNothing) {
+        const merged = this.#open && mergeBursts(this.#open.draft, draft);
+        this.#write(merged ?? draft, merged !== undefined);
+      }
       this.#causes = new Causes();
       this.#effects.clear();
       this.#moreEffects.clear();
@@ -135,14 +143,6 @@ export class ChangeRecorder<Item extends { readonly key: string }> implements Lo
       const isAgain = this.#failures++ > 0;
       this.#write(this.#draft(event.times, false, new Map(), event.error), isAgain);
     }
-  }
-
-  #applied(draft: Draft): void {
-    if (this.#failures > 0) return this.#write(draft, true);
-    const isNothing = burstKind(draft) === "none" && draft.operations.size === 0;
-    if (!this.#isFirst && isNothing) return;
-    const merged = this.#open && mergeBursts(this.#open.draft, draft);
-    this.#write(merged ?? draft, merged !== undefined);
   }
 
   /** Writes an entry, in place of the newest one of this loop if that is continued. */
@@ -194,8 +194,16 @@ export class ChangeRecorder<Item extends { readonly key: string }> implements Lo
       endedAt: now,
       failures: this.#failures,
       error: error === undefined ? lastError : shortReason(error),
-      isSlow: isOrdinary && this.#isSlow(totalMs),
+      isSlow: isOrdinary && this.#slow(totalMs),
     };
+  }
+
+  /** Whether a duration is slow compared with those before it. */
+  #slow(durationMs: number): boolean {
+    const median = this.#times.toSorted((a, b) => a - b)[this.#times.length >> 1] ?? 0;
+    this.#times.push(durationMs);
+    if (this.#times.length > MAX_TIMES) this.#times.shift();
+    return durationMs > Math.max(SHORTEST_MS + this.#waitMs, TIMES_MEDIAN * median);
   }
 
   /** Whether items of this Service, or without one any, may have changed. */
@@ -246,14 +254,9 @@ function placeOf({ key, address }: Quarantined<string>): string {
   return address === undefined ? shortened(key) : `${shortened(key)} ${address}`;
 }
 
-interface Cause {
-  change: ObjectChange;
-  count: number;
-}
-
 /** Changes of objects that are not in effect yet. Takes each in constant time and bounded memory. */
 class Causes {
-  readonly #named = new Map<string, Cause>();
+  readonly #named = new Map<string, { change: ObjectChange; count: number }>();
   /** Number of the changes that are not named, by kind. */
   readonly more = new Map<string, number>();
   /** The time of the first change, by the clock of the process. */
@@ -269,18 +272,18 @@ class Causes {
     if (isFull && !previous && current) count(this.more, kind, 1);
     else {
       this.firstSeenAt ??= clock.now();
-      this.#add({ change, count: 1 });
+      this.#add(change, 1);
     }
   }
 
   /** Adds later changes. */
   append(later: Causes): void {
     this.firstSeenAt ??= later.firstSeenAt;
-    for (const cause of later.#named.values()) this.#add(cause);
+    for (const { change, count } of later.#named.values()) this.#add(change, count);
     for (const [kind, times] of later.more) count(this.more, kind, times);
   }
 
-  #add({ change, count: times }: Cause): void {
+  #add(change: ObjectChange, times: number): void {
     const identity = `${change.kind} ${nameOf(change)}`;
     const known = this.#named.get(identity);
     if (known) {
@@ -352,9 +355,9 @@ function mergeBursts(earlier: Draft, later: Draft): Draft | undefined {
     ...later,
     isFirst: earlier.isFirst,
     causes: earlier.causes,
-    moreCauses: sum(earlier.moreCauses, later.moreCauses, countsOf(later.causes)),
+    moreCauses: sum(earlier.moreCauses, later.moreCauses, later.causes),
     effects: earlier.effects,
-    moreEffects: sum(earlier.moreEffects, later.moreEffects, countsOf(later.effects)),
+    moreEffects: sum(earlier.moreEffects, later.moreEffects, later.effects),
     syncs: earlier.syncs + later.syncs,
     operations: sum(earlier.operations, later.operations),
     queuedMs: earlier.queuedMs,
@@ -371,23 +374,26 @@ function burstKind(
   return causes.length + effects.length === 0 ? "none" : undefined;
 }
 
-function sum(...all: readonly Counts[]): Counts {
-  const total = new Map<string, number>();
-  for (const counts of all) {
-    for (const [name, by] of counts) count(total, name, by);
-  }
-  return total;
-}
-
-function countsOf(named: readonly Named[]): Counts {
-  const total = new Map<string, number>();
+function sum(one: Counts, other: Counts, named: readonly Named[] = []): Counts {
+  const total = new Map(one);
+  for (const [name, by] of other) count(total, name, by);
   for (const { what } of named) count(total, what, 1);
   return total;
 }
 
 function syncLines(draft: Draft, noun: string): readonly ChangeLine[] {
-  const { moreCauses, moreEffects, outcome, failures, error, isSlow } = draft;
-  const lines: ChangeLine[] = [...headLines(draft), ...draft.causes.map(({ line }) => line)];
+  const { isFirst, causes, syncs, moreCauses, moreEffects, outcome, failures, error } = draft;
+  const { full, operations, queuedMs, planMs, applyMs, isSlow } = draft;
+  const lines: ChangeLine[] = [];
+  // An entry that has no cause, or too many.
+  if (isFirst) lines.push({ text: "First sync: everything that is known" });
+  else if (syncs > 1 && causes.length > 0) lines.push({ text: `Many changes, in ${syncs} syncs` });
+  else if (moreCauses.size > 0) lines.push({ text: "Many changes at once" });
+  else if (causes.length === 0) {
+    const often = syncs > 1 ? `, ${syncs} times` : "";
+    lines.push({ text: `No object: clean-up, repair or another try${often}` });
+  }
+  lines.push(...causes.map(({ line }) => line));
   if (moreCauses.size > 0) {
     lines.push({ text: `and ${[...moreCauses].map(kindCountText).join(", ")}` });
   }
@@ -396,7 +402,11 @@ function syncLines(draft: Draft, noun: string): readonly ChangeLine[] {
     const parts = [...moreEffects].map(([action, count]) => `${countText(count, noun)} ${action}`);
     lines.push({ tone: "effect", text: `-> and ${parts.join(", ")}` });
   }
-  lines.push({ tone: "detail", text: workText(draft) });
+  const times = [["waited", queuedMs], ["planned", planMs], ["applied", applyMs]] as const;
+  const parts = times.map(([name, ms]) => `${name} ${durationText(ms)}`);
+  const work = operationsText(Object.fromEntries(operations));
+  const text = `${full ? "everything compared, " : ""}${work} (${parts.join(", ")})`;
+  lines.push({ tone: "detail", text });
   if (outcome === "failed") {
     lines.push({ tone: "bad", text: `FAILED ${timesText(failures)}, is tried again: ${error}` });
   } else if (failures > 0) {
@@ -406,16 +416,6 @@ function syncLines(draft: Draft, noun: string): readonly ChangeLine[] {
     lines.push({ tone: "warning", text: "SLOW: far longer than other changes lately" });
   }
   return lines;
-}
-
-/** The first line of an entry that has no cause, or too many. */
-function headLines({ isFirst, causes, syncs, moreCauses }: Draft): readonly ChangeLine[] {
-  if (isFirst) return [{ text: "First sync: everything that is known" }];
-  if (syncs > 1 && causes.length > 0) return [{ text: `Many changes, in ${syncs} syncs` }];
-  if (moreCauses.size > 0) return [{ text: "Many changes at once" }];
-  if (causes.length > 0) return [];
-  const times = syncs > 1 ? `, ${syncs} times` : "";
-  return [{ text: `No object: clean-up, repair or another try${times}` }];
 }
 
 const KIND_TEXTS: Readonly<Record<string, string>> = {
@@ -433,26 +433,8 @@ function listed(details: readonly string[]): string {
   return details.length === 0 ? "" : `: ${details.join(", ")}`;
 }
 
-function workText({ operations, full, queuedMs, planMs, applyMs }: Draft): string {
-  const kind = full ? "everything compared, " : "";
-  const times = [["waited", queuedMs], ["planned", planMs], ["applied", applyMs]] as const;
-  const parts = times.map(([name, ms]) => `${name} ${durationText(ms)}`);
-  return `${kind}${operationsText(Object.fromEntries(operations))} (${parts.join(", ")})`;
-}
-
 /** Number of durations in the median. */
 const MAX_TIMES = 50;
 /** A shorter sync is never slow. */
 const SHORTEST_MS = 1000;
 const TIMES_MEDIAN = 10;
-
-/** Returns the function that tells whether a duration is slow compared with those before it. */
-function slowness(waitMs: number): (durationMs: number) => boolean {
-  const times: number[] = [];
-  return (durationMs) => {
-    const median = times.toSorted((a, b) => a - b)[times.length >> 1] ?? 0;
-    times.push(durationMs);
-    if (times.length > MAX_TIMES) times.shift();
-    return durationMs > Math.max(SHORTEST_MS + waitMs, TIMES_MEDIAN * median);
-  };
-}

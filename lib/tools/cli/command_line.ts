@@ -34,7 +34,14 @@ export async function runCommandLine(
   argv: readonly string[],
   endInOrder: TerminationSource,
 ): Promise<number> {
-  const dependencies = withPrintableOutput(machine);
+  const { print, complain, process } = machine;
+  // Flags, files, objects and tools may contain any text, which must not control the terminal. Output to
+  // a program or a file stays unchanged.
+  const dependencies: ProgramDependencies = {
+    ...machine,
+    print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
+    complain: (text) => complain(printableLines(text)),
+  };
   let isJson = false;
   let ending: AbortSignal | undefined;
   try {
@@ -63,19 +70,6 @@ export async function runCommandLine(
   }
 }
 
-/**
- * Protects the terminal: flags, files, objects and tools may contain any text. Output to a program or a file
- * stays unchanged.
- */
-function withPrintableOutput(machine: ProgramDependencies): ProgramDependencies {
-  const { print, complain, process } = machine;
-  return {
-    ...machine,
-    print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
-    complain: (text) => complain(printableLines(text)),
-  };
-}
-
 /** The exit code of a verb that a signal may have interrupted. */
 function endedCode(code: number, ending: AbortSignal | undefined): number {
   const reason: unknown = ending?.reason;
@@ -99,7 +93,11 @@ function chooseCommand(argv: readonly string[]): {
   if (unknown !== undefined) all.push(`Unknown command '${unknown}'${didYouMean(unknown, names)}`);
   if (wanted !== "help") {
     if (found) all.push(...operandProblems(rest, found, values));
-    all.push(...misplacedFlags(values, wanted));
+    for (const name of givenFlags(values)) {
+      const { verbs } = findFlag(name)!;
+      if (verbs === undefined || verbs.includes(wanted)) continue;
+      all.push(`Flag --${name} belongs to '${verbs.join("', '")}', not to '${wanted}'`);
+    }
     // `diff` compares both.
     if (wanted !== "diff") all.push(...objectSourceConflicts(values));
   }
@@ -130,15 +128,6 @@ function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): stri
   if (version === "true" || version === "raw") return "version";
   if (file !== undefined) return "write-config";
   return cleanup ? "cleanup" : "run";
-}
-
-/** Flags of other verbs. */
-function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
-  return givenFlags(values).flatMap((name) => {
-    const { verbs } = findFlag(name)!;
-    if (verbs === undefined || verbs.includes(verb)) return [];
-    return [`Flag --${name} belongs to '${verbs.join("', '")}', not to '${verb}'`];
-  });
 }
 
 /** Loads the configuration. An invalid one is an error unless the verb works without. */

@@ -92,8 +92,7 @@ export const SHELLS = Object.keys(SCRIPTS);
 
 /** Returns the script of a shell. */
 export function completionScript(shell: string): string {
-  const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
-  if (script !== undefined) return script;
+  if (Object.hasOwn(SCRIPTS, shell)) return SCRIPTS[shell]!;
   throw new ConfigurationError([
     `Cannot complete for '${shell}': expected one of ${SHELLS.join(", ")}`,
   ]);
@@ -143,7 +142,9 @@ function wanted(
   const attached = prefix === "" ? undefined : flagBefore(prefix.slice(0, -1));
   if (attached) return { prefix, value, offered: valuesOf(attached) };
   if (current.startsWith("-")) {
-    return { prefix: "", value: current, offered: flagNames(verb?.name ?? "run") };
+    const offered = flagRows().filter(({ verbs }) => verbs?.includes(verb?.name ?? "run") ?? true)
+      .flatMap((flag) => typed(flag).map((name) => described(name, flag.help)));
+    return { prefix: "", value: current, offered };
   }
   const operand = verb?.operands?.[count];
   const offered = verb === undefined || operand?.name === "VERB"
@@ -165,11 +166,6 @@ function flagBefore(word: string): Flag | undefined {
 
 function typed({ name, aliases = [] }: Flag): readonly string[] {
   return [name, ...aliases].map((each) => `${each.length === 1 ? "-" : "--"}${each}`);
-}
-
-function flagNames(verb: string): readonly string[] {
-  return flagRows().filter(({ verbs }) => verbs?.includes(verb) ?? true)
-    .flatMap((flag) => typed(flag).map((name) => described(name, flag.help)));
 }
 
 function valuesOf({ name, choices, value }: Flag): readonly string[] {

@@ -139,7 +139,11 @@ export function manPage(verbs: readonly Verb[]): string {
       section("VERBS"),
       ...shown.flatMap(verbLines),
       section("OPTIONS"),
-      ...FLAG_GROUPS.flatMap(groupLines),
+      ...FLAG_GROUPS.flatMap((group) => {
+        const rows: readonly Flag[] = FLAG_ROWS;
+        const members = rows.filter((flag) => flag.group === group && !flag.retired);
+        return members.length === 0 ? [] : [`.SS "${text(group)}"`, ...members.flatMap(flagLines)];
+      }),
       section("ENVIRONMENT"),
       ...ENVIRONMENT.flatMap(({ name, purpose }) => [
         ".TP",
@@ -163,13 +167,6 @@ function verbLines(verb: Verb): readonly string[] {
       ? []
       : [".sp", ".nf", ".in 2n", ...examples.map((example) => text(example)), ".in", ".fi"]),
   ];
-}
-
-function groupLines(group: typeof FLAG_GROUPS[number]): readonly string[] {
-  const rows: readonly Flag[] = FLAG_ROWS;
-  const members = rows.filter((flag) => flag.group === group && !flag.retired);
-  if (members.length === 0) return [];
-  return [`.SS "${text(group)}"`, ...members.flatMap(flagLines)];
 }
 
 function flagLines(flag: Flag): readonly string[] {

@@ -30,14 +30,24 @@ export async function* jsonPieces(
 }
 
 function* tokens(value: unknown, levels: number): Generator<string> {
-  if (isLazyList(value)) return yield* listTokens(value, Math.max(levels, 1));
-  if (levels === 0 || typeof value !== "object" || value === null) {
+  const isObject = typeof value === "object" && value !== null;
+  const isLazy = isObject && !Array.isArray(value) && Symbol.iterator in value;
+  if (!isObject || (levels === 0 && !isLazy)) {
     yield printableText(JSON.stringify(value) ?? "null");
     return;
   }
-  if (Array.isArray(value)) return yield* listTokens(value, levels);
-  yield "{";
   let separator = "";
+  if (Symbol.iterator in value) {
+    yield "[";
+    for (const entry of value as Iterable<unknown>) {
+      yield separator;
+      yield* tokens(entry, Math.max(levels, 1) - 1);
+      separator = ",";
+    }
+    yield "]";
+    return;
+  }
+  yield "{";
   for (const [key, inner] of Object.entries(value)) {
     if (inner === undefined) continue;
     yield `${separator}${printableText(JSON.stringify(key))}:`;
@@ -45,20 +55,4 @@ function* tokens(value: unknown, levels: number): Generator<string> {
     separator = ",";
   }
   yield "}";
-}
-
-function* listTokens(list: Iterable<unknown>, levels: number): Generator<string> {
-  yield "[";
-  let separator = "";
-  for (const entry of list) {
-    yield separator;
-    yield* tokens(entry, levels - 1);
-    separator = ",";
-  }
-  yield "]";
-}
-
-function isLazyList(value: unknown): value is Iterable<unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value) &&
-    Symbol.iterator in value;
 }

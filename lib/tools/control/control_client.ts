@@ -32,23 +32,19 @@ export async function askControl<Path extends RoutePath>(
   query: Query<Path> = {},
 ): Promise<Answer<Path>> {
   const text = await askControlText(socket, path, query);
-  const answer = parseAnswer(text, ROUTES[path].lists);
-  if (answer !== undefined) return answer as Answer<Path>;
+  try {
+    const value: unknown = JSON.parse(text);
+    const fields = new Map<string, unknown>(Object.entries(value as object));
+    const isAnswer = typeof value === "object" &&
+      ROUTES[path].lists.every((name) => Array.isArray(fields.get(name)));
+    if (isAnswer) return value as Answer<Path>;
+  } catch {
+    // It is no JSON, or null.
+  }
   throw new ControlError(
     `Cannot ask kube-relay at '${socket}': the program that answers '${path}' there is not ` +
       "kube-relay, or is one of another release",
   );
-}
-
-function parseAnswer(text: string, lists: readonly string[]): object | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value !== "object" || value === null) return undefined;
-    const fields = new Map<string, unknown>(Object.entries(value));
-    return lists.every((name) => Array.isArray(fields.get(name))) ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** As {@linkcode askControl}, but resolves to the text of the answer. */

@@ -10,18 +10,6 @@ import { askControl, ControlError } from "./control_client.ts";
 import { type RoutePath, ROUTES, type Routes } from "./routes.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
 
-interface ControlServerOptions {
-  readonly path: string;
-  readonly routes: Partial<Routes>;
-  /** @default {those of HttpConnections} */
-  readonly bounds?: HttpBounds;
-  readonly times?: Partial<HttpTimes>;
-  /** Called for each connection that is refused, or closed for a new one. */
-  readonly onRefused?: () => void;
-  /** @default {SILENT_LOGGER} */
-  readonly logger?: Logger;
-}
-
 /** The reader of a long answer may pause: `kube-relay dump | less`, or Ctrl-Z. */
 const PIECE_MS = 600_000;
 
@@ -30,19 +18,33 @@ export class BadQuestion extends Error {
   override name = "BadQuestion";
 }
 
-export interface ControlServer {
-  readonly path: string;
-  stop(): Promise<void>;
-}
-
 /**
  * Opens the control socket, for its owner only. Replaces the socket of a dead process. Throws a ControlError
  * that names the process if one answers.
  */
 export async function startControlServer(
-  { path, routes, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
-): Promise<ControlServer> {
-  await makeFolder(dirname(path));
+  { path, routes, times, logger = SILENT_LOGGER, ...rest }: {
+    readonly path: string;
+    readonly routes: Partial<Routes>;
+    /** @default {those of HttpConnections} */
+    readonly bounds?: HttpBounds;
+    readonly times?: Partial<HttpTimes>;
+    /** Called for each connection that is refused, or closed for a new one. */
+    readonly onRefused?: () => void;
+    readonly logger?: Logger;
+  },
+): Promise<{ stop(): Promise<void> }> {
+  const folder = dirname(path);
+  try {
+    // An existing one keeps its mode.
+    await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new ControlError(
+      `Cannot create the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
+        "give another path with --control-socket",
+      { cause: error },
+    );
+  }
   await checkPlace(path);
   const connections = new HttpConnections({ clock: systemClock, logger }, {
     ...rest,
@@ -57,7 +59,6 @@ export async function startControlServer(
     (request) => answer(request, routes, () => isOwners(path, owner)),
   );
   return {
-    path,
     async stop() {
       // Does not wait for answers: a client may be suspended (Ctrl-Z).
       await listener.close();
@@ -124,8 +125,14 @@ async function answer(
         "restore its owner and its mode, 0600";
       return new Response(`${reason}\n`, { status: 403 });
     }
-    const query = parsedQuery(ROUTES[path].parameters, searchParams);
-    const report = await routes[path]!(query, request.signal);
+    const parameters: readonly string[] = ROUTES[path].parameters;
+    const unknown = [...searchParams.keys()].find((name) => !parameters.includes(name));
+    if (unknown !== undefined) {
+      throw new BadQuestion(
+        `Cannot use the parameter '${unknown}': known are '${parameters.join("', '")}'`,
+      );
+    }
+    const report = await routes[path]!(Object.fromEntries(searchParams), request.signal);
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, {
       headers: { "content-type": "application/json", "transfer-encoding": "chunked" },
@@ -141,30 +148,6 @@ async function answer(
 
 function isRoute(path: string, routes: Partial<Routes>): path is RoutePath {
   return Object.hasOwn(routes, path);
-}
-
-function parsedQuery(
-  parameters: readonly string[],
-  given: URLSearchParams,
-): Readonly<Record<string, string>> {
-  const unknown = [...given.keys()].find((name) => !parameters.includes(name));
-  if (unknown === undefined) return Object.fromEntries(given);
-  throw new BadQuestion(
-    `Cannot use the parameter '${unknown}': known are '${parameters.join("', '")}'`,
-  );
-}
-
-/** Creates the folder with mode 0700; an existing one keeps its mode. */
-async function makeFolder(folder: string): Promise<void> {
-  try {
-    await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
-  } catch (error) {
-    throw new ControlError(
-      `Cannot create the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
-        "give another path with --control-socket",
-      { cause: error },
-    );
-  }
 }
 
 /** Throws a ControlError if another program uses the path. */

@@ -5,9 +5,6 @@ import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { Report, Row, Tone } from "../report.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
-/** The detail of a feature that works without restrictions. */
-const WORKS = "works";
-
 const SEVERITY_TONES: Readonly<Record<HostFinding["severity"], Tone>> = {
   blocking: "bad",
   warning: "warning",
@@ -22,8 +19,17 @@ export function doctorView(report: DoctorReport, isVerbose: boolean): Report {
     : findings.some(({ severity }) => severity === "warning")
     ? ["kube-relay can run here, with warnings.", "warning"] as const
     : ["kube-relay can run here.", "good"] as const;
-  const rows = [
-    choiceRow(report),
+  const { request, mode, reasons } = report.choice;
+  const asked = request === "default"
+    ? "no mode was requested, and the default is iptables"
+    : `requested: ${request}`;
+  const taken = mode === undefined ? "a start would fail" : `a start would choose ${mode}`;
+  const rows: readonly Row[] = [
+    {
+      cells: ["Mode", `${taken}; ${asked}`],
+      tone: mode === undefined ? "bad" : "good",
+      detail: reasons,
+    },
     ...report.modes.map((mode) => modeRow(mode, isVerbose)),
     ...factRows(report, isVerbose),
   ];
@@ -32,24 +38,18 @@ export function doctorView(report: DoctorReport, isVerbose: boolean): Report {
     tone,
     rows: [],
     parts: [
-      ...(findings.length === 0 ? [] : [{ title: "", rows: findings.map(findingRow), parts: [] }]),
+      ...(findings.length === 0 ? [] : [{
+        title: "",
+        rows: findings.map(({ severity, summary, evidence, cure }): Row => ({
+          cells: [severity, `${summary}.`],
+          tone: SEVERITY_TONES[severity],
+          detail: [...evidence, ...(cure === undefined ? [] : [`remedy: ${cure}`])],
+        })),
+        parts: [],
+      }]),
       { title: "", rows, parts: [] },
     ],
   };
-}
-
-function findingRow({ severity, summary, evidence, cure }: HostFinding): Row {
-  const detail = [...evidence, ...(cure === undefined ? [] : [`remedy: ${cure}`])];
-  return { cells: [severity, `${summary}.`], tone: SEVERITY_TONES[severity], detail };
-}
-
-function choiceRow({ choice: { request, mode, reasons } }: DoctorReport): Row {
-  const asked = request === "default"
-    ? "no mode was requested, and the default is iptables"
-    : `requested: ${request}`;
-  const taken = mode === undefined ? "a start would fail" : `a start would choose ${mode}`;
-  const tone = mode === undefined ? "bad" : "good";
-  return { cells: ["Mode", `${taken}; ${asked}`], tone, detail: reasons };
 }
 
 function modeRow(
@@ -77,7 +77,8 @@ function modeRow(
 
 function featureLines(row: MergedRow): readonly string[] {
   const { available, required, detail, lost, cure } = row;
-  if (available) return [`has ${named(row)}${detail === WORKS ? "" : `: ${detail}`}`];
+  // The detail of a feature that works without restrictions.
+  if (available) return [`has ${named(row)}${detail === "works" ? "" : `: ${detail}`}`];
   return [
     `${required ? "lacks" : "without"} ${named(row)}: ${detail}`,
     ...(lost === undefined ? [] : [`  lost: ${lost}`]),

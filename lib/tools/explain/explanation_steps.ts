@@ -2,7 +2,6 @@
 import { formatHostPort } from "../../net/port.ts";
 import { endSentence, type Judgement } from "../../policy/judge_connection.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import type { DataPlaneDifference } from "../../proxy/data_plane.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
 import type {
@@ -18,7 +17,6 @@ import type {
 import type { SharedPlan } from "../../proxy/proxy_plan.ts";
 import type { FrontendRole, NodeTopology } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { assertNever } from "../../proxy/verdict.ts";
 import type { Row, Tone } from "../report.ts";
 
 /** What NetworkPolicies say about the packet to one receiver. */
@@ -133,7 +131,18 @@ export function explanationSteps(
     const text = policy.policy === ofService
       ? `${name} ${ofService}: ${where}`
       : `${name} ${ofService} applies to outside clients only, not to pods and the node: ${where}`;
-    add("policy", text, policyItems(policy, shared.node));
+    const { modeReason, hints, isFallback } = policy;
+    const place = hints === "node" ? shared.node.name : shared.node.zone;
+    const items = [
+      ...(modeReason === undefined ? [] : [modeReason]),
+      ...(hints === undefined
+        ? []
+        : [`all ready endpoints have hints, so only those for ${hints} ${place} are used`]),
+      ...(isFallback
+        ? ["no endpoint is ready: those that are terminating and still serve are used instead"]
+        : []),
+    ];
+    add("policy", text, items);
   }
   const isReported = verdict.kind !== "unclaimed" &&
     (verdict.kind === "forward" || verdict.why !== "source-ranges");
@@ -170,7 +179,17 @@ export function explanationSteps(
       : isHashed
       ? "by source-hash: a client keeps its endpoint while the endpoint exists"
       : "none: every new connection may get another endpoint";
-    add("affinity", text, [...affinityItems(explanation)]);
+    const { entry, unknown } = explanation.affinity ?? {};
+    const items: string[] = [];
+    if (entry === "none") {
+      items.push("no endpoint is remembered for this client: any may be chosen");
+    } else if (entry !== undefined) {
+      const { endpoint, expiresInSeconds: left } = entry;
+      const until = left === undefined ? "" : `, for another ${left} s`;
+      items.push(`this client is bound to ${endpoint}${until}`);
+    }
+    if (unknown !== undefined) items.push(`the endpoint of this client is unknown: ${unknown}`);
+    add("affinity", text, items);
   }
   if (edge !== undefined) {
     const text = forwardsItself
@@ -195,7 +214,11 @@ export function explanationSteps(
     add(
       "kernel",
       `asked just now: ${count} from what this Service needs; 'kube-relay diff' shows more`,
-      differences.map(differenceText),
+      differences.map(({ kind, object, name, wanted, found }) => {
+        const both = wanted !== undefined && found !== undefined;
+        const text = both ? `wanted ${wanted}; found ${found}` : wanted ?? found ?? "";
+        return `${kind.toUpperCase()} ${object} ${name}: ${text}`;
+      }),
     );
   }
   return steps;
@@ -247,33 +270,6 @@ function destinationItems(
   ];
 }
 
-function policyItems(
-  { modeReason, hints, isFallback }: NonNullable<PacketExplanation["policy"]>,
-  node: NodeTopology,
-): readonly string[] {
-  const place = hints === "node" ? node.name : node.zone;
-  return [
-    ...(modeReason === undefined ? [] : [modeReason]),
-    ...(hints === undefined
-      ? []
-      : [`all ready endpoints have hints, so only those for ${hints} ${place} are used`]),
-    ...(isFallback
-      ? ["no endpoint is ready: those that are terminating and still serve are used instead"]
-      : []),
-  ];
-}
-
-function* affinityItems({ affinity }: PacketExplanation): Generator<string> {
-  const { entry, unknown } = affinity ?? {};
-  if (entry === "none") yield "no endpoint is remembered for this client: any may be chosen";
-  else if (entry !== undefined) {
-    const left = entry.expiresInSeconds;
-    const until = left === undefined ? "" : `, for another ${left} s`;
-    yield `this client is bound to ${entry.endpoint}${until}`;
-  }
-  if (unknown !== undefined) yield `the endpoint of this client is unknown: ${unknown}`;
-}
-
 /** What the policies of one end say, in one sentence if it is the same for all receivers. */
 function judgementText(
   end: "egress" | "ingress",
@@ -306,12 +302,6 @@ function carrierItem({ object, name, text }: PacketCarrier): string {
   return words.length === 0 ? `${object}: ${text}` : `${object} (${words.join(" ")}): ${text}`;
 }
 
-function differenceText({ kind, object, name, wanted, found }: DataPlaneDifference): string {
-  const both = wanted !== undefined && found !== undefined;
-  const text = both ? `wanted ${wanted}; found ${found}` : wanted ?? found ?? "";
-  return `${kind.toUpperCase()} ${object} ${name}: ${text}`;
-}
-
 const REASONS: Readonly<Record<SourceReason, string>> = {
   "cluster-policy": "with externalTrafficPolicy Cluster the endpoint may be on another node, and " +
     "its answers must come back through this node; the client's address is lost (policy Local keeps it)",
@@ -326,33 +316,25 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
 };
 
 /** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
-function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {
-  const { key, eligible, isLocal, nodeName, terminating } = endpoint;
+function endpointItem(
+  { key, eligible, isLocal, nodeName, exclusion, leftOut, terminating, serving, ...hints }:
+    ExplainedEndpoint,
+  { name, zone }: NodeTopology,
+): string {
+  const { nodeHints = [], zoneHints = [] } = hints;
   const place = isLocal ? "this node" : nodeName === undefined ? "no node named" : `on ${nodeName}`;
-  if (!eligible) return `- ${key} (${place}): ${exclusionText(endpoint, node)}`;
-  return `+ ${key} (${place}${terminating ? ", terminating" : ""})`;
-}
-
-function exclusionText(endpoint: ExplainedEndpoint, { name, zone }: NodeTopology): string {
-  const { exclusion, leftOut, terminating, serving, nodeHints = [], zoneHints = [] } = endpoint;
-  if (leftOut !== undefined) return `left out: ${leftOut}`;
-  switch (exclusion) {
-    case undefined:
-      return "would be used";
-    case "other-node":
-      return "not on this node, and the policy is Local";
-    case "node-hint":
-      return `hinted for node ${nodeHints.join(", ")}, not for ${name}`;
-    case "zone-hint":
-      return `hinted for zone ${zoneHints.join(", ")}; this node is in ${zone}`;
-    case "not-ready":
-      if (terminating && serving) return "terminating, and others are ready";
-      return terminating ? "terminating" : "not ready";
-    case "not-serving":
-      return terminating ? "terminating, and no longer serving" : "not ready";
-    default:
-      return assertNever(exclusion);
-  }
+  if (eligible) return `+ ${key} (${place}${terminating ? ", terminating" : ""})`;
+  if (leftOut !== undefined) return `- ${key} (${place}): left out: ${leftOut}`;
+  if (exclusion === undefined) return `- ${key} (${place}): would be used`;
+  const stopping = serving ? "terminating, and others are ready" : "terminating";
+  const texts: Readonly<Record<typeof exclusion, string>> = {
+    "other-node": "not on this node, and the policy is Local",
+    "node-hint": `hinted for node ${nodeHints.join(", ")}, not for ${name}`,
+    "zone-hint": `hinted for zone ${zoneHints.join(", ")}; this node is in ${zone}`,
+    "not-ready": terminating ? stopping : "not ready",
+    "not-serving": terminating ? "terminating, and no longer serving" : "not ready",
+  };
+  return `- ${key} (${place}): ${texts[exclusion]}`;
 }
 
 const UNSERVED: Readonly<Record<UnservedReason, string>> = {
@@ -371,32 +353,22 @@ function missItem(
   { nodePortAddresses }: SharedPlan,
 ): string {
   const name = kind === "unserved" ? service : nameOf(service);
-  switch (kind) {
-    case "endpoint":
-      return `${
-        formatHostPort(packet.to, packet.port)
-      } is an endpoint of ${name} itself: what is ` +
-        "sent straight to a pod passes by every Service";
-    case "own-port":
-      return `${name} asks for this address and port, which stay with kube-relay`;
-    case "refused":
-      return `${name} asks for this address, which it may not have on this node`;
-    case "other-port":
-      return `${name} has this address, on port ${port}/${protocol}`;
-    case "target-port":
-      return `${name} has this address, on port ${port}/${protocol}; ${packet.port} is the port of ` +
-        "its endpoints";
-    case "node-port": {
-      const served = nodePortAddresses.slice(0, 4).join(", ") || "no address";
-      return `${packet.port}/${protocol} is the node port of ${name}; node ports are on ${served}`;
-    }
-    case "other-address":
-      return `${name} has port ${port}/${protocol} on ${address}`;
-    case "unserved":
-      return `${name} has this address and is not served: ${UNSERVED[reason ?? "no usable port"]}`;
-    default:
-      return assertNever(kind);
-  }
+  const served = nodePortAddresses.slice(0, 4).join(", ") || "no address";
+  const socket = formatHostPort(packet.to, packet.port);
+  const texts: Readonly<Record<typeof kind, string>> = {
+    endpoint: `${socket} is an endpoint of ${name} itself: what is sent straight to a pod passes ` +
+      "by every Service",
+    "own-port": `${name} asks for this address and port, which stay with kube-relay`,
+    refused: `${name} asks for this address, which it may not have on this node`,
+    "other-port": `${name} has this address, on port ${port}/${protocol}`,
+    "target-port": `${name} has this address, on port ${port}/${protocol}; ${packet.port} is the ` +
+      "port of its endpoints",
+    "node-port":
+      `${packet.port}/${protocol} is the node port of ${name}; node ports are on ${served}`,
+    "other-address": `${name} has port ${port}/${protocol} on ${address}`,
+    unserved: `${name} has this address and is not served: ${UNSERVED[reason ?? "no usable port"]}`,
+  };
+  return texts[kind];
 }
 
 /** A row that is a sentence; `text` has no full stop. */

@@ -35,7 +35,7 @@ export const TO_FORMS =
   "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
   "or number, NAMESPACE/POD:PORT, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
 
-/** The sender of the packet. */
+/** The sender of the packet. `isPod`: it was named as a pod's, `namespace/address`. */
 type FromText =
   | { readonly kind: "node" }
   | { readonly kind: "outside" }
@@ -44,27 +44,23 @@ type FromText =
     readonly address: IpAddress;
     /** By which it arrives at this node. */
     readonly interfaceName: string | undefined;
-    /** Whether it was named as a pod's: `namespace/address`. */
     readonly isPod: boolean;
   };
 
-interface PortText {
-  readonly port?: Port;
-  readonly protocol?: Protocol | undefined;
-}
-
 /** A parsed TO. Without a port, it means every port of the Service or address. */
 type ToText =
-  | { readonly kind: "address"; readonly address: IpAddress } & PortText
-  | { readonly kind: "node"; readonly port: Port; readonly protocol: Protocol | undefined }
-  | {
-    readonly kind: "service";
-    /** `namespace/name`, also of a pod. */
-    readonly key: string;
-    /** Name or number of a port of the Service. */
-    readonly portText: string | undefined;
-    readonly protocol: Protocol | undefined;
-  };
+  & { readonly protocol?: Protocol | undefined }
+  & (
+    | { readonly kind: "address"; readonly address: IpAddress; readonly port?: Port }
+    | { readonly kind: "node"; readonly port: Port }
+    | {
+      readonly kind: "service";
+      /** `namespace/name`, also of a pod. */
+      readonly key: string;
+      /** Name or number of a port of the Service. */
+      readonly portText: string | undefined;
+    }
+  );
 
 /** The scope in which names are looked up. */
 export interface PacketScope {
@@ -147,7 +143,10 @@ export function parseTo(text: string): ToText {
   return { kind: "service", key, portText, protocol: parseProtocol(text, protocol) };
 }
 
-function parsePortText(text: string, ports: string | undefined): PortText {
+function parsePortText(
+  text: string,
+  ports: string | undefined,
+): { readonly port?: Port; readonly protocol?: Protocol | undefined } {
   if (ports === undefined) return {};
   const [number = "", word, ...rest] = ports.split("/");
   const port = tryParsePort(number);
@@ -176,7 +175,17 @@ export function readPacketEnds(
   const family = from.kind === "address" ? ipFamilyOf(from.address) : undefined;
   const assumptions = new Set<string>();
   const senders = new Map<IpFamily, PacketSender>();
-  const packets = destinationsOf(to, toText, family, world).map((destination): Packet => {
+  const found = to.kind === "address"
+    ? ofAddress(to, family, world)
+    : to.kind === "node"
+    ? ofNode(to, family, world)
+    : ofServiceOrPod(to, toText, family, world);
+  if (found.length > MOST_DESTINATIONS) {
+    throw new PacketEndsError(
+      `Cannot answer for ${found.length} ports at once, ${MOST_DESTINATIONS} at most: name a port`,
+    );
+  }
+  const packets = found.map((destination): Packet => {
     const ownFamily = ipFamilyOf(destination.to);
     const sender = senders.get(ownFamily) ?? senderOf(from, ownFamily, world, assumptions);
     senders.set(ownFamily, sender);
@@ -275,23 +284,7 @@ const MOST_DESTINATIONS = 64;
 /** So many ports are named in an error. */
 const MOST_NAMED = 8;
 
-/** Everything that is meant, at least one. `family`: of the sender; `undefined` = either. */
-function destinationsOf(
-  to: ToText,
-  text: string,
-  family: IpFamily | undefined,
-  world: PacketScope,
-): readonly PacketDestination[] {
-  const found = to.kind === "address"
-    ? ofAddress(to, family, world)
-    : to.kind === "node"
-    ? ofNode(to, family, world)
-    : ofServiceOrPod(to, text, family, world);
-  if (found.length <= MOST_DESTINATIONS) return found;
-  throw new PacketEndsError(
-    `Cannot answer for ${found.length} ports at once, ${MOST_DESTINATIONS} at most: name a port`,
-  );
-}
+// `family` is that of the sender; `undefined` = either.
 
 function ofAddress(
   { address, port, protocol = "TCP" }: ToText & { readonly kind: "address" },
@@ -421,20 +414,15 @@ function unknownService(key: string, { services, plans }: PacketScope): PacketEn
       "; a headless Service, or one of another proxy, may not have been read";
     return error(`none of ${all.size} Services has this name${hint}`);
   }
-  switch (unproxiedReason(service)) {
-    case "ExternalName":
-      return error(
-        "it is an ExternalName, an alias in DNS; its clients go to that name themselves",
-      );
-    case "headless":
-      return error(
-        "it is headless; DNS gives its clients the addresses of the pods, and no proxy has a part in it",
-      );
-    case "other proxy":
-      return error("by its label service.kubernetes.io/service-proxy-name another proxy serves it");
-    case undefined: {
-      const families = [...plans.keys()].join(" or ");
-      return error(`it has no cluster IP of ${families}, or no port that can be used`);
-    }
-  }
+  const reason = unproxiedReason(service);
+  if (reason !== undefined) return error(UNPROXIED[reason]);
+  const families = [...plans.keys()].join(" or ");
+  return error(`it has no cluster IP of ${families}, or no port that can be used`);
 }
+
+const UNPROXIED = {
+  ExternalName: "it is an ExternalName, an alias in DNS; its clients go to that name themselves",
+  headless:
+    "it is headless; DNS gives its clients the addresses of the pods, and no proxy has a part in it",
+  "other proxy": "by its label service.kubernetes.io/service-proxy-name another proxy serves it",
+} as const;

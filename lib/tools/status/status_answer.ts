@@ -48,6 +48,9 @@ export function statusAnswer(report: StatusReport, options: StatusOptions): Repo
     report;
   const { time, filter = "", show = "few", mostProblems = 30 } = options;
   const problems = statusProblems(report, options);
+  const tone = (["bad", "warning"] as const).find((each) =>
+    problems.some(({ tone }) => tone === each)
+  );
   // Those that a brief status counts without naming them. A filter cannot select them.
   const unnamed = filter !== "" ? 0 : families.reduce(
     (sum, family) => sum + countsOf(family).unhealthy - family.services.filter(isUnhealthy).length,
@@ -67,7 +70,7 @@ export function statusAnswer(report: StatusReport, options: StatusOptions): Repo
       `(process ${pid})`,
     tone: phase === "serving" ? "good" : "warning",
     rows: [
-      { cells: ["Summary", summaryText(report)], tone: toneOf(problems) },
+      { cells: ["Summary", summaryText(report)], tone: tone ?? "good" },
       { cells: ["Node", node.name + (node.zone === undefined ? "" : `, zone ${node.zone}`)] },
       ...(traffic === undefined
         ? []
@@ -86,11 +89,6 @@ export function statusAnswer(report: StatusReport, options: StatusOptions): Repo
       ...parts,
     ],
   };
-}
-
-function toneOf(problems: readonly Row[]): Tone {
-  if (problems.some(({ tone }) => tone === "bad")) return "bad";
-  return problems.length > 0 ? "warning" : "good";
 }
 
 /** Returns e.g. `6 ServicePorts, 1 in quarantine, 1 unhealthy; 2 problems of sources`. */
@@ -259,7 +257,12 @@ function serviceRow(service: StatusService): Row {
     cells: [
       nameOf(service),
       healthText(service),
-      limited(addressTexts(addresses), MOST_ADDRESSES) || "-",
+      limited(
+        STATES.flatMap((wanted) =>
+          addresses.filter(({ state }) => state === wanted).map(addressText).sort()
+        ),
+        MOST_ADDRESSES,
+      ) || "-",
       limited(
         endpoints.toSorted((a, b) => Number(isSkipped(b)) - Number(isSkipped(a))).map(endpointText),
         MOST_ENDPOINTS,
@@ -313,12 +316,6 @@ function nameOf({ name, protocol }: StatusService): string {
   return `${name} ${protocol}`;
 }
 
-function addressTexts(addresses: readonly ServedAddress[]): readonly string[] {
-  return STATES.flatMap((wanted) =>
-    addresses.filter(({ state }) => state === wanted).map(addressText).sort()
-  );
-}
-
 function addressText({ role, address, port, state, load }: ServedAddress): string {
   const label = role === "ClusterIP" ? "" : ` ${role}`;
   const notes = [...(state === "serving" ? [] : [state]), ...(load ? loadNotes(load) : [])];
@@ -326,19 +323,11 @@ function addressText({ role, address, port, state, load }: ServedAddress): strin
 }
 
 function endpointText({ address, state, local, health }: StatusEndpoint): string {
-  return address + inBrackets([
-    ...(state === "ready" ? [] : [state]),
-    ...(local ? ["local"] : []),
-    ...(health ? healthNotes(health) : []),
-  ]);
-}
-
-function healthNotes(
-  { state, reason = "", since }: NonNullable<StatusEndpoint["health"]>,
-): readonly string[] {
-  if (state === "unchecked") return reason === "" ? [] : [reason];
-  if (state === "healthy") return [];
-  return [`${state} since ${since.slice(0, 19)}Z: ${reason}`];
+  const { state: found = "healthy", reason = "", since = "" } = health ?? {};
+  const notes = [...(state === "ready" ? [] : [state]), ...(local ? ["local"] : [])];
+  if (found === "unchecked") notes.push(...(reason === "" ? [] : [reason]));
+  else if (found !== "healthy") notes.push(`${found} since ${since.slice(0, 19)}Z: ${reason}`);
+  return address + inBrackets(notes);
 }
 
 function inBrackets(notes: readonly string[]): string {
@@ -354,9 +343,6 @@ function healthText(service: StatusService): string {
 }
 
 function compareNames(a: StatusService, b: StatusService): number {
+  const compare = (left: string, right: string) => left < right ? -1 : Number(left > right);
   return compare(a.name, b.name) || compare(a.protocol, b.protocol);
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : Number(a > b);
 }

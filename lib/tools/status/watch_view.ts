@@ -12,7 +12,7 @@ import { ageText, durationText, sizeText, timeTexts } from "./number_texts.ts";
 import type { StatusReport } from "./status_report.ts";
 import { trafficRate } from "./traffic.ts";
 import { agesAt, statusAnswer, syncText } from "./status_answer.ts";
-import { inverse, type Line, painter, type Report, reportLines, type Row } from "../report.ts";
+import { inverse, type Line, painter, type Report, reportLines } from "../report.ts";
 
 /** The last answer of kube-relay. */
 export interface WatchAnswer {
@@ -42,12 +42,6 @@ export interface WatchModel {
   readonly scrolledBy: number;
 }
 
-/** The model after a key, and whether the view ends. */
-interface KeyOutcome {
-  readonly model: WatchModel;
-  readonly ends: boolean;
-}
-
 const LONGEST_FILTER = 200;
 const PAGE = 10;
 /** More lines than any change log has. */
@@ -64,15 +58,21 @@ const SCROLL_KEYS: Readonly<Record<Key, number>> = {
   end: -FURTHEST,
 };
 
-/** Returns the effect of a key. */
-export function pressed(model: WatchModel, key: Key): KeyOutcome {
-  if (model.typed !== undefined) return { model: typing(model, key, model.typed), ends: false };
-  if (key === "q" || key === "Q") return { model, ends: true };
-  if (key === "/") return { model: { ...model, typed: model.filter }, ends: false };
-  if (key === "escape") return { model: { ...model, filter: "", scrolledBy: 0 }, ends: false };
+/** The model after a key; `undefined` = the view ends. */
+export function pressed(model: WatchModel, key: Key): WatchModel | undefined {
+  const { typed, ...rest } = model;
+  if (typed !== undefined) {
+    if (key === "escape") return rest;
+    if (key === "enter") return { ...rest, filter: typed, scrolledBy: 0 };
+    if (key === "backspace") return { ...model, typed: typed.slice(0, -1) };
+    if (key.length > 1 || typed.length >= LONGEST_FILTER) return model;
+    return { ...model, typed: `${typed}${key}` };
+  }
+  if (key === "q" || key === "Q") return undefined;
+  if (key === "/") return { ...model, typed: model.filter };
+  if (key === "escape") return { ...model, filter: "", scrolledBy: 0 };
   const by = SCROLL_KEYS[key];
-  if (by === undefined) return { model, ends: false };
-  return { model: { ...model, scrolledBy: Math.max(0, model.scrolledBy + by) }, ends: false };
+  return by === undefined ? model : { ...model, scrolledBy: Math.max(0, model.scrolledBy + by) };
 }
 
 /** The model after an answer. */
@@ -89,15 +89,6 @@ export function unanswered(
   { reason, at }: { readonly reason: string; readonly at: number },
 ): WatchModel {
   return { ...model, lost: { since: model.lost?.since ?? at, reason } };
-}
-
-function typing(model: WatchModel, key: Key, typed: string): WatchModel {
-  const { typed: _, ...rest } = model;
-  if (key === "escape") return rest;
-  if (key === "enter") return { ...rest, filter: typed, scrolledBy: 0 };
-  if (key === "backspace") return { ...model, typed: typed.slice(0, -1) };
-  if (key.length > 1 || typed.length >= LONGEST_FILTER) return model;
-  return { ...model, typed: `${typed}${key}` };
 }
 
 /** The size of the terminal and the look of the lines. */
@@ -126,9 +117,16 @@ export function renderWatch(model: WatchModel, options: WatchViewOptions): reado
   const room = Math.max(0, rows - 1 - top.length);
   const end = Math.max(Math.min(room, changes.length), changes.length - model.scrolledBy);
   const shown = [...top, ...changes.slice(Math.max(0, end - room), end)].slice(0, rows - 1);
-  const blank = Array.from({ length: Math.max(0, rows - 1 - shown.length) }, () => plain(""));
+  const blank = Array.from(
+    { length: Math.max(0, rows - 1 - shown.length) },
+    (): Line => ({ text: "", tone: undefined }),
+  );
   const paint = painter(color);
-  const footer = fitLine(footerText(model).padEnd(columns), columns);
+  const { typed, filter } = model;
+  const keys = typed === undefined
+    ? `q quits   / filters   Up and Down scroll${filter === "" ? "" : "   Esc shows all"}`
+    : `Only namespace/name: ${typed}_   (Enter takes it, Esc does not)`;
+  const footer = fitLine(keys.padEnd(columns), columns);
   return [
     ...[...shown, ...blank].map(({ text, tone }) => paint({ text: fitLine(text, columns), tone })),
     color ? inverse(footer) : footer,
@@ -141,13 +139,9 @@ export function mostScrolled(model: WatchModel, options: WatchViewOptions): numb
   return Math.max(0, changeLines(model, options).length - Math.max(0, room));
 }
 
-function plain(text: string): Line {
-  return { tone: undefined, text };
-}
-
 /** The state, up to the heading of the changes. */
 function topLines(model: WatchModel, options: WatchViewOptions): readonly Line[] {
-  const { answer, lost, socket } = model;
+  const { answer, lost, socket, filter, scrolledBy } = model;
   const { columns, rows } = options.size;
   if (answer === undefined) {
     if (lost === undefined) return [{ tone: "detail", text: `Asking ${socket}` }];
@@ -159,7 +153,12 @@ function topLines(model: WatchModel, options: WatchViewOptions): readonly Line[]
   return [
     ...(lost ? [lostLine(lost, options), ...state.slice(1)] : state)
       .slice(0, Math.max(1, rows - LEAST_CHANGES)),
-    { tone: "title", text: changesTitle(model) },
+    {
+      tone: "title",
+      text: `CHANGES${filter === "" ? "" : ` of '${filter}'`}${
+        scrolledBy > 0 ? " (scrolled up; End goes to the newest)" : ""
+      }`,
+    },
   ];
 }
 
@@ -197,21 +196,18 @@ function stateReport(
       : row
   );
   const [summary, ...others] = facts;
+  // One line, however many manifest files there are.
+  const [first, ...files] = status.sources;
+  const more = files.length === 0 ? "" : `, and ${countText(files.length, "other source")}`;
+  const sources = first ? [{ cells: ["Source", `${first.name}: ${first.state}${more}`] }] : [];
   // A small screen cuts the end: what is wrong comes first.
   const parts = [
     ...head.parts,
     { title: "", rows, parts: [] },
-    { title: "", rows: [...others, ...sourceRow(status)], parts: [] },
+    { title: "", rows: [...others, ...sources], parts: [] },
     ...(most === "" ? [] : [{ title: "CHANGED MOST", rows: [{ cells: [most] }], parts: [] }]),
   ];
   return { ...head, rows: summary ? [summary] : [], parts };
-}
-
-/** One line, however many manifest files there are. */
-function sourceRow({ sources: [first, ...others] }: StatusReport): readonly Row[] {
-  if (first === undefined) return [];
-  const more = others.length === 0 ? "" : `, and ${countText(others.length, "other source")}`;
-  return [{ cells: ["Source", `${first.name}: ${first.state}${more}`] }];
 }
 
 function lostLine(
@@ -239,11 +235,6 @@ function mostChanged({ entries }: ChangesReport): string {
     .map(([name, count]) => `${name} ${count}`).join("   ");
 }
 
-function changesTitle({ filter, scrolledBy }: WatchModel): string {
-  const only = filter === "" ? "" : ` of '${filter}'`;
-  return `CHANGES${only}${scrolledBy > 0 ? " (scrolled up; End goes to the newest)" : ""}`;
-}
-
 /** Without the details, which `status --changes` shows: the screen is small. */
 function changeLines(
   { filter, answer }: WatchModel,
@@ -256,12 +247,6 @@ function changeLines(
   const rows = entries.flatMap((entry) => entryRows(entry, times))
     .filter(({ tone }) => tone !== "detail");
   return reportLines({ title: "", rows, parts: [] }, size.columns);
-}
-
-function footerText({ typed, filter }: WatchModel): string {
-  if (typed !== undefined) return `Only namespace/name: ${typed}_   (Enter takes it, Esc does not)`;
-  const clear = filter === "" ? "" : "   Esc shows all";
-  return `q quits   / filters   Up and Down scroll${clear}`;
 }
 
 /** Any character but ASCII and the view's own: a terminal may show it wider than one column. */

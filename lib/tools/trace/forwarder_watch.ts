@@ -44,7 +44,10 @@ export function createForwarderTrace(
         pause.catch(() => {});
         const flow = await Promise.race([found, pause]);
         late.abort();
-        return flow === undefined ? NOT_SEEN : pathOf(flow, service);
+        if (flow) return pathOf(flow, service);
+        const note = "kube-relay accepted no such connection: no program listens there, or it " +
+          "was kept from arriving";
+        return { steps: [], ending: "not seen", notes: [note] };
       },
       [Symbol.asyncDispose]() {
         stop.abort();
@@ -53,15 +56,6 @@ export function createForwarderTrace(
     };
   };
 }
-
-const NOT_SEEN: TracedPath = {
-  steps: [],
-  ending: "not seen",
-  notes: [
-    "kube-relay accepted no such connection: no program listens there, or it was kept " +
-    "from arriving",
-  ],
-};
 
 function pathOf(flow: WatchedFlow, service: string = flow.service): TracedPath {
   const { client, clientPort, to, port, endpoint, seenAs, detail, protocol } = flow;

@@ -17,35 +17,19 @@ export const REFUSED = "refused";
 export const NO_ROUTE =
   "not sent: this machine has no route to that address, not even a default one";
 
-/** What became of the packet. */
+/** What became of the packet: `ADDRESS:PORT`, the client address that it sees, and the step that did it, if known. */
 export type TraceOutcome =
-  | {
-    readonly kind: "forwarded";
-    /** `ADDRESS:PORT`. */
-    readonly endpoint: string;
-    /** The client address that the endpoint sees, if known. */
-    readonly seenAs?: IpAddress;
-  }
-  | {
-    readonly kind: "rejected" | "dropped";
-    /** The step that did it, if known. */
-    readonly by?: TraceStep;
-  }
+  | { readonly kind: "forwarded"; readonly endpoint: string; readonly seenAs?: IpAddress }
+  | { readonly kind: "rejected" | "dropped"; readonly by?: TraceStep }
   /** The step changed the destination, and nothing was seen of the packet after that. */
   | { readonly kind: "lost"; readonly by: TraceStep }
   /** The destination was not changed. */
   | { readonly kind: "unchanged" }
   | { readonly kind: "not seen" };
 
-/** The source of the packet. */
+/** The source of the packet, e.g. `a TCP SYN` with the result `refused` or `no answer within 0.4 s`. */
 export type TraceOrigin =
-  | {
-    readonly kind: "sent";
-    /** For example `a TCP SYN`. */
-    readonly what: string;
-    /** For example `connected`, `refused`, `no answer within 0.4 s`. */
-    readonly result: string;
-  }
+  | { readonly kind: "sent"; readonly what: string; readonly result: string }
   | { readonly kind: "waited for" };
 
 /** The report, as `--json` prints it. */
@@ -137,6 +121,11 @@ const EXPECTED: Readonly<Record<string, TraceOutcome["kind"]>> = {
   passes: "unchanged",
 };
 
+const SEEN: Readonly<Partial<Record<TraceOutcome["kind"], string>>> = {
+  lost: "lost after its destination was changed",
+  unchanged: "left as it was",
+};
+
 /** Compares verdict, endpoint and source address. `sender`: the source address of the packet. */
 export function compareWithExplanation(
   { verdict, endpoints, headline: expected }: Pick<
@@ -154,7 +143,10 @@ export function compareWithExplanation(
   const hasNoListener = outcome.kind === "rejected" && outcome.by === undefined;
   if (kind === "unchanged" && hasNoListener) return agrees;
   if (outcome.kind !== kind) {
-    return differs(`the packet was ${seenText(outcome)}; expected: ${expected}`);
+    const seen = outcome.kind === "forwarded"
+      ? `forwarded to ${outcome.endpoint}`
+      : SEEN[outcome.kind] ?? outcome.kind;
+    return differs(`the packet was ${seen}; expected: ${expected}`);
   }
   if (outcome.kind !== "forwarded") return agrees;
   const endpoint = endpoints.find(({ key }) => key === outcome.endpoint);
@@ -170,25 +162,26 @@ export function compareWithExplanation(
   return isRight ? agrees : differs(`the endpoint sees ${seenAs} as client, ${due} was due`);
 }
 
-function seenText(outcome: TraceOutcome): string {
-  switch (outcome.kind) {
-    case "forwarded":
-      return `forwarded to ${outcome.endpoint}`;
-    case "lost":
-      return "lost after its destination was changed";
-    case "unchanged":
-      return "left as it was";
-    default:
-      return outcome.kind;
-  }
-}
-
 /** Shows the report. */
 export function traceView(trace: TraceReport): Report {
-  const { mode, node, way, service, steps, outcome, conntrack, comparison, notes } = trace;
+  const { mode, node, way, service, steps, outcome, conntrack, comparison, notes, origin } = trace;
+  const { protocol, from, sourcePort, to, port } = trace.packet;
   const { expected, differences = [] } = comparison ?? {};
+  const sent = origin.kind === "waited for"
+    ? "which came by"
+    : `sent by this command (${origin.what}): ${origin.result}`;
+  // The tables of NAT see the first packet of a flow only.
+  const isKnown = conntrack && !MODE_TRAITS[mode].forwardsItself && origin.kind === "waited for";
+  const none = isKnown
+    ? "no rule was asked: the kernel knows this flow and treats it like its first packet"
+    : "no watched rule matched it";
   const packet: readonly Row[] = [
-    { cells: ["Packet", packetText(trace)] },
+    {
+      cells: [
+        "Packet",
+        `${protocol} ${endText(from, sourcePort)} -> ${formatHostPort(to, port)}, ${sent}`,
+      ],
+    },
     {
       cells: [
         "Service",
@@ -196,7 +189,7 @@ export function traceView(trace: TraceReport): Report {
       ],
     },
     { cells: ["Seen by", `${way}, in mode ${mode} on node ${node}`] },
-    ...(steps.length === 0 ? [{ cells: ["Rules", noStepsText(trace)] }] : []),
+    ...(steps.length === 0 ? [{ cells: ["Rules", none] }] : []),
   ];
   const result: readonly Row[] = [
     { cells: ["Result", outcomeText(outcome)] },
@@ -227,39 +220,18 @@ export function traceView(trace: TraceReport): Report {
   };
 }
 
-/** Returns e.g. `TCP 10.0.0.1:40000 -> 10.96.0.1:80, which came by`. */
-function packetText({ packet, origin }: TraceReport): string {
-  const { protocol, from, sourcePort, to, port } = packet;
-  const line = `${protocol} ${endText(from, sourcePort)} -> ${formatHostPort(to, port)}`;
-  return origin.kind === "waited for"
-    ? `${line}, which came by`
-    : `${line}, sent by this command (${origin.what}): ${origin.result}`;
-}
-
-/** The tables of NAT see the first packet of a flow only. */
-function noStepsText({ conntrack, mode, origin }: TraceReport): string {
-  return conntrack !== undefined && !MODE_TRAITS[mode].forwardsItself &&
-      origin.kind === "waited for"
-    ? "no rule was asked: the kernel knows this flow and treats it like its first packet"
-    : "no watched rule matched it";
-}
-
 function stepRows({ place, rule, verdict, header, meaning }: TraceStep): readonly Row[] {
+  const { arrivedBy, leavesBy } = header ?? {};
+  const by = arrivedBy ? `, arrives by ${arrivedBy}` : leavesBy ? `, leaves by ${leavesBy}` : "";
   const text = `${place}: ${rule === undefined ? "end of chain, " : ""}${verdict}`;
   const detail = [
     ...(rule === undefined || rule === "" || rule === verdict ? [] : [rule]),
     ...(meaning === undefined ? [] : [`= ${meaning}`]),
   ];
   return [
-    ...(header ? [{ cells: [`[${headerText(header)}]`], tone: "detail" } as const] : []),
+    ...(header ? [{ cells: [`[${tupleText(header)}${by}]`], tone: "detail" } as const] : []),
     { cells: [text], detail, ...(/^(drop|reject)/.test(verdict) && { tone: "bad" }) },
   ];
-}
-
-function headerText(header: PacketHeader): string {
-  const { source, destination, sourcePort, destinationPort, arrivedBy, leavesBy } = header;
-  const by = arrivedBy ? `, arrives by ${arrivedBy}` : leavesBy ? `, leaves by ${leavesBy}` : "";
-  return `${endText(source, sourcePort)} -> ${endText(destination, destinationPort)}${by}`;
 }
 
 function endText(address: string, port: number | undefined): string {
@@ -267,9 +239,9 @@ function endText(address: string, port: number | undefined): string {
 }
 
 function tupleText(
-  { source, sourcePort, destination, destinationPort }: ConntrackEntry["original"],
+  { source, sourcePort, destination, destinationPort }: PacketHeader | ConntrackEntry["original"],
 ): string {
-  return `${formatHostPort(source, sourcePort)} -> ${formatHostPort(destination, destinationPort)}`;
+  return `${endText(source, sourcePort)} -> ${endText(destination, destinationPort)}`;
 }
 
 function outcomeText(outcome: TraceOutcome): string {

@@ -3,13 +3,10 @@ import { ConfigurationError } from "../../../config/load.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { printableText } from "../../../log/printable_text.ts";
-import type { Clock } from "../../../os/clock.ts";
-import type { Terminal } from "../../../os/terminal.ts";
 import { changesReport, entryMatches } from "../../changes/changes_view.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
-import type { StatusReport } from "../../status/status_report.ts";
 import { agesAt, matchesFilter, statusAnswer, statusProblems } from "../../status/status_answer.ts";
 import {
   answered,
@@ -17,7 +14,6 @@ import {
   pressed,
   renderWatch,
   unanswered,
-  type WatchAnswer,
   type WatchModel,
 } from "../../status/watch_view.ts";
 import { type CommandContext, printAnswer, usesColor } from "./command.ts";
@@ -48,11 +44,23 @@ export async function statusVerb(
   printAnswer(
     dependencies,
     context,
-    () => filterReport(report, filter),
+    () => ({
+      ...report,
+      families: report.families.map((family) => ({
+        ...family,
+        services: family.services.filter(({ name }) => matchesFilter(name, filter)),
+      })),
+    }),
     () => statusAnswer(shown, { ...options, show, ...most }),
   );
   if (!flags.check) return 0;
-  if (filter !== "" && !selectsAny(report, filter)) {
+  const { families, controllers = [] } = report;
+  const names = [
+    ...families.flatMap(({ services }) => services.map(({ name }) => name)),
+    ...[...families, ...controllers.flatMap((each) => each.families)]
+      .flatMap(({ quarantined }) => quarantined.map(({ key }) => key)),
+  ];
+  if (filter !== "" && !names.some((name) => matchesFilter(name, filter))) {
     dependencies.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
     return 1;
   }
@@ -80,6 +88,14 @@ function refuseConflicts(flags: FlagValues): void {
   if (problems.length > 0) throw new ConfigurationError(problems);
 }
 
+const PERIOD_MS = 1000;
+/** Entries of the change log that can be scrolled through. */
+const ENTRIES = 100;
+
+/**
+ * Draws the status of a running kube-relay once a second, and continues after its restart. Resolves
+ * when the user quits or the terminal closes.
+ */
 async function watch(
   { clock, process, openTerminal }: Dependencies,
   { flags, configuration: { relay }, endInOrder }: CommandContext,
@@ -94,7 +110,41 @@ async function watch(
   const signal = endInOrder();
   using terminal = openTerminal();
   const color = usesColor(process);
-  await runWatch({ clock, terminal }, { socket: relay.controlSocket, filter, color, signal });
+  const socket = relay.controlSocket;
+  let model: WatchModel = { socket, filter, scrolledBy: 0 };
+  let drawn = "";
+  const ending = new AbortController();
+  const ends = AbortSignal.any([signal, terminal.ended, ending.signal]);
+  const draw = ({ force }: { readonly force: boolean }) => {
+    const lines = renderWatch(model, { size: terminal.size, now: clock.wallNow(), color });
+    const text = lines.join("\n");
+    if (text !== drawn || force) terminal.draw(lines);
+    drawn = text;
+  };
+  terminal.listen((key) => {
+    if (key !== undefined) {
+      const next = pressed(model, key);
+      if (next === undefined) return ending.abort();
+      const view = { size: terminal.size, now: clock.wallNow() };
+      model = { ...next, scrolledBy: Math.min(next.scrolledBy, mostScrolled(next, view)) };
+    }
+    draw({ force: key === undefined });
+  });
+  draw({ force: true });
+  while (!ends.aborted) {
+    try {
+      const [status, changes] = await Promise.all([
+        askControl(socket, "/status", { brief: "" }),
+        askControl(socket, "/changes", { last: `${ENTRIES}` }),
+      ]);
+      model = answered(model, { at: clock.wallNow(), status, changes });
+    } catch (error) {
+      model = unanswered(model, { reason: messageOf(error), at: clock.wallNow() });
+    }
+    if (ends.aborted) break;
+    draw({ force: false });
+    await clock.sleep(PERIOD_MS, ends).catch(() => {});
+  }
   return 0;
 }
 
@@ -112,79 +162,4 @@ async function printChanges(
   const shown = { ...report, entries: entries.slice(earlier) };
   printAnswer(dependencies, context, () => shown, () => changesReport(shown, { filter }));
   return 0;
-}
-
-/** Whether a filter selects a Service or a problem in quarantine. */
-function selectsAny({ families, controllers = [] }: StatusReport, filter: string): boolean {
-  const loops = [...families, ...controllers.flatMap((each) => each.families)];
-  return families.some(({ services }) =>
-    services.some(({ name }) => matchesFilter(name, filter))
-  ) ||
-    loops.some(({ quarantined }) => quarantined.some(({ key }) => matchesFilter(key, filter)));
-}
-
-function filterReport(report: StatusReport, filter: string): StatusReport {
-  const families = report.families.map((family) => ({
-    ...family,
-    services: family.services.filter((service) => matchesFilter(service.name, filter)),
-  }));
-  return { ...report, families };
-}
-
-const PERIOD_MS = 1000;
-/** Entries of the change log that can be scrolled through. */
-const ENTRIES = 100;
-
-/**
- * Draws the status of a running kube-relay once a second, and continues after its restart. Resolves
- * when the user quits or the terminal closes.
- */
-async function runWatch(
-  { clock, terminal }: { readonly clock: Clock; readonly terminal: Terminal },
-  { socket, filter, color, signal }: {
-    readonly socket: string;
-    readonly filter: string;
-    readonly color: boolean;
-    readonly signal: AbortSignal;
-  },
-): Promise<void> {
-  let model: WatchModel = { socket, filter, scrolledBy: 0 };
-  let drawn = "";
-  const ending = new AbortController();
-  const ends = AbortSignal.any([signal, terminal.ended, ending.signal]);
-  const draw = ({ force }: { readonly force: boolean }) => {
-    const lines = renderWatch(model, { size: terminal.size, now: clock.wallNow(), color });
-    const text = lines.join("\n");
-    if (text !== drawn || force) terminal.draw(lines);
-    drawn = text;
-  };
-  terminal.listen((key) => {
-    if (key !== undefined) {
-      const outcome = pressed(model, key);
-      if (outcome.ends) return ending.abort();
-      const view = { size: terminal.size, now: clock.wallNow() };
-      const scrolledBy = Math.min(outcome.model.scrolledBy, mostScrolled(outcome.model, view));
-      model = { ...outcome.model, scrolledBy };
-    }
-    draw({ force: key === undefined });
-  });
-  draw({ force: true });
-  while (!ends.aborted) {
-    try {
-      model = answered(model, { at: clock.wallNow(), ...await ask(socket) });
-    } catch (error) {
-      model = unanswered(model, { reason: messageOf(error), at: clock.wallNow() });
-    }
-    if (ends.aborted) break;
-    draw({ force: false });
-    await clock.sleep(PERIOD_MS, ends).catch(() => {});
-  }
-}
-
-async function ask(socket: string): Promise<Omit<WatchAnswer, "at">> {
-  const [status, changes] = await Promise.all([
-    askControl(socket, "/status", { brief: "" }),
-    askControl(socket, "/changes", { last: `${ENTRIES}` }),
-  ]);
-  return { status, changes };
 }
