@@ -1,4 +1,5 @@
 import { assert, assertMatch, assertRejects } from "@std/assert";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { askControl, ControlError } from "./control_client.ts";
 
 /** Another program on the socket, which gives every request the same answer. */
@@ -6,15 +7,11 @@ async function withImpostor(
   answer: () => Response,
   run: (path: string) => Promise<void>,
 ): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  const path = `${folder}/control.sock`;
-  const server = Deno.serve({ transport: "unix", path, onListen: () => {} }, answer);
-  try {
+  await withFolder(async (folder) => {
+    const path = `${folder}/control.sock`;
+    await using _server = Deno.serve({ transport: "unix", path, onListen: () => {} }, answer);
     await run(path);
-  } finally {
-    await server.shutdown();
-    await Deno.remove(folder, { recursive: true });
-  }
+  });
 }
 
 Deno.test.each(["null", "[]", "{}", "7", "\x1b[2Jhello", `{"families":1}`, `{"packets":{}}`, ""])(

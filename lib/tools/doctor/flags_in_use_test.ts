@@ -64,42 +64,44 @@ function ofUnit(...lines: readonly string[]) {
   );
 }
 
-Deno.test("flagsInUse() reads continued lines, quotes and variables of a unit", async () => {
-  assertEquals(
-    await ofUnit(
+const UNITS: readonly (readonly [what: string, lines: readonly string[], flags: object])[] = [
+  [
+    "continued lines, quotes and variables",
+    [
       `Environment="MORE=--routing --manifests='/etc/a b'" MODE=nftables`,
       "ExecStart=/usr/bin/kube-relay run \\",
       "  --proxy-mode=${MODE} \\",
       '  "--cni-config=/etc/c d" $MORE $NONE',
-    ),
+    ],
     {
-      flags: {
-        "proxy-mode": "nftables",
-        "cni-config": "/etc/c d",
-        routing: true,
-        manifests: ["/etc/a b"],
-      },
-      source: UNIT,
+      ...{ "proxy-mode": "nftables", "cni-config": "/etc/c d" },
+      ...{ routing: true, manifests: ["/etc/a b"] },
     },
-  );
-});
+  ],
+  [
+    "the host name for %H in a variable, and not for %%H",
+    [
+      "Environment=NAME=%H MASTER=http://%%H",
+      "ExecStart=/bin/kube-relay --hostname-override=${NAME} --master=${MASTER}",
+    ],
+    { "hostname-override": Deno.hostname(), master: "http://%H" },
+  ],
+  [
+    "no variables before an empty value, as systemd does",
+    [
+      ...["EnvironmentFile=/etc/default/kube-relay", "Environment=MORE=--routing"],
+      ...["Environment=", "EnvironmentFile=", "Environment=MODE=ipvs"],
+      "ExecStart=/bin/kube-relay --proxy-mode=${MODE} $MORE $KUBE_RELAY_ARGS",
+    ],
+    { "proxy-mode": "ipvs" },
+  ],
+];
 
-Deno.test("flagsInUse() puts the host name for %H in a variable, and not in %%H", async () => {
-  const { flags } = await ofUnit(
-    "Environment=NAME=%H MASTER=http://%%H",
-    "ExecStart=/bin/kube-relay --hostname-override=${NAME} --master=${MASTER}",
-  );
-  assertEquals(flags, { "hostname-override": Deno.hostname(), master: "http://%H" });
-});
-
-Deno.test("flagsInUse() forgets variables before an empty value, as systemd does", async () => {
-  const { flags } = await ofUnit(
-    ...["EnvironmentFile=/etc/default/kube-relay", "Environment=MORE=--routing"],
-    ...["Environment=", "EnvironmentFile=", "Environment=MODE=ipvs"],
-    "ExecStart=/bin/kube-relay --proxy-mode=${MODE} $MORE $KUBE_RELAY_ARGS",
-  );
-  assertEquals(flags, { "proxy-mode": "ipvs" });
-});
+for (const [what, lines, flags] of UNITS) {
+  Deno.test(`flagsInUse() reads of a unit ${what}`, async () => {
+    assertEquals<object>(await ofUnit(...lines), { flags, source: UNIT });
+  });
+}
 
 Deno.test("flagsInUse() applies the drop-ins of a unit by name, those in /etc first", async () => {
   const units: Record<string, string> = {
