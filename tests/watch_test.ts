@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import type { ChangeEntry, ChangesReport } from "../lib/tools/changes/change_entry.ts";
-import { type ControlServer, startControlServer } from "../lib/tools/control/control_server.ts";
+import { startControlServer } from "../lib/tools/control/control_server.ts";
 import type { StatusReport } from "../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { eventually } from "./support/eventually.ts";
@@ -36,7 +36,7 @@ const ignore = isMissing("the live view on a terminal", [
 class Answers {
   phase = "serving";
   changes: ChangeEntry[] = [];
-  #server: ControlServer | undefined;
+  #server: Awaited<ReturnType<typeof startControlServer>> | undefined;
   readonly socket: string;
 
   constructor(socket: string) {

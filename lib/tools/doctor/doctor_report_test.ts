@@ -350,9 +350,12 @@ Deno.test("doctor reports how a running kube-relay does, and flags of it that ca
     try {
       const asked: FindingOptions[] = [];
       const onFindings = (options: FindingOptions) => asked.push(options);
-      const machine = { clock: systemClock, onFindings };
+      const backends = { ...BACKENDS, ...USERSPACE };
+      const machine = { clock: systemClock, onFindings, backends };
       const { code, report, found } = await doctor(folder, ["--mode=auto"], machine);
       assertEquals([code, asked.at(-1)?.nodeAnnotations], [0, K3S]);
+      const userspace = report.modes.find(({ mode }) => mode === "userspace");
+      assertEquals(userspace?.notTried, "not tested because kube-relay may be running");
       assertEquals(report.relay, {
         state: "running",
         detail: "v0.1.0, process 42, serving, mode userspace",

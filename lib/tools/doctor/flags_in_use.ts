@@ -20,23 +20,15 @@ interface UnitFiles {
   readonly readDir: (path: string) => AsyncIterable<Pick<Deno.DirEntry, "name">>;
 }
 
-/** The flags of a start, and where they come from. */
-export interface UsedFlags {
-  readonly flags: FlagValues;
-  readonly source: string;
-  /** The reason why the flags of a unit are not known. */
-  readonly problem?: string;
-}
-
 /**
- * Returns the given flags, or without any about a start those of the running process, or those of the unit.
- * Never rejects.
+ * Returns the given flags, or without any about a start those of the running process, or those of the unit,
+ * and where they come from. `problem` says why the flags of a unit are not known. Never rejects.
  */
 export async function flagsInUse(
   given: FlagValues,
   controlSocket: string,
   files: UnitFiles = { readTextFile: Deno.readTextFile, readDir: Deno.readDir },
-): Promise<UsedFlags> {
+): Promise<{ readonly flags: FlagValues; readonly source: string; readonly problem?: string }> {
   if (givenFlags(given).some((name) => !OWN.includes(name))) {
     return { flags: given, source: "this command line" };
   }
@@ -49,36 +41,28 @@ export async function flagsInUse(
   for (const path of UNITS.flatMap((name) => UNIT_FOLDERS.map((folder) => `${folder}/${name}`))) {
     const unit = await files.readTextFile(path).catch(() => undefined);
     if (unit === undefined) continue;
-    const dropIns = await readDropIns(files, path.slice(path.lastIndexOf("/") + 1));
-    const flags = await unitFlags([unit, ...dropIns.values()].join("\n"), files.readTextFile);
-    const source = [path, ...dropIns.keys()].join(", ");
+    // The files that change a unit apply in the order of their names; a later folder's name is hidden.
+    const paths = new Map<string, string>();
+    for (const folder of UNIT_FOLDERS) {
+      const place = `${folder}/${path.slice(path.lastIndexOf("/") + 1)}.d`;
+      try {
+        for await (const { name } of files.readDir(place)) {
+          if (name.endsWith(".conf") && !paths.has(name)) paths.set(name, `${place}/${name}`);
+        }
+      } catch {
+        // There is none, or it may not be read.
+      }
+    }
+    const dropIns = [...paths].sort(([one], [other]) => one < other ? -1 : 1).map(([, at]) => at);
+    const texts = [unit];
+    for (const each of dropIns) texts.push(await files.readTextFile(each).catch(() => ""));
+    const flags = await unitFlags(texts.join("\n"), files.readTextFile);
+    const source = [path, ...dropIns].join(", ");
     if (flags !== undefined) return { flags: { ...flags, ...given }, source };
     const problem = `${source}: the command line in ExecStart is not understood`;
     return { flags: given, source: "a start without flags", problem };
   }
   return { flags: given, source: "a start without flags" };
-}
-
-/** The files that change a unit, by path in the order in which they apply: a later folder of a name is hidden. */
-async function readDropIns(
-  { readDir, readTextFile }: UnitFiles,
-  unit: string,
-): Promise<ReadonlyMap<string, string>> {
-  const paths = new Map<string, string>();
-  for (const folder of UNIT_FOLDERS.map((each) => `${each}/${unit}.d`)) {
-    try {
-      for await (const { name } of readDir(folder)) {
-        if (name.endsWith(".conf") && !paths.has(name)) paths.set(name, `${folder}/${name}`);
-      }
-    } catch {
-      // There is none, or it may not be read.
-    }
-  }
-  const found = new Map<string, string>();
-  for (const [, path] of [...paths].sort(([one], [other]) => one < other ? -1 : 1)) {
-    found.set(path, await readTextFile(path).catch(() => ""));
-  }
-  return found;
 }
 
 /** Returns the flags of the command line in a unit; undefined if it is not understood. */

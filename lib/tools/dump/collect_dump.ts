@@ -111,17 +111,15 @@ export function collectDump(
     families: parts.families.map(({ quarantined, ...family }) => ({
       ...family,
       // Retries change the order in which a mode reports it.
-      quarantined: quarantined.length > 0 ? quarantined.toSorted(byKeyAndAddress) : undefined,
+      quarantined: quarantined.length === 0 ? undefined : quarantined.toSorted((left, right) => {
+        const [one, other] = [left, right].map(({ key, address = "" }) => `${key} ${address}`);
+        return one === other ? 0 : one! < other! ? -1 : 1;
+      }),
     })),
     controllers: parts.controllers,
     status,
     changes,
   }, DUMP_SCHEMA);
-}
-
-function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
-  const [one, other] = [left, right].map(({ key, address = "" }) => `${key} ${address}`);
-  return one === other ? 0 : one! < other! ? -1 : 1;
 }
 
 /** Dumps the running process; `collected` is left out where only planning needs the dump. */

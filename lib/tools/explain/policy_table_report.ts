@@ -19,16 +19,13 @@ const MOST_COLUMNS = 8;
 export function tablesReport(tables: readonly ConnectionTable[]): Report {
   const byContent = Map.groupBy(
     tables,
-    ({ family: _, ...rest }) => JSON.stringify({ ...rest, groups: rest.groups.map(withoutBlocks) }),
+    ({ family: _, groups, ...rest }) =>
+      JSON.stringify({ ...rest, groups: groups.map(({ blocks: _, ...group }) => group) }),
   );
   const parts = [...byContent.values()].map((same) =>
     tableReport(same[0]!, same.map(({ family }) => family).join(" and "))
   );
   return { title: "", rows: [], parts };
-}
-
-function withoutBlocks({ blocks: _, ...group }: TableGroup): TableGroup {
-  return group;
 }
 
 function tableReport(

@@ -6,17 +6,12 @@ import type { Dependencies } from "../../../app/dependencies.ts";
 import { POLICY_KINDS } from "../../../app/policy/policy_settings.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
+import type { PlannedNode } from "../../offline/planned_node.ts";
 import { jsonPieces } from "../json_stream.ts";
 import { type CommandContext, namesObjects, planNamedObjects } from "./command.ts";
 
 /** Means standard output. */
 const STANDARD_OUTPUT = "-";
-
-interface FinishedDump {
-  readonly pieces: Iterable<string> | AsyncIterable<string>;
-  /** Whether objects were left out. */
-  readonly isIncomplete: boolean;
-}
 
 /**
  * Writes the dump of the running process, or with `--manifests` or a kubeconfig that of a new plan. Exits
@@ -27,14 +22,36 @@ export async function dumpVerb(
   context: CommandContext,
 ): Promise<number> {
   const [path = STANDARD_OUTPUT] = context.operands ?? [];
-  const { pieces, isIncomplete } = await makeDump(dependencies, context);
+  const { flags, configuration: { relay: { controlSocket } } } = context;
+  let pieces: Iterable<string> | AsyncIterable<string>;
+  let isIncomplete = false;
+  if (namesObjects(flags)) {
+    const planned = await planNamedObjects(dependencies, context);
+    pieces = jsonPieces(dumpPlan(dependencies, planned), dependencies);
+    ({ isIncomplete } = planned);
+  } else {
+    const text = await askControlText(controlSocket, "/dump");
+    if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
+      throw new ControlError(
+        `Cannot dump kube-relay at '${controlSocket}': the answer is no dump`,
+      );
+    }
+    pieces = [text, "\n"];
+  }
   if (path === STANDARD_OUTPUT) {
     for await (const piece of pieces) dependencies.print(piece);
     return isIncomplete ? 1 : 0;
   }
   const signal = context.endInOrder();
+  // An interrupted dump leaves no file behind.
+  async function* untilAborted(): AsyncIterable<string> {
+    for await (const piece of pieces) {
+      signal.throwIfAborted();
+      yield piece;
+    }
+  }
   try {
-    await writeFile(path, "new", untilAborted(pieces, signal));
+    await writeFile(path, "new", untilAborted());
   } catch (error) {
     signal.throwIfAborted();
     const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";
@@ -48,43 +65,15 @@ export async function dumpVerb(
   return isIncomplete ? 1 : 0;
 }
 
-/** An interrupted dump leaves no file behind. */
-async function* untilAborted(
-  pieces: FinishedDump["pieces"],
-  signal: AbortSignal,
-): AsyncIterable<string> {
-  for await (const piece of pieces) {
-    signal.throwIfAborted();
-    yield piece;
-  }
-}
-
-async function makeDump(
-  dependencies: Dependencies,
-  context: CommandContext,
-): Promise<FinishedDump> {
-  const { flags, configuration: { relay } } = context;
-  if (namesObjects(flags)) return await dumpPlan(dependencies, context);
-  const text = await askControlText(relay.controlSocket, "/dump");
-  if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
-    throw new ControlError(
-      `Cannot dump kube-relay at '${relay.controlSocket}': the answer is no dump`,
-    );
-  }
-  return { pieces: [text, "\n"], isIncomplete: false };
-}
-
 /** Dumps named objects and their plan, without a running process. */
-async function dumpPlan(
-  dependencies: Dependencies,
-  context: CommandContext,
-): Promise<FinishedDump> {
-  const planned = await planNamedObjects(dependencies, context);
-  const { clock, process: { kernelRelease } } = dependencies;
+function dumpPlan(
+  { clock, process: { kernelRelease } }: Dependencies,
+  planned: PlannedNode,
+): unknown {
   const families = [...planned.plans.keys()];
   const { informers, configuration: { proxy: { networkPolicy } } } = planned;
   const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
-  const dump = collectDump({ clock, kernelRelease }, {
+  return collectDump({ clock, kernelRelease }, {
     ...planned,
     families: families.map((family) => ({ family, quarantined: [] })),
     ...(networkPolicy.enabled && {
@@ -92,5 +81,4 @@ async function dumpPlan(
       controllers: { "network-policy": { tool, families } },
     }),
   });
-  return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };
 }
