@@ -1,8 +1,10 @@
 /** A cluster with BGP while its parts restart, fail or are away: clients must not notice. */
 import { assertEquals } from "@std/assert";
 import { isMissing, program } from "../support/requirement.ts";
-import { assertOnlyMoved } from "../support/stages/bgp_load.ts";
-import { RoutedScene } from "../support/stages/bgp_routed_scene.ts";
+import { eventually } from "../support/eventually.ts";
+import { assertOnlyMoved, BgpLoad } from "../support/stages/bgp_load.ts";
+import { frrOfScene } from "../support/stages/bgp_routers.ts";
+import { BgpScene, sceneNode, sceneService, sceneSlice } from "../support/stages/bgp_scene.ts";
 import type { SceneNode } from "../support/stages/bgp_scene_node.ts";
 import { bgpRequirements } from "../support/stages/bgp_stage.ts";
 
@@ -11,6 +13,17 @@ const ignore = isMissing("a cluster with BGP", [
   program("nft"),
   program("socat"),
 ]);
+
+/** The address of Service `web`, which has policy Local and an endpoint on every node. */
+const WEB = "203.0.113.10";
+/** The machine that is a router with FRR, behind which a client is. */
+const ROUTER = 4;
+
+/** Starts kube-relay on a node; a former one has to have ended. */
+async function startRelay(node: SceneNode, mode = "nftables"): Promise<void> {
+  const peers = [{ name: "frr", address: `192.0.2.${ROUTER}`, as: 64_513, bfd: true }];
+  await node.startRelay({ bgp: { localAs: 64_512, peers }, mode });
+}
 
 /** When the sessions of a node began, as BIRD has it. */
 async function sessionsOf({ bird }: SceneNode): Promise<readonly string[]> {
@@ -22,11 +35,32 @@ Deno.test({
   name: "no request is lost while kube-relay, BIRD or the API server restarts",
   ignore,
   async fn(t) {
-    await using routed = await RoutedScene.create(3);
-    const { scene, load } = routed;
+    await using scene = await BgpScene.create({ nodes: 3, others: 1 });
     const { api, nodes } = scene;
     const [first, second, third] = nodes as [SceneNode, SceneNode, SceneNode];
-    await routed.routed(nodes);
+    const frr = scene.stage.frr(ROUTER);
+    const load = BgpLoad.start([await scene.attachClient(ROUTER)], WEB);
+    await scene.routePods();
+    await scene.startServers();
+    await frr.start(frrOfScene(nodes.length));
+    await api.write([
+      ...nodes.map((node) => sceneNode(node)),
+      sceneService("web", { clusterIP: "172.30.0.41", externalTrafficPolicy: "Local" }),
+      sceneSlice("web", nodes),
+    ]);
+    for (const node of nodes) await startRelay(node);
+    await Promise.all(nodes.map((node) => node.startBird()));
+    /** Waits until the router sends packets to these nodes only. */
+    const routed = async (some: readonly SceneNode[]) => {
+      const wanted = `${some.map(({ name }) => name)}`;
+      await eventually(
+        `${WEB} by ${wanted}`,
+        async () => `${await scene.nodesAt(frr.namespace, WEB)}` === wanted,
+      ).catch((cause) => {
+        throw new Error(scene.logs, { cause });
+      });
+    };
+    await routed(nodes);
 
     await t.step(
       "kube-relay is killed on every node, and starts again",
@@ -38,7 +72,7 @@ Deno.test({
           await first.relay.stop();
           for (const node of [second, third]) await node.relay.kill();
           await load.goOn(1_500);
-          for (const node of nodes) await routed.startRelay(node);
+          for (const node of nodes) await startRelay(node);
           for (const { relay } of nodes) {
             await relay.until(
               "BGP is in sync",
@@ -49,7 +83,7 @@ Deno.test({
                 ),
             );
           }
-          await routed.routed(nodes);
+          await routed(nodes);
         });
         assertEquals(await Promise.all(nodes.map(sessionsOf)), before, "sessions began again");
       },
@@ -63,8 +97,11 @@ Deno.test({
         await first.bird.bird.status();
         await load.goOn(1_000);
         await Promise.all(nodes.map(({ bird }) => bird.startBird()));
-        await routed.fresh();
-        await routed.routed(nodes);
+        await eventually("no path is of a former session", async () => {
+          const paths = await frr.paths(`${WEB}/32`);
+          return paths.length === nodes.length && paths.every(({ stale }) => stale !== true);
+        });
+        await routed(nodes);
       });
     });
 
@@ -73,31 +110,31 @@ Deno.test({
         await api.close();
         await load.goOn(1_000);
         await third.relay.kill();
-        await routed.startRelay(third);
+        await startRelay(third);
         await third.relay.logged("API server");
         await load.goOn(5_000);
-        await routed.routed(nodes);
+        await routed(nodes);
         await api.reopen();
         await third.relay.settled();
-        await routed.routed(nodes);
+        await routed(nodes);
       });
     });
 
     // The last step: the goodbye of SIGTERM may end the API server.
     await t.step("SIGTERM withdraws in userspace mode, which then stops serving", async () => {
       await third.relay.kill();
-      await routed.startRelay(third, { mode: "userspace" });
+      await startRelay(third, "userspace");
       await third.relay.settled();
-      await routed.routed(nodes);
+      await routed(nodes);
       const loss = await load.during("SIGTERM", async (onEffect) => {
         await load.goOn(500);
         const ended = [first, third].map(({ relay }) => relay.stop());
-        await routed.routed([first, second]);
+        await routed([first, second]);
         onEffect();
         await Promise.all(ended);
         await load.goOn(500);
         // In nftables mode the rules go on serving.
-        await routed.routed([first, second]);
+        await routed([first, second]);
       });
       assertEquals(loss.servers, nodes.map(({ name }) => name));
       assertOnlyMoved(loss);
