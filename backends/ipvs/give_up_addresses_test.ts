@@ -1,8 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
-import { ipvsPlanOf } from "../../tests/support/stages/ipvs_stage.ts";
+import { ipvsPlanOf, IpvsRuns } from "../../tests/support/stages/ipvs_stage.ts";
 
 const [MACHINE, FREE, BALANCER, CLUSTER_IP] = [
   "192.0.2.1",

@@ -1,9 +1,7 @@
-import { IPVS_SETTINGS } from "../../tests/support/stages/ipvs_settings.ts";
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
-import { IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { IPVS_SETTINGS, IpvsRuns, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { IpvsBackendOptions } from "./backend.ts";
 

@@ -1,6 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
-import { ipvsPlanOf } from "../../tests/support/stages/ipvs_stage.ts";
+import { ipvsPlanOf, IpvsRuns } from "../../tests/support/stages/ipvs_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 const MINUTE = 60_000;

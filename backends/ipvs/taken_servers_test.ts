@@ -1,7 +1,6 @@
-import { IPVS_SETTINGS } from "../../tests/support/stages/ipvs_settings.ts";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { IPVS_SETTINGS, ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { IpvsBackendOptions } from "./backend.ts";
 

@@ -12,9 +12,18 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { FakeIpvsMachine } from "../fakes/fake_ipvs_machine.ts";
 import { FakeNetwork } from "../fakes/fake_network.ts";
-import { IPVS_SETTINGS } from "./ipvs_settings.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
+
+/** kube-proxy's defaults, with time for connections of removed endpoints to end. */
+export const IPVS_SETTINGS: Omit<IpvsBackendOptions, "family"> = {
+  masqueradeBit: 14,
+  ipvs: {
+    ...{ scheduler: "rr", excludeCIDRs: [], strictARP: false, syncPeriod: 30_000 },
+    ...{ tcpTimeout: 0, tcpFinTimeout: 0, udpTimeout: 0 },
+  },
+  drainTimeoutMs: 900_000,
+};
 
 const SHARED = testSharedPlan();
 
@@ -98,5 +107,20 @@ export class IpvsStage implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.backend[Symbol.asyncDispose]();
+  }
+}
+
+/** Runs on one machine, one after the other, each with a clock of its own. */
+export class IpvsRuns {
+  readonly machine = new FakeIpvsMachine();
+
+  /** A run until it is stopped. */
+  async run(
+    action: (stage: IpvsStage) => Promise<void>,
+    options: Partial<IpvsBackendOptions> = {},
+  ): Promise<void> {
+    await using stage = new IpvsStage(this.machine, options);
+    await stage.backend.start();
+    await action(stage);
   }
 }
