@@ -230,40 +230,6 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       await node.kill();
     },
   });
-
-  Deno.test({
-    name: `Layer2DataPlane: a bridge has a link while one of its ports has (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const { router, first } = scene;
-      const node = new Node(first, family);
-      const network = family === "IPv4" ? "192.168.20.0/24" : "fd20::/64";
-      const obstacleIs = (what: string, obstacle: string | undefined) =>
-        eventually(what, async () => {
-          const found = await node.ask({ do: "links", interfaces: [] });
-          const link = found.find((each: Record<string, string>) => each.network === network);
-          return link !== undefined && link.obstacle === obstacle;
-        });
-      await first.ip("link add bridge0 type bridge");
-      for (const name of ["port0", "port1"]) {
-        await router.ip(`link add ${name} type veth peer name ${name} netns ${first.name}`);
-        await router.ip(`link set ${name} up`);
-        await first.ip(`link set ${name} master bridge0 up`);
-      }
-      await first.ipBatch([
-        `addr add ${family === "IPv4" ? "192.168.20.2/24" : "fd20::2/64 nodad"} dev bridge0`,
-        "link set bridge0 up",
-      ]);
-      await obstacleIs("it has a link", undefined);
-      await router.ip("link set port0 down");
-      await obstacleIs("it has another link", undefined);
-      await router.ip("link set port1 down");
-      await obstacleIs("it has no link", "no-carrier");
-      await router.ip("link set port0 up");
-      await obstacleIs("it has a link again", undefined);
-    },
-  });
 }
 
 Deno.test({

@@ -110,9 +110,3 @@ function lossOf(reports: readonly LoadReport[], effectAfterMs: number): Loss {
     servers: [...new Set(servers)].sort(),
   };
 }
-
-/** Prints a figure of a test. */
-export function printFigure(text: string): void {
-  // deno-lint-ignore no-console -- a figure for people
-  console.log(text);
-}
