@@ -24,122 +24,51 @@ const POLICY_LOCAL: TestServicePlan = {
   loadBalancerVips: [VIP],
 };
 
-interface Case {
-  readonly name: string;
-  readonly plan: TestServicePlan;
-  readonly client: string;
-  readonly role?: string;
-  readonly localTraffic?: LocalTrafficDetector;
-  readonly expected: string | undefined;
+function withRanges(...ranges: readonly string[]): TestServicePlan {
+  return { ...POLICY_LOCAL, sourceRanges: ranges.map(parseCidr) };
 }
 
-const CASES: readonly Case[] = [
-  {
-    name: "the cluster IP",
-    plan: POLICY_LOCAL,
-    client: OUTSIDE,
-    role: "ClusterIP",
-    expected: "internal",
-  },
-  { name: "an outside client", plan: POLICY_LOCAL, client: OUTSIDE, expected: "external" },
-  { name: "a pod, by its CIDR", plan: POLICY_LOCAL, client: POD, expected: "externalFromCluster" },
-  {
-    name: "a pod, when no CIDR is known",
-    plan: POLICY_LOCAL,
-    client: POD,
-    localTraffic: { kind: "none" },
-    expected: "external",
-  },
-  {
-    name: "a pod, detected by an interface that can't be seen",
-    plan: POLICY_LOCAL,
-    client: POD,
-    localTraffic: { kind: "byBridge", interfaceName: "br0" },
-    expected: "external",
-  },
-  {
-    name: "the node, by its address",
-    plan: POLICY_LOCAL,
-    client: NODE,
-    expected: "externalFromCluster",
-  },
-  {
-    name: "the node, by the Service's own address",
-    plan: POLICY_LOCAL,
-    client: VIP,
-    expected: "externalFromCluster",
-  },
-  {
-    name: "the node, by loopback",
-    plan: POLICY_LOCAL,
-    client: "127.0.0.1",
-    expected: "externalFromCluster",
-  },
-  {
-    name: "policy Cluster makes no difference",
-    plan: { ...POLICY_LOCAL, externalFromCluster: LOCAL },
-    client: POD,
-    expected: "external",
-  },
-  {
-    name: "an outside client without local endpoints",
-    plan: { ...POLICY_LOCAL, external: { kind: "drop" } },
-    client: OUTSIDE,
-    expected: undefined,
-  },
-  {
-    name: "a client inside the source ranges",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("198.51.100.0/24")] },
-    client: OUTSIDE,
-    expected: "external",
-  },
-  {
-    name: "a client outside the source ranges",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("198.51.101.0/24")] },
-    client: OUTSIDE,
-    expected: undefined,
-  },
-  {
-    name: "source ranges that admit no client",
-    plan: { ...POLICY_LOCAL, sourceRanges: [] },
-    client: OUTSIDE,
-    expected: undefined,
-  },
-  {
-    name: "a pod outside the source ranges",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("198.51.100.0/24")] },
-    client: POD,
-    expected: undefined,
-  },
-  {
-    name: "the node, when the ranges admit it",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("192.0.2.0/24")], admitsNode: true },
-    client: VIP,
-    expected: "externalFromCluster",
-  },
-  {
-    name: "the node, when the ranges do not admit it",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("198.51.100.0/24")] },
-    client: VIP,
-    expected: undefined,
-  },
-  {
-    name: "source ranges do not bind the cluster IP",
-    plan: { ...POLICY_LOCAL, sourceRanges: [] },
-    client: OUTSIDE,
-    role: "ClusterIP",
-    expected: "internal",
-  },
+type Role = "LoadBalancer" | "ClusterIP";
+const NOTHING: LocalTrafficDetector = { kind: "none" };
+const BRIDGE: LocalTrafficDetector = { kind: "byBridge", interfaceName: "br0" };
+const ONE_ENDPOINT = { ...POLICY_LOCAL, externalFromCluster: LOCAL };
+const NO_LOCAL = { ...POLICY_LOCAL, external: { kind: "drop" } } as const;
+const ADMITS_NODE = { ...withRanges("192.0.2.0/24"), admitsNode: true };
+
+const CASES: readonly [
+  name: string,
+  plan: TestServicePlan,
+  client: string,
+  expected: string | undefined,
+  role?: Role,
+  localTraffic?: LocalTrafficDetector,
+][] = [
+  ["the cluster IP", POLICY_LOCAL, OUTSIDE, "internal", "ClusterIP"],
+  ["an outside client", POLICY_LOCAL, OUTSIDE, "external"],
+  ["a pod, by its CIDR", POLICY_LOCAL, POD, "externalFromCluster"],
+  ["a pod, when no CIDR is known", POLICY_LOCAL, POD, "external", "LoadBalancer", NOTHING],
+  ["a pod behind an unseen interface", POLICY_LOCAL, POD, "external", "LoadBalancer", BRIDGE],
+  ["the node, by its address", POLICY_LOCAL, NODE, "externalFromCluster"],
+  ["the node, by the Service's own address", POLICY_LOCAL, VIP, "externalFromCluster"],
+  ["the node, by loopback", POLICY_LOCAL, "127.0.0.1", "externalFromCluster"],
+  ["policy Cluster makes no difference", ONE_ENDPOINT, POD, "external"],
+  ["an outside client without local endpoints", NO_LOCAL, OUTSIDE, undefined],
+  ["a client inside the source ranges", withRanges("198.51.100.0/24"), OUTSIDE, "external"],
+  ["a client outside the source ranges", withRanges("198.51.101.0/24"), OUTSIDE, undefined],
+  ["source ranges that admit no client", withRanges(), OUTSIDE, undefined],
+  ["a pod outside the source ranges", withRanges("198.51.100.0/24"), POD, undefined],
+  ["the node, when the ranges admit it", ADMITS_NODE, VIP, "externalFromCluster"],
+  ["the node, when the ranges do not admit it", withRanges("198.51.100.0/24"), VIP, undefined],
+  ["source ranges do not bind the cluster IP", withRanges(), OUTSIDE, "internal", "ClusterIP"],
 ];
 
-for (const { name, plan: options, client, role, localTraffic, expected } of CASES) {
+for (const [name, options, client, expected, role = "LoadBalancer", localTraffic = PODS] of CASES) {
   Deno.test(`ClientOrigin.verdictFor(): ${name}`, () => {
     const origin = new ClientOrigin();
     const own = ["127.0.0.1", NODE, "10.180.0.1"].map(parseIpAddress);
-    origin.update({ interfaceAddresses: own, localTraffic: localTraffic ?? PODS });
+    origin.update({ interfaceAddresses: own, localTraffic });
     const plan = testServicePlan(options);
-    const at = serviceAddresses(plan, testSharedPlan())
-      .find((address) => address.role === (role ?? "LoadBalancer"))!;
+    const at = serviceAddresses(plan, testSharedPlan()).find((each) => each.role === role)!;
     assertEquals(origin.verdictFor(plan, at, client), expected as never);
   });
 }

@@ -27,8 +27,8 @@ export interface ForwardTask {
 export interface Forwarder extends AsyncDisposable {
   readonly hostname: string;
   readonly port: number;
-  /** The process whose CPU time is counted; `undefined` for a direct connection. */
-  readonly pid?: number;
+  /** The process whose CPU time is counted. */
+  readonly pid: number;
 }
 
 /** A way to forward. */
@@ -36,25 +36,12 @@ export interface ForwarderKind {
   readonly name: string;
   /** The feature that kube-relay has here, for a comparison with kube-relay without it. */
   readonly feature?: RelayFeature;
-  /** Whether it takes part only in a run of all. */
-  readonly isExtra?: boolean;
   readonly protocols: readonly ("TCP" | "UDP")[];
   start(task: ForwardTask): Promise<Forwarder>;
 }
 
-/** Every forwarder, the direct connection first. Each of them works with one thread. */
+/** Every forwarder. Each of them works with one thread. */
 export const FORWARDERS: readonly ForwarderKind[] = [
-  {
-    name: "direct",
-    isExtra: true,
-    protocols: ["TCP", "UDP"],
-    start: ({ serverPort }) =>
-      Promise.resolve({
-        hostname: "127.0.0.1",
-        port: serverPort,
-        [Symbol.asyncDispose]: () => Promise.resolve(),
-      }),
-  },
   {
     name: "kube-relay",
     protocols: ["TCP", "UDP"],
@@ -63,21 +50,12 @@ export const FORWARDERS: readonly ForwarderKind[] = [
   ...RELAY_FEATURES.map((feature): ForwarderKind => ({
     name: `kube-relay, ${feature.name}`,
     feature,
-    isExtra: feature.name === "service counters",
     protocols: ["TCP", "UDP"],
     start: (task) => startKubeRelay(task, feature),
   })),
   { name: "bare Deno loop", protocols: ["TCP", "UDP"], start: startDenoLoop },
-  { name: "haproxy", protocols: ["TCP"], start: (task) => startHaproxy(task, 16_384) },
-  {
-    name: "haproxy 64 KiB",
-    isExtra: true,
-    protocols: ["TCP"],
-    start: (task) => startHaproxy(task, 65_536),
-  },
+  { name: "haproxy", protocols: ["TCP"], start: startHaproxy },
   { name: "nginx stream", protocols: ["UDP"], start: startNginx },
-  { name: "nginx stream, TCP", isExtra: true, protocols: ["TCP"], start: startNginx },
-  { name: "socat", isExtra: true, protocols: ["TCP", "UDP"], start: startSocat },
 ];
 
 async function startKubeRelay(
@@ -156,7 +134,7 @@ export function relayCommand(): { readonly program: string; readonly args: reado
   };
 }
 
-async function startHaproxy(task: ForwardTask, bufferSize: number): Promise<Forwarder> {
+async function startHaproxy(task: ForwardTask): Promise<Forwarder> {
   const port = unusedPort();
   const path = `${task.folder}/haproxy.cfg`;
   await Deno.writeTextFile(
@@ -164,7 +142,7 @@ async function startHaproxy(task: ForwardTask, bufferSize: number): Promise<Forw
     `global
   nbthread 1
   maxconn 8192
-  tune.bufsize ${bufferSize}
+  tune.bufsize 16384
 defaults
   mode tcp
   timeout connect 2s
@@ -184,7 +162,6 @@ backend b
 async function startNginx(task: ForwardTask): Promise<Forwarder> {
   const port = unusedPort();
   const path = `${task.folder}/nginx-stream.conf`;
-  const udp = task.protocol === "UDP" ? " udp" : "";
   await Deno.writeTextFile(
     path,
     `load_module /usr/lib/nginx/modules/ngx_stream_module.so;
@@ -196,7 +173,7 @@ error_log ${task.folder}/nginx-stream.log crit;
 events { worker_connections 8192; }
 stream {
   server {
-    listen 127.0.0.1:${port}${udp};
+    listen 127.0.0.1:${port} udp;
     proxy_pass 127.0.0.1:${task.serverPort};
     proxy_timeout 60s;
   }
@@ -204,18 +181,6 @@ stream {
 `,
   );
   const forwarder = spawn("nginx", ["-c", path]);
-  return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
-}
-
-async function startSocat(task: ForwardTask): Promise<Forwarder> {
-  const port = unusedPort();
-  const { protocol, serverPort } = task;
-  const forwarder = spawn("socat", [
-    `${protocol}4-LISTEN:${port},bind=127.0.0.1,reuseaddr,fork${
-      protocol === "TCP" ? ",backlog=4096" : ""
-    }`,
-    `${protocol}4:127.0.0.1:${serverPort}`,
-  ]);
   return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
 }
 

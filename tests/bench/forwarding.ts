@@ -4,12 +4,11 @@
  * HAProxy for TCP or nginx for UDP, all in one run on one machine. Compare CPU per unit of work; rates
  * are noisy. For a comparison of two commits, run it at both.
  *
- * `deno task bench:forwarding [--quick] [--all] [--rounds=N] [--only=START] [--work=START]
- * [--json FILE]`; `--all` adds a direct connection, nginx for TCP, socat and more; `--only` and
- * `--work` select the forwarders, besides kube-relay, and workloads whose names have this prefix.
- * `KUBE_RELAY=dist/kube-relay` tests the built executable. Needs haproxy, nginx with its stream
- * module, wrk, socat with `--all`, and root for policies: then it runs in a network namespace of its
- * own, so that no rule applies to the host.
+ * `deno task bench:forwarding [--quick] [--rounds=N] [--only=START] [--work=START]
+ * [--json FILE]`; `--only` and `--work` select the forwarders, besides kube-relay, and workloads whose
+ * names have this prefix. `KUBE_RELAY=dist/kube-relay` tests the built executable. Needs haproxy, nginx
+ * with its stream module, wrk, and root for policies: then it runs in a network namespace of its own,
+ * so that no rule applies to the host.
  *
  * @module
  */
@@ -33,10 +32,10 @@ const RELAY = "kube-relay";
 
 /** One measured run: work done, and CPU seconds of the forwarder. */
 interface Sample extends DoneWork {
-  readonly cpuSeconds: number | undefined;
+  readonly cpuSeconds: number;
   /** Of the busiest thread: it bounds the rate where there are cores enough. */
-  readonly busiestSeconds: number | undefined;
-  readonly residentMiB: number | undefined;
+  readonly busiestSeconds: number;
+  readonly residentMiB: number;
 }
 
 /** A forwarder that is ready, with its measurements so far. */
@@ -73,9 +72,9 @@ async function runInNamespace(): Promise<number> {
 }
 
 function kindsFor({ protocol }: Workload): readonly ForwarderKind[] {
-  return FORWARDERS.filter(({ name, protocols, isExtra = false, feature }) =>
+  return FORWARDERS.filter(({ name, protocols, feature }) =>
     protocols.includes(protocol) &&
-    (name === RELAY || (name.startsWith(only) && (!isExtra || Deno.args.includes("--all")))) &&
+    (name === RELAY || name.startsWith(only)) &&
     (Deno.uid() === 0 || !feature?.needsRoot)
   );
 }
@@ -108,15 +107,12 @@ async function measure(workload: Workload): Promise<Record<string, readonly Samp
 
 async function takeSample(workload: Workload, forwarder: Forwarder): Promise<Sample> {
   const { pid } = forwarder;
-  const before = pid === undefined ? undefined : await cpuSeconds(pid);
-  const threadsBefore = pid === undefined ? undefined : await threadSeconds(pid);
+  const before = await cpuSeconds(pid);
+  const threadsBefore = await threadSeconds(pid);
   const work = await workload.run(forwarder, SECONDS);
-  if (pid === undefined || before === undefined) {
-    return { ...work, cpuSeconds: undefined, busiestSeconds: undefined, residentMiB: undefined };
-  }
   const used = await cpuSeconds(pid) - before;
   const threads = [...await threadSeconds(pid)].map(([id, seconds]) =>
-    seconds - (threadsBefore?.get(id) ?? 0)
+    seconds - (threadsBefore.get(id) ?? 0)
   );
   return {
     ...work,
@@ -133,24 +129,21 @@ function report(workload: Workload, samples: Readonly<Record<string, readonly Sa
     ],
     style: { head: [], border: [] },
   });
-  const cpuOf = (sample: Sample) => (sample.cpuSeconds ?? NaN) / sample.units * workload.cpuScale;
+  const cpuOf = (sample: Sample) => sample.cpuSeconds / sample.units * workload.cpuScale;
   const relay = samples[RELAY]!.map(cpuOf);
-  const capacityOf = ({ units, busiestSeconds = NaN }: Sample) => units / busiestSeconds;
+  const capacityOf = ({ units, busiestSeconds }: Sample) => units / busiestSeconds;
   const capacities = samples[RELAY]!.map(capacityOf);
   for (const [name, all] of Object.entries(samples)) {
     const rate = spreadOf(all.map(({ units, seconds }) => units / seconds * workload.rateScale));
-    const measured = all[0]!.cpuSeconds !== undefined;
     const digits = workload.cpuScale === 1e9 ? 3 : 1;
     const ratios = all.map((sample, round) => cpuOf(sample) / relay[round]!);
     table.push([
       name,
       showSpread(rate, workload.rateScale === 1 ? 0 : 1),
-      measured ? showSpread(spreadOf(all.map(cpuOf)), digits) : "",
-      measured ? spreadOf(all.map(({ residentMiB }) => residentMiB ?? 0)).max.toFixed(0) : "",
-      measured
-        ? busiestText(all, all.map((each, round) => capacityOf(each) / capacities[round]!))
-        : "",
-      measured && name !== RELAY ? comparison(name, { ratios, aim: workload.aims[name] }) : "",
+      showSpread(spreadOf(all.map(cpuOf)), digits),
+      spreadOf(all.map(({ residentMiB }) => residentMiB)).max.toFixed(0),
+      busiestText(all, all.map((each, round) => capacityOf(each) / capacities[round]!)),
+      name === RELAY ? "" : comparison(name, { ratios, aim: workload.aims[name] }),
     ]);
   }
   return table.toString();
@@ -158,9 +151,7 @@ function report(workload: Workload, samples: Readonly<Record<string, readonly Sa
 
 /** The share of the busiest thread, and the rate that it permits compared with that of kube-relay. */
 function busiestText(samples: readonly Sample[], capacities: readonly number[]): string {
-  const shares = samples.map(({ busiestSeconds = NaN, cpuSeconds = NaN }) =>
-    100 * busiestSeconds / cpuSeconds
-  );
+  const shares = samples.map(({ busiestSeconds, cpuSeconds }) => 100 * busiestSeconds / cpuSeconds);
   return `${showSpread(spreadOf(shares), 0)} %, permits ${showSpread(spreadOf(capacities))}x`;
 }
 

@@ -47,7 +47,7 @@ export const WORKLOADS: readonly Workload[] = [
     cpuUnit: "CPU s/GB",
     cpuScale: 1e9,
     rateScale: 8 / 1e9,
-    aims: { haproxy: 1, "haproxy 64 KiB": 1.15 },
+    aims: { haproxy: 1 },
     startServer: () => startScript("tcp_source.ts"),
     async run({ hostname, port }, duration) {
       const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
