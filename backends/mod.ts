@@ -20,8 +20,7 @@ import { IptablesBackend } from "./iptables/backend.ts";
 import { IpvsBackend, type IpvsConfigurationFields } from "./ipvs/backend.ts";
 import type { RulePlaneEdges } from "./netfilter/rule_plane.ts";
 import { NftablesBackend } from "./nftables/backend.ts";
-import { type AddressMode, MachineAddresses } from "./userspace/addresses/addresses.ts";
-
+import { type AddressMode, ServiceAddresses } from "./userspace/addresses/addresses.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { UserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";
@@ -101,9 +100,10 @@ export const BACKENDS: Readonly<
     const { family, relay, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
-    const addresses = new MachineAddresses(
+    const addresses = new ServiceAddresses(
       { clock, logger, network, runner: commands, store },
-      { family, mode },
+      family,
+      mode,
     );
     const { udpTimeoutMs, maxConnectionsPerService, unixSocketFolders = [] } = relay;
     const comparison = userspaceComparison({ runner: commands, store }, { family });

@@ -25,13 +25,12 @@ import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import { AddressBook } from "./address_book.ts";
+import type { ServiceAddresses } from "./addresses/addresses.ts";
 import { explainUserspace, renderForwardingTable } from "./explain.ts";
 import { type Forwarders, LocalForwarders } from "./forwarders.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
 import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
-import type { LocalAddresses } from "./local_addresses.ts";
 import { MORE_ADDRESSES, type ServiceEntry, ServiceSockets } from "./service_sockets.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { Network } from "../../lib/os/network.ts";
@@ -41,7 +40,7 @@ import { WorkerForwarders } from "./workers/worker_forwarders.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
-  readonly addresses: LocalAddresses;
+  readonly addresses: ServiceAddresses;
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
   /** Threads that forward. @default {this one does} */
   readonly workers?: RelayWorkers | undefined;
@@ -63,14 +62,13 @@ export class UserspaceBackend implements Backend {
   readonly usesConntrack = false;
   readonly takesPartialPlans = true;
   readonly family: IpFamily;
-  readonly #local: LocalAddresses;
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
   readonly #forwarders: Forwarders;
   readonly #health: HealthMonitor;
   readonly #network: Network;
   readonly #judge: ConnectionJudge | undefined;
-  readonly #addresses: AddressBook;
+  readonly #addresses: ServiceAddresses;
   readonly #sockets: ServiceSockets;
   /** Syncs and repairs: both write the addresses of `lo`. */
   readonly #turns = new OneAtATime();
@@ -86,7 +84,6 @@ export class UserspaceBackend implements Backend {
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
-    this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
     this.#forwarders = workers?.kind === "threads"
@@ -103,7 +100,7 @@ export class UserspaceBackend implements Backend {
     this.#forwarding.onOutcome = (outcome) => this.#health.observe(outcome);
     this.#network = dependencies.network;
     this.#judge = options.judge;
-    this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
+    this.#addresses = addresses;
     this.#sockets = new ServiceSockets(
       this.#forwarding,
       this.#forwarders,
@@ -125,12 +122,12 @@ export class UserspaceBackend implements Backend {
   }
 
   async probe(): Promise<readonly ProbeResult[]> {
-    return [...await this.#local.probe(), probeSharing(this.#network, this.family)];
+    return [...await this.#addresses.probe(), probeSharing(this.#network, this.family)];
   }
 
   async start(): Promise<void> {
     this.#followPolicies();
-    await Promise.all([this.#local.start(), this.#forwarders.start()]);
+    await Promise.all([this.#addresses.start(), this.#forwarders.start()]);
   }
 
   sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
@@ -159,7 +156,7 @@ export class UserspaceBackend implements Backend {
     let releasedAddresses = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
-      releasedAddresses += await this.#local.releaseUnclaimed();
+      releasedAddresses += await this.#addresses.releaseUnclaimed();
       this.#released = true;
     }
     await this.#forwarders.refresh();
@@ -222,24 +219,24 @@ export class UserspaceBackend implements Backend {
     const quarantined = [...this.#sockets.quarantine].filter(({ key }) =>
       !wanted || wanted.has(key)
     );
-    const summary = `${this.#local.summary}${this.#forwarders.summary}`;
+    const summary = `${this.#addresses.summary}${this.#forwarders.summary}`;
     return { summary, services, quarantined };
   }
 
   disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
-    return this.#local.disown(isForeign);
+    return this.#addresses.disown(isForeign);
   }
 
   ownsAddress(address: IpAddress): boolean {
-    return this.#local.owns(address);
+    return this.#addresses.owns(address);
   }
 
   previewCleanup(): Promise<CleanupReport> {
-    return this.#local.previewCleanup();
+    return this.#addresses.previewCleanup();
   }
 
   cleanup(): Promise<CleanupReport> {
-    return this.#local.cleanup();
+    return this.#addresses.cleanup();
   }
 
   async drain(timeoutMs: number): Promise<void> {
@@ -265,7 +262,8 @@ export class UserspaceBackend implements Backend {
 
   /** Makes addresses local. Returns how many of them can now be used that could not. */
   async #acquire(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>): Promise<number> {
-    const renew = await this.#addresses.configure(plan.shared.serviceCidrs);
+    const { serviceCidrs } = plan.shared;
+    const renew = await this.#addresses.configure(serviceCidrs, this.#addresses.size);
     if (renew) this.#sockets.touchAll();
     const gained = await this.#addresses.acquire();
     if (!this.#addresses.takeMoved()) return gained;

@@ -206,10 +206,9 @@ Deno.test("UserspaceBackend treats the endpoint 0.0.0.0 as the loopback address 
 
 Deno.test("UserspaceBackend forwards to a cluster IP that something else serves", async () => {
   await using a = TcpServer.named("a", { hostname: VIP2 });
-  await using test = new TestUserspaceBackend(BOUNDED);
+  await using test = new TestUserspaceBackend({ ...BOUNDED, addressMode: "none" });
   const { port } = a;
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.20") } as const;
-  test.addresses.answers.set(VIP2, standIn);
+  test.host.lo.add(parseIpAddress(VIP));
   const web = testServicePlan({ name: "web", clusterIp: VIP, port, to: [`${VIP2}:${port}`] });
   const other = testServicePlan({ name: "other", clusterIp: VIP2, port, to: ["127.0.0.1:1"] });
   assertEquals((await test.sync([web, other])).quarantined, []);
@@ -217,10 +216,9 @@ Deno.test("UserspaceBackend forwards to a cluster IP that something else serves"
 });
 
 Deno.test("UserspaceBackend has no endpoint among the addresses that stand in for cluster IPs", async () => {
-  await using test = new TestUserspaceBackend(BOUNDED);
+  await using test = new TestUserspaceBackend({ ...BOUNDED, addressMode: "none" });
   const port = unusedPort();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.21") } as const;
-  test.addresses.answers.set(VIP2, standIn);
+  test.host.lo.add(parseIpAddress(VIP));
   const web = testServicePlan({ name: "web", clusterIp: VIP, port, to: [`127.112.0.21:${port}`] });
   const other = testServicePlan({ name: "other", clusterIp: VIP2, port, to: [`${VIP}:${port}`] });
   const { quarantined } = await test.sync([web, other]);
@@ -232,9 +230,9 @@ Deno.test("UserspaceBackend has no endpoint among the addresses that stand in fo
 });
 
 Deno.test("UserspaceBackend never lets a stand-in have the address and port of an endpoint", async () => {
-  await using test = new TestUserspaceBackend({ ...BOUNDED, family: "IPv6" });
+  const options = { ...BOUNDED, family: "IPv6", addressMode: "none" } as const;
+  await using test = new TestUserspaceBackend(options);
   const port = unusedPort();
-  test.addresses.answers.set("fd00::1", { kind: "standIn", address: parseIpAddress("::1") });
   const plan = testServicePlan({ clusterIp: "fd00::1", port, to: [`[::1]:${port}`] });
   assertEquals((await test.sync([plan])).quarantined, []);
   const [served = ""] = await test.served(plan);

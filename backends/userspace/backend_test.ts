@@ -1,6 +1,9 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { CommandError } from "../../lib/os/command_runner.ts";
 import { type Network, systemNetwork } from "../../lib/os/network.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { createMemoryStore } from "../../tests/support/drivers/listed_addresses.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
@@ -39,44 +42,32 @@ Deno.test("UserspaceBackend.sync() serves a Service on its cluster IP", async ()
   assert(names[0] !== names[1], "round robin is exact");
 });
 
-Deno.test("UserspaceBackend.sync() asks for addresses first, once, and clears up after the first sync", async () => {
+Deno.test("UserspaceBackend.sync() asks for an address once, and gives it back after the last use", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const planOf = (clusterIp: string, to = "127.0.0.1:1") =>
     testServicePlan({ name: clusterIp, clusterIp, port, to: [to] });
   const [one, two, three] = [VIP, VIP2, "127.96.1.3"].map((each) => planOf(each));
-  const { calls } = test.addresses;
-  await test.sync([one!]);
-  assertEquals(calls.splice(0), [
-    "start",
-    "configure 1 in unknown ranges",
-    `acquire ${VIP}`,
-    "releaseUnclaimed",
-  ]);
-  await test.sync([planOf(VIP, "127.0.0.1:2")]);
-  await test.sync([one!, two!]);
-  await test.sync([one!, two!, three!]);
-  assertEquals(
-    calls.splice(0),
-    [
-      ...["configure 2 in unknown ranges", `acquire ${VIP2}`],
-      ...["configure 3 in unknown ranges", "acquire 127.96.1.3"],
-    ],
-  );
   // Two ports of one address, of which the last one gives it back.
-  const other = { ...planOf(VIP), ...testServicePlan({ clusterIp: VIP, port: unusedPort() }) };
-  await test.sync([one!, other]);
-  await test.sync([other]);
+  const other = { ...one!, ...testServicePlan({ clusterIp: VIP, port: unusedPort() }) };
   await test.sync([]);
-  await test.sync([one!]);
-  assertEquals(calls, [
-    "configure 1 in unknown ranges",
-    `release ${VIP2} 127.96.1.3`,
-    "configure 0 in unknown ranges",
-    `release ${VIP}`,
-    "configure 1 in unknown ranges",
-    `acquire ${VIP}`,
-  ]);
+  let seen = test.host.batchLines.length;
+  const rows: readonly (readonly [services: readonly ServicePlan[], ...changes: string[]])[] = [
+    [[one!], `add ${VIP}`],
+    [[planOf(VIP, "127.0.0.1:2")]],
+    [[one!, two!], `add ${VIP2}`],
+    [[one!, two!, three!], "add 127.96.1.3"],
+    [[one!, other], `del ${VIP2}`, "del 127.96.1.3"],
+    [[other]],
+    [[], `del ${VIP}`],
+    [[one!], `add ${VIP}`],
+  ];
+  for (const [services, ...changes] of rows) {
+    await test.sync(services);
+    const lines = test.host.batchLines.slice(seen);
+    seen += lines.length;
+    assertEquals(lines.map((line) => /^addr (.*)\/32/.exec(line)?.[1]), changes);
+  }
 });
 
 Deno.test("UserspaceBackend.sync() does not list the interfaces of the machine", async () => {
@@ -93,12 +84,16 @@ Deno.test("UserspaceBackend.sync() does not list the interfaces of the machine",
 });
 
 Deno.test("UserspaceBackend.sync() of a part of the plan releases nothing that an earlier run left", async () => {
-  await using test = new TestUserspaceBackend();
+  const store = createMemoryStore();
+  const left = parseIpAddress(VIP2);
+  await store.save({ addresses: new Set([left]), routes: new Set(), standIns: new Map() });
+  await using test = new TestUserspaceBackend({ store });
+  test.host.lo.add(left);
   const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
   await test.sync([plan], { isPartial: true });
-  assertEquals(test.addresses.calls.includes("releaseUnclaimed"), false);
+  assertEquals([...test.host.lo].sort(), [VIP, VIP2] as IpAddress[]);
   await test.sync([plan]);
-  assertEquals(test.addresses.calls.filter((call) => call === "releaseUnclaimed").length, 1);
+  assertEquals([...test.host.lo], [VIP] as IpAddress[]);
 });
 
 Deno.test("UserspaceBackend.sync() keeps sockets over endpoint changes", async () => {
@@ -173,7 +168,7 @@ Deno.test("UserspaceBackend serves external, load balancer and node addresses", 
   for (const hostname of nodePortAddresses) {
     assertEquals(await ask({ hostname, port: nodePort }), "a");
   }
-  assertEquals(test.addresses.held.size, 3, "the node's addresses are its own");
+  assertEquals(test.host.lo.size, 3, "the node's addresses are its own");
   const report = await test.sync([plan], { nodePortAddresses: nodePortAddresses.slice(1) });
   assertEquals(report.operations, { closedSockets: 1 });
   assertEquals(await isRefused({ hostname: "127.96.1.5", port: nodePort }), true);
@@ -206,8 +201,8 @@ Deno.test("UserspaceBackend.sync() can be called again with the same changes aft
   const planA = testServicePlan({ name: "a", clusterIp: VIP, port, to: [a.endpoint] });
   const planB = testServicePlan({ name: "b", clusterIp: VIP2, port, to: [b.endpoint] });
   await test.sync([planA]);
-  test.addresses.failure = new Error("Cannot run ip: killed");
-  await assertRejects(() => test.sync([planB]), Error, "killed");
+  test.host.runner.failNext("timeout");
+  await assertRejects(() => test.sync([planB]), CommandError);
   const report = await test.sync([planB]);
   assertEquals(report.operations, {
     openedSockets: 1,
@@ -253,7 +248,7 @@ Deno.test("UserspaceBackend.inspect() reports all Services, or only the requeste
   const plans = [VIP, VIP2].map((clusterIp, n) =>
     testServicePlan({ name: `s${n}`, clusterIp, port, to: ["127.0.0.1:1"] })
   );
-  test.addresses.answers.set(VIP2, { kind: "unavailable", reason: "no" });
+  test.host.refused.add(parseIpAddress(VIP2));
   await test.sync(plans);
   const all = await test.backend.inspect();
   assertEquals([all.services.length, all.quarantined.length], [2, 1]);
@@ -262,7 +257,7 @@ Deno.test("UserspaceBackend.inspect() reports all Services, or only the requeste
     [plans[0]!.key, 0],
   ]);
   const workers = test.pool ? `; ${test.pool.count} workers forward` : "";
-  assertEquals([one.quarantined, one.summary], [[], `as the test says${workers}`]);
+  assertEquals([one.quarantined, one.summary], [[], `${test.addresses.summary}${workers}`]);
 });
 
 Deno.test("UserspaceBackend.drain() accepts no new connections and waits for open ones", async () => {
@@ -295,9 +290,8 @@ Deno.test("UserspaceBackend.drain() waits no longer than requested", async () =>
 
 Deno.test("UserspaceBackend needs nothing before start() and leaves nothing after dispose", async () => {
   const test = new TestUserspaceBackend();
-  assertEquals(test.addresses.calls, []);
+  assertEquals(test.host.runner.calls, []);
   await test.backend.start();
-  assertEquals(test.addresses.calls, ["start"]);
   assertEquals([test.backend.mode, test.backend.family], ["userspace", "IPv4"]);
   await test[Symbol.asyncDispose]();
 });

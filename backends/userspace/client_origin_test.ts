@@ -33,7 +33,7 @@ const NOTHING: LocalTrafficDetector = { kind: "none" };
 const BRIDGE: LocalTrafficDetector = { kind: "byBridge", interfaceName: "br0" };
 const ONE_ENDPOINT = { ...POLICY_LOCAL, externalFromCluster: LOCAL };
 const NO_LOCAL = { ...POLICY_LOCAL, external: { kind: "drop" } } as const;
-const ADMITS_NODE = { ...withRanges("192.0.2.0/24"), admitsNode: true };
+const ADMITS_NODE = { ...withRanges("192.0.2.0/24"), admitsNode: true } as const;
 
 const CASES: readonly [
   name: string,

@@ -17,7 +17,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../lib/proxy/service_port_name.ts";
-import type { AddressBook } from "./address_book.ts";
+import type { ServiceAddresses } from "./addresses/addresses.ts";
 import { standInPorts } from "./addresses/stand_ins.ts";
 import {
   endpointListsOf,
@@ -37,15 +37,15 @@ export interface ServiceEntry {
   plan: ServicePlan;
   /** As forwarded: without the endpoints that lead back to this process. */
   served: ServicePlan | undefined;
-  /** Every address of the plan, each in use in the address book. */
-  wanted: ServiceAddresses;
+  /** Every address of the plan, each in use. */
+  wanted: AddressesBySocket;
   /** The addresses of its sockets: open ones have an endpoint. */
-  addresses: ServiceAddresses;
+  addresses: AddressesBySocket;
   /** Its part of the {@linkcode EndpointLoops}. */
   part: LoopPart;
 }
 
-type ServiceAddresses = ReadonlyMap<SocketKey, ServiceAddress>;
+type AddressesBySocket = ReadonlyMap<SocketKey, ServiceAddress>;
 
 interface OpenSocket {
   /** The address of the Service. */
@@ -59,7 +59,7 @@ interface OpenSocket {
   readonly protocol: Protocol;
 }
 
-const NO_ADDRESSES: ServiceAddresses = new Map();
+const NO_ADDRESSES: AddressesBySocket = new Map();
 const NO_OPERATIONS = { openedSockets: 0, closedSockets: 0, handedOverSockets: 0 };
 type SocketOperations = typeof NO_OPERATIONS;
 
@@ -84,7 +84,7 @@ export class ServiceSockets {
   #operations = { ...NO_OPERATIONS };
   readonly #forwarding: Forwarding;
   readonly #forwarders: Forwarders;
-  readonly #addresses: AddressBook;
+  readonly #addresses: ServiceAddresses;
   readonly #health: HealthMonitor;
   readonly #claims = new SetIndex<SocketKey, ServicePortKey>();
   readonly #open = new Map<SocketKey, OpenSocket>();
@@ -97,7 +97,7 @@ export class ServiceSockets {
   constructor(
     forwarding: Forwarding,
     forwarders: Forwarders,
-    addresses: AddressBook,
+    addresses: ServiceAddresses,
     health: HealthMonitor,
   ) {
     this.#forwarding = forwarding;
@@ -252,7 +252,7 @@ export class ServiceSockets {
     entry.part = part;
   }
 
-  #release(addresses: ServiceAddresses): void {
+  #release(addresses: AddressesBySocket): void {
     for (const { address, role } of addresses.values()) {
       if (role !== "NodePort") this.#addresses.release(address);
     }
@@ -268,7 +268,7 @@ export class ServiceSockets {
     const looped = endpointLoops.find(plan);
     if (looped.size === 0) return looped;
     for (const endpoint of endpointListsOf(plan).flat()) {
-      if (!looped.has(endpoint.key) || !this.#addresses.isNodes(endpoint.address)) continue;
+      if (!looped.has(endpoint.key) || this.#addresses.owns(endpoint.address)) continue;
       this.#findListener(endpoint, plan.protocol);
     }
     return endpointLoops.find(plan);
@@ -377,8 +377,8 @@ export class ServiceSockets {
   /** Replaces the requests of a ServicePort. */
   #claim(
     key: ServicePortKey,
-    from: ServiceAddresses,
-    to: ServiceAddresses,
+    from: AddressesBySocket,
+    to: AddressesBySocket,
   ): void {
     for (const socket of from.keys()) {
       this.#claims.delete(socket, key);
@@ -489,7 +489,7 @@ function isForwarded({ protocol }: Pick<ServicePlan, "protocol">): boolean {
   return protocol !== "SCTP";
 }
 
-function addressesOf(plan: ServicePlan, shared: SharedPlan): ServiceAddresses {
+function addressesOf(plan: ServicePlan, shared: SharedPlan): AddressesBySocket {
   return new Map(serviceAddresses(plan, shared).map((at) => [at.socket, at]));
 }
 

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
@@ -34,8 +35,8 @@ Deno.test("ServiceSockets opens the new socket before it closes the old one", as
   });
   assertEquals(await isRefused({ hostname: VIP, port }), true);
   assertEquals(await ask({ hostname: VIP2, port }), "a");
-  const operations = test.addresses.calls.filter((call) => /^(acquire|release) /.test(call));
-  assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
+  const changes = test.host.batchLines.map((line) => /^addr (.*)\/32/.exec(line)?.[1]);
+  assertEquals(changes.slice(-3), [`add ${VIP}`, `add ${VIP2}`, `del ${VIP}`]);
 });
 
 Deno.test("ServiceSockets quarantines a ServicePort whose port is in use, and serves the others", async () => {
@@ -122,12 +123,11 @@ Deno.test("ServiceSockets quarantines a ServicePort whose address is unavailable
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
-  test.addresses.answers.set(VIP, { kind: "unavailable", reason: "not permitted" });
+  test.host.refused.add(parseIpAddress(VIP));
   const { quarantined } = await test.sync([plan]);
-  assertEquals(quarantined.map(({ reason }) => reason), [
-    `Cannot make ${VIP} local: not permitted`,
-  ]);
-  test.addresses.answers.delete(VIP);
+  assertEquals(quarantined.length, 1);
+  assertMatch(quarantined[0]!.reason, /^Cannot make 127\.96\.2\.1 local: .*No buffer space/);
+  test.host.refused.clear();
   const report = await test.sync([plan]);
   assertEquals([report.quarantined, report.operations], [[], {
     openedSockets: 1,
@@ -135,47 +135,33 @@ Deno.test("ServiceSockets quarantines a ServicePort whose address is unavailable
   }]);
 });
 
-Deno.test("ServiceSockets serves a stand-in if an address can't be made local", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.9") } as const;
-  test.addresses.answers.set("10.96.0.1", standIn);
-  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
-  await test.sync([plan]);
-  assertEquals(await test.served(plan), [`StandIn 127.112.0.9:${port} serving`]);
-  assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
-});
-
-Deno.test("ServiceSockets uses another port on a stand-in if the port is in use", async () => {
+Deno.test("ServiceSockets serves a stand-in if an address can't be made local, on another port if its own is in use", async () => {
   await using a = TcpServer.named("a");
   const port = unusedPort();
-  await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });
-  await using test = new TestUserspaceBackend();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.8") } as const;
-  test.addresses.answers.set("10.96.0.1", standIn);
   const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
-  const { quarantined } = await test.sync([plan]);
-  assertEquals(quarantined, []);
-  const [served] = await test.served(plan);
-  const [, other] = /^StandIn 127\.112\.0\.8:(\d+) serving$/.exec(served ?? "") ?? [];
-  assert(Number(other) !== port);
-  assertEquals(await ask({ hostname: "127.112.0.8", port: Number(other) }), "a");
+  const served = async () => {
+    await using test = new TestUserspaceBackend({ addressMode: "none" });
+    assertEquals((await test.sync([plan])).quarantined, []);
+    const [text = ""] = await test.served(plan);
+    const [, hostname = "", at] = /^StandIn (127\.1[12].*):(\d+) serving$/.exec(text) ?? [];
+    assertEquals(await ask({ hostname, port: Number(at) }), "a");
+    return { hostname, port: Number(at) };
+  };
+  const { hostname, port: own } = await served();
+  assertEquals(own, port);
+  await using _other = TcpServer.named("other", { hostname, port });
+  assert((await served()).port !== port);
 });
 
 Deno.test("ServiceSockets moves sockets when addresses get another place", async () => {
   await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
+  await using test = new TestUserspaceBackend({ addressMode: "anyip" });
   const port = unusedPort();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.7") } as const;
-  test.addresses.answers.set(VIP, standIn);
+  test.host.refused.add(parseIpAddress(VIP));
   const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
-  await test.sync([plan]);
-  test.addresses.answers.delete(VIP);
-  test.addresses.renew = true;
-  const report = await test.sync([plan], { serviceCidrs: [] });
-  assertEquals(report.operations, { openedSockets: 1, closedSockets: 1 });
-  assertEquals(await test.served(plan), [`ClusterIP ${VIP}:${port} serving`]);
+  assertEquals((await test.sync([plan])).quarantined.length, 1);
+  const serviceCidrs = [parseCidr("127.96.2.0/24")];
+  const report = await test.sync([plan], { serviceCidrs });
+  assertEquals(report.operations, { openedSockets: 1, acquiredAddresses: 1 });
   assertEquals(await ask({ hostname: VIP, port }), "a");
-  assertEquals(await isRefused({ hostname: "127.112.0.7", port }), true);
 });

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { FakeLocalAddresses } from "../../tests/support/fakes/fake_local_addresses.ts";
+import { createMemoryStore } from "../../tests/support/drivers/listed_addresses.ts";
 import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
@@ -10,7 +10,6 @@ import { systemClock } from "../../lib/os/clock.ts";
 import { systemNetwork } from "../../lib/os/network.ts";
 import { parsePort, parseProtocol, type Port } from "../../lib/net/port.ts";
 import type { SocketKey } from "./listeners.ts";
-import { EMPTY_RECORD } from "./addresses/address_store.ts";
 import { compareListeners, kernelSockets, userspaceComparison } from "./userspace_comparison.ts";
 
 const TCP = `\
@@ -175,7 +174,7 @@ Deno.test("compareListeners() agrees with a backend that has synced", async () =
 });
 
 Deno.test("a repair and a sync of userspace mode take turns: no address outlives its record", async () => {
-  const addresses = new FakeLocalAddresses();
+  const store = createMemoryStore();
   const batches: string[] = [];
   const release = Promise.withResolvers<void>();
   const reached = Promise.withResolvers<void>();
@@ -195,27 +194,25 @@ Deno.test("a repair and a sync of userspace mode take turns: no address outlives
       return await commands.run(program, args, options);
     },
   };
-  const load = () => Promise.resolve({ ...EMPTY_RECORD, addresses: new Set(addresses.held) });
-  const store = { load };
   const comparison = userspaceComparison({ runner, store }, { family: "IPv4" });
-  await using test = new TestUserspaceBackend({ addresses, comparison });
+  await using test = new TestUserspaceBackend({ store, comparison });
   const live = testProxyPlan([WEB, DNS]);
   assertEquals(await test.backend.repair(live), {}, "before the first sync");
   await test.sync([WEB, DNS]);
   const repair = test.backend.repair(live);
   await reached.promise;
-  const callsBefore = addresses.calls.length;
+  const { batchLines } = test.host;
   const sync = test.sync([DNS]);
   // Asked for during the sync; by then the plan and the record lack the address.
   const { services } = live as unknown as { services: Map<typeof WEB.key, unknown> };
   services.delete(WEB.key);
   const second = test.backend.repair(live);
   for (let turn = 0; turn < 20; turn++) await systemClock.yieldToEventLoop();
-  assertEquals(addresses.calls.length, callsBefore, "the sync waits for the repair");
+  assertEquals(test.host.batchLines, batchLines, "the sync waits for the repair");
   release.resolve();
   assertEquals(await repair, { commands: 1, lines: 2 });
   await sync;
   await second;
-  assert(addresses.calls.includes("release 127.96.0.1"), `${addresses.calls}`);
+  assertEquals(test.host.batchLines.at(-1), "addr del 127.96.0.1/32 dev lo");
   assertEquals(batches.at(-1)?.includes("127.96.0.1/"), false, batches.at(-1));
 });

@@ -4,7 +4,10 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { AcquiredAddress, WantedAddress } from "../../backends/userspace/local_addresses.ts";
+import type {
+  AcquiredAddress,
+  WantedAddress,
+} from "../../backends/userspace/addresses/addresses.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
@@ -190,7 +193,7 @@ for (const family of IP_FAMILIES) {
       const demand = { serviceCidrs: [range], count: 3 };
       const first = scene.driver({ family, mode: "anyip" });
       await first.ask({ do: "start" });
-      await first.ask({ do: "configure", demand });
+      await first.ask({ do: "configure", ...demand });
       const found = await first.acquire([one, two, external]);
       assertEquals(Object.values(found).map(({ kind }) => kind), ["local", "local", "local"]);
       assertEquals(await scene.lo(), [`${external}/${host}`]);
@@ -208,7 +211,7 @@ for (const family of IP_FAMILIES) {
       await first.kill();
       const second = scene.driver({ family, mode: "anyip" });
       await second.ask({ do: "start" });
-      await second.ask({ do: "configure", demand });
+      await second.ask({ do: "configure", ...demand });
       assertEquals((await second.acquire([one]))[one]?.kind, "local");
       await second.ask({ do: "releaseUnclaimed" });
       assertEquals(await scene.lo(), []);
@@ -252,7 +255,7 @@ for (const family of IP_FAMILIES) {
         { perSecond: 200 },
       );
       for (const count of Array.from({ length: 20 }, (_, i) => i % 2 === 0 ? 2_000 : 10)) {
-        await driver.ask({ do: "configure", demand: { serviceCidrs: [range], count } });
+        await driver.ask({ do: "configure", serviceCidrs: [range], count });
         const each = count > 1_000 ? [] : [`${one}/${host}`, `${two}/${host}`];
         assertEquals(await scene.lo(), each);
         for (const line of kept) assertEquals(await line.who(), "vips", `at ${count}`);
@@ -277,7 +280,7 @@ for (const family of IP_FAMILIES) {
         for (const mode of ["each", "anyip"]) {
           const driver = new Driver(cluster.node, { family, folder, mode });
           await driver.ask({ do: "start" });
-          await driver.ask({ do: "configure", demand: { serviceCidrs: [serviceCidr], count: 2 } });
+          await driver.ask({ do: "configure", serviceCidrs: [serviceCidr], count: 2 });
           await driver.acquire([clusterIp]);
           await driver.acquire([externalIp], "ExternalIP");
           const answer = await probe.probe(target);

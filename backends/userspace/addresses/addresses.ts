@@ -21,6 +21,7 @@ import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
+import { forEachInSlices } from "../../../lib/os/time_slice.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import {
@@ -30,12 +31,6 @@ import {
   IpRunner,
   routeLine,
 } from "../../iproute/ip_runner.ts";
-import type {
-  AcquiredAddress,
-  AddressDemand,
-  LocalAddresses,
-  WantedAddress,
-} from "../local_addresses.ts";
 import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
 import { addressConflict, rangeConflict } from "./route_guard.ts";
 import { IPV6_STAND_IN, STAND_IN_RANGE, standInOf } from "./stand_ins.ts";
@@ -45,14 +40,8 @@ import { IPV6_STAND_IN, STAND_IN_RANGE, standInOf } from "./stand_ins.ts";
  */
 export type AddressMode = "auto" | "each" | "anyip" | "none";
 
-export interface LocalAddressesOptions {
-  readonly family: IpFamily;
-  /** @default {"auto"} */
-  readonly mode?: AddressMode;
-}
-
 /** The edges that addresses are made local with. */
-interface LocalAddressesDependencies {
+interface ServiceAddressesDependencies {
   readonly runner: CommandRunner;
   readonly network: Network;
   readonly clock: Clock;
@@ -60,17 +49,37 @@ interface LocalAddressesDependencies {
   readonly store: AddressStore;
 }
 
-/**
- * An {@linkcode AcquiredAddress}; if local, also the reason: the node, `lo`, or a route of this
- * process.
- */
-type Place =
-  | { readonly kind: "local"; readonly by: "node" | "own" | "route" }
-  | Exclude<AcquiredAddress, { readonly kind: "local" }>;
+/** An address of a Service that sockets shall be bound to. */
+export interface WantedAddress {
+  readonly address: IpAddress;
+  /**
+   * The role of the address. Only cluster IPs have stand-ins: a Service has just one in each
+   * family.
+   */
+  readonly role: "ClusterIP" | "ExternalIP" | "LoadBalancer";
+  /** The first Service with the address. Keeps stand-ins stable over restarts. */
+  readonly service: ServiceKey;
+}
 
-interface Held {
-  readonly want: WantedAddress;
-  readonly place: Place;
+/** The place where the sockets of an address are bound. */
+export type AcquiredAddress =
+  /** The address itself: of the node, on `lo` by this program, or by a route of it. */
+  | { readonly kind: "local"; readonly by: "node" | "own" | "route" }
+  /**
+   * A loopback address in its place. In IPv4 no other Service has it; in IPv6 it is `::1`, which
+   * all share. The binder uses the Service's own port there. If that port is in use or not
+   * permitted (below 1024 as a plain user), the kernel chooses one.
+   */
+  | { readonly kind: "standIn"; readonly address: IpAddress }
+  /** Not bound. The reason contains the attempt, the machine's answer, and the cure. */
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/** An address that ServicePorts use; one without users is kept until it is given back. */
+interface AddressEntry {
+  want: WantedAddress;
+  users: number;
+  /** `undefined` before it was asked for. */
+  place: AcquiredAddress | undefined;
 }
 
 /** The result of a removal. Missing objects are in neither part. */
@@ -84,8 +93,6 @@ interface Removal<T> {
 const ANYIP_ABOVE = 1_000;
 /** Fewer than this go back to one each. Well below, so that a count near the bound does not flap. */
 const EACH_BELOW = 500;
-/** Addresses that are looked at before other tasks have a turn. */
-const SLICE = 256;
 
 /** The cure if addresses may not be added. */
 const RIGHTS_CURE = "install iproute2, and run as root or with CAP_NET_ADMIN " +
@@ -129,8 +136,11 @@ export function localRouteLine(verb: "add" | "del", destination: Cidr): string {
   return routeLine(verb, { type: "local", destination, device: "lo" });
 }
 
-/** Service addresses local by the best available method. Has no side effect before `start()`. */
-export class MachineAddresses implements LocalAddresses {
+/**
+ * The Service addresses of one IP family, local by the best available method. Changes are made in one
+ * batch for each sync. Has no side effect before {@linkcode start}.
+ */
+export class ServiceAddresses {
   readonly #network: Network;
   readonly #clock: Clock;
   readonly #logger: Logger;
@@ -148,7 +158,11 @@ export class MachineAddresses implements LocalAddresses {
   /** The value of {@linkcode NONLOCAL_BIND} to go back to; undefined when it was not touched. */
   #previousNonlocalBind: string | undefined;
   #isWriteFailureLogged = false;
-  readonly #held = new Map<IpAddress, Held>();
+  readonly #entries = new Map<IpAddress, AddressEntry>();
+  /** To be asked for with the next batch: kept when a batch fails. */
+  readonly #asking = new Set<AddressEntry>();
+  readonly #leaving = new Set<AddressEntry>();
+  #moved = false;
   /** The Services of IPv4 stand-ins, with the addresses for which each is used. */
   readonly #standIns = new Map<IpAddress, { service: ServiceKey; users: Set<IpAddress> }>();
   /** The stand-ins of Services whose keys hash to one that was taken; recorded, to be the same later. */
@@ -171,8 +185,9 @@ export class MachineAddresses implements LocalAddresses {
   #settled = false;
 
   constructor(
-    { runner, network, clock, logger, store }: LocalAddressesDependencies,
-    { family, mode = "auto" }: LocalAddressesOptions,
+    { runner, network, clock, logger, store }: ServiceAddressesDependencies,
+    family: IpFamily,
+    mode: AddressMode = "auto",
   ) {
     this.#network = network;
     this.#clock = clock;
@@ -184,6 +199,7 @@ export class MachineAddresses implements LocalAddresses {
     this.#mode = mode;
   }
 
+  /** The current method as one sentence for the log and for `status`. */
   get summary(): string {
     const each = `${this.#own.size} ${this.#family} addresses added to lo, one by one`;
     if (this.#way === "each") return each;
@@ -196,10 +212,59 @@ export class MachineAddresses implements LocalAddresses {
       `host${this.#refusal === undefined ? "" : `: ${this.#refusal}`}`;
   }
 
+  /** Distinct addresses in use. */
+  get size(): number {
+    return this.#entries.size - this.#leaving.size;
+  }
+
+  /** Whether this program added the address to an interface. On others, other programs may listen. */
   owns(address: IpAddress): boolean {
     return this.#own.has(address);
   }
 
+  /** The place where the sockets of an address are bound; `undefined` before it was acquired. */
+  placeOf(address: IpAddress): AcquiredAddress | undefined {
+    return this.#entries.get(address)?.place;
+  }
+
+  /** A ServicePort uses an address from now on. */
+  retain(want: WantedAddress): void {
+    const { address } = want;
+    const entry = this.#entries.getOrInsertComputed(
+      address,
+      () => ({ want, users: 0, place: undefined }),
+    );
+    if (entry.users++ > 0) return;
+    entry.want = want;
+    this.#leaving.delete(entry);
+    this.#asking.add(entry);
+  }
+
+  /** A ServicePort no longer uses an address. */
+  release(address: IpAddress): void {
+    const entry = this.#entries.get(address);
+    if (!entry || --entry.users > 0) return;
+    this.#asking.delete(entry);
+    this.#leaving.add(entry);
+  }
+
+  /** Asks again for an address that could not be had. */
+  retry(address: IpAddress): void {
+    const entry = this.#entries.get(address);
+    if (entry?.place?.kind === "unavailable") this.#asking.add(entry);
+  }
+
+  /**
+   * Whether an address acquired since the last call became local, or stopped being so. A new
+   * address counts as local before.
+   */
+  takeMoved(): boolean {
+    const moved = this.#moved;
+    this.#moved = false;
+    return moved;
+  }
+
+  /** Finds a working method, and adopts the addresses of an earlier run. Removes nothing. */
   start(): Promise<void> {
     return this.#turns.run(async () => {
       this.#refusal = await this.#open() ??
@@ -214,7 +279,10 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
-  /** Tries each method and leaves nothing behind. None is required: node ports work without. */
+  /**
+   * Tries each method and leaves nothing behind. None is required: node ports work without. May be called
+   * before {@linkcode start}.
+   */
   probe(): Promise<readonly ProbeResult[]> {
     return this.#turns.run(async () => {
       const refusal = await this.#open();
@@ -237,7 +305,11 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
-  configure({ serviceCidrs, count }: AddressDemand): Promise<boolean> {
+  /**
+   * Chooses the method, before {@linkcode acquire}. `serviceCidrs`: the ranges that cluster IPs are taken
+   * from; empty when unknown. Returns whether any address may have moved; then all are asked for again.
+   */
+  configure(serviceCidrs: readonly Cidr[], count: number): Promise<boolean> {
     return this.#turns.run(async () => {
       const ranges = serviceCidrs.filter((range) => cidrFamilyOf(range) === this.#family);
       const way = this.#choose(count, ranges.length > 0);
@@ -247,6 +319,9 @@ export class MachineAddresses implements LocalAddresses {
       // The new method starts before the old one ends, so addresses stay local.
       await this.#activate(routed);
       const changed = await this.#rehome();
+      for (const entry of this.#entries.values()) {
+        if (changed && entry.users > 0) this.#asking.add(entry);
+      }
       if (this.#settled) await this.#dropUnneeded();
       // Not before: what was interrupted is done by the next call.
       this.#rangesAsked = routed.join();
@@ -260,51 +335,64 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
-  acquire(wanted: readonly WantedAddress[]): Promise<ReadonlyMap<IpAddress, AcquiredAddress>> {
-    return this.#turns.run(async () => {
+  /**
+   * Makes everything local that was retained or retried, in one batch. Returns how many addresses can
+   * now be used that could not. Rejects only if the outcome is unknown.
+   */
+  async acquire(): Promise<number> {
+    if (this.#asking.size === 0) return 0;
+    return await this.#turns.run(async () => {
       const isLocal = localCheck(this.#network);
-      const places = new Map<IpAddress, Place>();
-      const missing = new Map<IpAddress, WantedAddress>();
-      let looked = 0;
-      for (const want of wanted) {
-        if (++looked % SLICE === 0) await this.#clock.yieldToEventLoop();
+      const places = new Map<IpAddress, AcquiredAddress>();
+      const missing: WantedAddress[] = [];
+      await forEachInSlices(this.#clock, this.#asking, ({ want }) => {
         const place = this.#placeAsIs(want.address, isLocal);
         if (place) places.set(want.address, place);
-        else missing.set(want.address, want);
+        else missing.push(want);
+      });
+      const isUsed = (address: IpAddress) => this.#isHeld(address) || places.has(address);
+      for (const [address, place] of await this.#place(missing, isUsed)) places.set(address, place);
+      let gained = 0;
+      for (const entry of this.#asking) {
+        const place = places.get(entry.want.address)!;
+        const { kind: before } = entry.place ?? {};
+        if (place.kind !== "unavailable" && (before ?? "unavailable") === "unavailable") gained++;
+        if (((before ?? "local") === "local") !== (place.kind === "local")) this.#moved = true;
+        this.#leaveStandIn(entry, place);
+        entry.place = place;
       }
-      const isUsed = (address: IpAddress) => this.#held.has(address) || places.has(address);
-      const placed = await this.#place([...missing.values()], isUsed);
-      for (const [address, place] of placed) places.set(address, place);
-      for (const want of wanted) {
-        const place = places.get(want.address);
-        if (place === undefined) continue;
-        this.#leaveStandIn(want.address, place);
-        this.#held.set(want.address, { want, place });
-      }
+      this.#asking.clear();
       await this.#saveDisplaced();
-      return places;
+      return gained;
     });
   }
 
-  release(addresses: readonly IpAddress[]): Promise<number> {
-    return this.#turns.run(async () => {
-      const leaving: IpAddress[] = [];
-      for (const address of addresses) {
-        const held = this.#held.get(address);
-        if (held === undefined) continue;
-        this.#leaveStandIn(address);
-        this.#held.delete(address);
-        if (isOwn(held)) leaving.push(address);
-      }
+  /**
+   * Gives unused addresses back, in one batch: those that we added one by one are removed from the
+   * machine at once, the node's own and those under a route stay. Returns how many were removed.
+   */
+  async giveBack(): Promise<number> {
+    if (this.#leaving.size === 0) return 0;
+    return await this.#turns.run(async () => {
+      const leaving = [...this.#leaving];
+      for (const entry of leaving) this.#leaveStandIn(entry);
       await this.#saveDisplaced();
-      return await this.#removeOwn(leaving);
+      const removed = await this.#removeOwn(
+        leaving.filter(isOwn).map(({ want: { address } }) => address),
+      );
+      for (const { want: { address } } of leaving) this.#entries.delete(address);
+      this.#leaving.clear();
+      return removed;
     });
   }
 
+  /**
+   * Removes adopted addresses that were not acquired, where `isForeign` says so, and returns them.
+   */
   disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
     return this.#turns.run(async () => {
       const foreign = [...this.#own].filter((address) =>
-        !this.#held.has(address) && isForeign(address)
+        !this.#isHeld(address) && isForeign(address)
       );
       // Without any, a removal that failed before is not tried again here.
       if (foreign.length === 0) return [];
@@ -312,6 +400,7 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
+  /** Removes adopted addresses that were not acquired since. Called once, after the first sync. */
   releaseUnclaimed(): Promise<number> {
     return this.#turns.run(async () => {
       this.#settled = true;
@@ -323,12 +412,15 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
-  /** Continues after failures; a missing object is none. The record goes last, if nothing remains. */
+  /**
+   * Removes everything that this run or an earlier one added, and nothing else. Continues after failures;
+   * a missing object is none. The record goes last, if nothing remains.
+   */
   cleanup(): Promise<CleanupReport> {
     return this.#turns.run(async () => {
       const refusal = await this.#open();
       if (refusal !== undefined) return { removed: [], failed: [refusal] };
-      this.#held.clear();
+      this.#entries.clear();
       this.#active = new Set();
       const removed: string[] = [];
       const failed: string[] = [];
@@ -358,7 +450,7 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
-  /** By the record: some of it may be gone. */
+  /** Returns what {@linkcode cleanup} would remove, by the record: some of it may be gone. */
   previewCleanup(): Promise<CleanupReport> {
     return this.#turns.run(async () => {
       const refusal = await this.#open();
@@ -379,9 +471,15 @@ export class MachineAddresses implements LocalAddresses {
     return count > (this.#way === "anyip" ? EACH_BELOW - 1 : ANYIP_ABOVE) ? "anyip" : "each";
   }
 
+  #isHeld(address: IpAddress): boolean {
+    return this.#entries.get(address)?.place !== undefined;
+  }
+
   /** The place of an address that is local as things are; undefined for any other. */
-  #placeAsIs(address: IpAddress, isLocal: (address: IpAddress) => boolean): Place | undefined {
-    if (isLoopback(address)) return { kind: "local", by: "node" };
+  #placeAsIs(
+    address: IpAddress,
+    isLocal: (address: IpAddress) => boolean,
+  ): AcquiredAddress | undefined {
     if (anyContains(this.#active, address)) return { kind: "local", by: "route" };
     // Also checked for our additions: another program may have flushed lo.
     if (!isLocal(address)) return undefined;
@@ -395,15 +493,15 @@ export class MachineAddresses implements LocalAddresses {
   async #place(
     wanted: readonly WantedAddress[],
     isUsed: (address: IpAddress) => boolean,
-  ): Promise<Map<IpAddress, Place>> {
-    const places = new Map<IpAddress, Place>();
-    if (this.#refusal !== undefined) {
+  ): Promise<Map<IpAddress, AcquiredAddress>> {
+    const places = new Map<IpAddress, AcquiredAddress>();
+    const refusal = this.#refusal;
+    if (refusal !== undefined) {
       // In the same order in each run, for Services of one update whose keys hash to one stand-in.
       const inOrder = wanted.toSorted((left, right) => left.service < right.service ? -1 : 1);
-      for (const [index, want] of inOrder.entries()) {
-        if (index % SLICE === SLICE - 1) await this.#clock.yieldToEventLoop();
-        places.set(want.address, this.#placeWithoutRights(want, this.#refusal, isUsed));
-      }
+      await forEachInSlices(this.#clock, inOrder, (want) => {
+        places.set(want.address, this.#placeWithoutRights(want, refusal, isUsed));
+      });
       return places;
     }
     // Read once. Cluster IPs are not checked: no other machine uses their range.
@@ -432,7 +530,7 @@ export class MachineAddresses implements LocalAddresses {
     want: WantedAddress,
     refusal: string,
     isUsed: (address: IpAddress) => boolean,
-  ): Place {
+  ): AcquiredAddress {
     if (want.role !== "ClusterIP") return unavailable(want, `${refusal}; ${RIGHTS_CURE}`);
     if (this.#family === "IPv6") return { kind: "standIn", address: IPV6_STAND_IN };
     const { address: user, service } = want;
@@ -455,8 +553,7 @@ export class MachineAddresses implements LocalAddresses {
   }
 
   /** Leaves the stand-in of an address, unless that is its next place. */
-  #leaveStandIn(address: IpAddress, next?: Place): void {
-    const place = this.#held.get(address)?.place;
+  #leaveStandIn({ want: { address }, place }: AddressEntry, next?: AcquiredAddress): void {
     if (place?.kind !== "standIn") return;
     if (next?.kind === "standIn" && next.address === place.address) return;
     const standIn = this.#standIns.get(place.address);
@@ -474,22 +571,21 @@ export class MachineAddresses implements LocalAddresses {
 
   /** Moves held addresses after a change of routes. Returns whether any of them moved. */
   async #rehome(): Promise<boolean> {
-    const homeless: WantedAddress[] = [];
+    const homeless: AddressEntry[] = [];
     let changed = false;
-    let looked = 0;
-    for (const { want, place } of this.#held.values()) {
-      if (++looked % SLICE === 0) await this.#clock.yieldToEventLoop();
+    await forEachInSlices(this.#clock, this.#entries.values(), (entry) => {
+      const { want, place } = entry;
+      if (place === undefined) return;
       const isCovered = anyContains(this.#active, want.address);
       if (place.kind !== "local") changed ||= isCovered;
-      else if (isCovered) {
-        this.#held.set(want.address, { want, place: { kind: "local", by: "route" } });
-      } else if (place.by === "route") homeless.push(want);
-    }
-    const placed = await this.#place(homeless, (address) => this.#held.has(address));
-    for (const want of homeless) {
-      const place = placed.get(want.address);
-      if (place !== undefined) this.#held.set(want.address, { want, place });
-      changed ||= place?.kind !== "local";
+      else if (isCovered) entry.place = { kind: "local", by: "route" };
+      else if (place.by === "route") homeless.push(entry);
+    });
+    const wanted = homeless.map(({ want }) => want);
+    const placed = await this.#place(wanted, (address) => this.#isHeld(address));
+    for (const entry of homeless) {
+      entry.place = placed.get(entry.want.address)!;
+      changed ||= entry.place.kind !== "local";
     }
     return changed;
   }
@@ -497,8 +593,8 @@ export class MachineAddresses implements LocalAddresses {
   /** Removes recorded but unneeded objects of an earlier run or of the previous method. */
   async #dropUnneeded(): Promise<number> {
     const unneeded = [...this.#own].filter((address) => {
-      const held = this.#held.get(address);
-      return held === undefined || !isOwn(held);
+      const entry = this.#entries.get(address);
+      return entry === undefined || !isOwn(entry);
     });
     const removed = await this.#removeOwn(unneeded);
     const inactive = [...this.#routes].filter((range) => !this.#active.has(range));
@@ -830,15 +926,15 @@ function localCheck(network: Network): (address: IpAddress) => boolean {
       // No file descriptor is free. The address is added then, and the kernel reports if it exists.
       return false;
     }
-    return ofInterfaces.has(address);
+    return isLoopback(address) || ofInterfaces.has(address);
   };
 }
 
-function isOwn({ place }: Held): boolean {
-  return place.kind === "local" && place.by === "own";
+function isOwn({ place }: AddressEntry): boolean {
+  return place?.kind === "local" && place.by === "own";
 }
 
-function unavailable({ address, role }: WantedAddress, reason: string): Place {
+function unavailable({ address, role }: WantedAddress, reason: string): AcquiredAddress {
   return {
     kind: "unavailable",
     reason: `Cannot make ${role} ${address} local to this node: ${reason}`,

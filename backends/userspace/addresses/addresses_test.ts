@@ -6,20 +6,17 @@ import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeHost } from "../../../tests/support/fakes/fake_host.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { type AddressStore, createFileStore, EMPTY_RECORD } from "./address_store.ts";
-import { type LocalAddressesOptions, MachineAddresses } from "./addresses.ts";
-import type { LocalAddresses, WantedAddress } from "../local_addresses.ts";
+import {
+  createMemoryStore,
+  ListedAddresses,
+} from "../../../tests/support/drivers/listed_addresses.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { type AddressStore, createFileStore } from "./address_store.ts";
+import type { AddressMode, WantedAddress } from "./addresses.ts";
 
-/** A record that lasts as long as the process. */
-function createMemoryStore(): AddressStore {
-  let record = EMPTY_RECORD;
-  return {
-    path: undefined,
-    load: () => Promise.resolve(record),
-    save: (next) => Promise.resolve(void (record = next)),
-    remove: () => Promise.resolve(void (record = EMPTY_RECORD)),
-    setAside: () => Promise.resolve(undefined),
-  };
+interface Options {
+  readonly family?: IpFamily;
+  readonly mode?: AddressMode;
 }
 
 const RANGE = parseCidr("10.96.0.0/12");
@@ -31,18 +28,22 @@ class Machine {
   readonly logger = new MemoryLogger();
   store: AddressStore = createMemoryStore();
 
-  create(options: Partial<LocalAddressesOptions> = {}): LocalAddresses {
-    return new MachineAddresses({
-      runner: this.host.runner,
-      network: this.host.network,
-      clock: new FakeClock(),
-      logger: this.logger,
-      store: this.store,
-    }, { family: "IPv4", ...options });
+  create({ family = "IPv4", mode }: Options = {}): ListedAddresses {
+    return new ListedAddresses(
+      {
+        runner: this.host.runner,
+        network: this.host.network,
+        clock: new FakeClock(),
+        logger: this.logger,
+        store: this.store,
+      },
+      family,
+      mode,
+    );
   }
 
   /** A run of the program up to its first `acquire`. */
-  async start(options: Partial<LocalAddressesOptions> = {}): Promise<LocalAddresses> {
+  async start(options: Options = {}): Promise<ListedAddresses> {
     const addresses = this.create(options);
     await addresses.start();
     return addresses;
@@ -77,10 +78,10 @@ function externalIp(text: string): WantedAddress {
 
 /** The outcome of acquiring, in a form that reads well in a comparison. */
 async function acquire(
-  addresses: LocalAddresses,
+  addresses: ListedAddresses,
   ...wanted: WantedAddress[]
 ): Promise<Record<string, string>> {
-  const found = await addresses.acquire(wanted);
+  const found = await addresses.acquireList(wanted);
   return Object.fromEntries([...found].map(([address, place]) => {
     if (place.kind === "standIn") return [address, place.address];
     return [address, place.kind === "unavailable" ? place.reason : place.kind];
@@ -99,7 +100,7 @@ Deno.test("acquire() adds addresses to lo in one batch, and release() removes th
   assertEquals(found, { "10.96.0.1": "local", "10.96.0.2": "local" });
   assertEquals(machine.lo, ["10.96.0.1", "10.96.0.2"]);
   assertEquals(machine.processes - before, 1);
-  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.2", "10.96.0.9")), 2);
+  assertEquals(await addresses.releaseList(ips("10.96.0.1", "10.96.0.2", "10.96.0.9")), 2);
   assertEquals(machine.lo, []);
   assertEquals(machine.processes - before, 2);
   assertEquals(await machine.recorded(), []);
@@ -115,7 +116,7 @@ Deno.test("acquire() asks nothing of the machine for addresses that it has", asy
   assertEquals(Object.values(await acquire(addresses, ...wanted)), ["local", "local", "local"]);
   assertEquals(machine.processes, before);
   assertEquals(addresses.owns(parseIpAddress("10.96.0.10")), false);
-  assertEquals(await addresses.release(wanted.map(({ address }) => address)), 0);
+  assertEquals(await addresses.releaseList(wanted.map(({ address }) => address)), 0);
   await addresses.releaseUnclaimed();
   await addresses.cleanup();
   assertEquals(machine.lo, ["10.96.0.10"]);
@@ -160,7 +161,7 @@ Deno.test("release() removes unwanted leftovers of a batch with unknown outcome"
   await acquire(addresses, clusterIp("10.96.0.2"));
   machine.host.runner.failNext("timeout", { carriedOut: true });
   await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
-  assertEquals(await addresses.release(ips("10.96.0.2")), 2);
+  assertEquals(await addresses.releaseList(ips("10.96.0.2")), 2);
   assertEquals(machine.lo, []);
 });
 
@@ -173,10 +174,10 @@ Deno.test("release() retries failed removals, unless the address is wanted again
       "RTNETLINK answers: Device or resource busy\nCommand failed -:1\nRTNETLINK answers: Device or resource busy\nCommand failed -:2\n",
     code: 1,
   });
-  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.2")), 0);
+  assertEquals(await addresses.releaseList(ips("10.96.0.1", "10.96.0.2")), 0);
   assertEquals(machine.warnings(), ["Cannot remove an address", "Cannot remove an address"]);
   await acquire(addresses, clusterIp("10.96.0.1"));
-  assertEquals(await addresses.release(ips("10.96.0.3")), 2);
+  assertEquals(await addresses.releaseList(ips("10.96.0.3")), 2);
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
@@ -238,7 +239,7 @@ Deno.test("acquire() keeps a Service's stand-in when its cluster IP changes", as
   const before = await acquire(addresses, clusterIp("10.96.0.1", "web"));
   const after = await acquire(addresses, clusterIp("10.96.0.2", "web"));
   assertEquals(after["10.96.0.2"], before["10.96.0.1"]);
-  await addresses.release(ips("10.96.0.1"));
+  await addresses.releaseList(ips("10.96.0.1"));
   const again = await acquire(addresses, clusterIp("10.96.0.3", "web"));
   assertEquals(again["10.96.0.3"], before["10.96.0.1"]);
 });
@@ -263,9 +264,9 @@ Deno.test("acquire() keeps the stand-ins of Services whose keys hash to one, aft
   await last.releaseUnclaimed();
   // Another cluster IP of a Service does not move it.
   assertEquals(await acquire(last, clusterIp("10.96.0.3", "web-172")), { "10.96.0.3": next });
-  await last.release(ips("10.96.0.2"));
+  await last.releaseList(ips("10.96.0.2"));
   assertEquals((await machine.store.load()).standIns.size, 1);
-  await last.release(ips("10.96.0.3"));
+  await last.releaseList(ips("10.96.0.3"));
   assertEquals((await machine.store.load()).standIns.size, 0);
 });
 
@@ -308,7 +309,7 @@ Deno.test("acquire() gives no stand-in that is in use, or that another Service h
   const next = used["10.96.0.1"] ?? "";
   assert(next !== home && next.startsWith("127.1"), next);
   // The next address is taken by the first Service now.
-  await addresses.release(ips(home));
+  await addresses.releaseList(ips(home));
   const found = await acquire(addresses, clusterIp(next, "dns"), clusterIp("10.96.0.3", "web"));
   assertEquals(found["10.96.0.3"], home);
 });
@@ -358,7 +359,7 @@ Deno.test("acquire() names a state directory that it cannot write to, once, and 
   }
 });
 
-const WAYS: readonly [string, Partial<LocalAddressesOptions>, count: number, ranges: Cidr[]][] = [
+const WAYS: readonly [string, Options, count: number, ranges: Cidr[]][] = [
   ["IPv4 addresses added to lo, one by one", {}, 1_000, [RANGE]],
   ["local route for 10.96.0.0/12", {}, 1_001, [RANGE]],
   ["IPv4 addresses added to lo, one by one", {}, 50_000, []],
@@ -372,36 +373,36 @@ for (const [text, options, count, serviceCidrs] of WAYS) {
   const given = `mode ${options.mode ?? "auto"}, ${count} addresses and ranges ${serviceCidrs}`;
   Deno.test(`configure() with ${given}: ${text}`, async () => {
     const addresses = await new Machine().start(options);
-    await addresses.configure({ serviceCidrs, count });
+    await addresses.configure(serviceCidrs, count);
     assertStringIncludes(addresses.summary, text);
   });
 }
 
 async function withRange(
   machine: Machine,
-  { range = RANGE, ...options }: Partial<LocalAddressesOptions> & { range?: Cidr } = {},
-): Promise<LocalAddresses> {
+  { range = RANGE, ...options }: Options & { range?: Cidr } = {},
+): Promise<ListedAddresses> {
   const addresses = await machine.start({ mode: "anyip", ...options });
-  await addresses.configure({ serviceCidrs: [range], count: 1 });
+  await addresses.configure([range], 1);
   return addresses;
 }
 
 Deno.test("configure() crosses 1000 addresses by adding the route first, and comes back below 500", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
-  await addresses.configure({ serviceCidrs: [RANGE], count: 2 });
+  await addresses.configure([RANGE], 2);
   await acquire(addresses, clusterIp("10.96.0.1"), externalIp("203.0.113.1"));
   await addresses.releaseUnclaimed();
   const log = machine.host.batchLines.length;
 
-  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 1_001 }), false);
+  assertEquals(await addresses.configure([RANGE], 1_001), false);
   assertEquals(machine.host.batchLines.slice(log), [
     "route add local 10.96.0.0/12 dev lo",
     "addr del 10.96.0.1/32 dev lo",
   ]);
-  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 600 }), false);
+  assertEquals(await addresses.configure([RANGE], 600), false);
   assertEquals(machine.host.batchLines.length, log + 2);
-  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 10 }), false);
+  assertEquals(await addresses.configure([RANGE], 10), false);
   assertEquals(machine.host.batchLines.slice(log + 2), [
     "addr add 10.96.0.1/32 dev lo scope host",
     "route del local 10.96.0.0/12 dev lo",
@@ -415,14 +416,14 @@ Deno.test("a run with few addresses takes over from one with a route although it
       const machine = new Machine();
       await acquire(await withRange(machine), clusterIp("10.96.0.1"));
       const addresses = await machine.start();
-      await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
+      await addresses.configure([RANGE], 1);
       machine.host.runner.failNext("timeout", { carriedOut });
       await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
       assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
       await addresses.releaseUnclaimed();
       assertEquals([machine.lo, [...machine.host.localRoutes]], [["10.96.0.1"], []]);
       assertEquals(await machine.recorded(), ["10.96.0.1"]);
-      assertEquals(await addresses.release(ips("10.96.0.1")), 1);
+      assertEquals(await addresses.releaseList(ips("10.96.0.1")), 1);
     });
   }
 });
@@ -433,20 +434,20 @@ Deno.test("configure() continues with what was interrupted", async () => {
   const { runner } = machine.host;
   await acquire(addresses, clusterIp("10.96.0.1"));
   await addresses.releaseUnclaimed();
-  const many = { serviceCidrs: [RANGE], count: 1_001 };
-  const few = { serviceCidrs: [RANGE], count: 10 };
+  const many = [[RANGE], 1_001] as const;
+  const few = [[RANGE], 10] as const;
 
   // After the look at the routes and the addition of one.
   runner.failCall(machine.processes + 3, "timeout");
-  await assertRejects(() => addresses.configure(many), CommandError);
+  await assertRejects(() => addresses.configure(...many), CommandError);
   assertEquals(machine.lo, ["10.96.0.1"]);
-  await addresses.configure(many);
+  await addresses.configure(...many);
   assertEquals(machine.lo, []);
 
   runner.failNext("timeout");
-  await assertRejects(() => addresses.configure(few), CommandError);
+  await assertRejects(() => addresses.configure(...few), CommandError);
   assertEquals([machine.lo, [...machine.host.localRoutes]], [[], [RANGE]]);
-  await addresses.configure(few);
+  await addresses.configure(...few);
   assertEquals([machine.lo, [...machine.host.localRoutes]], [["10.96.0.1"], []]);
 });
 
@@ -456,7 +457,7 @@ Deno.test("configure() adopts the route of an earlier run, and leaves a foreign 
   machine.host.localRoutes.add(other);
   await withRange(machine);
   const addresses = await machine.start({ mode: "anyip" });
-  await addresses.configure({ serviceCidrs: [RANGE, other], count: 1 });
+  await addresses.configure([RANGE, other], 1);
   assertEquals(await machine.recorded(), [RANGE]);
   assertEquals(Object.values(await acquire(addresses, clusterIp("10.200.0.1"))), ["local"]);
   assertEquals((await addresses.cleanup()).removed, ["local route for 10.96.0.0/12"]);
@@ -471,7 +472,7 @@ Deno.test("configure() of IPv6 allows binds by a sysctl, and puts it back with t
   assertEquals(machine.lo, []);
 
   const next = await machine.start({ family: "IPv6" });
-  await next.configure({ serviceCidrs: [RANGE6], count: 1 });
+  await next.configure([RANGE6], 1);
   assertEquals(await acquire(next, clusterIp("fd00:96::1")), { "fd00:96::1": "local" });
   await next.releaseUnclaimed();
   assertEquals(machine.host.nonlocalBind.IPv6, "0");
@@ -595,13 +596,13 @@ async function eventfulRun(machine: Machine): Promise<void> {
   const addresses = machine.create({ family: "IPv6" });
   const steps: (() => Promise<unknown>)[] = [
     () => addresses.start(),
-    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2 }),
-    () => addresses.acquire([clusterIp("fd00:96::1"), externalIp("fd00:5::1")]),
+    () => addresses.configure([RANGE6], 2),
+    () => addresses.acquireList([clusterIp("fd00:96::1"), externalIp("fd00:5::1")]),
     () => addresses.releaseUnclaimed(),
-    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2_000 }),
-    () => addresses.acquire([clusterIp("fd00:96::2")]),
-    () => addresses.release(ips("fd00:96::1")),
-    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2 }),
+    () => addresses.configure([RANGE6], 2_000),
+    () => addresses.acquireList([clusterIp("fd00:96::2")]),
+    () => addresses.releaseList(ips("fd00:96::1")),
+    () => addresses.configure([RANGE6], 2),
   ];
   for (const step of steps) await step().catch(() => {});
 }

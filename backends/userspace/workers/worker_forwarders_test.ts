@@ -53,7 +53,7 @@ Deno.test("workers share the connections of one frontend, and their counts add u
   assertEquals(opened.length, 60);
   const { services: [service], summary } = await test.backend.inspect([plan.key]);
   assertEquals(service?.connections, 60);
-  assertEquals(summary, "as the test says; 2 workers forward");
+  assertEquals(summary, "1 IPv4 addresses added to lo, one by one; 2 workers forward");
   const perWorker = test.connectionsOfWorkers();
   assert(perWorker.every((count) => count >= 10), `shares: ${perWorker}`);
   assertEquals((await test.counters()).tcpAccepted, 60);
@@ -341,15 +341,14 @@ Deno.test("workers serve two Services with one stand-in at different ports, as o
   const port = unusedPort();
   const plans = [a, b].map((server, index) =>
     planOf({
-      ...{ name: server === a ? "a" : "b", clusterIp: `127.96.21.${10 + index}` },
+      ...{ name: server === a ? "a" : "b", clusterIp: `fd00:21::${10 + index}` },
       ...{ port, to: [server.endpoint] },
     })
   );
   for (const workers of [0, 2]) {
-    await using test = new TestUserspaceBackend({ workers });
-    for (const { clusterIp } of plans) {
-      test.addresses.answers.set(clusterIp, { kind: "standIn", address: parseIpAddress(VIP) });
-    }
+    // Of IPv6, all have ::1.
+    const options = { workers, family: "IPv6", addressMode: "none" } as const;
+    await using test = new TestUserspaceBackend(options);
     await test.sync(plans);
     const { services } = await test.backend.inspect();
     const places = services.map(({ addresses: [at] }) => at!);

@@ -5,22 +5,22 @@
  * @module
  */
 import { createFileStore } from "../../../backends/userspace/addresses/address_store.ts";
-import { MachineAddresses } from "../../../backends/userspace/addresses/addresses.ts";
 import type {
   AcquiredAddress,
-  AddressDemand,
   WantedAddress,
-} from "../../../backends/userspace/local_addresses.ts";
+} from "../../../backends/userspace/addresses/addresses.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpAddress } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
+import { ListedAddresses } from "./listed_addresses.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
 /** A request to the program. */
 export type AddressesRequest =
   | { readonly do: "start" | "probe" | "releaseUnclaimed" | "cleanup" | "describe" }
-  | { readonly do: "configure"; readonly demand: AddressDemand }
+  | { readonly do: "configure"; readonly serviceCidrs: readonly Cidr[]; readonly count: number }
   | { readonly do: "acquire"; readonly wanted: readonly WantedAddress[] }
   | { readonly do: "release"; readonly addresses: readonly IpAddress[] };
 
@@ -41,26 +41,30 @@ async function main(): Promise<void> {
     .find((name) => name === Deno.args[2]) ?? "auto";
   const logger = new MemoryLogger();
   let processes = 0;
-  const addresses = new MachineAddresses({
-    runner: {
-      run: (...command) => {
-        processes++;
-        return systemCommandRunner.run(...command);
+  const addresses = new ListedAddresses(
+    {
+      runner: {
+        run: (...command) => {
+          processes++;
+          return systemCommandRunner.run(...command);
+        },
       },
+      network: systemNetwork,
+      clock: systemClock,
+      logger,
+      store: createFileStore({ directory: Deno.args[1] ?? "", family }),
     },
-    network: systemNetwork,
-    clock: systemClock,
-    logger,
-    store: createFileStore({ directory: Deno.args[1] ?? "", family }),
-  }, { family, mode });
+    family,
+    mode,
+  );
   const answer = async (request: AddressesRequest): Promise<unknown> => {
     switch (request.do) {
       case "configure":
-        return await addresses.configure(request.demand);
+        return await addresses.configure(request.serviceCidrs, request.count);
       case "acquire":
-        return [...await addresses.acquire(request.wanted)];
+        return [...await addresses.acquireList(request.wanted)];
       case "release":
-        return await addresses.release(request.addresses);
+        return await addresses.releaseList(request.addresses);
       case "describe": {
         const warnings = logger.lines.filter(({ level }) => level === "warn");
         const texts = warnings.map(({ message, fields }) => `${message} ${JSON.stringify(fields)}`);

@@ -13,6 +13,10 @@ import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_
 export class FakeHost {
   /** Whether the process has CAP_NET_ADMIN. */
   mayChange = true;
+  /** Whether a socket can be bound to each address of 127.0.0.0/8, as on a real machine. */
+  hasLoopbackRange = true;
+  /** Addresses that `lo` does not take. */
+  readonly refused = new Set<IpAddress>();
   /** Addresses of `lo` besides 127.0.0.1 and ::1. */
   readonly lo = new Set<IpAddress>();
   /** Addresses of other interfaces, by interface. */
@@ -58,7 +62,10 @@ export class FakeHost {
   /** Whether a socket can be bound to the address. */
   canBind(address: IpAddress): boolean {
     const family = address.includes(":") ? "IPv6" : "IPv4";
-    if (this.nonlocalBind[family] === "1" || isLoopback(address)) return true;
+    if (this.nonlocalBind[family] === "1") return true;
+    if (isLoopback(address) && (this.hasLoopbackRange || /^(127\.0\.0\.1|::1)$/.test(address))) {
+      return true;
+    }
     if (this.lo.has(address) || this.interfaces.has(address)) return true;
     // IPv6 wants an address of an interface: a route does not do.
     return family === "IPv4" && [...this.localRoutes].some((range) => cidrContains(range, address));
@@ -88,6 +95,7 @@ export class FakeHost {
     if (range === undefined || !line.includes(" dev lo")) return `bad line: ${line}`;
     if (object === "addr") {
       const address = parseIpAddress(what.slice(0, what.indexOf("/")));
+      if (this.refused.has(address)) return "RTNETLINK answers: No buffer space available";
       return verb === "add"
         ? addTo(this.lo, address, "Error: ipv4: Address already assigned.")
         : removeFrom(this.lo, address, "Error: ipv4: Address not found.");

@@ -17,7 +17,13 @@ import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { FakeLocalAddresses } from "../fakes/fake_local_addresses.ts";
+import type { AddressStore } from "../../../backends/userspace/addresses/address_store.ts";
+import {
+  type AddressMode,
+  ServiceAddresses,
+} from "../../../backends/userspace/addresses/addresses.ts";
+import { createMemoryStore } from "../drivers/listed_addresses.ts";
+import { FakeHost } from "../fakes/fake_host.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import {
   misleadingNetwork,
@@ -35,7 +41,10 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly trick?: NetworkTrick;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
-  readonly addresses?: FakeLocalAddresses;
+  /** @default {one that has no address of 127.0.0.0/8 but the first} */
+  readonly host?: FakeHost;
+  readonly addressMode?: AddressMode;
+  readonly store?: AddressStore;
   /** @default {one that throws} */
   readonly comparison?: Pick<ServiceMode, "compare" | "repair">;
   /** Threads that forward; 0 = this one. @default {environment variable USERSPACE_WORKERS, or 0} */
@@ -57,7 +66,9 @@ function unasked(): never {
 
 /** A backend, and the plan that it was synced to last. */
 export class TestUserspaceBackend implements AsyncDisposable {
-  readonly addresses: FakeLocalAddresses;
+  /** The machine on which addresses become local. Sockets are real. */
+  readonly host: FakeHost;
+  readonly addresses: ServiceAddresses;
   readonly logger = new MemoryLogger();
   /** Changes of health, as `address:port state: reason`. */
   readonly healthChanges: string[] = [];
@@ -77,7 +88,9 @@ export class TestUserspaceBackend implements AsyncDisposable {
       network = trick ? misleadingNetwork(trick) : systemNetwork,
       openFiles = new OpenFiles(),
       traffic,
-      addresses = new FakeLocalAddresses(),
+      host = Object.assign(new FakeHost(), { hasLoopbackRange: false }),
+      addressMode,
+      store = createMemoryStore(),
       comparison = COMPARISON,
       workers = Number(Deno.env.get("USERSPACE_WORKERS") ?? 0),
       spawn = trick ? (name) => spawnMisledWorker(name, trick) : spawnWorker,
@@ -85,7 +98,13 @@ export class TestUserspaceBackend implements AsyncDisposable {
     }: TestBackendOptions = {},
   ) {
     const { logger } = this;
-    this.addresses = addresses;
+    const { family = "IPv4" } = options;
+    this.host = host;
+    const addresses = this.addresses = new ServiceAddresses(
+      { ...{ clock, store }, ...host, logger: new MemoryLogger() },
+      family,
+      addressMode,
+    );
     this.pool = workers > 0
       ? new WorkerPool({ clock, logger, spawn }, { count: workers })
       : undefined;
