@@ -178,16 +178,6 @@ class Plane extends RulePlane<CountingTarget<string>, string> implements Countin
 
 const ONE_RULE = { kind: "rule", found: 1, repaired: 1 } as const;
 
-Deno.test("RulePlane compares everything from time to time, and reports nothing if nothing is wrong", async () => {
-  await using plane = await Plane.started();
-  await plane.pass(290);
-  assertEquals([plane.looks, plane.reads], [29, 0]);
-  await plane.pass(20);
-  assertEquals([plane.reads, plane.drift, plane.messages], [1, [], []]);
-  await plane.pass(300);
-  assertEquals(plane.reads, 2);
-});
-
 for (
   const [options, readMs, firstAfter, nextAfter] of [
     [{}, 0, 300, 300],
@@ -214,16 +204,6 @@ for (
   });
 }
 
-Deno.test("RulePlane looks when its mode says, which may change", async () => {
-  await using plane = await Plane.started();
-  await plane.pass(10);
-  plane.pauseMs = 1_000;
-  await plane.pass(10);
-  assertEquals(plane.looks, 2, "the pause that had begun goes on");
-  await plane.pass(10);
-  assertEquals(plane.looks, 12);
-});
-
 Deno.test("RulePlane reports that it cannot look, and looks again", async () => {
   await using plane = await Plane.started();
   plane.lookError = new Error("it hangs");
@@ -245,14 +225,6 @@ Deno.test("RulePlane does not count as drift what a sync has failed to write", a
   plane.hasUnwrittenPlan = false;
   await plane.pass(10);
   assertEquals(plane.drift, [ONE_RULE], "it was asked for, and comes then");
-});
-
-Deno.test("RulePlane leaves it to the first sync to compare", async () => {
-  await using plane = new Plane();
-  await plane.start();
-  plane.lost = {};
-  await plane.pass(600);
-  assertEquals([plane.looks, plane.reads], [0, 0]);
 });
 
 Deno.test("RulePlane waits for a sync that is under way, and does not count that as the cost of reading", async () => {

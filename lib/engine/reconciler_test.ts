@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import fc from "fast-check";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import {
@@ -276,21 +276,6 @@ Deno.test("a group that says what changed in it costs that, however large it is"
   assertEquals(await engine.compare(), []);
 });
 
-Deno.test("an object that several groups have goes with the last of them", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.delete("group-0");
-  await engine.sync();
-  assert(plane.there.has("word red"));
-  plane.set({ name: "group-1", values: [] });
-  await engine.sync();
-  assertEquals(plane.found, {});
-  plane.set({ name: "group-2", values: [], word: "red" });
-  await engine.sync();
-  assertEquals(plane.found, { "word red": "text of red" }, "it comes back when it is wanted");
-});
-
 Deno.test("a shared object passes to another group in one sync, with another text", async () => {
   for (const names of [["group-0", "group-1"], ["group-1", "group-0"]]) {
     const plane = new Plane();
@@ -328,26 +313,6 @@ Deno.test("a refused group is left out, and delays no other", async () => {
     await engine.sync();
     assertEquals(plane.found, plane.expected);
   }
-});
-
-Deno.test("what only an old root refuses is not to blame", async () => {
-  const plane = fullPlane(3, { rooted: true });
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.refuses.add("value group-1 1");
-  plane.refusesAnew = false;
-  plane.set({ name: "group-1", values: [5, 6] });
-  await engine.sync();
-  assertEquals([plane.leftOut.size, plane.found], [0, plane.expected]);
-});
-
-Deno.test("a refusal that nothing of the plan is to blame for is thrown", async () => {
-  const plane = fullPlane(2);
-  plane.refuses.add("word red");
-  plane.leaveOut = () => false;
-  const engine = engineOf(plane);
-  await assertRejects(() => engine.sync(), Error, "refused");
-  assertEquals(engine.isKnown, false);
 });
 
 Deno.test("the engine gives up if something else is refused each time", async () => {
@@ -406,18 +371,6 @@ Deno.test("a root that cannot be read is replaced at the third time", async () =
   }
 });
 
-Deno.test("of a differing root nothing else is a difference", async () => {
-  const plane = fullPlane(2, { rooted: true });
-  const engine = engineOf(plane);
-  await engine.sync();
-  plane.there.set("root all", "version 0");
-  plane.there.delete("value group-0 0");
-  const differences = await engine.compare();
-  assertEquals(differences.map(({ name, before, after }) => [name, before, after]), [
-    ["all", "version 0", "version 1"],
-  ]);
-});
-
 Deno.test("a comparison of some objects reads once if only others differ, each time in another way", async () => {
   const plane = fullPlane(2);
   const engine = engineOf(plane);
@@ -456,29 +409,4 @@ Deno.test("unused objects are removed when it suits after a sync, and all before
   plane.staysKnown = false;
   await engine.sync();
   assertEquals(engine.isKnown, false);
-});
-
-Deno.test("a check of an unknown state finds nothing of others, and knows the state afterwards", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  assertEquals([await engine.verify(), plane.found], [[], plane.expected]);
-  engine.forget();
-  assertEquals([await engine.verify(), engine.isKnown], [[], true]);
-});
-
-Deno.test("dirty groups are settled once they were written, and not before", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  plane.failNext = { carriedOut: false };
-  await assertRejects(() => engine.sync(), Error, "timeout");
-  assertEquals(plane.settled, 0);
-  await engine.sync();
-  assertEquals(plane.settled, 1);
-});
-
-Deno.test("what a comparison without differences found is let go", async () => {
-  const plane = fullPlane(2);
-  const engine = engineOf(plane);
-  await engine.sync();
-  assertEquals([await engine.verify(), plane.settled, plane.writes], [[], 2, 1]);
 });

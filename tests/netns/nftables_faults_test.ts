@@ -4,9 +4,8 @@
  *
  * @module
  */
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
@@ -78,45 +77,6 @@ async function verify(stage: CompareStage): Promise<void> {
   stage.drift.length = 0;
 }
 
-/**
- * Changes by other programs, as input of nft; `TABLE` is the table of kube-relay. A write over each of
- * them fails, or would leave it as it is, unless the start replaces the whole object.
- */
-const ALTERATIONS: Readonly<Record<string, string>> = {
-  "the table is flushed": "flush table TABLE",
-  "a base chain drops": "chain TABLE nat-prerouting { policy drop ; }",
-  "a base chain comes at another priority":
-    "flush chain TABLE nat-output\ndelete chain TABLE nat-output\n" +
-    "add chain TABLE nat-output { type nat hook output priority 7 ; }\n" +
-    "add rule TABLE nat-output jump services",
-  "the table is put to sleep": "add table TABLE { flags dormant ; }",
-  "a map has other values": madeAnew("map endpoints", [
-    "type ipv4_addr . inet_proto . inet_service . classid : ipv4_addr",
-  ]),
-  "a map has other keys": madeAnew("map service-ips", ["type ipv4_addr : classid"]),
-  "a set has room for two": madeAnew("set cluster-ips", ["type ipv4_addr", "size 2"]),
-  "a range is added": "add element TABLE service-cidrs { 192.0.2.0/24 }",
-};
-
-/** Takes a set or map away and makes it with another declaration. Whatever names it has to go too. */
-function madeAnew(what: string, declaration: readonly string[]): string {
-  const naming = ["services", "unclaimed", "nat-postrouting", "check-source-ranges"];
-  const choosing = ["off-cluster-2", "off-cluster-2-sticky-600"].flatMap((name) => [
-    name,
-    `node-port-${name.replace("off-cluster", "masquerade")}`,
-  ]);
-  const emptied = [...naming, ...choosing].map((name) => `flush chain TABLE ${name}`);
-  const [kind, name] = what.split(" ");
-  return [
-    ...emptied,
-    `delete ${kind} TABLE ${name}`,
-    `add ${kind} TABLE ${name} { ${declaration.map((each) => `${each} ; `).join("")}}`,
-  ].join("\n");
-}
-
-/** Longest that nft may take to write, where it hangs on purpose. */
-const IMPATIENT_MS = 300;
-
 Deno.test({
   name: "nftables faults: an older copy of the table is noticed without reading it",
   ignore,
@@ -143,33 +103,6 @@ Deno.test({
 });
 
 Deno.test({
-  name:
-    "nftables faults: a start finds a table that other programs have altered, and quarantines no Service",
-  ignore,
-  async fn(t) {
-    await using stage = await createStage();
-    for (const [what, commands] of Object.entries(ALTERATIONS)) {
-      await t.step(what, async () => {
-        await loadNftables(stage.node, commands.replaceAll("TABLE", "ip kube-relay"));
-        await stage.restart();
-        assertEquals((await stage.sync(PLANS)).quarantined, []);
-        await checkTable(stage, PLANS);
-        assertEquals((await nft(stage, "list table ip kube-relay")).includes("dormant"), false);
-      });
-    }
-  },
-});
-
-/** Failures of nft, as scripts of the shell that has its input. */
-const FAILURES: Readonly<Record<string, string>> = {
-  "is killed before it has read its input": "kill -9 $$",
-  "is killed in the middle of its input": "head -c 40 | nft -f - ; kill -9 $$",
-  "hangs": "exec sleep 60",
-  "is killed after its work": "nft -f - ; kill -9 $$",
-  "says nothing and fails": "exit 3",
-};
-
-Deno.test({
   name: "nftables faults: a table that nft can't list is replaced in the end",
   ignore,
   async fn() {
@@ -182,31 +115,6 @@ Deno.test({
     );
     await eventually("it is written", () => stage.sync(CHANGED).then(() => true, () => false));
     await checkTable(stage, CHANGED);
-  },
-});
-
-Deno.test({
-  name: "nftables faults: a tool that dies or hangs costs one sync, and nothing is left half",
-  ignore,
-  async fn(t) {
-    await using stage = await createStage();
-    const foreign = await foreignTables(stage.node);
-    for (const [what, script] of Object.entries(FAILURES)) {
-      await t.step(what, async () => {
-        stage.replaceWrites({ script, timeoutMs: IMPATIENT_MS });
-        await assertRejects(() => stage.sync(CHANGED), SyncFailure);
-        // Either all of it or nothing.
-        const isThere = await checkTable(stage, CHANGED).then(() => true, () => false);
-        if (!isThere) await checkTable(stage, PLANS);
-        stage.replaceWrites(undefined);
-        await stage.sync(CHANGED);
-        await checkTable(stage, CHANGED);
-        await stage.sync(PLANS);
-        await checkTable(stage, PLANS);
-        assertEquals(await foreignTables(stage.node), foreign);
-        assertEquals(stage.drift, []);
-      });
-    }
   },
 });
 

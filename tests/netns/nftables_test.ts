@@ -4,12 +4,10 @@
  *
  * @module
  */
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { LAYOUT_MARK } from "../../backends/nftables/chain_spec.ts";
+import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { checkTable, createNftStage, nft, writeLayout } from "../support/stages/nft_kernel.ts";
-import { asLayout1, asLayout2 } from "../support/builders/nft_layouts.ts";
+import { checkTable, createNftStage, nft } from "../support/stages/nft_kernel.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { testServicePlan } from "../support/builders/service_plans.ts";
 
@@ -80,37 +78,6 @@ Deno.test({
     }
   },
 });
-
-for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]] as const) {
-  Deno.test({
-    name: `a table of ${mark}, and one whose mark is removed, are replaced by the current layout`,
-    ignore,
-    fn: async () => {
-      await using stage = await createNftStage();
-      const plans = [plan(1), plan(2), { ...plan(3), affinityTimeoutSeconds: 600 }];
-      await writeLayout(stage, asLayout, plans);
-      assert((await nft(stage, "list table ip kube-relay")).includes(`chain ${mark} {`));
-      await stage.restart();
-      await stage.sync(plans);
-      await checkTable(stage, plans);
-      const text = await nft(stage, "list table ip kube-relay");
-      assert(!new RegExp(`${mark}|map chains`).test(text), text);
-      assertStringIncludes(text, "typeof meta priority . ip saddr : meta priority");
-      for (let times = 0; times < 2; times++) {
-        stage.drift.length = 0;
-        // At once: a chain that comes after the repair is found by the next reading only.
-        const table = "chain ip kube-relay";
-        await nft(stage, `delete ${table} ${LAYOUT_MARK} ; add ${table} ${mark}`);
-        await eventually("drift is reported", () => stage.drift.length > 0);
-        // The reported drift may be the previous one.
-        await eventually("the table is put right", async () => {
-          const isRight = await checkTable(stage, plans).then(() => true, () => false);
-          return isRight && !(await nft(stage, "list table ip kube-relay")).includes(mark);
-        });
-      }
-    },
-  });
-}
 
 Deno.test({
   name: "a restart keeps the table, and a cleanup removes it and no foreign table",

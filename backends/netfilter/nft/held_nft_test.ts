@@ -6,9 +6,8 @@ import {
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
 import { asOneLine, HeldNft } from "./held_nft.ts";
-import { NftError } from "./nft_error.ts";
 import { nftFamily } from "./nft_objects.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftError, NftRunner } from "./nft_runner.ts";
 import { NftDraft } from "./nft_transaction.ts";
 
 /**
@@ -151,15 +150,6 @@ Deno.test("HeldNft gives no line to a process that answers while it is being end
   nft.dying.resolve();
   await nft.clock.advance(0);
   assertEquals(nft.log, ["start", LINE, "start", LINE, "end"]);
-});
-
-Deno.test("HeldNft does without where nft has no interactive mode, for many writes at once", async () => {
-  const nft = new FakeNftProcesses();
-  nft.hasInteractiveMode = false;
-  await Promise.all(Array.from({ length: 1_001 }, () => nft.write()));
-  assertEquals(nft.log.splice(0, 2), ["start", "end"]);
-  assertEquals(nft.log.splice(0), Array(1_001).fill(ONE_SHOT));
-  assertEquals(nft.clock.pendingTimers, 0);
 });
 
 Deno.test("HeldNft takes a new process after 1,000 lines, which nft keeps as its history", async () => {

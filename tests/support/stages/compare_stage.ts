@@ -29,13 +29,6 @@ export const SHARED = {
 /** Longer than a test: damage stays until it is repaired here. */
 const SYNC_PERIOD_MS = 3_600_000;
 
-/** The script that runs in place of a write by nft. */
-interface WriteFault {
-  readonly script: string;
-  /** After so long it is ended. */
-  readonly timeoutMs: number;
-}
-
 /** The node, and what serves it. */
 export class CompareStage implements AsyncDisposable {
   readonly node: Namespace;
@@ -46,7 +39,6 @@ export class CompareStage implements AsyncDisposable {
   readonly drift: unknown[] = [];
   serving: Backend;
   readonly #watchMs: number | undefined;
-  #fault: WriteFault | undefined;
   #plan: ProxyPlan | undefined;
 
   private constructor(node: Namespace, mode: BackendMode, watchMs?: number) {
@@ -91,11 +83,6 @@ export class CompareStage implements AsyncDisposable {
     await this.#start();
   }
 
-  /** Has a script of bash stand for `nft -f -`, or nothing any more. */
-  replaceWrites(fault: WriteFault | undefined): void {
-    this.#fault = fault;
-  }
-
   async #start(): Promise<void> {
     await this.serving.start();
     // Its own watch would repair the damage.
@@ -118,13 +105,7 @@ export class CompareStage implements AsyncDisposable {
     const commands: CommandRunner = {
       run: (program, args, given) => {
         this.calls.push([program, ...args].join(" "));
-        const inside = ["netns", "exec", name];
-        if (args[0] !== "-f" || this.#fault === undefined) {
-          return systemCommandRunner.run("ip", [...inside, program, ...args], given);
-        }
-        const { script, timeoutMs } = this.#fault;
-        const shell = ["bash", "-c", script];
-        return systemCommandRunner.run("ip", [...inside, ...shell], { ...given, timeoutMs });
+        return systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], given);
       },
     };
     const configuration = defaultConfiguration();

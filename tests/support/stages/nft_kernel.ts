@@ -12,7 +12,6 @@ import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
 import { testProxyPlan } from "../builders/service_plans.ts";
 import { FakeNft } from "../fakes/fake_nft.ts";
 import { CompareStage, SHARED } from "./compare_stage.ts";
-import { loadNftables } from "./nftables_tools.ts";
 
 /** A backend that looks after its table so often. */
 export function createNftStage(watchMs = 50): Promise<CompareStage> {
@@ -22,15 +21,6 @@ export function createNftStage(watchMs = 50): Promise<CompareStage> {
 function render(plans: readonly ServicePlan[]): string {
   const plan = testProxyPlan(plans, { shared: SHARED });
   return [...renderNftables(plan, defaultRenderOptions("IPv4")).transaction.text()].join("");
-}
-
-/** Writes the table as an earlier release would; see `nft_layouts.ts`. */
-export async function writeLayout(
-  { node }: CompareStage,
-  asLayout: (text: string) => string,
-  plans: readonly ServicePlan[],
-): Promise<void> {
-  await loadNftables(node, asLayout(render(plans)));
 }
 
 /** Runs nft on the node. */
