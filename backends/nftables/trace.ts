@@ -1,19 +1,11 @@
 import type { StartPacketWatch, TraceStep } from "../../lib/proxy/packet_trace.ts";
 import { startNftWatch, type TraceEdges } from "../netfilter/trace/nft_watch.ts";
-import { lookUpRules } from "../netfilter/trace/rule_texts.ts";
 import { REJECT_CHAIN, SOURCE_RANGES_CHAIN } from "./chain_spec.ts";
 import { TABLE } from "./containers.ts";
 
 /** Watches packets in nftables mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
-  return (packet, { signal }) =>
-    startNftWatch(
-      edges,
-      packet,
-      signal,
-      describeNftablesStep,
-      (steps) => lookUpRules(edges.commands, steps),
-    );
+  return (packet, { signal }) => startNftWatch(edges, packet, signal, describeNftablesStep);
 }
 
 const CHOOSING = /^(?:node-port-)?(?:to|off-cluster|masquerade|local)-\S+: /;

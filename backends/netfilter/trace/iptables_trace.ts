@@ -17,7 +17,6 @@ import { parseSaveLine, targetOf } from "../iptables/iptables_save.ts";
 import { chooseIptables } from "../iptables/iptables_variant.ts";
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError, described, endingOf, startNftWatch, type TraceEdges } from "./nft_watch.ts";
-import { lookUpRules } from "./rule_texts.ts";
 
 /** Watches packets in a mode of iptables rules, by the best method that the machine has. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
@@ -30,13 +29,7 @@ export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
       return await startCounterWatch(edges, packet, save, reason, signal);
     }
     try {
-      return await startNftWatch(
-        edges,
-        packet,
-        signal,
-        describe,
-        (steps) => lookUpRules(edges.commands, steps, save.replace(/-save$/, "")),
-      );
+      return await startNftWatch(edges, packet, signal, describe, save.replace(/-save$/, ""));
     } catch (error) {
       if (!(error instanceof TraceError) || signal.aborted) throw error;
       const reason = `Single packets can't be watched here: ${error.message}`;

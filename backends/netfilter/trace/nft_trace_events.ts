@@ -10,21 +10,6 @@ import type { PacketHeader, TraceStep } from "../../../lib/proxy/packet_trace.ts
 /** Begins the names of the tables that mark packets, without the family. */
 export const PREFIX = "kube-relay-trace-";
 
-/** The content of one line of `nft monitor trace`: a packet, a rule, or the policy of a chain. */
-interface TraceEvent {
-  /** Number of the packet: it may get another one when it comes in again. */
-  readonly id: string;
-  /** With its family. */
-  readonly table: string;
-  readonly chain: string;
-  readonly header?: PacketHeader;
-  readonly rule?: string;
-  /** Number of the rule in its table. */
-  readonly handle?: number;
-  /** Of a rule or a policy. */
-  readonly verdict?: string;
-}
-
 const LINE = /^trace id ([0-9a-f]+) (\w+) (\S+) (\S+) (packet:|rule|unknown|policy|verdict) ?(.*)$/;
 /** Nothing in a rule's own text ends in this. */
 const RULE = /^(.*) \(verdict ([^()]*)\)\s*$/;
@@ -33,24 +18,6 @@ const RULE = /^(.*) \(verdict ([^()]*)\)\s*$/;
 const HANDLE = /^(.*) # handle (\d{1,9})$/;
 /** A rule that the tool does not have: only its number is known. */
 const UNKNOWN = /^(rule handle (\d{1,9}))$/;
-
-/** Parses one line; `undefined` if it is not about a packet. */
-export function parseNftTraceLine(line: string): TraceEvent | undefined {
-  const [, id, family, table, chain, word, rest] = LINE.exec(line) ?? [];
-  if (id === undefined || word === undefined || rest === undefined) return undefined;
-  const place = { id, table: `${family} ${table}`, chain: chain! };
-  if (word === "packet:") {
-    const header = headerOf(rest);
-    return header && { ...place, header };
-  }
-  if (word === "policy") return { ...place, verdict: rest.split(" ")[0] ?? "" };
-  if (word === "verdict") return { ...place, verdict: rest.trim() };
-  const [, rule, verdict] = RULE.exec(rest) ?? [];
-  if (rule === undefined || verdict === undefined) return undefined;
-  const [, text = rule, handle] = (word === "unknown" ? UNKNOWN : HANDLE).exec(rule) ?? [];
-  const number = handle === undefined ? {} : { handle: Number(handle) };
-  return { ...place, rule: withoutCounters(text), verdict, ...number };
-}
 
 /** A rule's text without its counters: they are of the moment at which nft read the rules. */
 export function withoutCounters(rule: string): string {
@@ -109,11 +76,16 @@ export class PacketFollower {
 
   /** Takes a line, and returns what it is about: a beacon, the packet, or neither. */
   take(line: string): "beacon" | "packet" | undefined {
-    const event = parseNftTraceLine(line);
-    if (event === undefined) return undefined;
-    const { id, table, chain, rule, handle, verdict } = event;
-    if (event.header) return this.#takeHeader(id, event.header);
-    const name = table.split(" ").at(-1)!;
+    const [, id = "", family, name = "", chain, word, rest = ""] = LINE.exec(line) ?? [];
+    if (word === undefined) return undefined;
+    if (word === "packet:") return this.#takeHeader(id, headerOf(rest));
+    const [, printed, action = rest] = RULE.exec(rest) ?? [];
+    const isRule = word === "rule" || word === "unknown";
+    if (isRule && printed === undefined) return undefined;
+    const verdict = word === "policy" ? rest.split(" ")[0]! : action.trim();
+    const [, text = printed, handle] =
+      (word === "unknown" ? UNKNOWN : HANDLE).exec(isRule ? printed! : "") ?? [];
+    const rule = isRule ? withoutCounters(text!) : undefined;
     if (name === this.#table && rule !== undefined && verdict === "continue") {
       const header = this.#headers.get(id);
       const { sourcePort, destinationPort } = header ?? {};
@@ -129,16 +101,17 @@ export class PacketFollower {
     const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
     if (isNew) this.#lastHeader = header;
     this.steps.push({
-      place: `${table} ${chain}`,
+      place: `${family} ${name} ${chain}`,
       ...(rule !== undefined && { rule }),
-      ...(handle !== undefined && { handle }),
-      verdict: verdict!,
+      ...(handle !== undefined && { handle: Number(handle) }),
+      verdict,
       ...(isNew && { header }),
     });
     return "packet";
   }
 
-  #takeHeader(id: string, header: PacketHeader): "packet" | undefined {
+  #takeHeader(id: string, header: PacketHeader | undefined): "packet" | undefined {
+    if (header === undefined) return undefined;
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
     // A packet from this machine to itself gets another number when it arrives.

@@ -24,7 +24,8 @@ import {
 import { NftSession } from "../nft/held_nft.ts";
 import { nftFamily } from "../nft/nft_objects.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
-import { type FollowedStep, PacketFollower, PREFIX } from "./nft_trace_events.ts";
+import { PacketFollower, PREFIX } from "./nft_trace_events.ts";
+import { lookUpRules } from "./rule_texts.ts";
 
 /** The dependencies of packet watches, and a name that distinguishes concurrent traces. */
 export interface TraceEdges {
@@ -59,19 +60,20 @@ const FIRST_BEACON_PERIOD_MS = 5;
 const BEACON_PERIOD_MS = 50;
 /** After this time without an event, the packet has left this machine or was dropped. */
 const QUIET_MS = 200;
-/** Usually everything has arrived by then, and the rest of the time is enough to look up the rules. */
-const LULL_MS = 30;
 /** A packet without an event in this time did not pass the rules. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 
-/** Starts a watch; `lookUp` finds the texts of rules. Throws a TraceError. */
+/**
+ * Starts a watch. `iptables`: the tool in whose words the rules of its tables are described. Throws a
+ * TraceError.
+ */
 export async function startNftWatch(
   edges: TraceEdges,
   packet: WatchedPacket,
   signal: AbortSignal,
   describe: DescribeStep,
-  lookUp: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>,
+  iptables?: string,
 ): Promise<PacketWatch> {
   const { clock, commands, network } = edges;
   // deno-lint-ignore no-undef -- the linter does not know this global yet
@@ -83,7 +85,7 @@ export async function startNftWatch(
     const beaconPort = beacon.addr.port;
     const table = `${PREFIX}${edges.id}`;
     const follower = new PacketFollower(table, beaconPort);
-    const nft = new NftSession(edges);
+    const nft = new NftSession(clock, commands);
     undo.defer(async () => {
       nft.end();
       await nft.ended.catch(() => {});
@@ -189,10 +191,10 @@ export async function startNftWatch(
     // Only now: in a busy Service the first packet comes at once.
     await write(marking.rule);
 
-    const untilQuiet = async (quietMs: number): Promise<void> => {
+    const untilQuiet = async (): Promise<void> => {
       for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
         const last = lastEventAt;
-        const left = last + quietMs - clock.now();
+        const left = last + QUIET_MS - clock.now();
         if (left > 0) await clock.sleep(left, signal);
         else if (await caughtUp(), lastEventAt === last) return;
       }
@@ -207,12 +209,8 @@ export async function startNftWatch(
           // Events arrive a moment after the packet was sent.
           await caughtUp();
           await within(SEEN_MS, seen.promise);
-          await untilQuiet(LULL_MS);
-          const early = follower.steps.length;
-          const finding = lookUp([...follower.steps]);
-          finding.catch(() => {});
-          await untilQuiet(QUIET_MS);
-          found = await (follower.steps.length === early ? finding : lookUp(follower.steps));
+          await untilQuiet();
+          found = await lookUpRules(commands, follower.steps, iptables);
         }
         const steps = described(found, describe, service);
         const { header } = follower;

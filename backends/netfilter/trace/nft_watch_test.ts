@@ -137,7 +137,6 @@ function start(
     packet,
     signal,
     ({ place }) => place.includes("kube-relay") ? "ours" : undefined,
-    (steps) => Promise.resolve(steps),
   );
 }
 
