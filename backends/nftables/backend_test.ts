@@ -1,12 +1,12 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_state.ts";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testPlanChanges, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_runner.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";

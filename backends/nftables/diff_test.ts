@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_runner.ts";
 import { chainElement, chainName, LAYOUT_MARK } from "./chain_spec.ts";
 
 const LIST = "nft --debug=netlink --numeric-protocol list table";

@@ -30,7 +30,10 @@ Deno.test("unsupported() says how many endpoints can be numbered", () => {
 
 Deno.test("sharedElements() leaves out ranges of Services that are inside of others", () => {
   const serviceCidrs = ["172.30.0.0/16", "172.30.1.0/24", "172.31.0.1/32"].map(parseCidr);
-  const elements = sharedElements(testSharedPlan({ serviceCidrs }), defaultRenderOptions("IPv4"));
+  const elements = sharedElements({
+    shared: testSharedPlan({ serviceCidrs }),
+    options: defaultRenderOptions("IPv4"),
+  });
   const ranges = elements.filter(({ kind }) => kind === "service-cidrs").map(({ name }) => name);
   assertEquals(ranges, ["172.30.0.0/16", "172.31.0.1"]);
 });

@@ -1,10 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_runner.ts";
 
 const TABLE = "ip kube-relay";
 

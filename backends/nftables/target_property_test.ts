@@ -13,7 +13,7 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_runner.ts";
 
 type Step = (world: World) => Promise<void>;
 

@@ -107,7 +107,6 @@ export class TrafficCounters implements Target<Key, Item, string> {
   readonly #family: IpFamily;
   readonly #traffic: FamilyTraffic;
   readonly #turns: OneAtATime;
-  readonly #runner: NftRunner;
   readonly #table: NftTable;
   readonly #engine: Reconciler<Key, Item, string>;
   #plan: ProxyPlan | undefined;
@@ -115,8 +114,8 @@ export class TrafficCounters implements Target<Key, Item, string> {
   readonly #changed = new Set<ServicePortKey>();
   /** The last values of the counters that were not zero, by element. */
   #last = new Map<string, NftCounter>();
-  /** The printed sets, chains and rules when they were last correct. */
-  #frame: string | undefined;
+  /** The counters that were read last, by set and element. */
+  #found: TableReading["counters"] = new Map();
   #freshUntil = -Infinity;
   #hasFailed = false;
   #refreshing: Promise<void> | undefined;
@@ -132,8 +131,7 @@ export class TrafficCounters implements Target<Key, Item, string> {
     this.#traffic = traffic;
     this.#turns = turns;
     const spec = countingTable(family);
-    this.#runner = new NftRunner(dependencies, spec);
-    this.#table = new NftTable({ runner: this.#runner, spec });
+    this.#table = new NftTable({ runner: new NftRunner(dependencies, spec), spec });
     this.root = this.#table.root;
     this.#engine = new Reconciler(dependencies, this);
   }
@@ -160,7 +158,9 @@ export class TrafficCounters implements Target<Key, Item, string> {
   }
 
   async read(): Promise<Objects | undefined> {
-    return (await this.#table.read(() => countingChains(this.#family)))?.objects;
+    const found = await this.#table.read(() => countingChains(this.#family));
+    this.#found = found?.table.counters ?? new Map();
+    return found?.objects;
   }
 
   begin(): Batch<string> {
@@ -208,46 +208,33 @@ export class TrafficCounters implements Target<Key, Item, string> {
     await this.#turns.run(async () => {
       // The last write failed.
       if (!this.#engine.isKnown) await this.#write();
-      const found = await this.#runner.read();
-      if (found && await this.#count(found)) return;
+      const changes = await this.#engine.verify();
+      await this.#count();
+      if (changes.length === 0) return;
       logger.warn("Another program changed the table of counters; repairing");
       onDrift?.({ kind: "chain", found: 1, repaired: 1 });
-      this.#frame = undefined;
-      // Unlike a sync, it also removes foreign chains and sets that do no harm.
-      await this.#engine.verify();
     });
     const now = clock.now();
     this.#freshUntil = now + REUSE_FACTOR * (now - startedAt);
   }
 
-  /** Adds what was counted. Returns whether the table is as it was written. */
-  async #count({ counters, declarations, rules, isDormant }: TableReading): Promise<boolean> {
+  /** Adds what was counted. */
+  async #count(): Promise<void> {
     const slice = new TimeSlice(this.#dependencies.clock);
-    const owners = new Map<string, ServicePortName>();
+    const last = new Map<string, NftCounter>();
     for (const plan of this.#engine.applied.values()) {
       await slice.pause();
       if (plan === FRAME) continue;
-      for (const { kind, name } of countersOf(plan)) owners.set(`${kind} ${name}`, plan.name);
-    }
-    const before = this.#last;
-    this.#last = new Map();
-    let [wanted, others] = [0, 0];
-    for (const [set, elements] of counters) {
-      for (const [key, counter] of elements) {
-        await slice.pause();
-        const element = `${set} ${key}`;
-        const name = owners.get(element);
-        if (name === undefined) others++;
-        else wanted++;
-        if (counter.packets === 0) continue;
-        this.#last.set(element, counter);
-        if (name === undefined) continue;
-        this.#add(name, key.endsWith(" reply"), counter, before.get(element));
+      for (const { kind, name: key } of countersOf(plan)) {
+        const element = `${kind} ${key}`;
+        const counter = this.#found.get(kind)?.get(key);
+        // ServicePorts may share one: the first has it.
+        if (counter === undefined || counter.packets === 0 || last.has(element)) continue;
+        last.set(element, counter);
+        this.#add(plan.name, key.endsWith(" reply"), counter, this.#last.get(element));
       }
     }
-    const frame = JSON.stringify([isDormant, ...declarations, ...rules]);
-    this.#frame ??= frame;
-    return frame === this.#frame && others === 0 && wanted === owners.size;
+    this.#last = last;
   }
 
   /** A counter that is smaller than before has started at 0 again. */
@@ -267,7 +254,6 @@ export class TrafficCounters implements Target<Key, Item, string> {
   }
 
   async #write(): Promise<void> {
-    if (!this.#engine.isKnown) this.#frame = undefined;
     await this.#engine.sync();
     this.#hasFailed = false;
   }

@@ -43,7 +43,14 @@ async function explainCrash(commands: CommandRunner): Promise<string> {
   const answer = await tryTool({ commands }, ["nft", "--version"]);
   const version = answer.kind === "ended" ? parseVersion(answer.out) : undefined;
   const own = `nft ${version ? versionText(version) : "of an unknown version"}`;
-  const tables = await unreadableTables(commands);
+  const seen = await listNftTables(commands);
+  // Those whose listing makes nft crash. Listing one loads only its sets.
+  const tables: string[] = [];
+  for (const { family, name } of seen.state === "seen" ? seen.value.slice(0, MOST_TABLES) : []) {
+    const line = ["nft", "--terse", "list", "table", family, name] as const;
+    const listing = await tryTool({ commands }, line, { onLine: () => {} });
+    if (listing.kind === "crashed") tables.push(`table ${family} ${name}`);
+  }
   const newer = versionText(NEWER);
   if (tables.length === 0 || (version && isAtLeast(version, NEWER))) {
     return `${own} crashed; install another version of it (Debian package nftables)`;
@@ -54,17 +61,4 @@ async function explainCrash(commands: CommandRunner): Promise<string> {
     : some;
   return `${own} cannot read ${names}, written by nft ${newer} or newer; use nft ${newer} or newer ` +
     "here too (the image of kube-relay has it), or delete what is named with the nft that wrote it";
-}
-
-/** The tables whose listing makes nft crash, e.g. `table inet firewall`. Listing one loads only its sets. */
-async function unreadableTables(commands: CommandRunner): Promise<readonly string[]> {
-  const seen = await listNftTables(commands);
-  const tables = seen.state === "seen" ? seen.value : [];
-  const unreadable: string[] = [];
-  for (const { family, name } of tables.slice(0, MOST_TABLES)) {
-    const line = ["nft", "--terse", "list", "table", family, name] as const;
-    const answer = await tryTool({ commands }, line, { onLine: () => {} });
-    if (answer.kind === "crashed") unreadable.push(`table ${family} ${name}`);
-  }
-  return unreadable;
 }

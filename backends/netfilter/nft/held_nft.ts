@@ -17,11 +17,6 @@ import {
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
 const NO_HISTORY: Readonly<Record<string, string>> = { HOME: "/dev/null" };
 
-interface HeldNftDependencies {
-  readonly clock: Pick<Clock, "now" | "setTimer">;
-  readonly commands: CommandRunner;
-}
-
 /** A longer text is given to a process of its own: `nft -i` reads it byte by byte. */
 export const MOST_HELD_CHARACTERS = 8_192;
 /** nft has ended its start, or never will. */
@@ -46,15 +41,22 @@ type Outcome = "applied" | "refused" | "unclear";
  * atomically, so at most the same text is applied twice.
  */
 export class HeldNft implements CommandRunner {
-  readonly #dependencies: HeldNftDependencies;
+  readonly #clock: Pick<Clock, "now" | "setTimer">;
+  readonly #commands: CommandRunner;
   readonly #turns = new OneAtATime();
   #session: NftSession | undefined;
   #idleTimer: Timer | undefined;
   /** `nft -i` is not tried before. It may be of no use, e.g. because nft was built without it. */
   #pausedUntil = -Infinity;
 
-  constructor(dependencies: HeldNftDependencies) {
-    this.#dependencies = dependencies;
+  constructor(
+    { clock, commands }: {
+      readonly clock: Pick<Clock, "now" | "setTimer">;
+      readonly commands: CommandRunner;
+    },
+  ) {
+    this.#clock = clock;
+    this.#commands = commands;
   }
 
   async run(
@@ -62,59 +64,53 @@ export class HeldNft implements CommandRunner {
     args: readonly string[],
     options: CommandOptions = {},
   ): Promise<CommandResult> {
-    const { commands } = this.#dependencies;
     const { stdin, signal } = options;
     const isWrite = program === "nft" && `${args}` === "-f,-" && signal === undefined;
     const isSmall = typeof stdin === "string" && stdin.length <= MOST_HELD_CHARACTERS;
-    if (!isWrite || !isSmall) return await commands.run(program, args, options);
+    if (!isWrite || !isSmall) return await this.#commands.run(program, args, options);
     const line = asOneLine(stdin);
     const outcome = line === undefined ? undefined : await this.#turns.run(() => this.#write(line));
     if (outcome === "applied") return WRITTEN;
-    const result = await commands.run(program, args, options);
-    if (outcome === "unclear" && result.code !== 0) throw unclearError(args, result);
+    const result = await this.#commands.run(program, args, options);
+    if (outcome === "unclear" && result.code !== 0) {
+      // The refusal may be due to the same text, e.g. where it deletes what is already deleted.
+      const message =
+        "Cannot tell whether 'nft -i' has applied a text before it ended; applied again, " +
+        `nft exits with ${result.code}: ${result.stderr.trim()}`;
+      throw new CommandError("nft", args, "failed", message);
+    }
     // Otherwise each write might take two attempts, or the time that a silent process is given.
-    if (outcome && result.code === 0) await this.#turns.run(() => this.#doWithout());
+    if (outcome && result.code === 0) {
+      await this.#turns.run(() => Promise.resolve(this.#doWithout()));
+    }
     return result;
   }
 
   /** Returns what became of the line; `undefined` = no nft has seen it. */
   async #write(line: string): Promise<Outcome | undefined> {
     this.#idleTimer?.cancel();
-    const session = await this.#open();
-    if (session === undefined) return undefined;
+    if (!this.#session || this.#session.isOver) {
+      if (this.#clock.now() < this.#pausedUntil) return undefined;
+      this.#session = new NftSession(this.#clock, this.#commands);
+      if (await this.#session.write("", START_MS) !== "applied") return this.#doWithout();
+    }
+    const session = this.#session;
     const outcome = await session.write(line, WRITE_MS);
     if (session.isOver) this.#close();
-    else this.#idleTimer = this.#dependencies.clock.setTimer(IDLE_MS, () => this.#close());
+    else this.#idleTimer = this.#clock.setTimer(IDLE_MS, () => this.#close());
     return outcome;
   }
 
-  async #open(): Promise<NftSession | undefined> {
-    if (this.#session && !this.#session.isOver) return this.#session;
-    if (this.#dependencies.clock.now() < this.#pausedUntil) return undefined;
-    const session = this.#session = new NftSession(this.#dependencies);
-    if (await session.write("", START_MS) === "applied") return session;
-    return await this.#doWithout();
-  }
-
-  #doWithout(): Promise<undefined> {
+  #doWithout(): undefined {
     this.#idleTimer?.cancel();
     this.#close();
-    this.#pausedUntil = this.#dependencies.clock.now() + PAUSE_MS;
-    return Promise.resolve(undefined);
+    this.#pausedUntil = this.#clock.now() + PAUSE_MS;
   }
 
   #close(): void {
     this.#session?.end();
     this.#session = undefined;
   }
-}
-
-/** The refusal may be due to the same text, e.g. where it deletes what is already deleted. */
-function unclearError(args: readonly string[], { code, stderr }: CommandResult): CommandError {
-  const message =
-    "Cannot tell whether 'nft -i' has applied a text before it ended; applied again, " +
-    `nft exits with ${code}: ${stderr.trim()}`;
-  return new CommandError("nft", args, "failed", message);
 }
 
 /** The answer to one line. */
@@ -143,7 +139,7 @@ export class NftSession {
   #answer: Answer | undefined;
   #writes = 0;
 
-  constructor({ clock, commands }: HeldNftDependencies) {
+  constructor(clock: Pick<Clock, "setTimer">, commands: CommandRunner) {
     this.#clock = clock;
     const over = () => this.#over();
     const run = commands.run("nft", ["-i"], {

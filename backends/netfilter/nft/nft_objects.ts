@@ -9,8 +9,7 @@
  * | `nft_objects.ts`     | tables, chains, sets, maps and elements                                    |
  * | `nft_transaction.ts` | changes as the text of one `nft -f -`; knows the owner of each line        |
  * | `table_listing.ts`   | reads what `nft list` prints, and spells it as it was given                |
- * | `nft_runner.ts`      | runs the program for one table, and reads the instructions of its rules    |
- * | `nft_error.ts`       | why the program failed, and which lines it refused                         |
+ * | `nft_runner.ts`      | runs the program for one table: rules, their instructions, and its errors   |
  *
  * @module
  */

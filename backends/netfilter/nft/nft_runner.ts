@@ -1,21 +1,18 @@
 /**
- * Runs `nft` for one table.
+ * Runs `nft` for one table, and explains why it failed. The only module that reads its messages.
  *
  * @module
  */
-import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
-import { errorOfCommand, errorOfRead, errorOfWrite, saysNotFound } from "./nft_error.ts";
+import {
+  CommandError,
+  type CommandResult,
+  type CommandRunner,
+} from "../../../lib/os/command_runner.ts";
 import type { NftChain, NftTable, NftTableSpec } from "./nft_objects.ts";
 import { MOST_HELD_CHARACTERS } from "./held_nft.ts";
 import { NftDraft, NftTransaction, type OwnerOfLine } from "./nft_transaction.ts";
-import {
-  parseTableHeads,
-  readObjectHead,
-  readTableHead,
-  TableListing,
-  type TableReading,
-} from "./table_listing.ts";
-import { askTool, type Seen } from "../probe/try_tool.ts";
+import { readObjectHead, readTableHead, TableListing, type TableReading } from "./table_listing.ts";
+import { askTool, firstLine, saysNotPermitted, type Seen } from "../probe/try_tool.ts";
 
 /** A table, and what its rules do. */
 export interface CodedTable extends TableReading {
@@ -52,7 +49,8 @@ export async function listNftTables(
   options: { readonly signal?: AbortSignal } = {},
 ): Promise<Seen<readonly NftTable[]>> {
   const seen = await askTool(commands, ["nft", "list", "flowtables"], options);
-  return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
+  if (seen.state !== "seen") return seen;
+  return { ...seen, value: seen.value.split("\n").flatMap((line) => readTableHead(line) ?? []) };
 }
 
 /** The program. All methods throw an NftError. */
@@ -68,17 +66,40 @@ export class NftRunner {
     this.#words = `table ${family} ${name} of nftables`;
   }
 
-  /** Reads the whole table; `undefined` = it does not exist. Takes a second at 10,000 Services. */
-  async read(): Promise<TableReading | undefined> {
-    return await this.#list([]);
-  }
-
   /**
-   * Like {@linkcode read}, with the instructions of the rules, in one run. Protocols are numbers, also in
-   * the printed rules: nft 1.0.6 looks up each name in a file, which takes a quarter of the time.
+   * Reads the whole table, with the instructions of its rules, until each element is listed once at most,
+   * a few times at most; `undefined` = it does not exist. Takes a second at 10,000 Services. Protocols are
+   * numbers, also in the printed rules: nft 1.0.6 looks up each name in a file, which takes a quarter of
+   * the time.
    */
   async readWithCode(): Promise<CodedTable | undefined> {
-    return await this.#list([CODE_FLAG, "--numeric-protocol"]);
+    const { family, name } = this.#table;
+    const args = [CODE_FLAG, "--numeric-protocol", "list", "table", family, name];
+    for (let readings = 1;; readings++) {
+      const listing = new TableListing();
+      const code = new RuleCodeListing(this.#table);
+      // The instructions come first, then the table in its usual form.
+      let isListing = false;
+      const result = await this.#run(`read ${this.#words}`, args, {
+        timeoutMs: READ_TIMEOUT_MS,
+        onLine: (line) => {
+          isListing ||= line.startsWith("table ");
+          code.take(line);
+          if (isListing) listing.take(line);
+        },
+      });
+      if (result.code !== 0) {
+        if (saysNotFound(result.stderr)) return undefined;
+        throw errorOfRead(result);
+      }
+      let reading: TableReading;
+      try {
+        reading = listing.end();
+      } catch (cause) {
+        throw errorOfRead({ ...result, stderr: cause instanceof Error ? cause.message : "" });
+      }
+      if (!listing.isTorn || readings === MAX_READINGS) return { ...reading, code: code.code };
+    }
   }
 
   /**
@@ -184,42 +205,11 @@ export class NftRunner {
     await this.write(transaction);
   }
 
-  /** Reads the table until each element is listed once at most, a few times at most. */
-  async #list(flags: readonly string[]): Promise<CodedTable | undefined> {
-    const { family, name } = this.#table;
-    for (let readings = 1;; readings++) {
-      const listing = new TableListing();
-      const code = new RuleCodeListing(this.#table);
-      // The instructions come first, then the table in its usual form.
-      let isListing = !flags.includes(CODE_FLAG);
-      const result = await this.#run(`read ${this.#words}`, [
-        ...flags,
-        "list",
-        "table",
-        family,
-        name,
-      ], {
-        timeoutMs: READ_TIMEOUT_MS,
-        onLine: (line) => {
-          isListing ||= line.startsWith("table ");
-          code.take(line);
-          if (isListing) listing.take(line);
-        },
-      });
-      if (result.code !== 0) {
-        if (saysNotFound(result.stderr)) return undefined;
-        throw errorOfRead(result);
-      }
-      const reading = { ...endOf(listing, result), code: code.code };
-      if (!listing.isTorn || readings === MAX_READINGS) return reading;
-    }
-  }
-
   async #run(
     action: string,
     args: readonly string[],
     options: Parameters<CommandRunner["run"]>[2],
-  ): Promise<CommandResult & { readonly action: string }> {
+  ): Promise<CommandResult & NftFailure> {
     try {
       return { ...await this.#commands.run("nft", args, options), action };
     } catch (error) {
@@ -228,15 +218,87 @@ export class NftRunner {
   }
 }
 
-function endOf(
-  listing: TableListing,
-  result: { readonly action: string; readonly code: number },
-): TableReading {
-  try {
-    return listing.end();
-  } catch (cause) {
-    throw errorOfRead({ ...result, stderr: cause instanceof Error ? cause.message : "" });
+/**
+ * `refused`: lines of the input were refused, and none of it was applied. `unavailable`: the
+ * program is missing or may not be used. `unclear`: it hung, was killed, or printed an unknown
+ * message; its effect is unknown.
+ */
+type NftErrorKind = "refused" | "unavailable" | "unclear";
+
+/** A line that was refused. */
+interface RefusedLine {
+  /** From 1. */
+  readonly number: number;
+  readonly reason: string;
+  readonly text?: string | undefined;
+  readonly owner?: string | undefined;
+}
+
+/** A failure of nft. */
+export class NftError extends Error {
+  override name = "NftError";
+  readonly kind: NftErrorKind;
+  /** Every line that the tool named. */
+  readonly lines: readonly RefusedLine[];
+
+  constructor(
+    message: string,
+    { kind, lines = [], ...options }: ErrorOptions & {
+      readonly kind: NftErrorKind;
+      readonly lines?: readonly RefusedLine[];
+    },
+  ) {
+    super(message, options);
+    this.kind = kind;
+    this.lines = lines;
   }
+}
+
+/** The attempted action, e.g. `write table ip kube-relay of nftables`, and the exit of the tool. */
+type NftFailure = Pick<CommandResult, "code" | "stderr"> & { readonly action: string };
+
+/** A process that could not be run to its end. */
+function errorOfCommand(action: string, error: unknown): unknown {
+  if (!(error instanceof CommandError)) return error;
+  const isMissing = error.kind === "not-found" || error.kind === "not-permitted";
+  const kind = isMissing ? "unavailable" : "unclear";
+  return new NftError(`Cannot ${action}: ${error.message}`, { kind, cause: error });
+}
+
+/** Returns the error of a tool that did not accept its input. */
+function errorOfWrite(failure: NftFailure, input: NftTransaction): NftError {
+  const { action, code, stderr } = failure;
+  if (saysNotPermitted(stderr)) {
+    const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
+    return new NftError(message, { kind: "unavailable" });
+  }
+  const texts = input.toLines();
+  const refused = [...stderr.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)];
+  const lines = refused.flatMap(([, digits, reason = ""]) => {
+    // The parser gives line 0 to errors that it finds after the end.
+    const number = Number(digits);
+    const text = texts[number - 1]?.trim();
+    return text === undefined ? [] : [{ number, reason, text, owner: input.ownerOf(number) }];
+  });
+  const [first] = lines;
+  // nft exits with 1 if it refuses the input. A signal or a failed assertion gives another status.
+  if (code !== 1 || first === undefined) return errorOfRead(failure);
+  const { owner, text } = first;
+  const message = `Cannot ${action}: line ${first.number} "${text}"` +
+    `${owner === undefined ? "" : ` of ${owner}`}: ${first.reason}`;
+  return new NftError(message, { kind: "refused", lines });
+}
+
+/** The error of a tool that did not list something. */
+function errorOfRead({ action, code, stderr }: NftFailure): NftError {
+  const kind = saysNotPermitted(stderr) ? "unavailable" : "unclear";
+  const reason = firstLine(stderr) || "no word why";
+  return new NftError(`Cannot ${action}: exit code ${code}: ${reason}`, { kind });
+}
+
+/** Whether the listed object does not exist. */
+function saysNotFound(stderr: string): boolean {
+  return /No such file or directory/.test(stderr);
 }
 
 /** The instructions of each rule, by chain; a chain without rules may be left out. */

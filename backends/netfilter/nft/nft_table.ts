@@ -20,9 +20,8 @@ import {
 import type { RuleWatch } from "../rule_plane.ts";
 import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import type { DataPlaneDifference } from "../../../lib/proxy/data_plane.ts";
-import { NftError } from "./nft_error.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
-import type { CodedTable, NftRunner } from "./nft_runner.ts";
+import { type CodedTable, NftError, type NftRunner } from "./nft_runner.ts";
 import {
   chainText,
   NftDraft,

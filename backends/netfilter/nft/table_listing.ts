@@ -33,30 +33,23 @@ export interface TableReading {
   readonly isDormant: boolean;
 }
 
-/** The head of a chain, set, map or another object in a table. */
-interface ObjectHead {
-  /** `chain`, `set`, `map` … */
-  readonly kind: string;
-  readonly name: string;
-  /** Only printed with `--handle`. */
-  readonly handle?: string | undefined;
-}
-
 /** The table that begins with a line; `undefined` = none does. */
 export function readTableHead(line: string): NftTable | undefined {
   const [, family, name] = /^table (\w+) (\S+)(?: \{|$)/.exec(line) ?? [];
   return family === undefined || name === undefined ? undefined : { family, name };
 }
 
-/** The object that begins with a line of a table; `undefined` = none does. */
-export function readObjectHead(line: string): ObjectHead | undefined {
+/**
+ * The chain, set, map or other object that begins with a line of a table; `undefined` = none does.
+ * Handles are only printed with `--handle`.
+ */
+export function readObjectHead(
+  line: string,
+):
+  | { readonly kind: string; readonly name: string; readonly handle: string | undefined }
+  | undefined {
   const [, kind, name, handle] = /^\t(\S+(?: \S+)?) (\S+) \{(?: # handle (\d+))?$/.exec(line) ?? [];
   return kind === undefined || name === undefined ? undefined : { kind, name, handle };
-}
-
-/** Reads the heads of tables in a listing of several. */
-export function parseTableHeads(text: string): readonly NftTable[] {
-  return text.split("\n").flatMap((line) => readTableHead(line) ?? []);
 }
 
 const ELEMENTS = /^\t\telements = \{/;
@@ -73,7 +66,7 @@ class OpenContainer {
   #spellKey = spellingOf("");
   #spellValue = spellingOf("");
 
-  constructor({ kind }: ObjectHead) {
+  constructor(kind: "map" | "set") {
     this.print = `${kind}\n`;
   }
 
@@ -95,18 +88,15 @@ class OpenContainer {
     if (this.isDynamic) return;
     for (const item of line.split(",")) {
       const text = item.trim();
-      if (text !== "") this.#take(text);
+      if (text === "") continue;
+      const at = text.indexOf(" : ");
+      const [, counted, packets, bytes] = (this.counts ? COUNTED.exec(text) : undefined) ?? [];
+      const key = this.#spellKey(counted ?? (at < 0 ? text : text.slice(0, at)));
+      this.isTorn ||= this.elements.has(key);
+      this.elements.set(key, at < 0 ? "" : this.#spellValue(text.slice(at + 3)));
+      if (counted === undefined) continue;
+      this.counters.set(key, { packets: Number(packets), bytes: Number(bytes) });
     }
-  }
-
-  #take(text: string): void {
-    const at = text.indexOf(" : ");
-    const [, counted, packets, bytes] = (this.counts ? COUNTED.exec(text) : undefined) ?? [];
-    const key = this.#spellKey(counted ?? (at < 0 ? text : text.slice(0, at)));
-    this.isTorn ||= this.elements.has(key);
-    this.elements.set(key, at < 0 ? "" : this.#spellValue(text.slice(at + 3)));
-    if (counted === undefined) return;
-    this.counters.set(key, { packets: Number(packets), bytes: Number(bytes) });
   }
 }
 
@@ -176,7 +166,7 @@ export class TableListing {
     this.#container = undefined;
     if (this.#chain !== undefined) this.#rules.set(this.#chain, "");
     if (head.kind !== "map" && head.kind !== "set") return;
-    this.#container = new OpenContainer(head);
+    this.#container = new OpenContainer(head.kind);
     this.#containers.set(head.name, this.#container);
   }
 
@@ -199,9 +189,6 @@ function unexpected(line: string, wanted: string): SyntaxError {
   return new SyntaxError(`expected ${wanted}, found '${line.slice(0, 80)}'`);
 }
 
-/** Converts a printed key or value to its written form. */
-type Spelling = (text: string) => string;
-
 /**
  * The names of protocols for machines without a list of protocols, on which the tool prints their
  * numbers.
@@ -217,14 +204,14 @@ export function withProtocolNames(rule: string): string {
 }
 
 /** The printed forms by type. Other types are printed as they are written. */
-const SPELLINGS: ReadonlyMap<string, Spelling> = new Map([
+const SPELLINGS: ReadonlyMap<string, (text: string) => string> = new Map([
   ["classid", (text: string) => classidText(text) ?? text],
   ["inet_proto", (text: string) => PROTOCOL_NAMES[text] ?? text],
   ["ipv6_addr", withUndottedAddresses],
 ]);
 
-/** Returns the spelling of a key or value of these types, e.g. `ipv4_addr . inet_proto`. */
-function spellingOf(types: string): Spelling {
+/** Returns what converts a printed key or value of these types, e.g. `ipv4_addr . inet_proto`, to its written form. */
+function spellingOf(types: string): (text: string) => string {
   const parts = types.split(" . ").flatMap((type, index) => {
     const spell = SPELLINGS.get(type);
     return spell ? [{ index, spell }] : [];
