@@ -10,7 +10,7 @@ import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 
 /** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {

@@ -16,24 +16,19 @@ interface Refusal {
   readonly retryAt: number;
 }
 
-interface KnownRefusal<Item> extends Refusal {
-  readonly item: Item;
-  readonly failures: number;
-}
-
 /** Each attempt costs a failed write, a full read and a write without the item. */
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 
 /** The refused items. All times are from one clock, in milliseconds. */
 export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
-  readonly #refusals = new Map<Item["key"], KnownRefusal<Item>>();
+  readonly #refusals = new Map<
+    Item["key"],
+    Refusal & { readonly item: Item; readonly failures: number }
+  >();
 
   /** The kernel refused this item. */
-  refuse(
-    item: Item,
-    { reason, now }: { readonly reason: string; readonly now: number },
-  ): Refusal {
+  refuse(item: Item, reason: string, now: number): Refusal {
     const failures = (this.#refusals.get(item.key)?.failures ?? 0) + 1;
     const pause = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
     const refusal = { item, reason, failures, retryAt: now + pause };
@@ -94,7 +89,7 @@ export function quarantineRefused(
     const plan = layout.plan(key);
     if (plan === undefined) continue;
     const asked = layout.askedPlan?.(key) ?? plan;
-    const refusal = refused.refuse(asked, { reason, now: clock.now() });
+    const refusal = refused.refuse(asked, reason, clock.now());
     layout.quarantine(refusedItem(clock, key, refusal), plan);
     found = true;
   }

@@ -8,7 +8,7 @@ Deno.test("RefusedItems waits twice as long after each refusal, five minutes at 
   const refused = new RefusedItems();
   let now = 0;
   for (const seconds of [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
-    refused.refuse(PLAN, { reason: "no", now });
+    refused.refuse(PLAN, "no", now);
     assertEquals(refused.waitingFor(PLAN, now + seconds * 1000 - 1)?.reason, "no");
     assertEquals(refused.waitingFor(PLAN, now + seconds * 1000), undefined);
     now += seconds * 1000;
@@ -17,7 +17,7 @@ Deno.test("RefusedItems waits twice as long after each refusal, five minutes at 
 
 Deno.test("RefusedItems lets a changed plan be tried at once", () => {
   const refused = new RefusedItems();
-  refused.refuse(PLAN, { reason: "no", now: 0 });
+  refused.refuse(PLAN, "no", 0);
   assertEquals(refused.waitingFor({ ...PLAN }, 0), undefined);
   assertEquals(refused.waitingFor(testServicePlan({ name: "other" }), 0), undefined);
 });
@@ -25,10 +25,10 @@ Deno.test("RefusedItems lets a changed plan be tried at once", () => {
 Deno.test("RefusedItems forgets an accepted item, or all", () => {
   for (const forget of ["forget", "forgetAll"] as const) {
     const refused = new RefusedItems();
-    for (let time = 0; time < 5; time++) refused.refuse(PLAN, { reason: "no", now: 0 });
+    for (let time = 0; time < 5; time++) refused.refuse(PLAN, "no", 0);
     refused[forget](PLAN.key);
     assertEquals(refused.waitingFor(PLAN, 0), undefined);
-    refused.refuse(PLAN, { reason: "no", now: 0 });
+    refused.refuse(PLAN, "no", 0);
     assertEquals(refused.waitingFor(PLAN, 1_000), undefined, "the first pause again");
   }
 });

@@ -5,7 +5,7 @@
  * @module
  */
 import { type Change, type Objects, Reconciler, type Target } from "../../lib/engine/reconciler.ts";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
@@ -298,7 +298,7 @@ export abstract class RuleBackend<
       const now = clock.now();
       const obstacle = layout.obstacle?.(service);
       const refusal = refused.waitingFor(service, now) ??
-        (obstacle === undefined ? undefined : refused.refuse(service, { reason: obstacle, now }));
+        (obstacle === undefined ? undefined : refused.refuse(service, obstacle, now));
       return refusal && refusedItem(clock, service.key, refusal);
     });
     return layout;

@@ -37,7 +37,6 @@ import {
   type NftablesFeatures,
   type NftablesRenderOptions,
   renderOptionsOf,
-  servesLocalhost,
 } from "./render_options.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
@@ -72,7 +71,8 @@ export class NftablesBackend
   }
 
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
-    return servesLocalhost(this.#options, nodePorts) ? [ROUTE_LOCALNET] : [];
+    const { localhostNodePorts } = renderOptionsOf(this.#options, nodePorts, ALL_FEATURES);
+    return localhostNodePorts ? [ROUTE_LOCALNET] : [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -130,7 +130,7 @@ export class NftablesBackend
   protected optionsOf({ shared }: ProxyPlan): NftablesRenderOptions {
     const { facts = { features: {} } } = this.#options;
     const features = this.#features ?? featuresFound(ALL_FEATURES, facts);
-    return renderOptionsOf(this.#options, shared, { features });
+    return renderOptionsOf(this.#options, shared.nodePortRanges, features);
   }
 
   protected createLayout(shared: SharedPlan, options: NftablesRenderOptions): NftablesLayout {
@@ -215,14 +215,14 @@ export class NftablesBackend
       (facts
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
-    const options = renderOptionsOf(settings, plan.shared, { features });
+    const options = renderOptionsOf(settings, plan.shared.nodePortRanges, features);
     const target = new NftablesTarget({ clock, runner: this.#runner }, family);
     const layout = target.layout = new NftablesLayout(plan.shared, options);
     await fill(layout);
     const applied = [...this.engine?.applied ?? []];
     for (const [, item] of applied) {
       const service = asService(item);
-      if (service?.slots) layout.setSlots(service.plan.key, service.slots);
+      if (service?.slots) layout.slots.adopt(service.plan.key, service.slots);
     }
     const { keys } = scope;
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>

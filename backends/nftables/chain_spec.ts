@@ -17,11 +17,13 @@ import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 /** The number of endpoints to choose from, or the outcome without any. */
 export type Choice = number | "drop" | "reject";
 
+const TREATMENTS = ["to", "local", "masquerade", "off-cluster"] as const;
+
 /**
- * The treatment of the sender's address: `keep` it; `masquerade`; masquerade packets from
+ * The treatment of the sender's address: `to` keeps it; `masquerade`; masquerade packets from
  * `off-cluster`; or decide by the sender's location, as external policy `local` requires.
  */
-export type Treatment = "keep" | "local" | "masquerade" | "off-cluster";
+export type Treatment = typeof TREATMENTS[number];
 
 /** The properties that distinguish a chain from others. */
 export interface ChainSpec {
@@ -50,33 +52,24 @@ export const DROP = "drop";
 /** The name of the chain that refuses. */
 export const REJECT_CHAIN = "reject-all";
 
-const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
-  keep: "to",
-  local: "local",
-  masquerade: "masquerade",
-  "off-cluster": "off-cluster",
-};
-
-const TREATMENTS = Object.keys(TREATMENT_NAMES) as readonly Treatment[];
-
 /** Returns the name of a chain. It contains the whole spec. */
 export function chainName(spec: ChainSpec): string {
   const { front, treatment, main, local, affinitySeconds: seconds } = spec;
   const place = front === "port" ? "node-port-" : "";
   const toLocal = local === undefined ? "" : `-${local}`;
   const sticky = seconds === undefined ? "" : `-sticky-${seconds}`;
-  return `${place}${TREATMENT_NAMES[treatment]}-${main}${toLocal}${sticky}`;
+  return `${place}${treatment}-${main}${toLocal}${sticky}`;
 }
 
 const CHOOSING_CHAIN = new RegExp(
-  `^(node-port-)?(${Object.values(TREATMENT_NAMES).join("|")})` +
+  `^(node-port-)?(${TREATMENTS.join("|")})` +
     String.raw`-(\d+|drop|reject)(?:-(\d+|drop|reject))?(?:-sticky-(\d+))?$`,
 );
 
 /** The chain of a name that {@linkcode chainName} made; `undefined` = it is none. */
 export function readChainName(name: string): ChainSpec | undefined {
   const [, port, word, main, local, seconds] = CHOOSING_CHAIN.exec(name) ?? [];
-  const treatment = TREATMENTS.find((each) => TREATMENT_NAMES[each] === word);
+  const treatment = TREATMENTS.find((each) => each === word);
   if (treatment === undefined || main === undefined) return undefined;
   const choice = (text: string): Choice =>
     text === "drop" || text === "reject" ? text : Number(text);
@@ -103,7 +96,7 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   const choose = (choice: Choice, match = "", offset = 0) =>
     choiceRules(choice, spec, options.family, offset).map((rule) => match + rule);
   switch (treatment) {
-    case "keep":
+    case "to":
       return choose(main);
     case "masquerade":
       return [mark, ...choose(main)];

@@ -16,10 +16,10 @@ import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
 import { classidText } from "../netfilter/nft/table_listing.ts";
 import { noLocalhostReason } from "../netfilter/rule_backend.ts";
-import { LOOPBACK_GUARD } from "./chain_spec.ts";
+import { baseChains, LOOPBACK_GUARD } from "./chain_spec.ts";
 import { addressElements, type NumberedService, rangeText } from "./service_objects.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
-import { NftablesLayout, unsupported } from "./layout.ts";
+import { NftablesLayout, sharedElements, unsupported } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /**
@@ -70,9 +70,9 @@ function carriersOf(
   const hairpin = `${from.address} . ${from.address}`;
   const own = addressElements(service).filter(({ name }) => name === hairpin);
   const isLookedUp = ({ kind }: KernelObject) => /(?:choices|endpoints)$/.test(kind);
-  const fixed = layout.sharedElements()
+  const fixed = sharedElements(layout)
     .find(({ kind, name }) => kind === "numbered-chains" && name === front?.text);
-  const base = layout.baseChains().find(({ name }) => `goto ${name}` === fixed?.text);
+  const base = baseChains(layout).find(({ name }) => `goto ${name}` === fixed?.text);
   const isBlocked = verdict.kind === "drop" && verdict.why === "source-ranges";
   const objects = [
     ...(front ? [front] : []),
@@ -120,7 +120,7 @@ function refusalOf(
   const { services, shared: { interfaceAddresses, nodeIp, serviceCidrs } } = plan;
   const { features } = layout.options;
   const rules = (chain: string, set: string) =>
-    (layout.baseChains().find(({ name }) => name === chain)?.rules ?? [])
+    (baseChains(layout).find(({ name }) => name === chain)?.rules ?? [])
       .filter((rule) => rule.includes(set)).map((rule) => ruleCarrier(chain, rule));
   if (isLoopback(to)) {
     const carriers = rules(LOOPBACK_GUARD, "");

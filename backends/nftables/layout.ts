@@ -16,15 +16,12 @@ import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import { chainObject } from "../netfilter/nft/nft_table.ts";
 import {
-  baseChains,
   type ChainContext,
   chainElement,
   chainName,
   chainRules,
-  type ChainSpec,
   DROP,
   LOCAL_OFFSET,
   REJECT_CHAIN,
@@ -42,15 +39,16 @@ import {
   numberEndpoints,
   rangeText,
 } from "./service_objects.ts";
-import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
+import { pickableEndpoints, SlotAllocator } from "./slots.ts";
 
 /** The desired ServicePorts, and which of them may differ from the applied ones. */
-export class NftablesLayout {
+export class NftablesLayout implements ChainContext {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<ServicePortKey>();
-  readonly #slots = new SlotAllocator();
+  /** The slots of ServicePorts with session affinity. */
+  readonly slots = new SlotAllocator();
   /** The chains that choose an endpoint, and their numbers, by name. */
   readonly #chains = new Map<string, readonly KernelObject[]>();
   #shared: SharedPlan;
@@ -84,7 +82,7 @@ export class NftablesLayout {
     const { key } = plan;
     if (this.#plans.get(key) === plan) return;
     const problem = unsupported(plan, this.options.features);
-    if (plan.affinityTimeoutSeconds === undefined || problem) this.#slots.release(key);
+    if (plan.affinityTimeoutSeconds === undefined || problem) this.slots.release(key);
     this.#dirty.add(key);
     if (problem) {
       this.#plans.delete(key);
@@ -99,7 +97,7 @@ export class NftablesLayout {
   delete(key: ServicePortKey): void {
     this.#quarantined.delete(key);
     if (this.#plans.delete(key)) this.#dirty.add(key);
-    this.#slots.release(key);
+    this.slots.release(key);
   }
 
   /** Removes the objects of a ServicePort that the kernel refused, until it is set again. */
@@ -111,6 +109,10 @@ export class NftablesLayout {
   /** What belongs to no Service. */
   get shared(): SharedPlan {
     return this.#shared;
+  }
+
+  get localTraffic(): SharedPlan["localTraffic"] {
+    return this.#shared.localTraffic;
   }
 
   /** The addresses of the node or the ranges of Services changed; the detector never does. */
@@ -135,7 +137,7 @@ export class NftablesLayout {
     const plan = this.#plans.get(key);
     if (plan === undefined) return undefined;
     if (previous?.plan === plan) return previous;
-    const slots = plan.affinityTimeoutSeconds === undefined ? undefined : this.#slots.slotsOf(plan);
+    const slots = plan.affinityTimeoutSeconds === undefined ? undefined : this.slots.slotsOf(plan);
     const order: Partial<EndpointOrder> | undefined = previous?.order ??
       (found && foundOrder(plan, slots, found));
     return numberEndpoints(plan, order, slots);
@@ -144,28 +146,8 @@ export class NftablesLayout {
   /** Takes over how another process remembered the endpoints of a ServicePort, unless it has slots. */
   adoptSlots(plan: ServicePlan, found: TableElements): void {
     const { key, affinityTimeoutSeconds } = plan;
-    if (affinityTimeoutSeconds === undefined || this.#slots.has(key)) return;
-    this.#slots.adopt(key, foundSlots(plan, found));
-  }
-
-  /** As {@linkcode adoptSlots}, with slots that are known. */
-  setSlots(key: ServicePortKey, slots: Slots): void {
-    this.#slots.adopt(key, slots);
-  }
-
-  /** The elements that belong to no Service. */
-  sharedElements(): readonly KernelObject[] {
-    return sharedElements(this.#shared, this.options);
-  }
-
-  /** The permanent chains. Always the same objects. */
-  baseChains(): readonly NftChain[] {
-    return baseChains(this.#context());
-  }
-
-  /** Returns the rules of a chain that chooses an endpoint. They never change. */
-  chainRules(spec: ChainSpec): readonly string[] {
-    return chainRules(spec, this.#context());
+    if (affinityTimeoutSeconds === undefined || this.slots.has(key)) return;
+    this.slots.adopt(key, foundSlots(plan, found));
   }
 
   /** Every object of a ServicePort. */
@@ -185,14 +167,10 @@ export class NftablesLayout {
     const chain = this.#chains.getOrInsertComputed(
       name,
       () =>
-        [chainObject({ name, rules: this.chainRules(spec) }), chainElement(name)]
+        [chainObject({ name, rules: chainRules(spec, this) }), chainElement(name)]
           .map((object) => ({ ...object, isShared: true })),
     );
     return [...elements, ...chain];
-  }
-
-  #context(): ChainContext {
-    return { options: this.options, localTraffic: this.#shared.localTraffic };
   }
 }
 
@@ -202,8 +180,10 @@ export class NftablesLayout {
  * no route_localnet.
  */
 export function sharedElements(
-  { nodePortAddresses, serviceCidrs }: SharedPlan,
-  options: NftablesRenderOptions,
+  { shared: { nodePortAddresses, serviceCidrs }, options }: Pick<
+    NftablesLayout,
+    "options" | "shared"
+  >,
 ): readonly KernelObject[] {
   const { family, localhostNodePorts } = options;
   const allowsLoopback = family === "IPv4" && localhostNodePorts;

@@ -14,19 +14,14 @@ import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_ve
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
-/**
- * Statements to try. `{table}` stands for family and table, `{address}` for an address, `{type}`
- * for its type, `{ip}` for its protocol.
- */
-interface NftFeature extends Feature {
-  readonly statements: readonly string[];
-}
-
 /** A ServicePort, and a hash of the sender. */
 const CLIENT = "meta priority and 0xbfff8000 . jhash {ip} saddr mod 64";
 
-/** Each is tried alone: none uses the objects of another. */
-const NFT_FEATURES: readonly NftFeature[] = [
+/**
+ * Features with the statements to try. Each is tried alone: none uses the objects of another. `{table}`
+ * stands for family and table, `{address}` for an address, `{type}` for its type, `{ip}` for its protocol.
+ */
+const NFT_FEATURES: readonly (Feature & { readonly statements: readonly string[] })[] = [
   {
     feature: "base chains of type nat",
     required: true,
@@ -150,12 +145,6 @@ const NFT_FEATURES: readonly NftFeature[] = [
   },
 ];
 
-interface NftablesProbeDependencies extends ProbeDependencies {
-  /** As `uname -r` prints it. */
-  readonly kernelRelease: string;
-  readonly env: (name: string) => string | undefined;
-}
-
 /**
  * Older versions misread rules of newer ones and lack features of this mode. kube-proxy has the
  * same minimum.
@@ -195,9 +184,15 @@ const TABLE: Feature = {
     "(CONFIG_NF_TABLES_IPV6)",
 };
 
-/** Tries everything that the mode needs, in both families; leaves nothing behind. */
+/**
+ * Tries everything that the mode needs, in both families; leaves nothing behind. `kernelRelease` as
+ * `uname -r` prints it.
+ */
 export async function probeNftablesMode(
-  dependencies: NftablesProbeDependencies,
+  { kernelRelease, env, ...dependencies }: ProbeDependencies & {
+    readonly kernelRelease: string;
+    readonly env: (name: string) => string | undefined;
+  },
   { signal }: { readonly signal?: AbortSignal } = {},
 ): Promise<readonly ProbeResult[]> {
   const [program, tools, ...families] = await Promise.all([
@@ -205,7 +200,7 @@ export async function probeNftablesMode(
     probeSharedTools(dependencies, signal),
     ...IP_FAMILIES.map((family) => probeFamily(dependencies, family, signal)),
   ]);
-  const kernel = probeKernel(dependencies);
+  const kernel = probeKernel(kernelRelease, env);
   if (!program.available) return [program, kernel, ...tools];
   const rows = families.flat();
   const crash = rows.find(({ feature }) => feature === CRASH.feature);
@@ -230,7 +225,10 @@ export async function probeRenderFeatures(
   return { affinity: !missing.has("maps filled by rules"), reject: !missing.has("reject") };
 }
 
-function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeResult {
+function probeKernel(
+  kernelRelease: string,
+  env: (name: string) => string | undefined,
+): ProbeResult {
   const version = parseVersion(kernelRelease);
   if (version !== undefined && isAtLeast(version, LEAST_KERNEL)) {
     return probeResult(KERNEL, { detail: kernelRelease });

@@ -12,7 +12,8 @@ import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { leftOutText } from "../netfilter/refused_items.ts";
 import { servicesTable } from "./containers.ts";
 import { countersOf, countingFrame, countingTable } from "./traffic_counters.ts";
-import { NftablesLayout } from "./layout.ts";
+import { baseChains } from "./chain_spec.ts";
+import { NftablesLayout, sharedElements } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /** Renders a plan from nothing. ServicePorts go in by key: the same plan gives the same bytes. */
@@ -37,10 +38,10 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
   }
   const objects = [
     ...containerObjects(table),
-    ...layout.baseChains().map(chainObject),
+    ...baseChains(layout).map(chainObject),
     ...shared.values(),
     ...own,
-    ...layout.sharedElements(),
+    ...sharedElements(layout),
   ];
   return { transaction: nftTransaction(table, objects), quarantined: layout.quarantined };
 }

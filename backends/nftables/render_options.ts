@@ -1,6 +1,5 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_state.ts";
-import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
 /** Features that a kernel may lack. */
 export interface NftablesFeatures {
@@ -29,36 +28,19 @@ export function masqueradeMark({ masqueradeBit }: NftablesRenderOptions): string
   return `0x${(2 ** masqueradeBit).toString(16)}`;
 }
 
-/** The part that is constant while the process runs. */
-interface FixedSettings {
-  readonly family: IpFamily;
-  readonly masqueradeBit: number;
-}
-
-/**
- * Whether node ports are served on 127.0.0.1. kube-proxy's nftables mode never does so; here a
- * range that names loopback is required. "All addresses" is not enough, as route_localnet has side
- * effects. IPv6 has no such setting.
- */
-export function servesLocalhost(
-  { family }: Pick<FixedSettings, "family">,
-  nodePorts: NodePortAddresses,
-): boolean {
-  return family === "IPv4" && namesLoopback(nodePorts);
-}
-
-/** The inputs of rules besides the Services of the plan. */
+/** The inputs of rules besides the Services of the plan. `nodePortRanges` as in the plan. */
 export function renderOptionsOf(
-  fixed: FixedSettings,
-  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
-  { features }: { readonly features: NftablesFeatures },
+  { family, masqueradeBit }: Pick<NftablesRenderOptions, "family" | "masqueradeBit">,
+  nodePortRanges: NodePortAddresses,
+  features: NftablesFeatures,
 ): NftablesRenderOptions {
-  const { family, masqueradeBit } = fixed;
   return {
     family,
     features,
     masqueradeBit,
     nodePortAddresses: nodePortRanges,
-    localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
+    // kube-proxy's nftables mode never serves it; here a range that names loopback is required. "All
+    // addresses" is not enough, as route_localnet has side effects. IPv6 has no such setting.
+    localhostNodePorts: family === "IPv4" && namesLoopback(nodePortRanges),
   };
 }

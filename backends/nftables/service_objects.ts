@@ -146,7 +146,7 @@ export function chainOf(
 const TREATMENTS: Readonly<Record<Frontend["masquerade"], Treatment>> = {
   all: "masquerade",
   "from-node": "local",
-  none: "keep",
+  none: "to",
   "off-cluster": "off-cluster",
 };
 

@@ -19,9 +19,9 @@ import { chainObject, containerObjects, NftFigures, NftTable } from "../netfilte
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
-import { LAYOUT_MARK, readChainName } from "./chain_spec.ts";
+import { baseChains, chainRules, LAYOUT_MARK, readChainName } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
-import type { NftablesLayout } from "./layout.ts";
+import { type NftablesLayout, sharedElements } from "./layout.ts";
 import { addressElements, frontendName, type NumberedService } from "./service_objects.ts";
 
 /** What belongs to no Service: chains, sets, and elements such as the ranges of Services. */
@@ -170,18 +170,18 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
       shared: layout.shared,
       objects: [
         ...containerObjects(this.table.spec),
-        ...layout.baseChains().map(chainObject),
-        ...layout.sharedElements(),
+        ...baseChains(layout).map(chainObject),
+        ...sharedElements(layout),
       ],
     };
   }
 
   /** The chains that this version may have written under these names. */
   *#knownChains(names: Iterable<string>): Generator<NftChain> {
-    yield* this.layout.baseChains();
+    yield* baseChains(this.layout);
     for (const name of names) {
       const spec = readChainName(name);
-      if (spec) yield { name, rules: this.layout.chainRules(spec) };
+      if (spec) yield { name, rules: chainRules(spec, this.layout) };
     }
   }
 }

@@ -1,7 +1,7 @@
 /** The data planes on machines in memory: what they write, and what they do when tools fail. */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import fc from "fast-check";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { judgeConnection, viewPlan } from "../../lib/policy/judge_connection.ts";

@@ -1,6 +1,6 @@
 import type { SyncReport } from "../../lib/engine/data_plane.ts";
 import { type Change, Reconciler } from "../../lib/engine/reconciler.ts";
-import { SyncFailure } from "../../lib/engine/sync_failure.ts";
+import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type {

@@ -206,7 +206,7 @@ export abstract class PolicyTarget implements CountingTarget<Part> {
 
   leaveOut(reasons: ReadonlyMap<Part, string>): boolean {
     const now = this.clock.now();
-    for (const [key, reason] of reasons) this.#refused.refuse({ key }, { reason, now });
+    for (const [key, reason] of reasons) this.#refused.refuse({ key }, reason, now);
     this.#leaves = this.#leaves.union(new Set(reasons.keys()));
     return reasons.size > 0;
   }

@@ -20,19 +20,16 @@ export interface ControllerKind {
 export interface FollowedKinds extends
   Iterable<{
     readonly spec: KindSpec;
-    readonly informer: { addHandler(handler: KindHandler): void };
+    /** The handler takes the events of the kind, whatever its objects are. */
+    readonly informer: {
+      addHandler(
+        handler: Readonly<Record<"onAdd" | "onDelete" | "onSynced" | "onUpdate", () => void>>,
+      ): void;
+    };
   }> {
   of<T extends KubeObject>(spec: KindSpec<T>): { values(): Iterable<T> };
   /** Whether all objects of these kinds have been delivered once. */
   synced(specs?: readonly KindSpec[]): boolean;
-}
-
-/** Handles the events of a kind, whatever its objects are. */
-interface KindHandler {
-  onAdd(): void;
-  onUpdate(): void;
-  onDelete(): void;
-  onSynced(): void;
 }
 
 /** The activity of a loop, for the watchdog. Times are those of the clock's `now()`. */

@@ -169,13 +169,9 @@ export interface Reading {
   readonly objects: Objects | undefined;
 }
 
-/** What is known once a batch was written. */
+/** By group that was compared, what it is then, and the shared objects of these groups. */
 interface Outcome<Key, Item> {
-  /** Whether everything was compared: it takes the place of what was known before. */
-  readonly isWhole: boolean;
-  /** By group that was compared; `undefined` = it has no objects any more. */
   readonly items: ReadonlyMap<Key, Item | undefined>;
-  /** The shared objects of these groups. */
   readonly uses: ReadonlyMap<string, SharedUse>;
 }
 
@@ -324,7 +320,11 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         const outcome = found === undefined
           ? await this.#compareDirty(batch)
           : await this.#compareAll(found.objects, batch, replacesRoot);
-        await this.#commit(batch);
+        await batch.commit().catch((error) => {
+          this.#failures++;
+          if (wasKnown) this.#partialFailures++;
+          throw error;
+        });
         this.#confirm(outcome);
         return;
       } catch (error) {
@@ -340,16 +340,6 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         // Otherwise nothing was applied, and the reading still holds.
         if (error.isPartial) found = undefined;
       }
-    }
-  }
-
-  async #commit(batch: Batch<Owner>): Promise<void> {
-    try {
-      await batch.commit();
-    } catch (error) {
-      this.#failures++;
-      if (!this.#isFull) this.#partialFailures++;
-      throw error;
     }
   }
 
@@ -375,7 +365,21 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
     let before: string | undefined;
     for (let readings = 1;; readings++) {
       const found = await this.#read();
-      const changes = await this.#changesFrom(found);
+      const all: Change<Owner>[] = [];
+      const add: Batch<Owner>["add"] = (
+        { kind, name, isShared }: ObjectName & Pick<KernelObject, "isShared">,
+        before,
+        after,
+        owner,
+      ) => void all.push({ kind, name, before, after, owner: isShared ? undefined : owner });
+      const { root } = this.#target;
+      const rootText = root && textIn(found.objects, root);
+      // Where the root differs, that says all.
+      if (root && rootText !== root.text) add(root, rootText, root.text, undefined);
+      else await this.#compareAll(found.objects, { add }, false);
+      const changes = all.filter((change) =>
+        change.after !== undefined || this.#target.isUnused?.(change) !== true
+      );
       const differences = await counted(changes);
       const text = differences.map((each) => JSON.stringify(each)).join("\n");
       if (differences.length === 0 || text === before || readings === MAX_READINGS) {
@@ -383,18 +387,6 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       }
       before = text;
     }
-  }
-
-  async #changesFrom({ objects }: Reading): Promise<readonly Change<Owner>[]> {
-    const { root } = this.#target;
-    const list = new ChangeList<Owner>();
-    // Where the root differs, that says all.
-    if (root !== undefined && textIn(objects, root) !== root.text) {
-      list.add(root, textIn(objects, root), root.text);
-    } else await this.#compareAll(objects, list, false);
-    return list.changes.filter((change) =>
-      change.after !== undefined || this.#target.isUnused?.(change) !== true
-    );
   }
 
   /** Adds what the dirty groups change in a known state. The cost depends on these groups alone. */
@@ -441,7 +433,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       const after = (known?.count ?? 0) + count > 0 ? object.text : undefined;
       if (before !== after) batch.add(object, before, after, undefined);
     }
-    return { isWhole: false, items, uses };
+    return { items, uses };
   }
 
   /**
@@ -498,11 +490,12 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         if (turn) await turn;
       }
     }
-    return { isWhole: true, items, uses };
+    return { items, uses };
   }
 
-  #confirm({ isWhole, items, uses }: Outcome<Key, Item>): void {
-    if (isWhole) {
+  #confirm({ items, uses }: Outcome<Key, Item>): void {
+    // Everything was compared: it takes the place of what was known before.
+    if (this.#isFull) {
       this.#applied = new Map();
       this.#shared = new Map();
     }
@@ -526,19 +519,6 @@ function countUse(uses: Map<string, SharedUse>, object: KernelObject, more: numb
   // One that a group has no more says nothing about the text that others want.
   uses.set(id, { object: known && more < 0 ? known.object : object, count });
   return count;
-}
-
-class ChangeList<Owner> implements Pick<Batch<Owner>, "add"> {
-  readonly changes: Change<Owner>[] = [];
-
-  add(
-    { kind, name, isShared }: ObjectName & Pick<KernelObject, "isShared">,
-    before: string | undefined,
-    after: string | undefined,
-    owner?: Owner,
-  ): void {
-    this.changes.push({ kind, name, before, after, owner: isShared ? undefined : owner });
-  }
 }
 
 function idOf({ kind, name }: ObjectName): string {

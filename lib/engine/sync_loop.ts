@@ -12,8 +12,14 @@ import type { Clock, Timer } from "../os/clock.ts";
 import type { LoopActivity, LoopStatus } from "./controller.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
 import type { LoopId } from "./loop_id.ts";
-import type { LoopTexts, Source, SyncEvent, SyncListener, SyncTimes } from "./sync_event.ts";
-import { SyncFailure } from "./sync_failure.ts";
+import {
+  type LoopTexts,
+  type Source,
+  type SyncEvent,
+  SyncFailure,
+  type SyncListener,
+  type SyncTimes,
+} from "./sync_event.ts";
 
 /** The limits on when syncs may and must run. */
 export interface SyncPeriods {

@@ -9,9 +9,8 @@ import { CommandError, type CommandRunner } from "../../../lib/os/command_runner
 import { removeFile } from "../../../lib/os/write_file.ts";
 import { listSets } from "../ipset/ipset_runner.ts";
 import { destroyLine } from "../ipset/ipset_text.ts";
-import { NftError } from "../nft/nft_error.ts";
 import { deletionText, describeNftTable, type NftTable } from "../nft/nft_objects.ts";
-import { listNftTables, NftRunner } from "../nft/nft_runner.ts";
+import { listNftTables, NftError, NftRunner } from "../nft/nft_runner.ts";
 import { reasonOfExit, saysNotPermitted, type Seen } from "../probe/try_tool.ts";
 import { refusedLine } from "../tool_batch.ts";
 

@@ -12,7 +12,7 @@ import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
-import { SyncFailure } from "../../engine/sync_failure.ts";
+import { SyncFailure } from "../../engine/sync_event.ts";
 import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
 import type { ServiceSyncListener } from "../change_listener.ts";
