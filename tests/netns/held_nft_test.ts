@@ -201,3 +201,17 @@ Deno.test({
     assertEquals(machine.started, ["-i", "-f -", "-i", "-f -"]);
   },
 });
+
+Deno.test({
+  name: "a held nft that is stopped has ended before its text is applied by another",
+  ignore,
+  async fn() {
+    await using namespace = await Namespace.create("held");
+    await using machine = new NftMachine(namespace, { answerMs: 200 });
+    await machine.write(TEXTS[0]!);
+    Deno.kill(await runningProcess(), "SIGSTOP");
+    assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
+    assertEquals(await heldProcess(), undefined, "it has ended");
+    assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
+  },
+});
