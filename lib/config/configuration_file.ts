@@ -8,7 +8,7 @@ import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { CONFIGURATION_FIELDS, type FieldTree, parseConfiguration } from "./configuration.ts";
 import { didYouMean } from "../api/nearest_name.ts";
-import { MAX_YAML_LENGTH, readYaml, type YamlDocument } from "./yaml_source.ts";
+import { MAX_YAML_LENGTH, readYaml, type TextPosition } from "./yaml_source.ts";
 
 /** A field that is ignored, and its position. */
 interface FileWarning {
@@ -46,47 +46,33 @@ export async function readConfigurationFile(
   try {
     text = await readTextFile(file);
   } catch (error) {
-    const reason = messageOf(error);
-    return failed([`--config: Cannot read configuration file '${file}': ${reason}`]);
+    return failed([`--config: Cannot read configuration file '${file}': ${messageOf(error)}`]);
   }
-  const { documents, errors, warnings } = readYaml(text, { file, asKubeProxy: true });
-  if (errors.length > 0) {
-    return failed(
-      errors.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`),
-    );
-  }
+  const at = ({ line, column }: TextPosition) => `${file}:${line}:${column}`;
+  const { documents, errors, warnings: sameKeys } = readYaml(text, { file, asKubeProxy: true });
+  if (errors.length > 0) return failed(errors.map((error) => `${at(error)}: ${error.message}`));
   // A text that begins or ends with `---` has an empty document.
   const [document, ...others] = documents.filter(({ value }) => value !== null);
   if (document === undefined) {
     return failed([`${file}: Expected a document of kind KubeProxyConfiguration, found none`]);
   }
-  const sameKeys = warnings.map(({ line, column, message }) => ({
-    at: `${file}:${line}:${column}`,
-    reason: `${message.replace("Cannot read YAML: key", "Key")}; this one is used`,
-  }));
-  // Upstream reads only the first document and does not warn.
-  const further = others.map(({ positionOf }) => {
-    const { line, column } = positionOf([]);
-    return { at: `${file}:${line}:${column}`, reason: "Only the first document is used" };
-  });
-  return interpret(document, { file, before: [...sameKeys, ...further].slice(0, MOST_WARNINGS) });
-}
-
-function interpret(
-  document: YamlDocument,
-  { file, before }: { readonly file: string; readonly before: readonly FileWarning[] },
-): ConfigurationFile {
-  const describe = (path: readonly (string | number)[]) => {
-    const { line, column } = document.positionOf(path);
-    const name = path.length === 0 ? "" : `: ${pathText(path)}`;
-    return `${file}:${line}:${column}${name}`;
-  };
+  const describe = (path: readonly (string | number)[]) =>
+    at(document.positionOf(path)) + (path.length === 0 ? "" : `: ${pathText(path)}`);
   const { configuration, problems } = parseConfiguration(document.value);
   const unknown = unknownFields(document.value, CONFIGURATION_FIELDS);
-  const warnings = unknown.slice(0, MOST_WARNINGS).map(({ path, message }) => {
-    const { line, column } = document.positionOf(path);
-    return { at: `${file}:${line}:${column}`, reason: message };
-  });
+  const warnings = [
+    ...sameKeys.map(({ message, ...place }) => ({
+      at: at(place),
+      reason: `${message.replace("Cannot read YAML: key", "Key")}; this one is used`,
+    })),
+    // Upstream reads only the first document and does not warn.
+    ...others.map(({ positionOf }) => (
+      { at: at(positionOf([])), reason: "Only the first document is used" }
+    )),
+  ].slice(0, MOST_WARNINGS);
+  for (const { path, message } of unknown.slice(0, MOST_WARNINGS)) {
+    warnings.push({ at: at(document.positionOf(path)), reason: message });
+  }
   if (unknown.length > MOST_WARNINGS) {
     const reason = `${unknown.length - MOST_WARNINGS} more fields are unknown and ignored`;
     warnings.push({ at: file, reason });
@@ -94,7 +80,7 @@ function interpret(
   return {
     ...(configuration && { configuration }),
     problems: problems.map(({ path, message }) => `${describe(path)}: ${message}`),
-    warnings: [...before, ...warnings],
+    warnings,
     describe,
   };
 }

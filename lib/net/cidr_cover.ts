@@ -36,16 +36,12 @@ export class CidrCover {
   }
 }
 
-/** The blocks of one prefix length. */
-interface Level<Item> {
-  readonly length: number;
-  readonly items: Map<AddressBits, Item[]>;
-}
-
 /** Items of many lists of blocks. Finds them by an address without examining each list. */
 export class CidrIndex<Item> {
-  /** The prefix lengths that occur, shortest first. */
-  readonly #levels: Readonly<Record<IpFamily, Level<Item>[]>> = { IPv4: [], IPv6: [] };
+  /** The blocks by their prefix lengths, shortest first. */
+  readonly #levels: Readonly<
+    Record<IpFamily, { readonly length: number; readonly items: Map<AddressBits, Item[]> }[]>
+  > = { IPv4: [], IPv6: [] };
 
   /** Files an item under a block. */
   add(cidr: Cidr, item: Item): void {

@@ -414,14 +414,11 @@ function refusalOf(
       isUsual: role === "LoadBalancer" && host.isNode === true,
     };
   }
-  if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer(name)) return undefined;
+  // The Service of the API server itself may have its address: its endpoints are the API server.
+  const isApiServer = name.namespace === "default" && name.name === "kubernetes";
+  if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer) return undefined;
   return {
     refusal:
       `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`,
   };
-}
-
-/** The Service of the API server itself may have its address: its endpoints are the API server. */
-function isApiServer({ namespace, name }: ServicePortName): boolean {
-  return namespace === "default" && name === "kubernetes";
 }

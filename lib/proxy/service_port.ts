@@ -110,7 +110,11 @@ export function servicePortsFromService(
   // Upstream evaluates the external IPs before the feature gate removes them: the gate changes
   // which addresses are served, but not which endpoint lists are computed.
   const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
-  const mostPorts = mostPortsOf(shared);
+  // The frontends cost no more than a small multiple of the object.
+  const { loadBalancerSourceRanges: ranges = [], loadBalancerVips } = shared;
+  const addresses = 1 + shared.externalIps.length +
+    loadBalancerVips.length * Math.max(1, ranges.length);
+  const mostPorts = Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
   const ports = new Map<ServicePortKey, ServicePort>();
   for (const [index, specPort] of (service.spec.ports ?? []).entries()) {
     const own = portFieldsOf(specPort, namespacedName, `spec.ports[${index}]`, problems);
@@ -133,17 +137,6 @@ export function servicePortsFromService(
     ports.set(own.key, { ...own, ...shared, externallyAccessible });
   }
   return { ports: [...ports.values()], problems: problems.problems };
-}
-
-/**
- * Maximum number of ports, so that the frontends cost no more than a small multiple of the object.
- */
-function mostPortsOf(
-  { externalIps, loadBalancerVips, loadBalancerSourceRanges = [] }: SharedFields,
-): number {
-  const sources = Math.max(1, loadBalancerSourceRanges.length);
-  const addresses = 1 + externalIps.length + loadBalancerVips.length * sources;
-  return Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
 }
 
 /** Returns the reason why no IP family of a Service is served; `undefined` = it is served. */
@@ -174,42 +167,31 @@ function sharedFieldsOf(
   const affinityTimeoutSeconds = sessionAffinity === "ClientIP"
     ? clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS
     : undefined;
-  const externalTrafficPolicy = externalTrafficPolicyOf(reading);
-  const healthCheckNodePort = externalTrafficPolicy === "Local"
-    ? healthCheckNodePortOf(reading)
-    : undefined;
-  return {
-    ...addresses,
-    loadBalancerVips,
-    ...(sourceRanges && { loadBalancerSourceRanges: sourceRanges }),
-    ...(affinityTimeoutSeconds !== undefined && { affinityTimeoutSeconds }),
-    internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? "Local" : "Cluster",
-    externalTrafficPolicy,
-    ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
-    ...(createdAt !== undefined && { createdAt }),
-    ...(annotations && { annotations }),
-    ...(edge && { edge }),
-  };
-}
-
-function externalTrafficPolicyOf({ service: { spec } }: ServiceReading): TrafficPolicy {
   const { type = "ClusterIP", externalIPs = [] } = spec;
-  const applies = type === "LoadBalancer" || type === "NodePort" ||
-    (type === "ClusterIP" && externalIPs.length > 0);
-  return applies && spec.externalTrafficPolicy === "Local" ? "Local" : "Cluster";
-}
-
-function healthCheckNodePortOf({ service: { spec }, problems }: ServiceReading): Port | undefined {
-  if (spec.type !== "LoadBalancer") return undefined;
-  const port = tryParsePort(spec.healthCheckNodePort ?? 0);
-  if (port === undefined) {
+  const isLocal = spec.externalTrafficPolicy === "Local" &&
+    (type === "LoadBalancer" || type === "NodePort" ||
+      (type === "ClusterIP" && externalIPs.length > 0));
+  const isChecked = isLocal && type === "LoadBalancer";
+  const healthCheckNodePort = isChecked ? tryParsePort(spec.healthCheckNodePort ?? 0) : undefined;
+  if (isChecked && healthCheckNodePort === undefined) {
     problems.report(
       "spec.healthCheckNodePort",
       spec.healthCheckNodePort ?? 0,
       "Load balancers cannot check this node: a LoadBalancer Service with external traffic policy Local needs a port between 1 and 65535",
     );
   }
-  return port;
+  return {
+    ...addresses,
+    loadBalancerVips,
+    ...(sourceRanges && { loadBalancerSourceRanges: sourceRanges }),
+    ...(affinityTimeoutSeconds !== undefined && { affinityTimeoutSeconds }),
+    internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? "Local" : "Cluster",
+    externalTrafficPolicy: isLocal ? "Local" : "Cluster",
+    ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
+    ...(createdAt !== undefined && { createdAt }),
+    ...(annotations && { annotations }),
+    ...(edge && { edge }),
+  };
 }
 
 function portFieldsOf(
