@@ -14,7 +14,6 @@ import { defineAccessTests } from "./access_tests.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
-import { tokenAuth } from "./machinery_auth.ts";
 import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
@@ -38,13 +37,6 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
     "k8s.io/apiserver",
     () => startApiMachinery({ program: built, forbiddenResources: ["nodes"] }),
   );
-  defineClusterTests("k8s.io/apiserver", async () => {
-    const server = await start();
-    return {
-      auth: tokenAuth(server),
-      [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
-    };
-  });
   defineManifestTests(built);
   defineCredentialTests(built);
   await defineOldServerTests(built);

@@ -40,11 +40,9 @@ const CONCURRENCY = 32;
 
 /** A client that creates, replaces and deletes objects. Throws with the server's words when refused. */
 export class ApiWriter implements Disposable {
-  readonly #options: ApiWriterOptions;
   readonly #http: Deno.HttpClient;
 
-  constructor(options: ApiWriterOptions) {
-    this.#options = options;
+  constructor(private readonly options: ApiWriterOptions) {
     this.#http = Deno.createHttpClient({
       ...(options.ca === undefined ? {} : { caCerts: [options.ca] }),
       ...options.certificate,
@@ -106,8 +104,8 @@ export class ApiWriter implements Disposable {
   }
 
   #fetch(method: string, path: string, body?: unknown): Promise<Response> {
-    const token = this.#options.token?.();
-    return fetch(this.#options.url + path, {
+    const token = this.options.token?.();
+    return fetch(this.options.url + path, {
       method,
       client: this.#http,
       headers: {

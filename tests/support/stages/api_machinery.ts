@@ -97,7 +97,8 @@ export class ApiMachinery implements ConformanceServer {
     await this.restartApi();
     this.#ca = await this.#credentials.serverAuthority();
     this.#certificate = await this.#credentials.issueCertificate();
-    this.#admin = this.#writer(this.url);
+    const token = () => this.#credentials.adminToken;
+    this.#admin = new ApiWriter({ url: this.url, ca: this.#ca, token });
     // Until its authority is read, a server refuses a client's certificate with 401.
     await this.#untilAccepted(this.#certificate, true);
   }
@@ -174,15 +175,21 @@ export class ApiMachinery implements ConformanceServer {
   }
 
   async restartApi(): Promise<void> {
-    this.#api = await this.#startApi(this.url);
-  }
-
-  /** Changes the cluster behind the client's back, through a second API server at another address. */
-  async changeElsewhere(change: (admin: ApiWriter) => Promise<void>): Promise<void> {
-    const url = `https://127.0.0.1:${unusedPort()}`;
-    await using _other = await this.#startApi(url);
-    using admin = this.#writer(url);
-    await change(admin);
+    const { program, clusterIpSelector = true, watchList = true } = this.#options;
+    this.#api = await ServerProcess.start({
+      program,
+      args: [
+        "apiserver",
+        `--etcd=${this.#etcdUrl}`,
+        `--certificates=${this.#credentials.folder}`,
+        `--tokens=${this.#credentials.tokenFile}`,
+        `--port=${new URL(this.url).port}`,
+        `--service-field-selectors=${clusterIpSelector}`,
+        `--watch-list=${watchList}`,
+        `--forbidden=${this.#forbiddenFile}`,
+      ],
+      log: `${this.#folder}/apiserver.log`,
+    });
   }
 
   /** Makes etcd forget its history. The API server's own memory is another matter: see {@linkcode compact}. */
@@ -237,28 +244,6 @@ export class ApiMachinery implements ConformanceServer {
 
   get #etcdUrl(): string {
     return `http://127.0.0.1:${this.#etcdProgram.port}`;
-  }
-
-  #startApi(url: string): Promise<ServerProcess> {
-    const { clusterIpSelector = true, watchList = true } = this.#options;
-    return ServerProcess.start({
-      program: this.#options.program,
-      args: [
-        "apiserver",
-        `--etcd=${this.#etcdUrl}`,
-        `--certificates=${this.#credentials.folder}`,
-        `--tokens=${this.#credentials.tokenFile}`,
-        `--port=${new URL(url).port}`,
-        `--service-field-selectors=${clusterIpSelector}`,
-        `--watch-list=${watchList}`,
-        `--forbidden=${this.#forbiddenFile}`,
-      ],
-      log: `${this.#folder}/apiserver.log`,
-    });
-  }
-
-  #writer(url: string): ApiWriter {
-    return new ApiWriter({ url, ca: this.#ca, token: () => this.#credentials.adminToken });
   }
 
   async #untilAccepted(certificate: PemPair, accepted: boolean): Promise<void> {
