@@ -353,7 +353,7 @@ function isSameList(one: readonly unknown[], other: readonly unknown[]): boolean
 }
 
 /** A chain of this mode. */
-export interface ChainRef {
+interface ChainRef {
   readonly table: IptablesTable;
   readonly name: string;
   readonly source:

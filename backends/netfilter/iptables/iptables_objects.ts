@@ -107,7 +107,7 @@ export function ruleText(rule: Rule): string {
 }
 
 /** The line that makes a chain or, where it exists, empties it. */
-export function chainLine(name: string): string {
+function chainLine(name: string): string {
   return `:${name} - [0:0]`;
 }
 

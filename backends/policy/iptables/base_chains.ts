@@ -34,14 +34,13 @@ import {
   type IpFamily,
 } from "../../../lib/net/ip_address.ts";
 import type { Direction, RuleListId } from "../../../lib/policy/policy_plan.ts";
-import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import {
+  quoteWord,
+  type Rule,
+  ruleText,
+  type WrittenChain,
+} from "../../netfilter/iptables/iptables_objects.ts";
 import { DIRECTIONS, type LayoutSettings } from "../policy_target.ts";
-
-/** A chain with its rules, as lines without its name. */
-export interface PolicyChain {
-  readonly name: string;
-  readonly rules: readonly string[];
-}
 
 const ENTRY = "KUBE-RELAY-POLICY";
 const OUTPUT_ENTRY = `${ENTRY}-OUT`;
@@ -147,7 +146,7 @@ export function goTo(chain: string): string {
 }
 
 /** The chains that do not depend on pods. */
-export function baseChains(settings: LayoutSettings): readonly PolicyChain[] {
+export function baseChains(settings: LayoutSettings): readonly WrittenChain[] {
   const { family, deny } = settings;
   const judging = DIRECTIONS.flatMap((direction) => judgingRules(direction, settings));
   const links = DIRECTIONS.filter((each) => linkRules(each, settings).length > 0);

@@ -8,7 +8,7 @@
 import type { IptablesTable } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 
 /** Chains by name, each with its rules as text. */
-export type FakeTable = ReadonlyMap<string, readonly string[]>;
+type FakeTable = ReadonlyMap<string, readonly string[]>;
 
 const BUILT_IN: Readonly<Record<IptablesTable, readonly string[]>> = {
   filter: ["FORWARD", "INPUT", "OUTPUT"],

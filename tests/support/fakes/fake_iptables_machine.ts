@@ -11,7 +11,7 @@ import { FakeIptables } from "./fake_iptables.ts";
 const TABLES: readonly IptablesTable[] = ["filter", "mangle", "nat"];
 
 /** Refuses a line of a restore: returns the kernel's reason. */
-export type LineJudge = (line: string) => string | undefined;
+type LineJudge = (line: string) => string | undefined;
 
 /** Thrown to stop a restore. */
 class KilledHalfway extends Error {

@@ -75,7 +75,7 @@ export interface PolicyCaseNodes {
 }
 
 /** One probe of a table. */
-export interface CaseProbe {
+interface CaseProbe {
   readonly from: CasePod;
   /** The pod that has to answer. */
   readonly to: CasePod;

@@ -11,7 +11,7 @@ import { BASE_JUMPS } from "../../../backends/policy/iptables/base_chains.ts";
 import { policyTexts } from "../../../backends/policy/iptables/layout.ts";
 
 /** Rules of table filter by chain, and entries by set. */
-export interface WalkedTexts {
+interface WalkedTexts {
   readonly chains: ReadonlyMap<string, readonly string[]>;
   readonly sets: ReadonlyMap<string, Iterable<string>>;
 }
