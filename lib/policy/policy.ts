@@ -20,7 +20,6 @@ import { atOnce } from "../net/steps.ts";
 import { EVERYTHING, type LabelSelector, parseLabelSelector } from "./label_selector.ts";
 import {
   ALL_PODS,
-  type BlocksSource,
   blocksSource,
   type PeerSource,
   podPortsSource,
@@ -114,7 +113,7 @@ export class Policy {
     }
     const rules: Partial<Record<Direction, FamilyRules>> = {};
     for (const direction of directions) {
-      const raw = isRead && isSmall && isAdmitted ? rawRules(spec, direction) : [];
+      const raw = isRead && isSmall && isAdmitted ? spec[direction] ?? [] : [];
       rules[direction] = yield* familyRules(raw, namespace, direction, problems);
     }
     const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
@@ -139,13 +138,8 @@ export interface ParsedRule {
 }
 
 type Spec = NetworkPolicy["spec"];
-
-/** The fields that rules of both directions have. */
-interface RawRule {
-  readonly peers: readonly NetworkPolicyPeer[] | undefined;
-  readonly ports: Parameters<typeof parsePolicyPorts>[0];
-  readonly unknownFields?: readonly string[];
-}
+/** A rule of either direction. */
+type RawRule = NonNullable<Spec["ingress"]>[number] & NonNullable<Spec["egress"]>[number];
 
 /**
  * The directions in which pods are isolated. Without types, a policy isolates ingress, and egress if it
@@ -169,12 +163,6 @@ function isolatedDirections(spec: Spec, problems: ProblemCollector): readonly Di
   return found.length > 0 ? found : ["ingress", "egress"];
 }
 
-function rawRules({ ingress, egress }: Spec, direction: Direction): readonly RawRule[] {
-  return direction === "ingress"
-    ? (ingress ?? []).map(({ from, ...rest }) => ({ ...rest, peers: from, ports: rest.ports }))
-    : (egress ?? []).map(({ to, ...rest }) => ({ ...rest, peers: to, ports: rest.ports }));
-}
-
 function* familyRules(
   raw: readonly RawRule[],
   namespace: string,
@@ -182,45 +170,36 @@ function* familyRules(
   problems: ProblemCollector,
 ): Generator<void, FamilyRules, void> {
   const found: Record<IpFamily, ParsedRule[]> = { IPv4: [], IPv6: [] };
+  const field = direction === "ingress" ? "from" : "to";
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
     const ports = parsePolicyPorts(rule.ports, `${path}.ports`, problems);
     yield;
-    const ofPeers = `${path}.${direction === "ingress" ? "from" : "to"}`;
-    const peers = yield* parsePolicyPeers(rule.peers, namespace, ofPeers, problems);
+    const peers = yield* parsePolicyPeers(rule[field], namespace, `${path}.${field}`, problems);
     if (!isWhole(rule, path, problems) || ports?.isNothing) continue;
+    const { ranges, names = [] } = ports ?? {};
     for (const family of IP_FAMILIES) {
-      const own = peers && peersInFamily(peers, family);
-      const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
-      for (const { peers: sources, ...part } of parts) {
-        if (sources?.length === 0) continue;
+      const own = peers?.blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family) ?? [];
+      const blocks = own.length > 0 ? [blocksSource(own)] : [];
+      const add = (sources: readonly PeerSource[] | undefined, part: Partial<ParsedRule> = {}) => {
+        if (sources?.length === 0) return;
         found[family].push({ index, ...(sources && { peers: unique(sources) }), ...part });
+      };
+      if (direction === "ingress" || ranges?.length !== 0) {
+        add(peers && [...peers.sources, ...blocks], {
+          ...(ranges && { ports: ranges }),
+          ...(direction === "ingress" && names.length > 0 && { names }),
+        });
       }
+      if (direction === "ingress" || names.length === 0) continue;
+      // A name stands for another port in each peer: sets of addresses with their ports.
+      add([
+        ...(peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, names)),
+        ...blocks.map((within) => podPortsSource(ALL_PODS, names, within)),
+      ]);
     }
   }
   return found;
-}
-
-type Part = Omit<ParsedRule, "index">;
-
-function ingressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefined): Part[] {
-  const { ranges, names = [] } = ports ?? {};
-  return [{
-    ...(peers && { peers: peers.sources }),
-    ...(ranges && { ports: ranges }),
-    ...(names.length > 0 && { names }),
-  }];
-}
-
-/** A name of an egress rule stands for another port in each peer: sets of addresses with their ports. */
-function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefined): Part[] {
-  const { ranges, names = [] } = ports ?? {};
-  const parts = ranges?.length === 0 ? [] : ingressParts(peers, ranges && { ...ports!, names: [] });
-  if (names.length === 0) return parts;
-  const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, names));
-  const within = peers?.blocks;
-  if (within) sources.push(podPortsSource(ALL_PODS, names, within));
-  return [...parts, { peers: sources }];
 }
 
 function unique(sources: readonly PeerSource[]): readonly PeerSource[] {
@@ -240,14 +219,6 @@ interface PolicyPeers {
   /** The queries as sets. */
   readonly sources: readonly PeerSource[];
   readonly blocks: readonly BlockWithExceptions[];
-}
-
-interface FamilyPeers {
-  readonly queries: readonly PodQuery[];
-  /** Absent = there are none of this family. */
-  readonly blocks?: BlocksSource;
-  /** Queries and blocks as sets. */
-  readonly sources: readonly PeerSource[];
 }
 
 /** Exceptions that are read without a pause. */
@@ -284,16 +255,6 @@ function* parsePolicyPeers(
     yield;
   }
   return { queries, sources, blocks };
-}
-
-function peersInFamily(
-  { queries, sources, blocks }: PolicyPeers,
-  family: IpFamily,
-): FamilyPeers {
-  const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
-  if (own.length === 0) return { queries, sources };
-  const source = blocksSource(own);
-  return { queries, blocks: source, sources: [...sources, source] };
 }
 
 function parseQuery(
