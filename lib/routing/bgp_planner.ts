@@ -90,13 +90,8 @@ export class BgpPlanner {
   readonly #announced = new Map<Cidr, AnnouncedPrefix>();
   /** The sources that have to be planned again. */
   readonly #dirty = new Set<string>();
-  readonly #touched = new Set<Cidr>();
-  /** The announced prefixes that changed and are not in the plan yet. */
-  #changed = new Set<Cidr>();
   /** Whether something that all Services, or the sessions, depend on may have changed. */
   #isOutdated = true;
-  /** Whether the update that planned all but what is announced has not ended. */
-  #isUnfinished = false;
   /** As of the last update. */
   #context: BgpContext | undefined;
   #plan: BgpPlan | undefined;
@@ -175,13 +170,11 @@ export class BgpPlanner {
     return atOnce(this.updateInSteps());
   }
 
-  /**
-   * As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update, which
-   * also continues one that did not end.
-   */
+  /** As {@linkcode update}, in steps of one Service or prefix. Later events are for the next update. */
   *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
-    const head = this.#isOutdated || this.#isUnfinished ? yield* this.#planHead() : this.#plan;
-    if (!head) return new Set();
+    const head = this.#isOutdated ? yield* this.#planHead() : this.#plan;
+    const [touched, changed] = [new Set<Cidr>(), new Set<Cidr>()];
+    if (!head) return changed;
     for (const source of this.#dirty) {
       yield;
       this.#dirty.delete(source);
@@ -190,10 +183,9 @@ export class BgpPlanner {
       if (after.size > 0) this.#sources.set(source, after);
       else this.#sources.delete(source);
       this.#sourcesAt.move(source, { from: before.keys(), to: after.keys() });
-      for (const prefix of [...before.keys(), ...after.keys()]) this.#touched.add(prefix);
+      for (const prefix of [...before.keys(), ...after.keys()]) touched.add(prefix);
     }
-    const changed = this.#changed;
-    for (const prefix of this.#touched) {
+    for (const prefix of touched) {
       yield;
       const announced = this.#announce(prefix);
       if (isSame(this.#announced.get(prefix), announced)) continue;
@@ -201,7 +193,6 @@ export class BgpPlanner {
       else this.#announced.delete(prefix);
       changed.add(prefix);
     }
-    this.#touched.clear();
     const before = this.#plan;
     const announced = before && changed.size === 0
       ? before.announced
@@ -210,8 +201,6 @@ export class BgpPlanner {
       before.imports === head.imports && before.routerId === head.routerId &&
       before.localAs === head.localAs;
     if (!isKept) this.#plan = { ...head, announced };
-    this.#isUnfinished = false;
-    this.#changed = new Set();
     return changed;
   }
 
@@ -238,7 +227,6 @@ export class BgpPlanner {
     const own = this.#own = known ?? this.#own;
     this.#isOutdated = false;
     if (!own) return undefined;
-    this.#isUnfinished = true;
     const nodes = [...this.#nodes.values()];
     const serviceRanges = this.#serviceRanges;
     const { communities, largeCommunities, localPreference } = settings;

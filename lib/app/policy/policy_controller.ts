@@ -34,13 +34,7 @@ import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
-import {
-  choosePolicyTool,
-  podRangesOf,
-  POLICY_ACCESS,
-  policyKubeconfigOf,
-  policySettings,
-} from "./policy_settings.ts";
+import { choosePolicyTool, podRangesOf, POLICY_ACCESS, policySettings } from "./policy_settings.ts";
 import type { ObjectChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
@@ -78,7 +72,7 @@ export class NetworkPolicyController implements Controller {
     ];
     if (!isShared) {
       const needed = POLICY_ACCESS;
-      const kubeconfig = policyKubeconfigOf(configuration.proxy);
+      const { kubeconfig } = configuration.proxy.networkPolicy;
       this.#source = new ControllerSource(parts, configuration, kubeconfig, informers, needed);
       parts.sources.push(this.#source);
     }

@@ -85,16 +85,6 @@ export const POLICY_ACCESS: NeededAccess = {
   },
 };
 
-/** The kubeconfig of the identity that reads policies; empty = the pod's service account. */
-export function policyKubeconfigOf(
-  { networkPolicy, clientConnection }: Pick<
-    KubeProxyConfiguration,
-    "networkPolicy" | "clientConnection"
-  >,
-): string {
-  return networkPolicy.kubeconfig || clientConnection.kubeconfig;
-}
-
 /**
  * Chooses a tool for the value of `networkPolicy.mode`; `refusal` says why it cannot be used here. A tool
  * that was asked for by name is never replaced: it is returned with its refusal. So is the best one if

@@ -3,7 +3,6 @@ import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
-import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ResourceAccess } from "../../kube/access_review.ts";
 import { routingPartsOf, type RoutingSettings } from "../../routing/routing_settings.ts";
 import type { NeededAccess } from "../run/controller_source.ts";
@@ -52,11 +51,4 @@ export function routingAccess(settings: RoutingSettings): NeededAccess {
         "used; Services work, and it is read again",
     },
   };
-}
-
-/** The kubeconfig of the identity of routing; empty = the pod's service account. */
-export function routingKubeconfigOf(
-  { routing, clientConnection }: Pick<KubeProxyConfiguration, "routing" | "clientConnection">,
-): string {
-  return routing.kubeconfig || clientConnection.kubeconfig;
 }

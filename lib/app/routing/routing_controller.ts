@@ -41,7 +41,7 @@ import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
-import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
+import { routingAccess, routingKinds } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
 import { whenSynced } from "../change_listener.ts";
 
@@ -111,7 +111,7 @@ export class RoutingController implements Controller {
     services.follow(() => {}, () => this.#setTaken());
     parts.serviceListeners.push(services, whenSynced(() => this.#openIfReady()));
     if (isAlone) return;
-    const kubeconfig = routingKubeconfigOf(proxy);
+    const { kubeconfig } = proxy.routing;
     const needed = routingAccess(settings);
     this.#source = new ControllerSource(parts, parts.configuration, kubeconfig, informers, needed);
     parts.sources.push(this.#source);

@@ -76,7 +76,7 @@ export class ControllerSource {
   #state: StatusSource["state"] = "not asked yet";
   #problems: readonly string[] = [];
 
-  /** `kubeconfig`: empty = the pod's service account. */
+  /** `kubeconfig`: empty = that of Services. */
   constructor(
     dependencies: Dependencies & { readonly logger: Logger },
     configuration: LoadedConfiguration,

@@ -8,11 +8,10 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 import { POD } from "../../api/kinds/pod.ts";
-import { defaultConfiguration } from "../../config/configuration.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
-import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_settings.ts";
+import { POLICY_ACCESS } from "../policy/policy_settings.ts";
 import { ControllerSource } from "./controller_source.ts";
 import {
   NO_POLICY_BACKENDS,
@@ -168,11 +167,3 @@ Deno.test("ControllerSource asks again within a minute however often it failed, 
       await stop();
     }
   }));
-
-Deno.test("policyKubeconfigOf() prefers the kubeconfig for policies", () => {
-  const configuration = defaultConfiguration();
-  const clientConnection = { ...configuration.clientConnection, kubeconfig: "/k" };
-  assertEquals(policyKubeconfigOf({ ...configuration, clientConnection }), "/k");
-  const networkPolicy = { ...configuration.networkPolicy, kubeconfig: "/p" };
-  assertEquals(policyKubeconfigOf({ clientConnection, networkPolicy }), "/p");
-});

@@ -54,14 +54,15 @@ type SourceDependencies = Pick<Dependencies, "clock" | "process" | "random"> & {
 };
 
 /**
- * Reads the kubeconfig, or what stands for it; an empty one is the service account. Throws a
- * KubeAuthError.
+ * Reads a kubeconfig, without one that of Services, or what stands for it: the pod's service account.
+ * Throws a KubeAuthError.
  */
 export async function loadConfiguredAuth(
   { clock, logger, process }: Pick<SourceDependencies, "clock" | "logger" | "process">,
   { proxy, relay: { master } }: LoadedConfiguration,
-  kubeconfig: string = proxy.clientConnection.kubeconfig,
+  other = "",
 ): Promise<KubeAuth> {
+  const kubeconfig = other || proxy.clientConnection.kubeconfig;
   return await loadKubeAuth({ clock, logger }, {
     ...(kubeconfig !== "" && { kubeconfig }),
     ...(master !== undefined && { master }),

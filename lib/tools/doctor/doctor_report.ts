@@ -4,11 +4,7 @@
  *
  * @module
  */
-import {
-  findPolicyTool,
-  POLICY_ACCESS,
-  policyKubeconfigOf,
-} from "../../app/policy/policy_settings.ts";
+import { findPolicyTool, POLICY_ACCESS } from "../../app/policy/policy_settings.ts";
 import {
   AUTO_ORDER,
   chooseVerdict,
@@ -407,7 +403,6 @@ async function examinePolicy(examined: Examined): Promise<readonly HostFinding[]
     ...await examineAccess(examined, {
       id: "policy-access",
       needed: POLICY_ACCESS,
-      kubeconfig: policyKubeconfigOf(proxy),
       flag: "policy-kubeconfig",
       given: networkPolicy.kubeconfig,
       summary:

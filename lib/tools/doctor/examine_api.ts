@@ -124,13 +124,11 @@ export async function examineApi(edges: Edges): Promise<Fact<DoctorApi>> {
 /** Asks the API server for the permissions that a controller needs. */
 export async function examineAccess(
   edges: Edges,
-  { needed, kubeconfig, flag, given, id, summary }: {
+  { needed, flag, given, id, summary }: {
     readonly needed: NeededAccess;
-    /** The kubeconfig of the identity; empty = the pod's service account. */
-    readonly kubeconfig: string;
     /** The flag that names another kubeconfig than that of Services. */
     readonly flag: string;
-    /** The value of the flag; empty = not given. */
+    /** Its value; empty = not given. */
     readonly given: string;
     readonly id: string;
     /** The effect of a missing permission, as one sentence without a full stop. */
@@ -138,7 +136,8 @@ export async function examineAccess(
   },
 ): Promise<readonly HostFinding[]> {
   try {
-    const auth = await credentials(edges, kubeconfig, SILENT_LOGGER);
+    const { clientConnection } = edges.configuration.proxy;
+    const auth = await credentials(edges, given || clientConnection.kubeconfig, SILENT_LOGGER);
     if (auth === undefined) return [];
     const missing = await withClient(
       edges,

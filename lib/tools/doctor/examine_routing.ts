@@ -1,4 +1,4 @@
-import { routingAccess, routingKubeconfigOf } from "../../app/routing/routing_access.ts";
+import { routingAccess } from "../../app/routing/routing_access.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import { hostFileSystem, type ManifestFileSystem } from "../../kube/manifests/manifests.ts";
 import { messageOf } from "../../log/message_of.ts";
@@ -37,7 +37,6 @@ export async function examineRouting(
     ...await examineAccess(edges, {
       id: "routing-access",
       needed: routingAccess(settings),
-      kubeconfig: routingKubeconfigOf(proxy),
       flag: "routing-kubeconfig",
       given: proxy.routing.kubeconfig,
       summary:
