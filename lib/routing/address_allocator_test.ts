@@ -219,20 +219,6 @@ for (const [name, parts, message] of REFUSED) {
   });
 }
 
-Deno.test("AddressAllocator lets Services with policy Local share with the same selector only", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
-  const local = (name: string, port: number, app: string): LoadBalancerParts => ({
-    name,
-    annotations: { [KEY]: "k" },
-    spec: { externalTrafficPolicy: "Local", selector: { app }, ports: [{ port }] },
-  });
-  assertEquals(stage.give(local("a", 1, "x"), local("b", 2, "x"), local("c", 3, "y")), [
-    "default/a: 192.0.2.0",
-    "default/b: 192.0.2.0",
-    "default/c: 192.0.2.1",
-  ]);
-});
-
 Deno.test("AddressAllocator looks at one Service for the change of one among ten thousand", () => {
   let reads = 0;
   const { allocator } = new Stage(pool("a", ["10.0.0.0/8"], { serviceSelector: selector({}) }));
@@ -275,33 +261,6 @@ Deno.test("AddressAllocator permits nothing by the labels of an unknown namespac
   assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);
   stage.allocator.setNamespace("red", {});
   assertEquals(stage.changes(), ["red/a: 192.0.2.0"]);
-});
-
-Deno.test("AddressAllocator gives no address that a Service of another class has, until it is gone", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0-192.0.2.1"]));
-  const annotations = { [KEY]: "k" };
-  const spec = (port: number) => ({ ports: [{ protocol: "TCP" as const, port }] });
-  stage.give({ name: "ours", annotations, spec: spec(1) });
-  const foreign = { name: "foreign", spec: { loadBalancerClass: "example.com/x" } };
-  stage.give({ ...foreign, addresses: ["192.0.2.0", "192.0.2.1"] });
-  const used = "is in use by a Service of another load balancer class";
-  assertEquals(
-    stage.give(
-      { name: "ours", annotations, spec: spec(1) },
-      { name: "sharer", annotations, spec: spec(2) },
-      { name: "asks", spec: { loadBalancerIP: "192.0.2.1" } },
-    ),
-    [
-      "default/ours: 192.0.2.0",
-      "default/sharer: (Pool 'a' has no free address of IPv4)",
-      `default/asks: (192.0.2.1 ${used})`,
-    ],
-  );
-  assertEquals(stage.remove("default/foreign"), [
-    "default/asks: 192.0.2.1",
-    "default/foreign: nothing",
-    "default/sharer: 192.0.2.0",
-  ]);
 });
 
 Deno.test("AddressAllocator gives a freed address to the Service that waits, before a younger one", () => {
