@@ -8,7 +8,6 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/tools/control/control_client.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
-import { removePodNetwork } from "../lib/app/routing/pod_network_part.ts";
 import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_controller.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";
 import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
@@ -27,6 +26,7 @@ import {
   RoutingRelay,
 } from "./support/stages/routing_relay.ts";
 import { configurationOf } from "./support/drivers/own_flags.ts";
+import { removePodNetwork } from "../lib/app/routing/routing_parts.ts";
 
 const POOL = "192.0.2.0/30";
 const [A, B] = ["node-a", "node-b"] as const;

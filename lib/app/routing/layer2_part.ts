@@ -21,10 +21,8 @@ import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routin
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { ObjectChange } from "../change_listener.ts";
-import type { ControllerParts } from "../controllers.ts";
-import type { AnnouncedServices } from "./announced_services.ts";
-import { PartLoop } from "./part_loop.ts";
-import type { Layer2Backend, RoutingBackends } from "./routing_backends.ts";
+import { PartLoop, type RoutingPartDependencies } from "./routing_parts.ts";
+import type { Layer2Backend } from "./routing_backends.ts";
 import { WakeUp } from "../../os/wake_up.ts";
 
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
@@ -38,12 +36,6 @@ const STEADY_MS = 5_000;
 const CONFLICTS_MS = 60_000;
 /** Most links and nodes that are reported in one event. */
 const MOST_REPORTED = 10;
-
-/** What each part of routing is made from. */
-export interface RoutingPartDependencies extends ControllerParts {
-  readonly services: AnnouncedServices;
-  readonly routing: RoutingBackends;
-}
 
 /** Who answers for which address, as of the last sync. */
 export interface OwnedAddressView {

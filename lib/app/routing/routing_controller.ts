@@ -31,19 +31,23 @@ import {
 } from "../../routing/routing_settings.ts";
 import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
-import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
+import type { ControllerDefinition, ControllerParts } from "../dependencies.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
-import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
-import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
 import { whenSynced } from "../change_listener.ts";
+import {
+  BgpPart,
+  type BgpPartSettings,
+  PodNetworkPart,
+  removePodNetwork,
+} from "./routing_parts.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;

@@ -10,11 +10,10 @@ import { countText } from "../../log/count_text.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
-import type { BgpPart } from "./bgp_part.ts";
 import type { Layer2Part } from "./layer2_part.ts";
-import type { PodNetworkPart } from "./pod_network_part.ts";
 import type { BgpSessionView } from "./routing_backends.ts";
 import type { RoutingLeases } from "./routing_leases.ts";
+import type { BgpPart, PodNetworkPart } from "./routing_parts.ts";
 
 /** The parts of the controller that reports describe. */
 export interface ReportedRouting {
