@@ -17,12 +17,12 @@ import {
 } from "./judge_connection.ts";
 import {
   memberKey,
+  type PeerMember,
   type PeerSet,
   type PeerSetChange,
   type PeerSetId,
   type PodKey,
   type PodPlan,
-  type PodPort,
   type PolicyPlan,
   type PolicyPlanChanges,
   type RuleList,
@@ -62,8 +62,7 @@ export type JudgeUpdate = readonly JudgeEdit[];
 type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
 
 type PeerSetCopy =
-  | { readonly kind: "pods"; readonly members: Set<IpAddress> }
-  | { readonly kind: "pod-ports"; readonly members: Map<string, PodPort> }
+  | { readonly kind: "pods" | "pod-ports"; readonly members: Map<string, PeerMember> }
   | PeerSet & { readonly kind: "blocks" };
 
 /** A copy of a plan that follows its changes. */
@@ -91,19 +90,14 @@ class PlanCopy {
   setPeers(id: PeerSetId, set: PeerSet | undefined): void {
     if (set === undefined) this.peers.delete(id);
     else if (set.kind === "blocks") this.peers.set(id, set);
-    else if (set.kind === "pods") {
-      this.peers.set(id, { kind: set.kind, members: new Set(set.members) });
-    } else this.peers.set(id, { kind: set.kind, members: new Map(set.members) });
+    else this.peers.set(id, { kind: set.kind, members: new Map(set.members) });
   }
 
   changeMembers(id: PeerSetId, { added, removed }: PeerSetChange): void {
     const set = this.peers.get(id);
     if (set === undefined || set.kind === "blocks") return;
-    for (const member of removed) set.members.delete(memberKey(member) as IpAddress);
-    for (const member of added) {
-      if (typeof member === "string") { if (set.kind === "pods") set.members.add(member); }
-      else if (set.kind === "pod-ports") set.members.set(memberKey(member), member);
-    }
+    for (const member of removed) set.members.delete(memberKey(member));
+    for (const member of added) set.members.set(memberKey(member), member);
   }
 }
 

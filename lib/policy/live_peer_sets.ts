@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import { matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
 import {
   matchesQuery,
@@ -19,7 +19,6 @@ import {
   type PeerSetChange,
   type PeerSetId,
   type PodKey,
-  type PodPort,
   type PolicyPlanChanges,
   type RuleListId,
 } from "./policy_plan.ts";
@@ -33,9 +32,7 @@ const BY_NAMESPACE_LABELS = "@";
 /** A set of pods. No two pods give it the same member, because one stands for each address. */
 interface LiveSet {
   readonly source: PodSource;
-  /** The members. The source determines which of the two is set. */
-  readonly addresses: Set<IpAddress>;
-  readonly ports: Map<string, PodPort>;
+  readonly members: Map<string, PeerMember>;
 }
 
 /** The first state of each pod and namespace that changed; a pod that is new had none. */
@@ -76,13 +73,8 @@ export class LivePeerSets {
       this.#sets.set(id, { kind: "blocks", members: source.members });
       return;
     }
-    const live: LiveSet = { source, addresses: new Set(), ports: new Map() };
-    this.#sets.set(
-      id,
-      source.kind === "pods"
-        ? { kind: source.kind, members: live.addresses }
-        : { kind: source.kind, members: live.ports },
-    );
+    const live: LiveSet = { source, members: new Map() };
+    this.#sets.set(id, { kind: source.kind, members: live.members });
     this.#live.set(id, live);
     for (const pod of this.#state.podsOf(source.query)) this.#addPod(live, pod);
     this.#index.add(live, placeOf(source));
@@ -156,20 +148,18 @@ export class LivePeerSets {
     return found;
   }
 
-  #addPod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
+  #addPod({ source, members }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, pod, this.#family)) {
       const key = memberKey(member);
-      if (addresses.has(key as IpAddress) || ports.has(key)) continue;
-      if (typeof member === "string") addresses.add(member);
-      else ports.set(key, member);
+      if (members.has(key)) continue;
+      members.set(key, member);
       this.#pending.markMember(source.id, member, true);
     }
   }
 
-  #removePod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
+  #removePod({ source, members }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, pod, this.#family)) {
-      const key = memberKey(member);
-      if (!addresses.delete(key as IpAddress) && !ports.delete(key)) continue;
+      if (!members.delete(memberKey(member))) continue;
       this.#pending.markMember(source.id, member, false);
     }
   }

@@ -43,12 +43,13 @@ export interface PodPort {
  * unique.
  */
 export type PeerSet =
-  /** Addresses of pods; follows pods and namespaces. */
-  | { readonly kind: "pods"; readonly members: ReadonlySet<IpAddress> }
+  /** Addresses of pods, in `pod-ports` each with the port that a name stands for; by `memberKey()`. */
+  | {
+    readonly kind: "pods" | "pod-ports";
+    readonly members: ReadonlyMap<string, PeerMember>;
+  }
   /** The blocks of `ipBlock`s and their exceptions. Never changes: other blocks are another set. */
-  | { readonly kind: "blocks"; readonly members: NestedBlocks }
-  /** Addresses of pods, each with the port that its name stands for there, by `podPortKey()`. */
-  | { readonly kind: "pod-ports"; readonly members: ReadonlyMap<string, PodPort> };
+  | { readonly kind: "blocks"; readonly members: NestedBlocks };
 
 /** An entry of a rule list. The packets that it matches are allowed. */
 export interface PolicyRule {

@@ -23,7 +23,7 @@ function judgeOfManySets(): ConnectionJudge {
   const judge = new ConnectionJudge();
   const peers = new Map<PeerSetId, PeerSet>();
   for (let index = 0; index < 3; index++) {
-    peers.set(`set ${index}` as PeerSetId, { kind: "pods", members: new Set() } as PeerSet);
+    peers.set(`set ${index}` as PeerSetId, { kind: "pods", members: new Map() });
   }
   const plan = {
     closedRanges: [parseCidr("127.0.0.0/8")],

@@ -100,12 +100,7 @@ export class FakePolicyBackend implements PolicyBackend {
 }
 
 function copyOf(set: PeerSet): PeerSet {
-  switch (set.kind) {
-    case "pods":
-      return { kind: set.kind, members: new Set(set.members) };
-    case "blocks":
-      return { kind: set.kind, members: new Map(set.members) };
-    case "pod-ports":
-      return { kind: set.kind, members: new Map(set.members) };
-  }
+  return set.kind === "blocks"
+    ? { kind: set.kind, members: new Map(set.members) }
+    : { kind: set.kind, members: new Map(set.members) };
 }
