@@ -29,7 +29,7 @@ import {
 import { PolicyPlanner, type PolicyPlanSettings } from "../../policy/policy_planner.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import type { LoopListener, NamedItem } from "../change_listener.ts";
-import type { ControllerParts } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter, suspectAddresses } from "./connection_cutter.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 

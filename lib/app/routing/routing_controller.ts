@@ -31,7 +31,7 @@ import {
 } from "../../routing/routing_settings.ts";
 import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
-import type { ControllerDefinition, ControllerParts } from "../dependencies.ts";
+import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";

@@ -1,7 +1,7 @@
 import { collectionPath } from "../../api/kind.ts";
 import { LAYER2_ANNOTATION, LEASE, type Lease } from "../../api/kinds/lease.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
-import type { ControllerParts } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
 import type { Layer2Part } from "./layer2_part.ts";
 import { type LeaseClient, LeaseHolder, leaseOf } from "./lease_holder.ts";
 import { ApiError } from "../../kube/api_error.ts";

@@ -5,7 +5,7 @@
  */
 import type { ObjectProblem } from "../../api/problem.ts";
 import type { LoopListener, NamedItem, ObjectChange } from "../change_listener.ts";
-import type { ControllerParts } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import type { BgpBackend, PodNetworkBackend, RoutingBackends } from "./routing_backends.ts";
 import type { SyncReport } from "../../engine/data_plane.ts";

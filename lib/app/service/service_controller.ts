@@ -13,7 +13,7 @@ import { probeWildcard } from "../../os/wildcard.ts";
 import { MODE_TRAITS, nodePortEntries } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { ControllerParts } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
 import { KubeProxyHandover } from "../handover.ts";
 import { HostSettings } from "../run/host_settings.ts";
 import { configuredNodePorts, type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";

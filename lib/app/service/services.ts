@@ -54,7 +54,8 @@ import type {
   ServiceSyncEvent,
   ServiceSyncListener,
 } from "../change_listener.ts";
-import type { BackendTable, ControllerParts } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
+import type { BackendTable } from "../dependencies.ts";
 import { modeSettingsOf } from "../run/plan_settings.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import type { HostRegistry } from "./host_registry.ts";
