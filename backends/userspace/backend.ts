@@ -21,6 +21,7 @@ import type {
   ServiceMode,
 } from "../../lib/proxy/service_mode.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -298,7 +299,7 @@ export class UserspaceBackend implements Backend {
     }
     const { interfaceAddresses, localTraffic } = plan.shared;
     this.#forwarders.apply({ op: "share", shared: { interfaceAddresses, localTraffic } });
-    if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
+    if (deepEqual(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);
     for (const [key, { plan: { nodePort } }] of this.#sockets.entries) {
@@ -355,10 +356,6 @@ function probeSharing(network: Network, family: IpFamily): ProbeResult {
       cure: "allow SO_REUSEPORT in the security profile of the process",
       lost: "one thread forwards, whatever --userspace-workers says",
     };
-}
-
-function equalLists(left: readonly string[], right: readonly string[]): boolean {
-  return left.length === right.length && left.every((value, index) => value === right[index]);
 }
 
 /** The kernel handles packets, so they are not counted here. */

@@ -200,18 +200,13 @@ export class OpenCount {
   }
 }
 
-interface Muted {
-  until: number;
-  suppressed: number;
-}
-
 /** Logs each sentence once per interval, and counts the repetitions. */
 export class RateLimitedLog {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #intervalMs: number;
   // One entry for each constant sentence of the code: it does not grow.
-  readonly #muted = new Map<string, Muted>();
+  readonly #muted = new Map<string, { until: number; suppressed: number }>();
 
   constructor(
     { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
