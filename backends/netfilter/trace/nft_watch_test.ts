@@ -140,6 +140,21 @@ function start(
   );
 }
 
+Deno.test("there is no wait for a packet that was not sent", async () => {
+  const pauses: number[] = [];
+  const clock: Clock = {
+    ...systemClock,
+    sleep(ms, signal) {
+      pauses.push(ms);
+      return systemClock.sleep(ms, signal);
+    },
+  };
+  await using watch = await start(new FakeNft(), { clock });
+  pauses.length = 0;
+  assertEquals((await watch.path({ isUnsent: true })).ending, "not seen");
+  assertEquals(pauses, []);
+});
+
 Deno.test("startNftWatch() follows the packet, and everything ends with the watch", async () => {
   const nft = new FakeNft();
   {
