@@ -224,10 +224,8 @@ export class NftablesBackend
       const service = asService(item);
       if (service?.slots) layout.slots.adopt(service.plan.key, service.slots);
     }
-    const { keys } = scope;
     const differencesIn = (changes: readonly Change<ServicePortKey>[]) =>
-      nftDifferences(changes, target.table.spec, target.elementOwners())
-        .filter(({ key, kind }) => keys === undefined || key !== undefined || kind !== "extra");
+      nftDifferences(changes, target.table.spec, target.elementOwners(scope.keys));
     return { target, applied, differencesIn };
   }
 }

@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
+import type { FakeNftTable } from "../../tests/support/fakes/fake_nft.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { collidingServices } from "../../tests/support/builders/colliding_slots.ts";
@@ -10,6 +11,7 @@ import {
   testForward,
   testPlanChanges,
   testProxyPlan,
+  testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -126,6 +128,40 @@ Deno.test("compare() of some ServicePorts reports their objects and the shared o
     "rule ",
     `map element ${web!.key}`,
   ]);
+});
+
+Deno.test("compare() that ignores extra objects sees a table of another form, and foreign rules", async () => {
+  const damages = [
+    (table: FakeNftTable) => void table.declarations.set("hairpin", ["type ether_addr"]),
+    (table: FakeNftTable) => void table.chains.get("services")!.unshift("meta l4proto tcp drop"),
+  ];
+  for (const damage of damages) {
+    const machine = new FakeNftMachine();
+    await using serving = backendOn(machine);
+    await serving.start();
+    const plan = testProxyPlan(damagedServices());
+    await serving.sync(plan, testPlanChanges(plan));
+    damage(machine.tool.table("ip kube-relay"));
+    const keys = new Set([damagedServices()[0]!.key]);
+    const found = await serving.compare?.(plan, { keys, ignoresExtra: true });
+    assertEquals(found?.length, 1);
+  }
+});
+
+Deno.test("compare() reports a shared element that is missing for each ServicePort that is asked for", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const services = ["a", "b"].map((name, index) =>
+    testServicePlan({ name, clusterIp: "172.30.0.1", port: 80 + index, to: ["10.1.0.1:8080"] })
+  );
+  const plan = testProxyPlan(services);
+  await serving.sync(plan, testPlanChanges(plan));
+  machine.tool.table("ip kube-relay").elements.get("cluster-ips")!.clear();
+  for (const { key } of services) {
+    const found = await serving.compare?.(plan, { keys: new Set([key]), ignoresExtra: true });
+    assertEquals(found?.map((each) => each.key), [key]);
+  }
 });
 
 Deno.test("compare() of some ServicePorts reads once if only others differ", async () => {

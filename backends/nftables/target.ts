@@ -52,13 +52,11 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   layout!: NftablesLayout;
   readonly refused = new RefusedItems();
   readonly #clock: Clock;
-  readonly #runner: TargetDependencies["runner"];
   /** The elements of the last reading, until its differences are written. */
   #found: TableElements | undefined;
 
   constructor({ clock, runner }: TargetDependencies, family: IpFamily) {
     this.#clock = clock;
-    this.#runner = runner;
     this.table = new NftTable({ runner, spec: servicesTable(family), mark: LAYOUT_MARK });
     this.root = this.table.root;
   }
@@ -101,11 +99,17 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
 
   /**
    * Returns the ServicePorts that elements belong to, or would if they were wanted. The key of an element is
-   * that of its frontend, in some containers followed by a number or a range.
+   * that of its frontend, in some containers followed by a number or a range. `asked`: has those that it
+   * shares with others.
    */
-  elementOwners(): (object: ObjectName) => ServicePortKey | undefined {
+  elementOwners(
+    asked: Iterable<ServicePortKey> = [],
+  ): (object: ObjectName) => ServicePortKey | undefined {
     const owners = new Map<string, ServicePortKey>();
-    for (const plan of this.layout.plans.values()) {
+    const { plans } = this.layout;
+    for (const key of [...asked, ...plans.keys()]) {
+      const plan = plans.get(key);
+      if (plan === undefined) continue;
       const names = frontendsOf(plan).map((frontend) => frontendName(frontend, plan));
       for (const { kind, name } of [...names, ...addressElements(plan)]) {
         owners.getOrInsert(`${kind} ${name}`, plan.key);
@@ -142,8 +146,7 @@ export class NftablesTarget implements RuleTarget<NftablesLayout> {
   }
 
   async readBeside(): Promise<Objects | undefined> {
-    const table = new NftTable({ runner: this.#runner, spec: this.table.spec, mark: LAYOUT_MARK });
-    return (await table.read((names) => this.#knownChains(names)))?.objects;
+    return (await this.table.twin().read((names) => this.#knownChains(names)))?.objects;
   }
 
   *groupsOf(services: readonly ServicePlan[]): Generator<Key> {

@@ -208,8 +208,8 @@ export class TrafficCounters implements Target<Key, Item, string> {
     await this.#turns.run(async () => {
       // The last write failed.
       if (!this.#engine.isKnown) await this.#write();
-      const changes = await this.#engine.verify();
-      await this.#count();
+      // What was read counts, even if its repair is refused.
+      const changes = await this.#engine.verify().finally(() => this.#count());
       if (changes.length === 0) return;
       logger.warn("Another program changed the table of counters; repairing");
       onDrift?.({ kind: "chain", found: 1, repaired: 1 });

@@ -166,6 +166,18 @@ Deno.test("TrafficCounters repairs changes by other programs with the next readi
   }
 });
 
+Deno.test("TrafficCounters counts what was read though the repair is refused", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB, DNS);
+  stage.machine.packets.set(WEB_IN, 3);
+  stage.machine.tool.run(
+    `delete element ${NAME} service-ips { 172.30.0.2 . udp . 53 . original }\n`,
+  );
+  stage.machine.judge = (line) => line.includes("172.30.0.2") ? "Not supported" : undefined;
+  await stage.counters.tryRefresh();
+  assertEquals(stage.of(WEB), [3, 300, 0]);
+});
+
 Deno.test("TrafficCounters lets no sync fail, and gives the reason once why nothing is counted", async () => {
   const stage = new Stage();
   stage.machine.judge = (line) => line.includes(" counter ;") ? "Not supported" : undefined;

@@ -283,12 +283,13 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   }
 
   /**
-   * Whether a reading has these groups as they were applied. The cost depends on them alone: objects that
+   * Whether a reading has the root, and these groups as they were applied. The cost depends on them alone: objects that
    * are not wanted are not looked for.
    */
   holds(keys: Iterable<Key>, reading: Objects | undefined): boolean {
     const target = this.#target;
-    if (!this.#isKnown) return false;
+    const { root } = target;
+    if (!this.#isKnown || (root && textIn(reading, root) !== root.text)) return false;
     for (const key of keys) {
       const item = this.#applied.get(key);
       if (item === undefined) return false;

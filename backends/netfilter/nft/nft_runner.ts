@@ -317,7 +317,7 @@ export class RuleCodeListing {
   readonly #code = new Map<string, string[]>();
   #rules: string[] | undefined;
 
-  /** `isTrial`: of the table that {@linkcode trialTransaction} names. @default {false} */
+  /** `isTrial`: of the table that {@linkcode trialTable} names. @default {false} */
   constructor(table: NftTable, { isTrial = false }: { readonly isTrial?: boolean } = {}) {
     const { family, name } = isTrial ? trialTable(table) : table;
     this.#head = `${family} ${name} `;

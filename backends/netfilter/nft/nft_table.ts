@@ -111,6 +111,18 @@ export class NftTable {
     this.root = { kind: "table", name, text: mark ?? name };
   }
 
+  /** The same table, for readings that leave alone what is known of this one. */
+  twin(): NftTable {
+    const twin = new NftTable({
+      runner: this.#runner,
+      spec: this.spec,
+      ...(this.#mark !== undefined && { mark: this.#mark }),
+      others: this.#others,
+    });
+    twin.#code = this.#code;
+    return twin;
+  }
+
   /** Removals of unused chains that failed. */
   get failedRemovals(): number {
     return this.#failedRemovals;
