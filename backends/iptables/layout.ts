@@ -33,7 +33,7 @@ import {
 } from "../../lib/net/ip_address.ts";
 import { prefixChainName } from "../netfilter/names.ts";
 
-/** The part of a {@linkcode ServiceEntry} that the trees keep. */
+/** The part of an entry that the trees keep. */
 interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
 }

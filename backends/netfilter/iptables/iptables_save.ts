@@ -25,7 +25,7 @@ type SaveLine =
   /** A table with rules that only `nft` can show: the tool printed none of them. */
   | { readonly kind: "unreadable"; readonly table: string };
 
-const RULE = /^(?:\[(\d+):\d+\] )?-A (\S+) ?(.*)$/;
+const RULE = /^(?:\[(\d+):\d+\] )?-A (\S+) ?(.*)$/s;
 
 /** Reads a line without its end; `undefined` for a comment, and for whatever no dump has. */
 export function parseSaveLine(line: string): SaveLine | undefined {
@@ -103,6 +103,8 @@ export class IptablesSave {
   readonly #tables: Record<string, PendingTable> = {};
   readonly #countsOnly: boolean;
   #current: PendingTable | undefined;
+  /** A rule whose comment goes on in the next line. */
+  #open: string | undefined;
 
   /** `countsOnly`: only the numbers of rules are kept; they may be 10 MB. */
   constructor({ countsOnly = false } = {}) {
@@ -110,7 +112,10 @@ export class IptablesSave {
   }
 
   /** Adds a line without its end. Throws a SyntaxError for a line that is invalid at that place. */
-  take(text: string): void {
+  take(part: string): void {
+    const text = this.#open === undefined ? part : `${this.#open}\n${part}`;
+    this.#open = hasOpenQuote(text) ? text : undefined;
+    if (this.#open !== undefined) return;
     const line = parseSaveLine(text);
     if (line?.kind === "unreadable") {
       this.#tableOf(line.table).isUnreadable = true;
@@ -145,7 +150,7 @@ export class IptablesSave {
    * not be printed, unless one `mayLack`.
    */
   end({ mayLack = false } = {}): SavedTables {
-    if (this.#current !== undefined) {
+    if (this.#current !== undefined || this.#open !== undefined) {
       throw new SyntaxError("the dump breaks off inside of a table: expected COMMIT");
     }
     const { filter = emptyTable(), mangle = emptyTable(), nat = emptyTable() } = this.#tables;
@@ -162,6 +167,15 @@ export class IptablesSave {
   #tableOf(name: string): PendingTable {
     return this.#tables[name] ??= emptyTable();
   }
+}
+
+/** Whether a line ends within quotes, as that of a comment of several lines. */
+function hasOpenQuote(text: string): boolean {
+  if (text[0] === "#" || !text.includes('"')) return false;
+  const bare = text.includes("\\") ? text.replaceAll(/\\./gs, "") : text;
+  let isOpen = false;
+  for (let at = bare.indexOf('"'); at >= 0; at = bare.indexOf('"', at + 1)) isOpen = !isOpen;
+  return isOpen;
 }
 
 function emptyTable(): PendingTable {

@@ -13,6 +13,7 @@ for (
     ["begins in the middle", ["-A INPUT -j DROP"]],
     ["has a table inside of another", ["*nat", "*filter"]],
     ["has a rule of no chain", ["*nat", "-A A -j DROP", "COMMIT"]],
+    ["breaks off in a comment", ["*raw", ":A - [0:0]", '-A A -m comment --comment "two', "COMMIT"]],
     ["has noise", ["*nat", "%&/(", "COMMIT"]],
     ["cannot be shown", ["# Table `nat' is incompatible, use 'nft' tool."]],
   ] as const
@@ -21,6 +22,13 @@ for (
     assertThrows(() => read(...lines), SyntaxError);
   });
 }
+
+Deno.test("IptablesSave reads comments of several lines, whatever these look like", () => {
+  const rule = (text: string) => `-m comment --comment "${text}" -j ACCEPT`;
+  const texts = ["two\nlines", 'a \\" quote\n*filter\nCOMMIT\n\n# x', "\\\\"];
+  const dump = ["*nat", ":A - [0:0]", ...texts.map((text) => `-A A ${rule(text)}`), "COMMIT"];
+  assertEquals(read(...dump.join("\n").split("\n")).nat.chains.get("A"), texts.map(rule));
+});
 
 Deno.test("IptablesSave leaves out a table that cannot be shown, if one may lack", () => {
   const save = new IptablesSave();
