@@ -97,7 +97,7 @@ export class PartLoop<Key extends string> {
  * Has a plan carried out, if there is one. What cannot be applied is in quarantine under `key`: it is no
  * failure of kube-relay, whose Services work.
  */
-export async function syncPart<Plan>(
+async function syncPart<Plan>(
   backend: { sync(plan: Plan): Promise<SyncReport<string>> },
   plan: Plan | undefined,
   key: string,

@@ -209,9 +209,9 @@ async function askKernel(
   const handled = explanations.filter(({ service, verdict }) =>
     service !== undefined && verdict.kind !== "unclaimed"
   );
-  const setUnknown = (packets: readonly PacketExplanation[], why: string) => {
+  const setUnknown = (packets: readonly PacketExplanation[], why: string, unknown = why) => {
     for (const each of packets) {
-      const affinity = each.affinity && { ...each.affinity, unknown: why };
+      const affinity = each.affinity && { ...each.affinity, unknown };
       states.set(each, { ...notAsked(why), ...(affinity && { affinity }) });
     }
   };
@@ -239,6 +239,7 @@ async function askKernel(
           isStarted
             ? `it took longer than ${limit} to answer; 'kube-relay diff' waits for it`
             : `syncs or other comparisons took the ${limit} to ask; 'kube-relay diff' waits for them`,
+          "it was not asked in time; ask again",
         );
       } else if (typeof asked === "string") setUnknown(packets, asked);
       else {

@@ -95,7 +95,7 @@ function isDone({ failed }: CleanupReport): boolean {
 type Output = Pick<Dependencies, "print" | "complain">;
 
 /** Prints a report; for a dry run also the shell commands. */
-export function printCleanupReport(
+function printCleanupReport(
   { print, complain }: Output,
   { removed, failed, kept = [], commands = [] }: CleanupReport,
   { dryRun }: { readonly dryRun: boolean },
