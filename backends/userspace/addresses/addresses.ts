@@ -585,7 +585,8 @@ export class ServiceAddresses {
     const placed = await this.#place(wanted, (address) => this.#isHeld(address));
     for (const entry of homeless) {
       entry.place = placed.get(entry.want.address)!;
-      changed ||= entry.place.kind !== "local";
+      if (entry.place.kind === "local") continue;
+      changed = this.#moved = true;
     }
     return changed;
   }
@@ -898,12 +899,16 @@ export class ServiceAddresses {
 
 /** Whether a socket can be bound to the address. Leaves nothing behind. */
 function canBind(network: Network, address: IpAddress): boolean {
+  return bindFailure(network, address) === undefined;
+}
+
+/** AddrNotAvailable as a rule; an address family that is switched off has other errors. */
+function bindFailure(network: Network, address: IpAddress): unknown {
   try {
     network.listenUdp({ hostname: address, port: 0 }).close();
-    return true;
-  } catch {
-    // AddrNotAvailable as a rule; an address family that is switched off has other errors.
-    return false;
+    return undefined;
+  } catch (error) {
+    return error;
   }
 }
 
@@ -916,7 +921,11 @@ function localCheck(network: Network): (address: IpAddress) => boolean {
   let bindTells: boolean | undefined;
   let ofInterfaces: ReadonlySet<IpAddress> | undefined;
   return (address) => {
-    if (!canBind(network, address)) return false;
+    const failure = bindFailure(network, address);
+    if (failure !== undefined) {
+      // Without a free file descriptor, the machine still has its loopback addresses.
+      return isLoopback(address) && !(failure instanceof Deno.errors.AddrNotAvailable);
+    }
     // With net.ipv4.ip_nonlocal_bind=1 (usual with keepalived) every bind succeeds.
     bindTells ??= !canBind(network, SCRATCH[ipFamilyOf(address)].nobodys);
     if (bindTells) return true;

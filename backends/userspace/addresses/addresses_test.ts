@@ -122,6 +122,21 @@ Deno.test("acquire() asks nothing of the machine for addresses that it has", asy
   assertEquals(machine.lo, ["10.96.0.10"]);
 });
 
+for (const mayChange of [false, true]) {
+  const rights = mayChange ? "with" : "without";
+  Deno.test(`acquire() uses a loopback address itself while no file is free, ${rights} rights`, async () => {
+    const machine = new Machine();
+    machine.host.mayChange = mayChange;
+    const addresses = await machine.start();
+    const { network } = machine.host;
+    network.listenUdp = () => {
+      throw new Error("Too many open files (os error 24)");
+    };
+    const found = await acquire(addresses, clusterIp("127.80.18.1"));
+    assertEquals([found, machine.lo], [{ "127.80.18.1": "local" }, []]);
+  });
+}
+
 Deno.test("acquire() does not claim an address that another program adds at the same moment", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
@@ -629,4 +644,15 @@ Deno.test("whatever command of a run fails, in whatever way, the next run and cl
       }
     }
   }
+});
+
+Deno.test("configure() counts an address that stops being local as moved", async () => {
+  const machine = new Machine();
+  const addresses = await withRange(machine);
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals(addresses.takeMoved(), false);
+  machine.host.refused.add(parseIpAddress("10.96.0.1"));
+  assertEquals(await addresses.configure([], 1), true);
+  assertEquals(addresses.placeOf(parseIpAddress("10.96.0.1"))?.kind, "unavailable");
+  assertEquals(addresses.takeMoved(), true);
 });
