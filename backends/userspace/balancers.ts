@@ -78,6 +78,8 @@ export class EndpointShares {
   #known: ReadonlySet<EndpointKey>;
   /** Endpoints that are in their slow start, by the time at which they appeared. */
   readonly #appearedAt = new Map<EndpointKey, number>();
+  /** When the last slow start ends. */
+  #growsUntil = 0;
 
   /** `present` are no new endpoints: their age is unknown. */
   constructor({ weights = [], slowStartMs = 0 }: EdgeSettings, present: Iterable<EndpointKey>) {
@@ -102,7 +104,7 @@ export class EndpointShares {
   /** Continues slow starts that began in another thread. */
   restore(ages: EndpointAges, now: number): void {
     for (const [key, age] of ages) {
-      if (this.#known.has(key)) this.#appearedAt.set(key, now - age);
+      if (this.#known.has(key)) this.#appear(key, now - age);
     }
   }
 
@@ -110,9 +112,19 @@ export class EndpointShares {
   update(present: Iterable<EndpointKey>, now: number): void {
     if (this.#slowStartMs === 0) return;
     const known = new Set(present);
-    for (const key of known) if (!this.#known.has(key)) this.#appearedAt.set(key, now);
+    for (const key of known) if (!this.#known.has(key)) this.#appear(key, now);
     for (const key of this.#appearedAt.keys()) if (!known.has(key)) this.#appearedAt.delete(key);
     this.#known = known;
+  }
+
+  #appear(key: EndpointKey, at: number): void {
+    this.#appearedAt.set(key, at);
+    this.#growsUntil = Math.max(this.#growsUntil, at + this.#slowStartMs);
+  }
+
+  /** Whether an endpoint may be in its slow start. */
+  isGrowing(now: number): boolean {
+    return now < this.#growsUntil;
   }
 
   weightOf({ key, address }: Endpoint): number {
@@ -147,7 +159,25 @@ export function createBalancer(
 ): Balancer {
   if (balance === "source-hash") return sourceHash(shares);
   if (balance === "random-two-choices" && load) return randomChoice(shares, load, random);
-  return shares || load ? lowestRank(shares, load, start) : rotation(start);
+  if (load) return lowestRank(shares, load, start);
+  return shares ? turnsByShare(shares, start) : rotation(start);
+}
+
+/** A rotation while all shares are equal, as its choice costs the same at any number of endpoints. */
+function turnsByShare(shares: EndpointShares, start: number): Balancer {
+  const [equal, unequal] = [rotation(start), lowestRank(shares, undefined, start)];
+  let hasEqualWeights = true;
+  return {
+    replace(list) {
+      hasEqualWeights = new Set(list.map((each) => shares.weightOf(each))).size < 2;
+      equal.replace(list);
+      unequal.replace(list);
+    },
+    next(request) {
+      const isEqual = hasEqualWeights && !shares.isGrowing(request.now);
+      return (isEqual ? equal : unequal).next(request);
+    },
+  };
 }
 
 /** Gives each endpoint its turn: the default. */
@@ -213,7 +243,7 @@ function lowestRank(
         if (known) return Object.assign(known, { endpoint });
         return {
           endpoint,
-          turn: turn + (position - first + length) % length,
+          turn: turn + 1 + (position - first + length) % length,
           deadline: reached + 1 / shareOf(endpoint, 0),
         };
       });

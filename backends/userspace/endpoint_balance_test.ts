@@ -195,3 +195,35 @@ Deno.test("EndpointPicker starts no endpoint slowly that was there at first", ()
   const keys = openMany(pickerOf({ slowStartMs: 10_000 }, A, B), 20);
   assertEquals(shares(keys), { [A]: 10, [B]: 10 });
 });
+
+Deno.test("EndpointPicker.pick() looks at few endpoints while their shares are equal", () => {
+  const to = Array.from({ length: 500 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  const edge: EdgeSettings = { slowStartMs: 10_000 };
+  const picker = pickerOf(edge, ...to.slice(1));
+  open(picker);
+  picker.update(planOf(edge, ...to), 0);
+  const looked = (now: number) => {
+    let looks = 0;
+    const exclude = new Set<EndpointKey>();
+    exclude.has = () => ++looks === 0;
+    open(picker, { now, exclude });
+    return looks;
+  };
+  assertEquals([looked(9_999), looked(10_000)], [500, 1]);
+});
+
+for (const start of [0, 0.5]) {
+  Deno.test(`EndpointPicker.update() puts a new endpoint after the last chosen one, start ${start}`, () => {
+    const edge = { balance: "least-connections" } as const;
+    const picker = new EndpointPicker(planOf(edge, B), { start });
+    const use = () => {
+      const key = open(picker);
+      picker.load?.remove(key as EndpointKey);
+      return key;
+    };
+    use();
+    const added = start === 0 ? A : C;
+    picker.update(planOf(edge, B, added), 0);
+    assertEquals([use(), use(), use()], [B, added, B]);
+  });
+}
