@@ -66,6 +66,11 @@ async function withSource(
   }
 }
 
+/** Waits: it is asked for again and again, which is another phase. */
+function isUnavailable(stage: Stage, kind: string): Promise<unknown> {
+  return eventually(`${kind} is unavailable`, () => phaseOf(stage, kind) === "unavailable");
+}
+
 async function synced({ informers }: Stage): Promise<void> {
   await eventually("everything is listed", () => informers.set.synced());
 }
@@ -130,8 +135,8 @@ for (const scheme of ["https", "http"] as const) {
 Deno.test("ApiSource.run() continues without ServiceCIDRs and Node that it may not read", () =>
   withSource(async (stage) => {
     await synced(stage);
-    assertEquals(phaseOf(stage, "ServiceCIDR"), "unavailable");
-    assertEquals(phaseOf(stage, "Node"), "unavailable");
+    await isUnavailable(stage, "ServiceCIDR");
+    await isUnavailable(stage, "Node");
   }, {
     prepare(fake) {
       fake.setMissing(collectionPath(SERVICE_CIDR), 404);
@@ -142,7 +147,7 @@ Deno.test("ApiSource.run() continues without ServiceCIDRs and Node that it may n
 Deno.test("ApiSource.run() requests what was refused again over a new connection, without any failure", () =>
   withSource(async (stage) => {
     const { fake, source } = stage;
-    await eventually("Node is refused", () => phaseOf(stage, "Node") === "unavailable");
+    await isUnavailable(stage, "Node");
     await synced(stage);
     fake.setMissing(NODES, undefined);
     fake.goaway();
@@ -268,7 +273,7 @@ for (
       await synced(stage);
       const { endpoints, endpointSlices } = stage.informers;
       assertEquals(endpoints.size + endpointSlices.size, 1);
-      assertEquals(phaseOf(stage, kind), "unavailable");
+      await isUnavailable(stage, kind);
     }, {
       endpointsFallback: true,
       prepare(fake) {
