@@ -283,8 +283,8 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
   }
 
   /**
-   * Whether a reading has the root, and these groups as they were applied. The cost depends on them alone: objects that
-   * are not wanted are not looked for.
+   * Whether a reading has the root, and these groups as they were applied. The cost depends on them
+   * alone: objects that are not wanted are not looked for.
    */
   holds(keys: Iterable<Key>, reading: Objects | undefined): boolean {
     const target = this.#target;
@@ -294,13 +294,15 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
       const item = this.#applied.get(key);
       if (item === undefined) return false;
       for (const object of target.objectsOf(item)) {
-        const found = textIn(reading, object);
-        const isSame = found === object.text ||
-          (found !== undefined && target.isSame?.(object, found, object.text) === true);
-        if (!isSame) return false;
+        if (!this.#isAsWanted(object, textIn(reading, object))) return false;
       }
     }
     return true;
+  }
+
+  #isAsWanted(object: KernelObject, found: string | undefined): boolean {
+    return found === object.text ||
+      (found !== undefined && this.#target.isSame?.(object, found, object.text) === true);
   }
 
   async #tidy(all: boolean): Promise<void> {
@@ -479,8 +481,7 @@ export class Reconciler<Key extends string, Item, Owner extends string> {
         const texts = rest.get(object.kind);
         const text = texts?.get(object.name);
         texts?.delete(object.name);
-        if (text === object.text) continue;
-        if (text !== undefined && target.isSame?.(object, text, object.text)) continue;
+        if (this.#isAsWanted(object, text)) continue;
         batch.add(object, text, object.text, owner);
       }
     }
