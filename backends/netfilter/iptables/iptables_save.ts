@@ -98,6 +98,9 @@ interface PendingTable extends SavedTable {
   isUnreadable?: true;
 }
 
+/** Most characters of a rule over several lines: comments have 255 at most. */
+const LONGEST_OPEN = 8192;
+
 /** Collects the lines of a dump. Strict, because its result is compared and written. */
 export class IptablesSave {
   readonly #tables: Record<string, PendingTable> = {};
@@ -115,7 +118,10 @@ export class IptablesSave {
   take(part: string): void {
     const text = this.#open === undefined ? part : `${this.#open}\n${part}`;
     this.#open = hasOpenQuote(text) ? text : undefined;
-    if (this.#open !== undefined) return;
+    if (this.#open !== undefined) {
+      if (text.length > LONGEST_OPEN) throw unexpected(text, "whose quotes do not end");
+      return;
+    }
     const line = parseSaveLine(text);
     if (line?.kind === "unreadable") {
       this.#tableOf(line.table).isUnreadable = true;

@@ -30,6 +30,20 @@ Deno.test("IptablesSave reads comments of several lines, whatever these look lik
   assertEquals(read(...dump.join("\n").split("\n")).nat.chains.get("A"), texts.map(rule));
 });
 
+Deno.test("IptablesSave gives up quotes that do not end, long before the end of the dump", () => {
+  const save = new IptablesSave();
+  for (const line of ["*raw", ":A - [0:0]", '-A A -m comment --comment "']) save.take(line);
+  let lines = 0;
+  assertThrows(
+    () => {
+      for (; lines < 100_000; lines++) save.take("");
+    },
+    SyntaxError,
+    "whose quotes do not end",
+  );
+  assertEquals(lines < 10_000, true);
+});
+
 Deno.test("IptablesSave leaves out a table that cannot be shown, if one may lack", () => {
   const save = new IptablesSave();
   for (const line of ["# Table `nat' is incompatible, use 'nft' tool.", "*filter", "COMMIT"]) {
