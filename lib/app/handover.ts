@@ -14,12 +14,7 @@ import type { AddressHandover } from "../os/http_server.ts";
 import { whenAborted } from "../os/when_aborted.ts";
 import { writeFile } from "../os/write_file.ts";
 import { BACKEND_MODES } from "../proxy/backend.ts";
-import {
-  type HostChecks,
-  type HostFinding,
-  KUBE_PROXY_ALIVE,
-  OR_TAKE_OVER,
-} from "../proxy/host_checks.ts";
+import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { Dependencies, RunConfiguration } from "./dependencies.ts";
 import { idleBackendOptions } from "./run/plan_settings.ts";
@@ -37,11 +32,8 @@ export async function findKubeProxyAlive(
   hostChecks: HostChecks,
   signal: AbortSignal,
 ): Promise<HostFinding | undefined> {
-  const findings = await hostChecks.findings({ scope: "ports", signal });
-  const alive = findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
-  return alive?.cure === undefined
-    ? alive
-    : { ...alive, cure: alive.cure.replace(OR_TAKE_OVER, "") };
+  const findings = await hostChecks.findings({ scope: "ports", takeover: true, signal });
+  return findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
 }
 
 /**

@@ -9,16 +9,10 @@ import { testDependencies } from "../../tests/support/fakes/test_dependencies.ts
 import { withFolder } from "../../tests/support/with_folder.ts";
 import type { CleanupReport } from "../engine/data_plane.ts";
 import type { BackendMode } from "../proxy/backend.ts";
-import {
-  type FindingOptions,
-  type HostFinding,
-  KUBE_PROXY_ALIVE,
-  OR_TAKE_OVER,
-} from "../proxy/host_checks.ts";
+import { type FindingOptions, type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
 import type { BackendTable } from "./dependencies.ts";
 import {
   admitStart,
-  findKubeProxyAlive,
   KubeProxyAliveError,
   KubeProxyHandover,
   takeOverPolicies,
@@ -29,7 +23,7 @@ const ALIVE: HostFinding = {
   severity: "blocking",
   summary: "A kube-proxy runs",
   evidence: ["127.0.0.1:10249/proxyMode says iptables"],
-  cure: `turn it off${OR_TAKE_OVER}`,
+  cure: "turn it off",
 };
 const LEFT: HostFinding = { ...ALIVE, id: "kube-proxy-leftovers-iptables", severity: "warning" };
 const POLICIES: HostFinding = { ...ALIVE, id: "kube-router-policies", severity: "info" };
@@ -283,7 +277,7 @@ Deno.test("admitStart() refuses next to a live kube-proxy, and says where it is 
   for (const start of [{}, { uid: 1000 }, { manifests: ["m"] }]) {
     const { message } = await assertRejects(() => admit(start), KubeProxyAliveError);
     assertStringIncludes(message, "127.0.0.1:10249/proxyMode says iptables");
-    assertStringIncludes(message, `turn it off${OR_TAKE_OVER}`);
+    assertStringIncludes(message, "; turn it off");
   }
 });
 
@@ -294,13 +288,6 @@ Deno.test("admitStart() continues with --takeover, and for a plain user's manife
   assertEquals(await admit({ uid: 1000, manifests: ["m"] }), [
     "warn A kube-proxy runs on this node; kube-relay serves Services next to it",
   ]);
-});
-
-Deno.test("findKubeProxyAlive() does not advise a takeover to a run that takes over", async () => {
-  const { signal } = new AbortController();
-  const alive = await findKubeProxyAlive(fakeHostChecks({ findings: [ALIVE] }), signal);
-  assertEquals(alive, { ...ALIVE, cure: "turn it off" });
-  assertEquals(await findKubeProxyAlive(fakeHostChecks({ findings: [] }), signal), undefined);
 });
 
 Deno.test("takeOverPolicies() logs removals and failures, and ends with the signal", async () => {

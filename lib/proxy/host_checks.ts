@@ -38,9 +38,6 @@ export interface HostFinding {
   readonly cure?: string;
 }
 
-/** The end of the remedy for a kube-proxy, for a run that was not told to take over from it. */
-export const OR_TAKE_OVER = ", or start kube-relay with --takeover";
-
 /** Returns the finding for what was seen; none without evidence. */
 export function findingOf(
   evidence: readonly string[],
@@ -85,6 +82,8 @@ export interface FindingOptions extends HostCheckOptions {
   readonly mode?: BackendMode;
   /** Whether a start enforces NetworkPolicies, which another enforcer hinders. @default {false} */
   readonly networkPolicy?: boolean;
+  /** Whether a start takes over from a kube-proxy, which may run then. @default {false} */
+  readonly takeover?: boolean;
   /** @default {a start assigns and announces no addresses} */
   readonly routing?: RoutingIntent;
   /** Annotations of the own Node, if known: k3s records there how it was started. */

@@ -99,9 +99,16 @@ Deno.test({
     ) {
       assertStringIncludes(relay.log, words);
     }
+    assertEquals(adviceIn(relay.log), [true, true]);
     assertEquals(await stage.state(), before);
   },
 });
+
+/** Whether a text advises to keep kubeadm's ConfigMap, which kube-relay's DaemonSet mounts, and to take over. */
+function adviceIn(text: string): readonly boolean[] {
+  assertEquals(/delete[^.]*ConfigMap/i.test(text), false, text);
+  return [text.includes("keep its ConfigMap"), text.includes("start kube-relay with --takeover")];
+}
 
 Deno.test({
   name: "takeover: --dry-run shows the removals, and changes nothing",
@@ -120,6 +127,7 @@ Deno.test({
         "It would write its rules again: ",
       ]
     ) assertStringIncludes(shown, words);
+    assertEquals(adviceIn(shown), [true, false]);
     assertEquals(await stage.state(), before);
   },
 });
@@ -137,6 +145,8 @@ Deno.test({
     await relay.settled();
     await eventually("its rules are gone", async () => !(await stage.rules()).includes("KUBE-"));
     assertStringIncludes(await stage.rules(), "-A PREROUTING -s 192.0.2.99/32 -j ACCEPT");
+    await relay.logged("kube-proxy still runs");
+    assertEquals(adviceIn(relay.log), [true, false]);
     await kubeProxy.kill();
     await relay.logged("kube-proxy has ended");
     const report = await client.stopLoad();

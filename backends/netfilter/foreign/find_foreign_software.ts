@@ -16,7 +16,6 @@ import {
   type FindingOptions,
   type HostFinding,
   KUBE_PROXY_ALIVE,
-  OR_TAKE_OVER,
 } from "../../../lib/proxy/host_checks.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
 import { describeNftTable } from "../nft/nft_objects.ts";
@@ -70,7 +69,7 @@ export async function findForeignSoftware(
   options: FindingOptions = {},
 ): Promise<readonly HostFinding[]> {
   const { mode, scope = "everything", nodeAnnotations = {}, networkPolicy = false } = options;
-  const { routing, signal } = options;
+  const { routing, takeover = false, signal } = options;
   const looking = signal ? { signal } : {};
   const found: HostFinding[] = [];
   const report = (...finding: Parameters<typeof findingOf>) => found.push(...findingOf(...finding));
@@ -78,14 +77,15 @@ export async function findForeignSoftware(
   const reportLive = (more: readonly string[]) =>
     live && report([...live.evidence, ...more], {
       id: KUBE_PROXY_ALIVE,
-      severity: "blocking",
+      severity: takeover ? "warning" : "blocking",
       software: "kube-proxy",
       summary: "A kube-proxy, or a replacement of it, runs on this node" +
         (live.mode === undefined ? "" : ` in mode ${live.mode}`),
       cure:
         "turn it off (k3s: start it with --disable-kube-proxy, on servers and agents; kubeadm: " +
         "give its DaemonSet a node selector that no node has, and keep its ConfigMap; systemd: " +
-        `systemctl disable --now kube-proxy)${OR_TAKE_OVER}`,
+        "systemctl disable --now kube-proxy)" +
+        (takeover ? "" : ", or start kube-relay with --takeover"),
     });
   const impostor = findingOf(impostors, {
     id: "kube-proxy-impostor",

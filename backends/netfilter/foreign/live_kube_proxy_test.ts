@@ -121,8 +121,9 @@ Deno.test("findLiveKubeProxy() waits for a kube-proxy that lacks CPU, but not fo
 Deno.test("findForeignSoftware() reports a live kube-proxy with its cure, and one that only looks so", async () => {
   using machine = new Machine();
   machine.answer("127.0.0.1", 10249, http("iptables"));
-  const found = async (sockets: string) => {
-    const findings = await findForeignSoftware(edgesOf(machine, sockets), { scope: "ports" });
+  const found = async (sockets: string, takeover = false) => {
+    const options = { scope: "ports", takeover } as const;
+    const findings = await findForeignSoftware(edgesOf(machine, sockets), options);
     return findings.map(({ severity, id, cure }) => `${severity} ${id}: ${cure}`).join("\n");
   };
   const live = await found("");
@@ -130,6 +131,9 @@ Deno.test("findForeignSoftware() reports a live kube-proxy with its cure, and on
   for (const words of ["--disable-kube-proxy", "DaemonSet", "systemctl", "--takeover"]) {
     assertStringIncludes(live, words);
   }
+  const takenOver = await found("", true);
+  assertEquals(takenOver.startsWith("warning kube-proxy-alive: "), true, takenOver);
+  assertEquals(takenOver.includes("--takeover"), false, takenOver);
   const impostor = await found(socketLine("0100007F:2809", 1000));
   assertEquals(impostor.startsWith("warning kube-proxy-impostor: "), true, impostor);
 });

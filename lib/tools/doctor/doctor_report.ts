@@ -161,6 +161,7 @@ export async function collectDoctorReport(
     // Comes after the modes: their test chains must not be reported as foreign.
     ...await hostChecks.findings({
       signal,
+      takeover: relay.takeover,
       networkPolicy: proxy.networkPolicy.enabled || running.fact.networkPolicy === true,
       ...(running.fact.mode && { mode: running.fact.mode }),
       ...(proxy.routing.enabled && {
