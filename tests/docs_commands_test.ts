@@ -100,7 +100,11 @@ const MISTAKES = [
 Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real parser", async () => {
   let count = 0;
   for (const path of [...COMMAND_PAGES, "deploy/k3s.conf", "deploy/kube-relay.default"]) {
-    for (const [, text] of (await readPage(path)).matchAll(/KUBE_RELAY_ARGS="?=?"?(--[^"`\n]*)/g)) {
+    for (
+      const [, text] of (await readPage(path)).matchAll(
+        /KUBE_RELAY_(?:K3S_)?ARGS="?=?"?(--[^"`\n]*)/g,
+      )
+    ) {
       // systemd puts the host name in the place of %H.
       await checkRelay(text!.replaceAll("%H", "node-1").trim().split(/\s+/));
       count++;

@@ -6,6 +6,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { eventually } from "./support/eventually.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 import { onlyFrom, PolicyRelay } from "./support/stages/policy_relay.ts";
 
@@ -38,4 +39,15 @@ Deno.test("a NetworkPolicy with --network-policy is no warning", async () => {
   const { sources } = await relay.status();
   assertEquals(relay.lines.filter((line) => line.includes("kinds that are not served")), []);
   assertEquals(sources.map(({ state }) => state), ["1 object"]);
+});
+
+Deno.test("a start without any manifest is a warning, and the first one is served", async () => {
+  await using relay = await LoopbackRelay.start({ manifests: {} });
+  await relay.settled();
+  assertStringIncludes(
+    relay.log,
+    `WARN  There is no manifest yet; Services are served once there is one manifests=${relay.folder}/manifests`,
+  );
+  await Deno.writeTextFile(`${relay.folder}/manifests/a.json`, MANIFESTS["service.json"]);
+  await eventually("it is read", async () => (await relay.status()).sources.length === 1);
 });

@@ -14,7 +14,7 @@ import type { InformerSet } from "../../kube/informer_set.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
-import { FileManifestSource } from "../../kube/manifests/manifests.ts";
+import { FileManifestSource, MANIFEST_NAME } from "../../kube/manifests/manifests.ts";
 import { countText } from "../../log/count_text.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
@@ -121,6 +121,42 @@ export function createApiObjectSource(
       ];
     },
   };
+}
+
+/** Folders that a node of a cluster has, and other hosts do not. */
+const NODE_FOLDERS = ["/var/lib/rancher/k3s", "/var/lib/kubelet"];
+
+/**
+ * Warns if there is no file of manifests. Throws an Error on a node of a cluster: there, a start without
+ * any Service has the settings of another host, as after the installation of a package.
+ */
+export async function admitManifests(
+  { logger }: { readonly logger: Logger },
+  paths: readonly string[],
+  nodeFolders: readonly string[] = NODE_FOLDERS,
+): Promise<void> {
+  for (const path of paths) if (await holdsManifest(path)) return;
+  const manifests = paths.join(", ");
+  for (const folder of nodeFolders) {
+    if (!await Deno.stat(folder).then(() => true, () => false)) continue;
+    throw new Error(
+      `Cannot start: there is no manifest in ${manifests}, and this host is a node of a cluster ` +
+        `(${folder} exists), whose Services would not work; give --kubeconfig instead of ` +
+        "--manifests (on k3s by the drop-in k3s.conf), or write a manifest first",
+    );
+  }
+  logger.warn("There is no manifest yet; Services are served once there is one", { manifests });
+}
+
+/** Whether a path is a file, or a folder with one. What cannot be read is reported by the source. */
+async function holdsManifest(path: string): Promise<boolean> {
+  try {
+    if (!(await Deno.stat(path)).isDirectory) return true;
+    for await (const { name } of Deno.readDir(path)) if (MANIFEST_NAME.test(name)) return true;
+    return false;
+  } catch (error) {
+    return !(error instanceof Deno.errors.NotFound);
+  }
 }
 
 /** Creates the source that reads manifests. */

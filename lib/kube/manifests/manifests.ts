@@ -65,7 +65,7 @@ const MOST_BYTES = 64 * 1024 * 1024;
  * The names of the files of a folder that are read. This excludes files that editors leave:
  * `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`, `4913`.
  */
-const MANIFEST_NAME = /^[^.#].*\.(?:ya?ml|json)$/is;
+export const MANIFEST_NAME = /^[^.#].*\.(?:ya?ml|json)$/is;
 const LOST_NAME = "its name is not valid UTF-8; rename the file";
 
 /** The file operations that the manifest source needs. */

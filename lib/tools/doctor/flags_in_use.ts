@@ -95,6 +95,10 @@ async function unitFlags(
       variables.set(name, value);
     }
   }
+  // Counts last, as in k3s.conf.
+  for (const name of listOf("UnsetEnvironment").flatMap((names) => names.split(/\s+/))) {
+    variables.delete(name);
+  }
   const words = quotedWords(valuesOf("ExecStart").at(-1) ?? "");
   // A specifier (%i) has a value that only systemd knows.
   if (

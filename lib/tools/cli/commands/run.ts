@@ -8,7 +8,7 @@ import type { BackendTable, Dependencies, RunConfiguration } from "../../../app/
 import { admitStart, excludedServers } from "../../../app/handover.ts";
 import { showTakeover } from "./cleanup.ts";
 import { chooseFamilies, chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
-import { loadConfiguredAuth } from "../../../app/run/object_source.ts";
+import { admitManifests, loadConfiguredAuth } from "../../../app/run/object_source.ts";
 import { HostSettings } from "../../../app/run/host_settings.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
@@ -50,6 +50,7 @@ async function serve(
     endsSoon ? undefined : readOpenFiles({ ...dependencies, logger }),
     relay.initOnly ? undefined : admitStart({ ...dependencies, logger }, relay, signal),
   ]);
+  if (!endsSoon && relay.manifests.length > 0) await admitManifests({ logger }, relay.manifests);
   const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
   if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
   const checks = { signal, isForRun: !endsSoon };
