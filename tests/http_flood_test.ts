@@ -1,7 +1,7 @@
 /**
  * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
  * forwarded Services. How many pages a turn of the event loop has is counted in
- * `lib/os/http_listener_test.ts`.
+ * `lib/os/http_acceptor_test.ts`.
  *
  * @module
  */

@@ -81,6 +81,16 @@ Deno.test("logConfiguration() reports every field of the configuration, none cut
   assert(!lines.join("").includes("s3cr3t"), "what is secret stays so");
 });
 
+Deno.test("effectiveFlagTexts() tells no value of a flag whose name is that of a secret", async () => {
+  const rows = FLAG_ROWS as unknown as object[];
+  rows.push({ name: "api-token", type: "text", default: "s3cr3t" });
+  try {
+    assertEquals(effectiveFlagTexts(await effective())["api-token"], "[redacted]");
+  } finally {
+    rows.pop();
+  }
+});
+
 Deno.test("logConfiguration() makes nothing at -v 0", async () => {
   const lines: string[] = [];
   const logger = createLogger({ format: "text", verbosity: 0, sink: (line) => lines.push(line) });

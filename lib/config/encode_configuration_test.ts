@@ -58,6 +58,35 @@ Deno.test("encodeConfiguration() names every field of the file", () => {
   assertEquals(Object.keys(encoded).sort(), Object.keys(CONFIGURATION_FIELDS).sort());
 });
 
+Deno.test("encodeConfiguration() gives only blocks of the mode a period, and an empty list as null", () => {
+  const periods = { syncPeriod: "7s", minSyncPeriod: "3s" };
+  const block = { ...periods, masqueradeAll: true };
+  const { configuration } = parseConfiguration({
+    ...{ ...HEAD, iptables: block, nftables: block, ipvs: { ...periods, excludeCIDRs: [] } },
+  });
+  const none = { syncPeriod: "0s", minSyncPeriod: "0s" };
+  const blocks = ["iptables", "ipvs", "nftables"] as const;
+  for (
+    const [mode, ...used] of [
+      ["iptables", "iptables"],
+      ["ipvs", "ipvs"],
+      ["nftables", "nftables"],
+      ["auto", "iptables", "nftables"],
+    ] as const
+  ) {
+    const encoded = encodeConfiguration(configuration!, mode) as Record<string, object>;
+    const found = blocks.filter((name) => {
+      const { syncPeriod, minSyncPeriod } = encoded[name] as typeof none;
+      const isUsed = used.some((each) => each === name);
+      assertEquals({ syncPeriod, minSyncPeriod }, isUsed ? periods : none, `${mode} ${name}`);
+      return "masqueradeAll" in encoded[name]! && encoded[name].masqueradeAll;
+    });
+    assertEquals(found, mode === "ipvs" ? ["iptables"] : [...used]);
+    assertEquals(encoded.nodePortAddresses, null);
+    assertEquals("excludeCIDRs" in encoded.ipvs! && encoded.ipvs.excludeCIDRs, null);
+  }
+});
+
 Deno.test("encodeConfiguration() adds nothing to kube-proxy's fields by default", () => {
   const { configuration } = parseConfiguration(HEAD);
   const encoded = encodeConfiguration(configuration!, "ipvs");

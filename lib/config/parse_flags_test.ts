@@ -52,6 +52,8 @@ const REFUSED: readonly [argv: string[], problem: string][] = [
     ["--node_port_addresses=x"],
     "Unknown flag --node_port_addresses; did you mean '--nodeport-addresses'?",
   ],
+  // As many letters differ as may, `_` and `-` not counted.
+  [["--oom_scores_adjust=1"], "Unknown flag --oom_scores_adjust; did you mean '--oom-score-adj'?"],
   [["--no-such-thing"], "Unknown flag --no-such-thing"],
   [["-kubeconfig=x"], "Unknown flag -kubeconfig=x"],
   [["-x"], "Unknown flag -x"],

@@ -115,6 +115,13 @@ const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
     "'192.0.2.255-192.0.3.1', which overlaps '192.0.2.0/24' of pool 'a'",
   ],
   [
+    { pools: ["a=192.0.2.0/24", "b=192.0.2.8/29", "c=192.0.2.64/26"] },
+    "routing.pools.1: Expected addresses that no other range has, found " +
+    "'192.0.2.8/29', which overlaps '192.0.2.0/24' of pool 'a'",
+    "routing.pools.2: Expected addresses that no other range has, found " +
+    "'192.0.2.64/26', which overlaps '192.0.2.0/24' of pool 'a'",
+  ],
+  [
     { announce: "arp", pools: ["192.0.2.1"] },
     "routing.announce: Expected one of layer2, bgp, none, found 'arp'",
   ],

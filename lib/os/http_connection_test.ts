@@ -138,16 +138,19 @@ Deno.test("HttpConnections refuses requests that are too long", async () => {
   }
 });
 
-Deno.test("HttpConnections answers HEAD, HTTP/1.0 and a status without a body", async () => {
+Deno.test("HttpConnections answers HEAD, HTTP/1.0, in chunks, and with a status without a body", async () => {
   await using server = startHttpStage(({ url }) =>
     new Response(url.endsWith("/none") ? null : "xyz", {
       status: url.endsWith("/none") ? 204 : 200,
+      ...(url.endsWith("/chunks") && { headers: { "transfer-encoding": "chunked" } }),
     })
   );
   const ask = async (text: string) => (await readToEnd(await server.connect(text))).text;
   const close = "Host: a\r\nConnection: close\r\n\r\n";
   assertMatch(await ask(`HEAD / HTTP/1.1\r\n${close}`), /\r\ncontent-length: 3\r\n[^]*\r\n\r\n$/);
   assertMatch(await ask("GET / HTTP/1.0\r\n\r\n"), /\r\nconnection: close\r\n[^]*\r\n\r\nxyz$/);
+  const chunks = await ask(`GET /chunks HTTP/1.1\r\n${close}`);
+  assertMatch(chunks, /\r\n\r\n3\r\nxyz\r\n0\r\n\r\n$/);
   const none = await ask(`GET /none HTTP/1.1\r\n${close}`);
   assertMatch(none, /^HTTP\/1\.1 204 [^]*\r\n\r\n$/);
   assertEquals(none.includes("content-length"), false);

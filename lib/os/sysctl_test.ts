@@ -51,7 +51,8 @@ const WRITTEN: readonly (readonly [code: number, stderr: string, ...reasons: str
     `sysctl: setting key "${FORWARD}": Invalid argument`,
     "read-only here, or no value that it takes (Invalid argument)",
   ],
-  // A message that names no setting is about all of them.
+  // A message that names no setting is about all of them, whatever the code.
+  [0, "sysctl: cannot write", "cannot write", "cannot write"],
   [139, "", "sysctl ended with code 139", "sysctl ended with code 139"],
 ];
 

@@ -198,6 +198,7 @@ Deno.test("runCommandLine() names all that is wrong and exits with 2", async () 
     [["help", "statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
     [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
     [["--filter=x"], "Flag --filter belongs to 'status', not to 'run'"],
+    [["render", "--from="], "--from: Expected the path of a dump, found nothing"],
     [
       ["--mode=ipsv"],
       "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +

@@ -41,6 +41,15 @@ Deno.test("/flags has paths as another folder needs them", async () => {
   });
 });
 
+Deno.test("/services has at most 1,000 names, in their order", async () => {
+  const plans = Array.from({ length: 1_200 }, (_, index) => testServicePlan({ name: `s${index}` }));
+  const { routes } = toolsOf([{ services: { plan: testProxyPlan(plans) } }]);
+  const names = await routes["/services"]({});
+  assertEquals(names.length, 1_000);
+  assertEquals(names, names.toSorted());
+  assertEquals((await routes["/services"]({ prefix: "ns/s119" })).length, 11);
+});
+
 const WEB = testServicePlan({ name: "web", portName: "http" });
 const API = testServicePlan({ name: "api", clusterIp: "10.96.0.2" });
 const MISSING: DataPlaneDifference = { object: "rule", name: "1", kind: "missing", key: WEB.key };
