@@ -5,10 +5,11 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { hasMetric, METRICS } from "../lib/metrics/metric_table.ts";
+import { hasMetric, METRICS, PROBLEM_KINDS } from "../lib/metrics/metric_table.ts";
 import { METRIC_ROWS, seriesBound } from "./support/metric_rows.ts";
 import { ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../lib/proxy/backend.ts";
+import { statusProblems } from "../lib/tools/status/status_answer.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
@@ -290,6 +291,34 @@ Deno.test("kube-relay serves the traffic of a Service with --service-counters, u
     await Deno.remove(`${relay.folder}/manifests/web.yaml`);
     await scrapeWhen(relay, (text) => !text.includes('service="web"'));
   }));
+
+Deno.test("kube-relay exports the number of problems that status lists, by kind", async () => {
+  const manifest = (name: string, clusterIp: string) =>
+    writeServiceManifest({
+      ...{ name, clusterIp, protocol: "TCP", endpoints: ["127.0.0.1"], endpointPort: 9 },
+    });
+  await using relay = await LoopbackRelay.start({
+    manifests: {
+      "web.yaml": manifest("web", CLUSTER_IP),
+      // Its address is that of the first Service.
+      "other.yaml": manifest("web-other", CLUSTER_IP),
+      "broken.yaml": "kind: [",
+    },
+  });
+  await relay.settled();
+  const text = await scrapeWhen(
+    relay,
+    (text) => valueOf(text, 'kube_relay_problems{kind="quarantine"}') === 1,
+  );
+  const status = await relay.status();
+  const listed = statusProblems(status, { time: () => "" }).map(({ cells: [kind] }) => kind);
+  for (const kind of PROBLEM_KINDS) {
+    const count = listed.filter((each) => each === kind).length;
+    assertEquals(valueOf(text, `kube_relay_problems{kind="${kind}"}`), count, kind);
+  }
+  assertEquals(listed.toSorted(), ["quarantine", "source"]);
+  assertEquals(valueOf(text, 'kube_relay_planned_service_ports{ip_family="IPv4"}'), 2);
+});
 
 for (const families of [["IPv4"], ["IPv6"], ["IPv4", "IPv6"]] as const) {
   Deno.test(`the page has the series of the families that run: ${families.join(", ")}`, async () => {

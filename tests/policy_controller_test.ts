@@ -166,6 +166,7 @@ Deno.test("a policy with a fault is reported and isolates; the others are enforc
   assertEquals(plane.allows(FRIEND, OTHER), false, "the faulty policy allows nothing");
   const { controllers, sources } = await relay.status();
   assertStringIncludes(controllers![0]!.facts[0]!.text, "1 with parts that cannot be used");
+  assert((await relay.metrics()).includes('kube_relay_network_policy_problems{kind="policy"} 1'));
   assert(sources.some(({ name }) => name === "access for NetworkPolicies"));
   assert(relay.lines.some((line) => line.includes("default/broken")), relay.lines.join("\n"));
 

@@ -92,6 +92,18 @@ const RESOURCES = [
   "other",
 ] as const;
 const RESOURCE = { resource: RESOURCES } as const;
+/** What `kube-relay status` lists under "Problems". */
+export const PROBLEM_KINDS = [
+  "state",
+  "sync",
+  "quarantine",
+  "source",
+  "kernel",
+  "service",
+] as const;
+
+/** The kind of a problem. */
+export type ProblemKind = typeof PROBLEM_KINDS[number];
 
 /** 0.001 s doubling to 16.384 s. */
 const SYNC_BUCKETS = Array.from({ length: 15 }, (_, index) => 0.001 * 2 ** index);
@@ -221,7 +233,20 @@ const PROXY_METRICS = {
   ...rows("counter", FAMILY, {}, {
     "kube_relay_sync_failures_total": "Failed syncs; their changes are kept and tried again",
   }),
+  ...rows("gauge", { kind: PROBLEM_KINDS }, {}, {
+    "kube_relay_problems": "Problems that `kube-relay status` lists, by kind; 0 = none",
+  }),
+  ...rows("gauge", { kind: ["policy", "pod"] }, {}, {
+    "kube_relay_network_policy_problems":
+      "NetworkPolicies with parts that cannot be used, and pods of this node with too many rules, to which nothing is allowed; with --network-policy",
+  }),
+  ...rows("gauge", {}, { modes: KERNEL_MODES }, {
+    "kube_relay_conntrack_entries":
+      "Entries of the connection tracking table of this node; absent if the kernel has none",
+    "kube_relay_conntrack_limit": "Most entries of the connection tracking table",
+  }),
   ...rows("gauge", FAMILY, {}, {
+    "kube_relay_planned_service_ports": "Service ports that this node is to serve",
     "kube_relay_quarantined_service_ports":
       "Service ports, or addresses of them, that could not be applied",
     "kube_relay_network_policies": "NetworkPolicies of the cluster, with --network-policy",

@@ -29,6 +29,7 @@ import {
   hasMetric,
   type Metric,
   METRICS,
+  type ProblemKind,
   ROUTING_METRICS,
   SERVICE_FIGURES,
   SERVICE_METRICS,
@@ -317,6 +318,32 @@ export class ProxyMetrics {
     setCounter(this.its["kube_relay_userspace_worker_restarts_total"], {}, workerRestarts);
   }
 
+  /** Replaces the number of problems of each kind. */
+  setProblems(counts: Readonly<Record<ProblemKind, number>>): void {
+    for (const [kind, count] of Object.entries(counts)) {
+      this.its["kube_relay_problems"].set({ kind }, count);
+    }
+  }
+
+  /** Takes the size of the connection tracking table; `undefined` = the kernel has none. */
+  setConntrack(size: { readonly entries: number; readonly limit: number } | undefined): void {
+    const {
+      kube_relay_conntrack_entries: entries,
+      kube_relay_conntrack_limit: limit,
+    } = this.its;
+    for (const each of [entries, limit]) each.remove({});
+    if (size === undefined) return;
+    entries.set(size.entries);
+    limit.set(size.limit);
+  }
+
+  /** Replaces the number of problems with NetworkPolicies of each kind. */
+  setPolicyProblems(counts: Readonly<Record<"policy" | "pod", number>>): void {
+    for (const [kind, count] of Object.entries(counts)) {
+      this.its["kube_relay_network_policy_problems"].set({ kind }, count);
+    }
+  }
+
   setPolicies(family: IpFamily, figures: {
     readonly policies: number;
     readonly isolated: Readonly<Record<Direction, number>>;
@@ -493,10 +520,12 @@ function setFacts(its: Instruments, options: MetricsOptions): void {
     its["kubernetes_feature_enabled"].set({ name, stage }, Number(enabled));
   }
   for (const family of families) its["kube_relay_quarantined_service_ports"].set(of(family), 0);
-  // prom-client starts every metric without labels at zero. These are absent instead: without nfacct, and
-  // in a process that does not assign addresses.
+  // prom-client starts every metric without labels at zero. These are absent instead: without nfacct, without
+  // connection tracking, and in a process that does not assign addresses.
   its["kubeproxy_iptables_ct_state_invalid_dropped_packets_total"].remove({});
   its["kubeproxy_iptables_localhost_nodeports_accepted_packets_total"].remove({});
+  its["kube_relay_conntrack_entries"].remove({});
+  its["kube_relay_conntrack_limit"].remove({});
   its["kube_relay_routing_assigns"].remove({});
   its["kube_relay_routing_refused_services"].remove({});
 }

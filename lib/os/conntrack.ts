@@ -8,6 +8,7 @@ import { type Port, tryParsePort } from "../net/port.ts";
 import type { FlowQuery } from "../proxy/flow_watches.ts";
 import type { TrackedFlow, TrackedProtocol } from "../proxy/stale_flows.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
+import { Sysctl } from "./sysctl.ts";
 
 /** Addresses of a packet of one direction, and its ports in protocols that have them. */
 export interface ConntrackTuple {
@@ -87,6 +88,19 @@ const SELECTED: Readonly<Record<TrackedProtocol, readonly string[]>> = {
   TCP: ["-p", "tcp", "--state", "SYN_SENT"],
   UDP: ["-p", "udp"],
 };
+
+const [COUNT, LIMIT] = ["net.netfilter.nf_conntrack_count", "net.netfilter.nf_conntrack_max"];
+
+/** The size of the table, by `sysctl`; `undefined` while the kernel does not track connections. */
+export async function readConntrackSize(
+  commands: CommandRunner,
+): Promise<{ readonly entries: number; readonly limit: number } | undefined> {
+  const { values } = await new Sysctl(commands).read([COUNT, LIMIT]);
+  const [entries, limit] = [COUNT, LIMIT].map((name) => Number(values.get(name) || NaN));
+  return Number.isFinite(entries) && Number.isFinite(limit)
+    ? { entries: entries!, limit: limit! }
+    : undefined;
+}
 
 /** The table of this machine and network namespace. */
 export function createConntrack(commands: CommandRunner): Conntrack {

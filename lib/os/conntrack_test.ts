@@ -7,6 +7,7 @@ import {
   connectionQuery,
   createConntrack,
   findConntrackEntry,
+  readConntrackSize,
   type TrackedConnection,
 } from "./conntrack.ts";
 
@@ -206,3 +207,23 @@ Deno.test("findConntrackEntry() asks for one connection, and gives the reason wh
   });
   await assertRejects(() => findConntrackEntry(commands, QUERY), Error, "Operation failed: sorry");
 });
+
+for (
+  const [stdout, expected] of [
+    [
+      "net.netfilter.nf_conntrack_count = 12\nnet.netfilter.nf_conntrack_max = 262144\n",
+      { entries: 12, limit: 262_144 },
+    ],
+    ["net.netfilter.nf_conntrack_count = 0\nnet.netfilter.nf_conntrack_max = 0\n", {
+      ...{ entries: 0, limit: 0 },
+    }],
+    ["", undefined],
+    ["net.netfilter.nf_conntrack_max = 262144\n", undefined],
+    ["net.netfilter.nf_conntrack_count = many\nnet.netfilter.nf_conntrack_max = 1\n", undefined],
+  ] as const
+) {
+  Deno.test(`readConntrackSize() reads '${stdout.trim().replaceAll("\n", "; ")}'`, async () => {
+    const commands = new FakeCommandRunner().on("sysctl", { stdout, code: expected ? 0 : 255 });
+    assertEquals(await readConntrackSize(commands), expected);
+  });
+}

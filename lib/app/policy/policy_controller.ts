@@ -177,6 +177,10 @@ export class NetworkPolicyController implements Controller {
   async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
     const denied = await this.#deniedPackets();
+    metrics.setPolicyProblems({
+      policy: this.#faultyPolicies(),
+      pod: this.#families.reduce((sum, each) => sum + each.inspect().refused, 0),
+    });
     for (const each of this.#families) {
       const { family } = each;
       const policies = this.#cluster.state.policies.size;
@@ -205,13 +209,18 @@ export class NetworkPolicyController implements Controller {
     this.#readingDenied = undefined;
   }
 
+  #faultyPolicies(): number {
+    const { policies } = this.#cluster.state;
+    return policies.values().filter(({ knownProblems }) => knownProblems.length > 0)
+      .reduce((sum) => sum + 1, 0);
+  }
+
   /** The facts, each in one line. */
   #facts(): ControllerStatus["facts"] {
     const { configuration: { mode }, current: { proxy: { networkPolicy } } } = this.#parts;
     const { pods, policies } = this.#cluster.state;
     const [families, tool] = [this.#families, this.#tool];
-    const faulty = policies.values().filter(({ knownProblems }) => knownProblems.length > 0);
-    const faults = faulty.toArray().length;
+    const faults = this.#faultyPolicies();
     const unusable = faults > 0 ? `; ${faults} with parts that cannot be used` : "";
     const missing = "kube-relay doctor says what is missing";
     const rules = families.map((each) => {

@@ -248,7 +248,7 @@ class Run implements AsyncDisposable {
 
   /** Sets the metrics that are only collected for a scrape. */
   async #collectMetrics(): Promise<void> {
-    const { controllers, dependencies, eventLoop, metrics, services, source } = this.#parts;
+    const { controllers, dependencies, eventLoop, metrics, services, source, tools } = this.#parts;
     const { openFiles, uncaught, workers } = dependencies;
     metrics.setProcess(openFiles, {
       uncaughtErrors: uncaught?.count ?? 0,
@@ -261,6 +261,7 @@ class Run implements AsyncDisposable {
       metrics.setSource(resource, age, repetitions);
     }
     for (const controller of controllers) await controller.collectMetrics?.();
+    metrics.setProblems(await tools.problems(this.#parts));
   }
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */

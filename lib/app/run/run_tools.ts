@@ -7,6 +7,7 @@ import type { Controller } from "../../engine/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
+import type { ProblemKind } from "../../metrics/metric_table.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import type { ChangeListener } from "../change_listener.ts";
 import type { CurrentConfiguration, Dependencies, RunConfiguration } from "../dependencies.ts";
@@ -46,6 +47,8 @@ export interface RunTools {
   readonly changes: ChangeListener;
   /** The pages on the metrics port for clients on this machine; `undefined` if they are off. */
   pages(run: ObservedRun, signal: AbortSignal): LocalPages | undefined;
+  /** The number of problems of each kind that `status` lists. */
+  problems(run: ObservedRun): Promise<Readonly<Record<ProblemKind, number>>>;
   /** Opens the control socket. Rejects if it cannot be opened. */
   openControl(run: ObservedRun): Promise<{ stop(): Promise<void> }>;
 }

@@ -6,7 +6,7 @@ import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { Controller, ControllerStatus, LoopActivity } from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { type ListenForService, ServiceHealthServer } from "../../health/service_health_server.ts";
-import { createConntrack } from "../../os/conntrack.ts";
+import { createConntrack, readConntrackSize } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
 import { HttpConnections } from "../../os/http_server.ts";
 import { probeWildcard } from "../../os/wildcard.ts";
@@ -218,8 +218,11 @@ export class ServiceController implements Controller {
   }
 
   async collectMetrics(): Promise<void> {
-    const { metrics } = this.#parts;
-    for (const { family, services: { services, endpoints }, backend } of this.families) {
+    const { commands, metrics } = this.#parts;
+    if (this.families.some(({ backend }) => backend.usesConntrack)) {
+      metrics.setConntrack(await readConntrackSize(commands));
+    }
+    for (const { family, services: { services, endpoints, plan }, backend } of this.families) {
       // Counters that cannot be read keep their last value; the backend logs the reason at a sync.
       const { connections, counting } = backend;
       const rules = await counting?.ruleCounters().catch(() => undefined);
@@ -230,6 +233,8 @@ export class ServiceController implements Controller {
         metrics.setTraffic(family, connections.counters);
         metrics.setHealth(family, connections.health);
       }
+      const { size } = plan.services;
+      metrics.its["kube_relay_planned_service_ports"].set({ ip_family: family }, size);
       metrics.setChanges(family, {
         servicesPending: services.pending,
         servicesTotal: services.total,

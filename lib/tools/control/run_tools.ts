@@ -40,6 +40,7 @@ import {
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import { PacketEndsError } from "../explain/packet_ends.ts";
 import { createStatusPage } from "../status/page/status_page.ts";
+import { problemCounts } from "../status/status_answer.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { sampleTraffic, trafficTotals } from "../status/traffic.ts";
 import { BadQuestion, startControlServer } from "./control_server.ts";
@@ -81,6 +82,10 @@ export class ToolsOfRun implements RunTools {
         });
       },
     });
+  }
+
+  async problems(run: ObservedRun): ReturnType<RunTools["problems"]> {
+    return problemCounts(await this.#status(run, { brief: true }));
   }
 
   openControl(run: ObservedRun): ReturnType<RunTools["openControl"]> {

@@ -11,6 +11,7 @@ import type { ControllerStatus, LoopStatus } from "../../engine/controller.ts";
 import { loopText } from "../../engine/loop_id.ts";
 import { countText } from "../../log/count_text.ts";
 import { printableText } from "../../log/printable_text.ts";
+import type { ProblemKind } from "../../metrics/metric_table.ts";
 import { formatHostPort } from "../../net/port.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import type { Report, Row, Tone } from "../report.ts";
@@ -136,9 +137,10 @@ export function statusProblems(
   { phase, sources, hostSettings, families, controllers = [] }: StatusReport,
   { time, filter = "" }: Pick<StatusOptions, "filter" | "time">,
 ): readonly Row[] {
-  const rows: Row[] = phase === "serving" ? [] : [{ cells: ["state", phase], tone: "warning" }];
-  const add = (tone: Tone, label: string, text: string, detail: readonly string[] = []) =>
-    rows.push({ cells: [label, text], tone, detail });
+  const rows: Row[] = [];
+  const add = (tone: Tone, kind: ProblemKind, text: string, detail: readonly string[] = []) =>
+    rows.push({ cells: [kind, text], tone, detail });
+  if (phase !== "serving") add("warning", "state", phase);
   const addLoop = (loop: LoopStatus, title: string, nameOf: (key: string) => string) => {
     const { failures, lastError, quarantined } = loop;
     if (failures > 0) {
@@ -173,6 +175,18 @@ export function statusProblems(
     add("warning", "service", `${nameOf(service)}: ${healthText(service)}`, skipped);
   }
   return rows;
+}
+
+/** The number of problems of each kind, also of a brief status, which names few Services. */
+export function problemCounts(report: StatusReport): Readonly<Record<ProblemKind, number>> {
+  const counts: Record<ProblemKind, number> = {
+    ...{ state: 0, sync: 0, quarantine: 0, source: 0, kernel: 0 },
+    service: report.families.reduce((sum, family) => sum + countsOf(family).unhealthy, 0),
+  };
+  for (const { cells: [kind] } of statusProblems(report, { time: () => "" })) {
+    if (kind !== "service") counts[kind as ProblemKind]++;
+  }
+  return counts;
 }
 
 /** The facts and syncs of another controller. */

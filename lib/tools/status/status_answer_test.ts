@@ -8,7 +8,13 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import { paintText } from "../report.ts";
-import { agesAt, foremostServices, matchesFilter, statusAnswer } from "./status_answer.ts";
+import {
+  agesAt,
+  foremostServices,
+  matchesFilter,
+  problemCounts,
+  statusAnswer,
+} from "./status_answer.ts";
 import type { StatusReport } from "./status_report.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
@@ -158,6 +164,12 @@ IPv4
     shown,
     "(changes only: 2 listen, 1 close), changes wait, 2\n        syncs failed\n",
   );
+  const counts = { state: 0, sync: 1, quarantine: 2, source: 1, kernel: 1, service: 1 };
+  assertEquals(problemCounts(status), counts);
+  // A brief status has the number of unhealthy Services, and names few of them.
+  const brief = { ...status.families[0]!, counts: { all: 99, unhealthy: 30, withoutEndpoints: 0 } };
+  assertEquals(problemCounts({ ...status, families: [brief] }), { ...counts, service: 30 });
+  assertEquals(problemCounts({ ...report([]), phase: "stopping" }).state, 1);
   const only = text(status, { show: "problems", filter: "demo/web:https" });
   assertEquals(only.includes("10.96.0.10"), false);
   assertStringIncludes(only, "demo/web:https/TCP: no such file");
