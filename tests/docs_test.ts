@@ -1,11 +1,12 @@
 /**
- * Tests that the generated pages of docs/ match their tables. `UPDATE_DOCS=1` writes them.
+ * Tests that generated pages and files match what they are made from. `UPDATE_DOCS=1` writes them.
  *
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../lib/api/service_annotations.ts";
 import { VERSION } from "../lib/config/version.ts";
+import { prometheusRule } from "./support/docs/monitoring_files.ts";
 import { flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
 
 /** A row of the table whose values may have any type. */
@@ -28,6 +29,18 @@ for (
     const made = page(await Deno.readTextFile(ROOT + path));
     if (Deno.env.get("UPDATE_DOCS") === "1") await Deno.writeTextFile(ROOT + path, made);
     assertEquals(await Deno.readTextFile(ROOT + path), made, "see the end of the introduction");
+  });
+}
+
+for (
+  const [path, source, make] of [
+    ["deploy/monitoring/prometheus-rule.yaml", "deploy/monitoring/alerts.yaml", prometheusRule],
+  ] as const
+) {
+  Deno.test(`${path} agrees with ${source}`, async () => {
+    const made = make(await Deno.readTextFile(ROOT + source));
+    if (Deno.env.get("UPDATE_DOCS") === "1") await Deno.writeTextFile(ROOT + path, made);
+    assertEquals(await Deno.readTextFile(ROOT + path), made, "run 'deno task docs'");
   });
 }
 
