@@ -21,7 +21,8 @@ trap 'rm -rf -- "$work"' EXIT
 contents=''
 for file in "$deno" "$bundle"/*.js; do
   name=$(basename -- "$file")
-  [[ $file != "$deno" ]] || name=deno
+  # The kernel names a process after the file that it runs.
+  [[ $file != "$deno" ]] || name=kube-relay
   gzip -nc -- "$file" >"$work/packed"
   cat "$work/packed" >>"$work/payload"
   # A backslash before the end of line, for sed.

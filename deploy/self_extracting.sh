@@ -158,7 +158,7 @@ has_contents() {
     set -- $contents
     while [ $# -gt 0 ]; do
         expected=$data_file
-        [ "$1" != deno ] || expected=$program_file
+        [ "$1" != kube-relay ] || expected=$program_file
         is_file "$directory/$1" "$expected" && has_sha256 "$directory/$1" "$2" || return 1
         shift 3
     done
@@ -218,12 +218,12 @@ mark() {
 # Whether the files of PLACE equal the packed ones; $reason says why not.
 is_intact() {
     is_private_directory "$1" && is_private_directory "$1/v8" || return 1
-    is_marked "$1" && [ -x "$1/deno" ] && return 0
+    is_marked "$1" && [ -x "$1/kube-relay" ] && return 0
     announce
     # Taken before the contents are read, so the next start detects changes made meanwhile.
     take_fingerprint "$1"
     has_contents "$1" || return 1
-    if [ ! -x "$1/deno" ]; then
+    if [ ! -x "$1/kube-relay" ]; then
         reason="$1 is mounted noexec"
         return 1
     fi
@@ -236,7 +236,7 @@ is_intact() {
 # short-lived process makes it.
 fill_code_cache() {
     for script in $(file_names); do
-        [ "$script" = deno ] || (launch "$1" "$script" --version) >/dev/null 2>&1
+        [ "$script" = kube-relay ] || (launch "$1" "$script" --version) >/dev/null 2>&1
     done
 }
 
@@ -270,7 +270,7 @@ unpack_into() {
         rest=$((rest - $3))
         shift 3
     done
-    chmod 0700 "$directory/deno" && mkdir -- "$directory/v8" && has_contents "$directory" &&
+    chmod 0700 "$directory/kube-relay" && mkdir -- "$directory/v8" && has_contents "$directory" &&
         return 0
     reason="$directory could not be filled: no room, or $self is damaged"
     return 1
@@ -343,7 +343,7 @@ launch() {
     export KUBE_RELAY_HOME="${HOME-}" HOME="$place" DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
     PATH=$caller_path
     umask "$caller_umask"
-    exec "$place/deno" run @FLAGS@ "$place/$script" "$@"
+    exec "$place/kube-relay" run @FLAGS@ "$place/$script" "$@"
 }
 
 # find_ready: sets $ready to a directory below $base with verified files.

@@ -64,8 +64,9 @@ Deno.test({
   async fn() {
     const script = await head();
     if (!script.startsWith("#!/bin/sh")) return; // `deno compile` keeps them in its own format.
-    const [, flags = ""] = /^\s*exec "\$place\/deno" run (.*) "\$place\/\$script"/m.exec(script) ??
-      [];
+    const [, flags = ""] =
+      /^\s*exec "\$place\/kube-relay" run (.*) "\$place\/\$script"/m.exec(script) ??
+        [];
     const permissions = flags.split(" ").filter((flag) =>
       /^--(allow|deny|ignore|no-prompt)/.test(flag)
     );

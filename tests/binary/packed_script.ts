@@ -50,8 +50,8 @@ root() { env -i PATH=/usr/bin:/bin "$@" $SHELL_OF_TEST "$PROGRAM" $ARGUMENTS; }
 plain() { setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \\
     env -i PATH=/usr/bin:/bin "$@" $SHELL_OF_TEST "$PROGRAM" $ARGUMENTS; }
 # plant DIRECTORY: fills it with files that must never run.
-plant() { mkdir -p "$1/v8" && chmod 0700 "$1" "$1/v8" && printf '#!/bin/sh\\necho PLANTED\\n' >"$1/deno" &&
-    chmod 0700 "$1/deno" && : >"$1/main.js" && chmod 0600 "$1/main.js"; }
+plant() { mkdir -p "$1/v8" && chmod 0700 "$1" "$1/v8" && printf '#!/bin/sh\\necho PLANTED\\n' >"$1/kube-relay" &&
+    chmod 0700 "$1/kube-relay" && : >"$1/main.js" && chmod 0600 "$1/main.js"; }
 `;
 
 /** Removes what a start says after two seconds, which a busy machine may need for any of them. */

@@ -6,13 +6,22 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
-import { isMissing } from "../support/requirement.ts";
+import { isMissing, program } from "../support/requirement.ts";
 import { isRefused, TcpServer } from "../support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 
-const ignore = isMissing("tests/binary/serving_test.ts", EXECUTABLE_REQUIREMENTS);
+const ignore = isMissing("tests/binary/serving_test.ts", [
+  ...EXECUTABLE_REQUIREMENTS,
+  program("pgrep"),
+]);
+
+/** The ids of the processes that `ps` and `top` show by this name. */
+async function processesNamed(name: string): Promise<readonly number[]> {
+  const { stdout } = await new Deno.Command("pgrep", { args: ["-x", name] }).output();
+  return new TextDecoder().decode(stdout).split("\n").map(Number);
+}
 
 async function stopInOrder(process: LineProcess): Promise<void> {
   process.signal("SIGTERM");
@@ -44,6 +53,10 @@ for (const user of USERS) {
           await client.send("name?", udp);
           return await client.next(200).catch(() => undefined);
         });
+        assert(
+          (await processesNamed("kube-relay")).includes(process.pid),
+          "pgrep does not find it",
+        );
         assertEquals(reply.text, "re: name?");
         assertEquals(reply.from, udp);
         const { code, stdout } = await executable.run(["status"]);

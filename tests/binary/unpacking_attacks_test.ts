@@ -116,14 +116,14 @@ for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
 const CHANGED_FILES: readonly (readonly [what: string, change: string])[] = [
   [
     "the program, with its size and time as before",
-    'cp -p $P/deno /run/old; size=$(stat -c %s $P/deno); { printf "#!/bin/sh\\necho PLANTED\\nexit\\n"; ' +
-    "head -c $size /dev/zero; } | head -c $size >$P/deno; touch -r /run/old $P/deno",
+    'cp -p $P/kube-relay /run/old; size=$(stat -c %s $P/kube-relay); { printf "#!/bin/sh\\necho PLANTED\\nexit\\n"; ' +
+    "head -c $size /dev/zero; } | head -c $size >$P/kube-relay; touch -r /run/old $P/kube-relay",
   ],
-  ["the program, cut short", "truncate -s 10 $P/deno"],
-  ["the program, gone", "rm $P/deno"],
-  ["the program, a symbolic link", "plant /run/bad; ln -sf /run/bad/deno $P/deno"],
-  ["the program, writable by its group", "chmod 0770 $P/deno"],
-  ["the program, of another user", "chown 1234 $P/deno"],
+  ["the program, cut short", "truncate -s 10 $P/kube-relay"],
+  ["the program, gone", "rm $P/kube-relay"],
+  ["the program, a symbolic link", "plant /run/bad; ln -sf /run/bad/kube-relay $P/kube-relay"],
+  ["the program, writable by its group", "chmod 0770 $P/kube-relay"],
+  ["the program, of another user", "chown 1234 $P/kube-relay"],
   ["the script, longer", "echo 'evil()' >>$P/main.js"],
   ["a part of the script, changed", "sed -i s/part/hole/ $P/chunk.js"],
   ["the script, gone", "rm $P/main.js"],
@@ -143,7 +143,7 @@ for (const [what, change] of CHANGED_FILES) {
       );
       const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
       const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
-        `/var/cache/kube-relay/${packed.id}:\nchunk.js\ndeno\nmain.js\nv8\n`;
+        `/var/cache/kube-relay/${packed.id}:\nchunk.js\nkube-relay\nmain.js\nv8\n`;
       assertEquals(stdout, `${from}${from}${listing}${from}`);
       // The third start finds all well again.
       assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);
@@ -157,10 +157,10 @@ Deno.test({
   async fn() {
     await using packed = await PackedScript.create();
     const { stdout, stderr } = await packed.play(
-      "P=/var/cache/kube-relay/$ID; root; rm $P/deno; mkdir $P/deno; root",
+      "P=/var/cache/kube-relay/$ID; root; rm $P/kube-relay; mkdir $P/kube-relay; root",
     );
     assert(stdout.endsWith(`from /run/kube-relay/${packed.id}\n`), stdout);
-    assertMatch(stderr, /skipped \/var\/cache\/kube-relay: .*deno cannot be replaced/);
+    assertMatch(stderr, /skipped \/var\/cache\/kube-relay: .*kube-relay cannot be replaced/);
   },
 });
 
@@ -173,7 +173,10 @@ Deno.test({
       "mkdir -m 700 /var/cache/kube-relay; plant /var/cache/kube-relay/$ID; root",
     );
     assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`);
-    assertMatch(stderr, /deno is not what was unpacked: its sha256 is [0-9a-f]{64}; unpacking/);
+    assertMatch(
+      stderr,
+      /kube-relay is not what was unpacked: its sha256 is [0-9a-f]{64}; unpacking/,
+    );
   },
 });
 
@@ -226,7 +229,7 @@ Deno.test({
       link ?? "",
       /skipped \/var\/cache\/kube-relay: .*symbolic link is not followed/,
     );
-    assertMatch(changed ?? "", /deno is not what was unpacked: .*; unpacking it again/);
+    assertMatch(changed ?? "", /kube-relay is not what was unpacked: .*; unpacking it again/);
     assertEquals(rest, []);
   },
 });

@@ -64,7 +64,7 @@ for (const shell of SHELLS) {
       await using packed = await PackedScript.create();
       const { stdout, stderr } = await packed.play(
         `P=/var/cache/kube-relay/$ID
-        root; root; echo x >>$P/deno; root; mv $P /run/real; ln -s /run/real $P; root
+        root; root; echo x >>$P/kube-relay; root; mv $P /run/real; ln -s /run/real $P; root
         stat -c '%a %u %F' /run/real /run/real/* /run/kube-relay/verified-*`,
         { shell },
       );
@@ -78,7 +78,7 @@ for (const shell of SHELLS) {
       );
       assertMatch(
         stderr,
-        /deno is not what .*unpacking it again\n.*skipped.*symbolic link.*\n$/,
+        /kube-relay is not what .*unpacking it again\n.*skipped.*symbolic link.*\n$/,
       );
     },
   });
@@ -183,7 +183,7 @@ Deno.test({
     const { stdout, stderr } = await packed.play(`
       P=/var/cache/kube-relay/$ID M=/run/kube-relay/verified-$ID; root >/dev/null
       forge() { echo '// changed' >>$P/main.js; { echo "$(cat /proc/sys/kernel/random/boot_id) $P"
-          cd $P && stat -c '%n %f %u %i %s %y %z' deno chunk.js main.js; } >$M; }
+          cd $P && stat -c '%n %f %u %i %s %y %z' kube-relay chunk.js main.js; } >$M; }
       # Where only root can write, root's word is taken: this shows that the forgery is a good one.
       forge; root >/dev/null; tail -n 1 $P/main.js
       forge; chmod 777 /run/kube-relay; root >/dev/null; tail -n 1 $P/main.js`);
