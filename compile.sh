@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds kube-relay as one file for Linux with glibc: dist/kube-relay, with its manual page, completion
-# scripts, THIRD-PARTY-LICENSES and SHA256SUMS next to it.
+# scripts, THIRD-PARTY-LICENSES, the SBOM and SHA256SUMS next to it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
@@ -13,11 +13,13 @@ readonly runtime_flags=(--unstable-net "--v8-flags=$v8_flags")
 usage() {
   cat <<EOF
 Usage: ./compile.sh [--self-extracting] [--target MACHINE-unknown-linux-gnu [--deno-version X.Y.Z]]
+                    [--output DIRECTORY]
 
 Makes dist/kube-relay, or dist/kube-relay-MACHINE for another machine than this one.
   --self-extracting  make that form even where 'deno compile' could be used
   --target           x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu (default: this machine)
   --deno-version     with --target for another machine: the version of its Deno (default: $deno_version)
+  --output           the directory to write to instead of dist
 
 Environment:
   ALLOW_RUN_EXTRA  names of further credential plugins that the result may start
@@ -37,14 +39,16 @@ parse_arguments() {
   machine=$(uname -m)
   self_extracting=false
   target_deno_version=$deno_version
+  dist=dist
   while (($# > 0)); do
     case $1 in
       --help | -h) usage && exit 0 ;;
       --self-extracting) self_extracting=true && shift && continue ;;
-      --target=* | --deno-version=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" && continue ;;
+      --target=* | --deno-version=* | --output=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" && continue ;;
       --target) machine=${2-} ;;
       --deno-version) target_deno_version=${2-} ;;
-      *) status=2 fail "unknown argument '$1': expected --self-extracting, --target or --deno-version" ;;
+      --output) dist=${2-} ;;
+      *) status=2 fail "unknown argument '$1': expected --self-extracting, --target, --deno-version or --output" ;;
     esac
     (($# > 1)) || status=2 fail "$1 needs a value"
     shift 2
@@ -56,9 +60,9 @@ parse_arguments() {
   esac
   readonly machine deno_package target_deno_version self_extracting
   readonly target=$machine-unknown-linux-gnu
-  native=false output=dist/kube-relay-$machine
-  if [[ $machine == "$(uname -m)" ]]; then native=true output=dist/kube-relay; fi
-  readonly native output
+  native=false output=$dist/kube-relay-$machine
+  if [[ $machine == "$(uname -m)" ]]; then native=true output=$dist/kube-relay; fi
+  readonly native output dist
 }
 
 # Sets deno to a command that is the pinned version: another one may bundle differently.
@@ -130,9 +134,9 @@ deno_for_target() {
     return
   fi
   local wanted=$deno_package@$target_deno_version integrity tarball sha512
-  integrity=$(npm view --silent "$wanted" dist.integrity || true)
+  integrity=$(npm view --silent --prefer-offline "$wanted" dist.integrity || true)
   [[ -n $integrity ]] || fail "npm has no $wanted: choose another version by --deno-version"
-  tarball=$(npm pack --silent --pack-destination "$work" "$wanted")
+  tarball=$(npm pack --silent --prefer-offline --pack-destination "$work" "$wanted")
   sha512=$(node -e 'process.stdout.write(require("crypto").createHash("sha512")
     .update(require("fs").readFileSync(process.argv[1])).digest("base64"))' "$work/$tarball")
   [[ sha512-$sha512 == "$integrity" ]] ||
@@ -173,11 +177,11 @@ verify() {
 write_reference() {
   local program=("${deno[@]}" run -q --no-prompt --frozen "${runtime_flags[@]}" "${permissions[@]}" main.ts)
   local shell
-  mkdir -p dist/completion
+  mkdir -p "$dist/completion"
   for shell in bash zsh fish; do
-    "${program[@]}" completion "$shell" >"dist/completion/kube-relay.$shell"
+    "${program[@]}" completion "$shell" >"$dist/completion/kube-relay.$shell"
   done
-  "${program[@]}" man >dist/kube-relay.8
+  "${program[@]}" man >"$dist/kube-relay.8"
 }
 
 main() {
@@ -185,7 +189,7 @@ main() {
   find_deno
   work=$(mktemp -d)
   trap 'rm -rf -- "$work"' EXIT
-  mkdir -p dist "$work/cache"
+  mkdir -p "$dist" "$work/cache"
   version=$("${deno[@]}" eval 'console.log(JSON.parse(Deno.readTextFileSync("deno.json")).version)')
   permissions=$(permission_flags)
   mapfile -t permissions <<<"$permissions"
@@ -208,9 +212,16 @@ main() {
 
   "${deno[@]}" run -q --no-prompt --allow-read deploy/third_party_licenses.ts "$work"/bundle/*.map \
     >"$work/THIRD-PARTY-LICENSES"
-  mv "$work/THIRD-PARTY-LICENSES" dist/
+  # The date of the commit, so that the same commit results in the same file.
+  : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
+  export SOURCE_DATE_EPOCH
+  "${deno[@]}" run -q --no-prompt --allow-read --allow-env=SOURCE_DATE_EPOCH deploy/sbom.ts \
+    "$work"/bundle/*.map >"$work/kube-relay.spdx.json"
+  mv "$work/THIRD-PARTY-LICENSES" "$work/kube-relay.spdx.json" "$dist/"
   mv "$work/kube-relay" "$output"
-  (cd dist && sha256sum kube-relay* completion/* THIRD-PARTY-LICENSES >SHA256SUMS)
+  # That of a release would no longer fit.
+  rm -f -- "$dist/SHA256SUMS.sig"
+  (cd "$dist" && sha256sum kube-relay* completion/* THIRD-PARTY-LICENSES >SHA256SUMS)
   say "made $output: $form ($(($(stat -c %s "$output") / 1000000)) MB)"
 }
 

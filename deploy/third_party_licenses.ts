@@ -69,20 +69,23 @@ export async function renderLicenses(
   return parts.join("\n\n") + "\n";
 }
 
-if (import.meta.main) {
+/** Reads the packages that the sources of a bundle come from, from its source maps. */
+export async function packagesOfMaps(maps: readonly string[]): Promise<BundledPackage[]> {
   const sources: string[] = [];
-  for (const map of Deno.args) {
+  for (const map of maps) {
     const content = JSON.parse(await Deno.readTextFile(map)) as { sources: string[] };
     sources.push(...content.sources.map((source) => resolve(dirname(map), source)));
   }
   const packages = bundledPackages(sources);
-  if (packages.length === 0) {
-    throw new Error(
-      `Cannot collect licences: '${Deno.args.join(" ")}' name no npm package; ` +
-        "expected the source maps of a bundle",
-    );
-  }
+  if (packages.length > 0) return packages;
+  throw new Error(
+    `Cannot list packages: '${maps.join(" ")}' name no npm package; ` +
+      "expected the source maps of a bundle",
+  );
+}
+
+if (import.meta.main) {
   const notices = await Deno.readTextFile(new URL("./deno_notices.txt", import.meta.url));
-  const text = await renderLicenses(notices, packages);
+  const text = await renderLicenses(notices, await packagesOfMaps(Deno.args));
   await Deno.stdout.write(new TextEncoder().encode(text));
 }

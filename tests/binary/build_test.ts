@@ -40,6 +40,7 @@ Deno.test({
     assertEquals(code, 0, stderr);
     assertMatch(stdout, /^kube-relay: OK$/m);
     assertMatch(stdout, /^THIRD-PARTY-LICENSES: OK$/m);
+    assertMatch(stdout, /^kube-relay\.spdx\.json: OK$/m);
     assertMatch(stdout, /^kube-relay\.8: OK$/m);
     for (const shell of ["bash", "zsh", "fish"]) {
       assertMatch(stdout, new RegExp(`^completion/kube-relay\\.${shell}: OK$`, "m"));
@@ -55,6 +56,22 @@ Deno.test({
     const named = ["Deno", "V8", "@kubernetes/client-node 2.", "yaml 2.", "prom-client 15."];
     for (const name of named) assert(text.includes(`\n${name}`), `${name} is missing`);
     assert(!text.includes("fast-check"), "a package for tests is in the bundle");
+  },
+});
+
+Deno.test({
+  name: "dist/kube-relay.spdx.json has the packages of THIRD-PARTY-LICENSES, with checksums",
+  ignore,
+  async fn() {
+    const { packages } = JSON.parse(await Deno.readTextFile(`${ROOT}dist/kube-relay.spdx.json`));
+    const listed = packages.filter(({ SPDXID }: { SPDXID: string }) => /-npm-/.test(SPDXID));
+    const text = await Deno.readTextFile(`${ROOT}dist/THIRD-PARTY-LICENSES`);
+    const licensed = [...text.matchAll(/^-{80}\n(.+ \d\S*)\n-{80}$/gm)].map(([, name]) => name);
+    assertEquals(
+      listed.map((each: Record<string, string>) => `${each.name} ${each.versionInfo}`),
+      licensed,
+    );
+    for (const { name, checksums } of listed) assert(checksums?.length === 1, `${name} has none`);
   },
 });
 
