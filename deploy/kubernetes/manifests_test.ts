@@ -15,9 +15,19 @@ import { EVERYTHING } from "../../lib/policy/label_selector.ts";
 import { ROUTING_SETTINGS } from "../../tests/support/builders/planned_routing.ts";
 import { pool } from "../../tests/support/builders/routed_objects.ts";
 import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
-import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/docs/deploy_files.ts";
+import {
+  MANIFESTS,
+  parseManifest,
+  readDeployFile,
+  readManifest,
+} from "../../tests/support/docs/deploy_files.ts";
 
-const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml"));
+const CLEANUP = "kubernetes/cleanup.yaml";
+/** Those that run kube-relay. */
+const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml") && path !== CLEANUP);
+const K3S = "kubernetes/k3s.yaml";
+/** Where k3s keeps the kubeconfig of its kube-proxy, and the certificates that it names. */
+const K3S_AGENT = "/var/lib/rancher/k3s/agent";
 
 /** The ConfigMap that kubeadm writes, shortened. */
 const KUBEADM_CONFIGURATION = `
@@ -32,12 +42,31 @@ mode: ""
 `;
 
 interface Probe {
-  readonly httpGet: { readonly path: string; readonly port: number };
+  readonly httpGet: { readonly host?: string; readonly path: string; readonly port: number };
+}
+
+interface Container {
+  readonly image: string;
+  readonly args?: readonly string[];
+  readonly command?: readonly string[];
+  readonly env?: readonly {
+    readonly name: string;
+    readonly valueFrom: { readonly fieldRef: { readonly fieldPath: string } };
+  }[];
+  readonly livenessProbe: Probe;
+  readonly readinessProbe: Probe;
+  readonly securityContext: { readonly privileged?: boolean };
+  readonly volumeMounts: readonly {
+    readonly name: string;
+    readonly mountPath: string;
+    readonly readOnly?: boolean;
+  }[];
 }
 
 /** The fields of a pod that are looked at. */
 interface Pod {
-  readonly serviceAccountName: string;
+  readonly serviceAccountName?: string;
+  readonly automountServiceAccountToken?: boolean;
   readonly hostNetwork: boolean;
   readonly priorityClassName: string;
   readonly tolerations: readonly object[];
@@ -46,17 +75,8 @@ interface Pod {
     readonly name: string;
     readonly hostPath?: { readonly path: string; readonly type?: string };
   }[];
-  readonly containers: readonly {
-    readonly image: string;
-    readonly args?: readonly string[];
-    readonly env?: readonly {
-      readonly name: string;
-      readonly valueFrom: { readonly fieldRef: { readonly fieldPath: string } };
-    }[];
-    readonly livenessProbe: Probe;
-    readonly readinessProbe: Probe;
-    readonly volumeMounts: readonly { readonly name: string }[];
-  }[];
+  readonly initContainers?: readonly Container[];
+  readonly containers: readonly Container[];
 }
 
 interface DaemonSet {
@@ -93,18 +113,23 @@ Deno.test("parseManifest() refuses a key that is given twice", () => {
 for (const path of DAEMON_SETS) {
   Deno.test(`the files to which deploy/${path} refers exist`, async () => {
     const { metadata, spec: { selector, template } } = await daemonSet(path);
-    const { volumes, serviceAccountName, container } = await podOf(path);
+    const { volumes, serviceAccountName, automountServiceAccountToken, container } = await podOf(
+      path,
+    );
     // A DaemonSet leaves the pods of another one alone, so kube-proxy's does not adopt these.
     assertEquals(template.metadata.labels, { ...selector.matchLabels, "k8s-app": "kube-proxy" });
     assertEquals(
       container.volumeMounts.map(({ name }) => name),
       volumes.map(({ name }) => name),
     );
+    assert(container.image.endsWith(`:${VERSION}`), `${container.image} is not ${VERSION}`);
+    if (path === K3S) {
+      return assertEquals([serviceAccountName, automountServiceAccountToken], [undefined, false]);
+    }
     const accounts = (await readManifest("kubernetes/rbac.yaml"))
       .filter(({ kind }) => kind === "ServiceAccount")
       .map((account) => `${account.metadata.namespace}/${account.metadata.name}`);
     assertEquals(accounts, [`${metadata.namespace}/${serviceAccountName}`]);
-    assert(container.image.endsWith(`:${VERSION}`), `${container.image} is not ${VERSION}`);
   });
 
   Deno.test(`the arguments of deploy/${path} are taken by the real parser`, async () => {
@@ -120,9 +145,12 @@ for (const path of DAEMON_SETS) {
       },
     );
     assertEquals(proxy.hostnameOverride, "node-1");
-    assertEquals(proxy.clientConnection.kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf");
+    assertEquals(
+      proxy.clientConnection.kubeconfig,
+      path === K3S ? `${K3S_AGENT}/kubeproxy.kubeconfig` : "/var/lib/kube-proxy/kubeconfig.conf",
+    );
     assertEquals(mode, path.includes("userspace") ? "userspace" : "default");
-    assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
+    assertEquals(proxy.healthzBindAddress, path === K3S ? "127.0.0.1:10256" : "0.0.0.0:10256");
   });
 
   Deno.test(`deploy/${path} runs on every node, and keeps the state that outlives a pod`, async () => {
@@ -133,9 +161,11 @@ for (const path of DAEMON_SETS) {
     );
     assert(pod.terminationGracePeriodSeconds > 10, "--drain-timeout is 10 s");
     const { livenessProbe, readinessProbe, env = [] } = pod.container;
+    // The kube-proxy of k3s answers on loopback only, while kube-relay waits for its port.
+    const host = path === K3S && { host: "127.0.0.1" };
     assertEquals(
       [livenessProbe.httpGet, readinessProbe.httpGet],
-      [{ path: "/livez", port: 10_256 }, { path: "/healthz", port: 10_256 }],
+      [{ ...host, path: "/livez", port: 10_256 }, { ...host, path: "/healthz", port: 10_256 }],
     );
     assertEquals(env.map(({ name, valueFrom }) => [name, valueFrom.fieldRef.fieldPath]), [
       ["NODE_NAME", "spec.nodeName"],
@@ -144,6 +174,42 @@ for (const path of DAEMON_SETS) {
     assertEquals(kept?.hostPath?.type, "DirectoryOrCreate");
   });
 }
+
+Deno.test("deploy/kubernetes/k3s.yaml has the flags of deploy/k3s.conf, and their files", async () => {
+  const { container, volumes } = await podOf(K3S);
+  const [, flags = ""] = /^Environment="KUBE_RELAY_K3S_ARGS=(.*)"$/m
+    .exec(await readDeployFile("k3s.conf"))!;
+  assertEquals(container.args, flags.replace("%H", "$(NODE_NAME)").split(" "));
+  const agent = volumes.find(({ hostPath }) => hostPath?.path === K3S_AGENT);
+  // The kubeconfig names its certificates by absolute paths.
+  const mount = container.volumeMounts.find(({ name }) => name === agent?.name);
+  assertEquals(mount, { name: agent!.name, mountPath: K3S_AGENT, readOnly: true });
+});
+
+Deno.test("deploy/kubernetes/cleanup.yaml cleans every node up that kube-relay can run on, and then waits", async () => {
+  const pod = await podOf(CLEANUP);
+  const relay = await podOf(K3S);
+  const { metadata, spec: { selector, template } } = await daemonSet(CLEANUP);
+  assertEquals(template.metadata.labels, selector.matchLabels);
+  const of = ({ hostNetwork, priorityClassName, tolerations }: Pod) => [
+    ...[hostNetwork, priorityClassName, tolerations],
+  ];
+  assertEquals(of(pod), of(relay));
+  assertEquals([metadata.namespace, pod.automountServiceAccountToken], ["kube-system", false]);
+  const [cleanup, ...others] = pod.initContainers ?? [];
+  assertEquals(others, []);
+  assertEquals([cleanup!.image, pod.container.image], [
+    relay.container.image,
+    relay.container.image,
+  ]);
+  assertEquals(cleanup!.args, ["--cleanup"]);
+  assertEquals(cleanup!.securityContext, relay.container.securityContext);
+  // Everything but the credentials: what was recorded on the node is what is removed.
+  const notCredentials = ({ name }: { readonly name: string }) => name !== "k3s-agent";
+  assertEquals(cleanup!.volumeMounts, relay.container.volumeMounts.filter(notCredentials));
+  assertEquals(pod.volumes, relay.volumes.filter(notCredentials));
+  assertEquals(pod.container.command, ["sleep", "infinity"]);
+});
 
 /** Returns the permissions that a ClusterRole grants, sorted. */
 function grantedBy(role: unknown): readonly string[] {
@@ -222,4 +288,15 @@ Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole"
     subjects.map(({ name, namespace }) => [name, namespace]),
     [[account?.metadata.name, account?.metadata.namespace]],
   );
+});
+
+Deno.test("the identity of every node gets the ClusterRole by nodes-rbac.yaml, and nothing else", async () => {
+  const objects = await readManifest("kubernetes/nodes-rbac.yaml");
+  const [, role] = await readManifest("kubernetes/rbac.yaml");
+  assertEquals(objects.map(({ kind }) => kind), ["ClusterRoleBinding"]);
+  const { roleRef, subjects } = objects[0] as unknown as Binding;
+  assertEquals([roleRef.kind, roleRef.name], [role?.kind, role?.metadata.name]);
+  assertEquals<readonly object[]>(subjects, [
+    { apiGroup: "rbac.authorization.k8s.io", kind: "Group", name: "system:nodes" },
+  ]);
 });

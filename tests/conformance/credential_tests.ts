@@ -95,6 +95,13 @@ const ROTATIONS: Readonly<Record<string, (stage: Stage) => Promise<Rotation>>> =
         return () => stage.writeKubeconfig({ token });
       },
     }),
+  "the kubelet renews its certificate, whose kubeconfig it uses": async (stage) => ({
+    before: await stage.renewKubelet(stage.server.clientCertificate()),
+    after: async () => {
+      const certificate = await stage.server.rotateClientCertificate();
+      return () => stage.renewKubelet(certificate);
+    },
+  }),
   "its client certificate is replaced": async (stage) => ({
     before: await stage.writeCertificate(stage.server.clientCertificate()),
     after: async () => {
@@ -141,6 +148,19 @@ class Stage implements AsyncDisposable {
     await replaceFile(keyFile, key);
     await replaceFile(certificateFile, cert);
     return { certificateFile, keyFile };
+  }
+
+  /**
+   * Writes a certificate as the kubelet does: key and certificate in a new file, to which a link is
+   * replaced. The kubeconfig of kubeadm's kubelet names the link twice.
+   */
+  async renewKubelet({ cert, key }: PemPair): Promise<KubeconfigUser> {
+    const file = `${this.folder}/kubelet-client-${crypto.randomUUID()}.pem`;
+    const link = `${this.folder}/kubelet-client-current.pem`;
+    await Deno.writeTextFile(file, cert + key, { mode: 0o600 });
+    await Deno.symlink(file, `${link}.updated`);
+    await Deno.rename(`${link}.updated`, link);
+    return { certificateFile: link, keyFile: link };
   }
 
   /**

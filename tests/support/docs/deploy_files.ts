@@ -8,8 +8,11 @@ export const MANIFESTS: readonly string[] = [
   "kubernetes/rbac.yaml",
   "kubernetes/network-policy-rbac.yaml",
   "kubernetes/routing-rbac.yaml",
+  "kubernetes/nodes-rbac.yaml",
   "kubernetes/kubeadm.yaml",
   "kubernetes/kubeadm-userspace.yaml",
+  "kubernetes/k3s.yaml",
+  "kubernetes/cleanup.yaml",
 ];
 
 /** The text of a file below `deploy/`. */

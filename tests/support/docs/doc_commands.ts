@@ -41,7 +41,7 @@ const SYSTEMCTL_VERBS = [
 ];
 
 /** Flags of kubectl that take the next word. */
-const KUBECTL_VALUES = ["-n", "-f", "-l", "-o", "--type", "--patch"];
+const KUBECTL_VALUES = ["-n", "-f", "-l", "-o", "-c", "--type", "--patch"];
 const KUBECTL_VERBS = [
   "apply",
   "config",
@@ -53,6 +53,7 @@ const KUBECTL_VERBS = [
   "patch",
   "rollout",
   "set",
+  "wait",
 ];
 
 /** The control socket of the BIRD of kube-relay. */
@@ -60,7 +61,7 @@ const DEFAULT_BIRD_SOCKET = defaultConfiguration().routing.bgp.controlSocket;
 
 /** The only folders of a machine in which commands may write or remove files. */
 const OWN_PLACES =
-  /^\/(etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
+  /^\/(var\/lib\/rancher\/k3s\/server\/manifests\/kube-relay\.yaml$|etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
 
 /** The checks by program. */
 const CHECKS: Readonly<Record<string, Check>> = {
@@ -69,6 +70,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   systemctl: checkSystemctl,
   kubectl: checkKubectl,
   k3s: ([verb, ...args], scene) => {
+    if (verb === "ctr") return expect(args.join(" ") === "images import kube-relay.tar", `${args}`);
     expect(verb === "kubectl", `k3s ${verb}`);
     return checkKubectl(args, scene);
   },
@@ -77,7 +79,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
     expect(args.length > 0, "kubeadm without a phase");
   },
   docker: async (args) => {
-    expect(["build", "push"].includes(args[0]!), `docker ${args[0]}`);
+    expect(["build", "push", "save"].includes(args[0]!), `docker ${args[0]}`);
     const file = args.indexOf("--file");
     if (args[0] === "build") await Deno.stat(ROOT + args[file + 1]!);
   },
@@ -105,6 +107,14 @@ const CHECKS: Readonly<Record<string, Check>> = {
     expect(flag === "-s" && socket === DEFAULT_BIRD_SOCKET, `birdc ${flag} ${socket}`);
     expect(words.join(" ") === "graceful restart", `birdc ${words.join(" ")}`);
   },
+  tar: async ([verb, archive, ...paths], { compileScript }) => {
+    expect(verb === "-cf" && archive === "-", `tar ${verb} ${archive}`);
+    for (const path of paths) {
+      if (!path.startsWith("dist/")) await Deno.stat(ROOT + path);
+      else expect(compileScript.includes(path), `compile.sh makes ${path}`);
+    }
+  },
+  ssh: ([_host, ...words]) => expect(words.join(" ") === "tar -xf -", `ssh ${words.join(" ")}`),
   tee: checkOwnPlaces,
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
@@ -182,7 +192,7 @@ async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<
   }
   expect(KUBECTL_VERBS.includes(plain[0]!), `kubectl ${plain[0]}`);
   for (const [, kind, name] of plain.join(" ").matchAll(/\b(daemonset|configmap)[/ ]([\w-]+)/g)) {
-    expect(["kube-relay", "kube-proxy"].includes(name!), `${kind} ${name}`);
+    expect(["kube-relay", "kube-relay-cleanup", "kube-proxy"].includes(name!), `${kind} ${name}`);
   }
   const inside = args.indexOf("--");
   if (inside >= 0) await checkRelay(args.slice(inside + 2));
