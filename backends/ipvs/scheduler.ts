@@ -4,22 +4,11 @@
  *
  * @module
  */
+import { IPVS_SCHEDULERS } from "../../lib/api/service_annotations.ts";
 import type { ModeAnnotation, ModeAnnotations } from "../../lib/proxy/service_port.ts";
 
-/** The schedulers of ip_vs since Linux 4.18, by their names in the kernel. */
-export const SCHEDULERS = [
-  "rr",
-  "lc",
-  "dh",
-  "sh",
-  "sed",
-  "nq",
-  "wrr",
-  "wlc",
-  "lblc",
-  "lblcr",
-  "mh",
-] as const;
+/** The names of schedulers, in the kernel's spelling. */
+export const SCHEDULERS = IPVS_SCHEDULERS;
 
 /** One of {@linkcode SCHEDULERS}. */
 export type Scheduler = typeof SCHEDULERS[number];

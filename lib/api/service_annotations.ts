@@ -24,9 +24,7 @@ interface AnnotationRow<Value> extends Grammar<Value> {
 }
 
 /** The weight of one endpoint, or of all endpoints at an address. */
-export interface EndpointWeight {
-  readonly address: IpAddress;
-  readonly port?: Port;
+export interface EndpointWeight extends EndpointPlace {
   readonly weight: number;
 }
 
@@ -129,6 +127,21 @@ export type EdgeValues = {
     AnnotationRow<infer Value> ? Value : never;
 };
 
+/** The schedulers of ip_vs since Linux 4.18, by their names in the kernel. */
+export const IPVS_SCHEDULERS = [
+  "rr",
+  "lc",
+  "dh",
+  "sh",
+  "sed",
+  "nq",
+  "wrr",
+  "wlc",
+  "lblc",
+  "lblcr",
+  "mh",
+] as const;
+
 /**
  * Annotations that mode ipvs parses by the scheduler of the node, by the names of kube-relay and of
  * kube-router.
@@ -146,9 +159,19 @@ export const MODE_ANNOTATIONS: readonly string[] = [
   ...Object.values(EDGE_ANNOTATIONS).map(({ name }) => name),
 ];
 
+/** Annotations of other readers whose values can be checked without their settings. */
+const OTHER_ROWS: readonly AnnotationRow<unknown>[] = [
+  row("ipvs-scheduler", lenient(oneOf(IPVS_SCHEDULERS))),
+  row("load-balancer-ips", lenient(listOf("of IP addresses", tryParseIpAddress, String))),
+];
+
 /** Why the value of an annotation of kube-relay is not used; `undefined` = it is, or is not checked here. */
 export function annotationFault(name: string, text: string): string | undefined {
-  const found = Object.values(EDGE_ANNOTATIONS).find((each) => each.name === name);
+  const rows: readonly AnnotationRow<unknown>[] = [
+    ...Object.values<AnnotationRow<unknown>>(EDGE_ANNOTATIONS),
+    ...OTHER_ROWS,
+  ];
+  const found = rows.find((each) => each.name === name);
   return found && found.parse(text.trim()) === undefined ? found.expected : undefined;
 }
 
@@ -163,6 +186,18 @@ function oneOf<Choice extends string>(choices: readonly Choice[]): Grammar<Choic
       : `has to be one of ${choices.join(", ")}`,
     parse: (text) => choices.find((choice) => choice === text),
     format: (choice) => choice,
+  };
+}
+
+/** Ignores case and empty items. */
+function lenient<Value>({ parse, ...grammar }: Grammar<Value>): Grammar<Value | ""> {
+  return {
+    expected: grammar.expected,
+    parse(text) {
+      const items = text.toLowerCase().split(",").map((item) => item.trim()).filter(Boolean);
+      return items.length === 0 ? "" : parse(items.join(","));
+    },
+    format: String,
   };
 }
 
@@ -219,7 +254,7 @@ function addressRanges(): Grammar<readonly Cidr[]> {
 }
 
 /** Where an endpoint is; without a port, at any port. */
-interface EndpointPlace {
+export interface EndpointPlace {
   readonly address: IpAddress;
   readonly port?: Port;
 }

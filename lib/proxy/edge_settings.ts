@@ -9,6 +9,7 @@ import {
   EDGE_ANNOTATIONS,
   type EdgeSettingName,
   type EdgeValues,
+  type EndpointPlace,
 } from "../api/service_annotations.ts";
 
 /** The valid annotations, and the names of the others. */
@@ -60,6 +61,26 @@ function reportUdpCheck({ healthCheck, healthPort }: EdgeSettings, problems: Pro
   const message = "The endpoints of UDP ports are not checked: " +
     `${EDGE_ANNOTATIONS.healthPort.name} has to name a TCP port at their addresses`;
   problems.report(`metadata.annotations['${name}']`, healthCheck, message);
+}
+
+/** Items of an annotation for endpoints that a Service does not have. */
+interface UnusedItems {
+  /** The name of the annotation. */
+  readonly name: string;
+  /** As the annotation has them. */
+  readonly items: string;
+}
+
+/** Returns the items without an endpoint; `unused` returns those of a list that have none. */
+export function unusedItems(
+  { weights = [], unixSockets = [] }: EdgeSettings,
+  unused: <Place extends EndpointPlace>(places: readonly Place[]) => readonly Place[],
+): readonly UnusedItems[] {
+  const { weights: weightRow, unixSockets: socketRow } = EDGE_ANNOTATIONS;
+  return [
+    { name: weightRow.name, items: weightRow.format(unused(weights)) },
+    { name: socketRow.name, items: socketRow.format(unused(unixSockets)) },
+  ].filter(({ items }) => items !== "");
 }
 
 /** Writes the settings as texts such as `balance source-hash`, in the order of the table. */

@@ -3,11 +3,13 @@ import { type EndpointSlice, TRIGGER_TIME_ANNOTATION } from "../api/kinds/endpoi
 import type { Endpoints } from "../api/kinds/endpoints.ts";
 import { HEADLESS_LABEL, SERVICE_NAME_LABEL, SKIP_MIRROR_LABEL } from "../api/labels.ts";
 import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
-import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import type { EndpointPlace } from "../api/service_annotations.ts";
+import { IP_FAMILIES, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
 import { deepEqual } from "./deep_equal.ts";
 import {
   type Endpoint,
+  endpointKey,
   endpointsFromEndpoints,
   endpointsFromSlice,
   mergeEndpoints,
@@ -187,6 +189,27 @@ export class EndpointTracker {
       const others = otherPortsText(filled.map((port) => port.key.slice(service.length)), wanted);
       return [`${object} has ${count} endpoint${count === 1 ? "" : "s"}, but ${others}`];
     }).take(MOST_SAID).toArray();
+  }
+
+  /**
+   * Returns the places of this family at which a Service has no endpoint, for any of its ports. None while it
+   * has no endpoints at all. As of the last update.
+   */
+  unusedPlaces<Place extends EndpointPlace>(
+    service: ServiceKey,
+    places: readonly Place[],
+  ): readonly Place[] {
+    const found = new Set<string>();
+    for (const { ports } of this.#inEffect(service)) {
+      for (const { key, address } of ports.flatMap(({ endpoints }) => endpoints)) {
+        found.add(key).add(address);
+      }
+    }
+    if (found.size === 0) return [];
+    return places.filter(({ address, port }) =>
+      ipFamilyOf(address) === this.#family &&
+      !found.has(port === undefined ? address : endpointKey(address, port))
+    );
   }
 
   /**

@@ -113,7 +113,13 @@ export async function collectFamilyStatus(
       ...service,
       ...(otherPorts.length > 0 && { otherPorts }),
       ...(edge && forwardsItself && {
-        settings: [...describeEdgeSettings(edge), ...(health?.ignored ? [health.ignored] : [])],
+        settings: [
+          ...describeEdgeSettings(edge),
+          ...planned.unusedItems(plan).map(({ name, items }) =>
+            `annotation ${name} names endpoints that the Service does not have: ${items}`
+          ),
+          ...(health?.ignored ? [health.ignored] : []),
+        ],
       }),
       ...(reasons && { quarantined: reasons.join("; ") }),
       ...(retryAt !== undefined && { retryAt }),

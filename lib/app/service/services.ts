@@ -4,7 +4,7 @@ import { ENDPOINTS, type Endpoints } from "../../api/kinds/endpoints.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
-import type { ObjectProblem } from "../../api/problem.ts";
+import { type ObjectProblem, ProblemCollector } from "../../api/problem.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { Source } from "../../engine/sync_event.ts";
@@ -26,6 +26,7 @@ import { runInSlices, urgent } from "../../os/time_slice.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
+import { unusedItems } from "../../proxy/edge_settings.ts";
 import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import { type AskedHost, contestedItems, type KnownHost } from "../../proxy/frontend_owners.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
@@ -44,6 +45,7 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { SetIndex } from "../../net/set_index.ts";
 import {
   type ServiceKey,
+  serviceKey,
   serviceKeyOfPort,
   type ServicePortKey,
 } from "../../proxy/service_port_name.ts";
@@ -257,6 +259,7 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     // While syncs fail, changes accumulate.
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#notePlans(fresh);
+    for (const problem of this.#unusedItems(fresh)) problems.push(problem);
     for (const service of changed) {
       for (const key of [...this.#withoutEndpoints.at(service)].slice(0, MOST_OTHER_PORTS)) {
         for (const text of this.endpoints.otherPorts(key)) this.onOtherPorts(key, text);
@@ -298,6 +301,33 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
       this.#droppedExternally.delete(key);
       if (plan?.internal.kind === "drop") this.#droppedInternally.add(key);
       if (plan?.external.kind === "drop") this.#droppedExternally.add(key);
+    }
+  }
+
+  /** Returns the items of a Service's annotations for endpoints that it does not have. */
+  unusedItems({ name, edge }: Pick<ServicePlan, "edge" | "name">): ReturnType<typeof unusedItems> {
+    if (!edge?.weights && !edge?.unixSockets) return [];
+    const key = serviceKey(name);
+    return unusedItems(edge, (places) => this.endpoints.unusedPlaces(key, places));
+  }
+
+  *#unusedItems({ upserted }: PlanChanges): Generator<ObjectProblem> {
+    const seen = new Set<ServiceKey>();
+    for (const key of upserted) {
+      const plan = this.#plan.services.get(key);
+      if (!plan?.edge) continue;
+      const object = serviceKey(plan.name);
+      if (seen.has(object)) continue;
+      seen.add(object);
+      const problems = new ProblemCollector("Service", object);
+      for (const { name, items } of this.unusedItems(plan)) {
+        problems.report(
+          `metadata.annotations['${name}']`,
+          items,
+          "The Service has no such endpoint",
+        );
+      }
+      yield* problems.problems;
     }
   }
 
