@@ -113,6 +113,12 @@ Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real
   assert(count >= 6, `only ${count} were found`);
 });
 
+Deno.test("the hook of examples/pre-commit-config.yaml is a command that the real parser takes", async () => {
+  const hook = await readPage("examples/pre-commit-config.yaml");
+  const [, command] = /^ *entry: kube-relay (.+)$/m.exec(hook)!;
+  await checkRelay(command!.split(" "));
+});
+
 Deno.test("README.md describes the use of each mode of this release, and names no other", async () => {
   const page = await readPage("README.md");
   for (const mode of BACKEND_MODES) {

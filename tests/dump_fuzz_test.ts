@@ -7,6 +7,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { BACKENDS } from "../backends/mod.ts";
+import { formatProblem } from "../lib/kube/manifests/manifest_problem.ts";
 import { DUMP_SCHEMA } from "../lib/tools/dump/dump_schema.ts";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";
 import { DumpError, parseDump } from "../lib/tools/dump/read_dump.ts";
@@ -35,7 +36,7 @@ async function fate(text: string): Promise<"refused" | number> {
     const dump = parseDump(text, SOURCE, DUMP_SCHEMA);
     const options = { families: IP_FAMILIES, relay: RELAY };
     const planned = await planDump(DEPENDENCIES, dump, SOURCE, options);
-    for (const problem of planned.problems) assertPrintable(problem);
+    for (const problem of planned.problems) assertPrintable(formatProblem(problem));
     let length = 0;
     for (const [family, plan] of planned.plans) {
       await using backend = planned.createBackend(family);

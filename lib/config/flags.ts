@@ -470,7 +470,7 @@ const FLAGS = {
   }),
 
   ...group("Output", "used", {
-    json: boolean(undefined, { verbs: ["status", "doctor", "explain", "trace", "diff"] })(
+    json: boolean(undefined, { verbs: ["status", "doctor", "check", "explain", "trace", "diff"] })(
       "print JSON for programs instead of text",
     ),
     changes: boolean(undefined, { verbs: ["status"] })(

@@ -36,20 +36,29 @@ export async function readTextUpTo(
   try {
     const { isFile, isNamedPipe } = await kindOf(file, path);
     if (onlyFiles && !isFile) throw new TypeError("it is not a regular file");
-    const decoder = new TextDecoder();
-    let text = "";
-    let total = 0;
-    for await (const chunk of chunksOf(file, { isNamedPipe, clock })) {
-      total += chunk.length;
-      if (total > maxBytes) {
-        throw new RangeError(`it has more than ${maxBytes} bytes, which is the limit`);
-      }
-      text += decoder.decode(chunk, { stream: true });
-    }
-    return text + decoder.decode();
+    return await decodeUpTo(chunksOf(file, { isNamedPipe, clock }), maxBytes);
   } finally {
     await file.close();
   }
+}
+
+/** As {@linkcode readTextUpTo}, for standard input. It can be read once. */
+export async function readStandardInput(maxBytes: number): Promise<string> {
+  return await decodeUpTo(Deno.stdin.readable, maxBytes);
+}
+
+async function decodeUpTo(chunks: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let total = 0;
+  for await (const chunk of chunks) {
+    total += chunk.length;
+    if (total > maxBytes) {
+      throw new RangeError(`it has more than ${maxBytes} bytes, which is the limit`);
+    }
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return text + decoder.decode();
 }
 
 /** Rejects with the errors of Deno's `open()`, whose classes callers know. */

@@ -20,6 +20,14 @@ export interface ManifestProblem extends TextPosition {
   readonly message: string;
 }
 
+/** A problem of an object, with its place where the object is one of a file. */
+export type ObjectFinding =
+  & Omit<ManifestProblem, keyof ObjectPlace | "column">
+  & Partial<ObjectPlace & TextPosition>;
+
+/** The file and line of an object. */
+export type ObjectPlace = Pick<ManifestProblem, "file" | "line">;
+
 /** A step into a value: a field's name or an index. */
 export type FieldPath = readonly (string | number)[];
 
@@ -75,11 +83,21 @@ function formatValue(value: unknown): string {
 }
 
 /** Writes a problem in one line, beginning with `file:line:column` as compilers do. */
-export function formatProblem(problem: ManifestProblem): string {
-  const { file, line, column, object, path, value, message } = problem;
-  const place = `${file}:${line}:${column}: ${object === undefined ? "" : `${object}: `}`;
-  if (path === "") return place + message;
-  return `${place}${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
+export function formatProblem(problem: ObjectFinding): string {
+  return problemPlace(problem) + problemWords(problem);
+}
+
+/** Writes the place of a problem, e.g. `web.yaml:7:3: `; empty without one. */
+export function problemPlace({ file, line = 1, column }: ObjectFinding): string {
+  if (file === undefined) return "";
+  return `${file}:${line}:${column === undefined ? "" : `${column}:`} `;
+}
+
+/** Writes a problem without its place. */
+export function problemWords({ object, path, value, message }: ObjectFinding): string {
+  const subject = object === undefined ? "" : `${object}: `;
+  if (path === "") return subject + message;
+  return `${subject}${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
 }
 
 /** Collects the problems of one object. */

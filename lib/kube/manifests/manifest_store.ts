@@ -17,6 +17,7 @@ import type { Informer } from "../informer.ts";
 import { type InformerSet, isSelected, objectId, type Subscription } from "../informer_set.ts";
 import type { FileObjects, PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_objects.ts";
+import type { ObjectPlace } from "./manifest_problem.ts";
 
 /** The result of an update. */
 export interface StoreChanges {
@@ -66,6 +67,13 @@ export class ManifestStore {
   /** Returns the objects of a file, used or not. */
   objectsOf(path: string): FileObjects {
     return this.#files.get(path) ?? new Map();
+  }
+
+  /** Returns the file and line of an object that is in use. */
+  placeOf(id: ManifestObjectId): ObjectPlace | undefined {
+    const file = this.#owners.get(id);
+    const line = file === undefined ? undefined : this.objectsOf(file).get(id)?.line;
+    return file === undefined || line === undefined ? undefined : { file, line };
   }
 
   /** Returns the unused duplicates, by path of their file. */

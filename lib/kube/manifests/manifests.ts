@@ -14,7 +14,8 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import type { InformerSet } from "../informer_set.ts";
 import { StringTable } from "../string_table.ts";
 import { type FileObjects, keepLastGood, readManifestFile } from "./manifest_file.ts";
-import { ManifestProblems } from "./manifest_problem.ts";
+import type { ManifestObjectId } from "./manifest_objects.ts";
+import { ManifestProblems, type ObjectPlace } from "./manifest_problem.ts";
 import {
   filesNotShown,
   type ManifestFileRecord,
@@ -161,6 +162,11 @@ export class FileManifestSource {
   /** Returns the state of each file, or of the first thousand, those with problems before others. */
   status(): readonly ManifestFileStatus[] {
     return manifestStatus(this.#records, this.#store, this.#missing);
+  }
+
+  /** As {@linkcode ManifestStore.placeOf}. */
+  placeOf(id: ManifestObjectId): ObjectPlace | undefined {
+    return this.#store.placeOf(id);
   }
 
   /** The number of files that the status leaves out. */

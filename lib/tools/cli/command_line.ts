@@ -104,7 +104,9 @@ function chooseCommand(argv: readonly string[]): {
   if (!found || all.length > 0) throw new ConfigurationError(all);
   // `VERB --help` is `help VERB`.
   const operands = values.help && verb !== undefined && verb !== "help" ? [verb] : rest;
-  return { command: found, flags: values, operands };
+  const { replacesOperands: flag, operandsAreFlag } = found;
+  const flags = operandsAreFlag && rest.length > 0 ? { ...values, [flag!]: rest } : values;
+  return { command: found, flags, operands };
 }
 
 /** Missing and extra arguments after the verb. */

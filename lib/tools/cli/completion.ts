@@ -146,7 +146,8 @@ function wanted(
       .flatMap((flag) => typed(flag).map((name) => described(name, flag.help)));
     return { prefix: "", value: current, offered };
   }
-  const operand = verb?.operands?.[count];
+  const last = verb?.operands?.at(-1);
+  const operand = verb?.operands?.[count] ?? (last?.many && last);
   const offered = verb === undefined || operand?.name === "VERB"
     ? verbs.map(({ name, summary }) => described(name, summary))
     : operand?.choices ?? kindOf(operand?.name);

@@ -31,7 +31,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [0, "success"],
   [1, "failure"],
   [2, "wrong command line or configuration"],
-  [3, "'diff' or 'trace' found a difference"],
+  [3, "'diff' or 'trace' found a difference, 'check' found warnings"],
   [130, "ended by SIGINT"],
   [143, "ended by SIGTERM"],
 ];
@@ -80,7 +80,10 @@ function verbHelp(verb: Verb): string {
 
 /** Returns e.g. `explain FROM TO`, optional operands in brackets. */
 function verbUsage({ name, operands = [] }: Verb): string {
-  const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
+  const words = operands.map(({ name, many, optional }) => {
+    const word = many ? `${name}...` : name;
+    return optional ? `[${word}]` : word;
+  });
   return [name, ...words].join(" ");
 }
 
@@ -100,6 +103,7 @@ function flagsOf({ name: verb, examples = [] }: Verb): readonly Flag[] {
 const ASKS: ReadonlySet<string> = new Set([
   "status",
   "doctor",
+  "check",
   "explain",
   "diff",
   "trace",

@@ -3,6 +3,7 @@
  * this table.
  */
 import { FROM_FORMS, TO_FORMS } from "../explain/packet_ends.ts";
+import { checkVerb } from "./commands/check.ts";
 import { cleanupVerb } from "./commands/cleanup.ts";
 import type { Verb } from "./commands/command.ts";
 import { diffVerb } from "./commands/diff.ts";
@@ -41,6 +42,23 @@ export const VERBS: readonly Verb[] = [
     summary: "check this machine: problems, and what works in each mode",
     examples: ["kube-relay doctor", "kube-relay doctor --mode userspace --manifests DIR --json"],
     run: doctorVerb,
+  },
+  {
+    name: "check",
+    summary: "check manifests as a start reads them, and show what they would change",
+    operands: [{
+      name: "PATH",
+      help: "a folder or file of manifests, or - for standard input",
+      many: true,
+    }],
+    replacesOperands: "manifests",
+    operandsAreFlag: true,
+    examples: [
+      "kube-relay check DIR",
+      "kube-relay check web.yaml policies.yaml --network-policy --json",
+      "kubectl get services,endpointslices -o yaml | kube-relay check -",
+    ],
+    run: checkVerb,
   },
   {
     name: "explain",

@@ -18,6 +18,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
 import { AGED, ObjectAges } from "../../kube/manifests/manifest_store.ts";
+import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
 import { countText, groupedText } from "../../log/count_text.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
@@ -66,13 +67,14 @@ interface FamilyWhatIf {
 /** The changes of a node. */
 export interface WhatIf {
   readonly before: PlannedNode;
+  readonly after: PlannedNode;
   readonly families: readonly FamilyWhatIf[];
   /** The changes by IP family. Empty if no policies exist before and after. */
   readonly policies: readonly PolicyComparison[];
   /** The changes of addresses and routes. Absent if routing is disabled. */
   readonly routing?: readonly PlannedRoutingChange[];
-  /** New objects that could not be used, one line each. */
-  readonly problems: readonly string[];
+  /** What is wrong with the new objects. */
+  readonly problems: readonly ObjectFinding[];
 }
 
 /**
@@ -92,19 +94,20 @@ export async function planWhatIf(
   keepMissing(before.informers, informers);
   await setAges(dependencies, before.informers, informers);
   const routed = await readNewRouted(dependencies, before, configuration, informers);
-  const after = await planObjects(dependencies, {
+  const planned = await planObjects(dependencies, {
     ...{ informers, mode, nodeName, machine, configuration: before.configuration },
     families: [...before.plans.keys()],
   });
   const families: FamilyWhatIf[] = [];
   const slice = new TimeSlice(dependencies.clock);
   for (const [family, plan] of before.plans) {
-    const next = after.plans.get(family);
+    const next = planned.plans.get(family);
     if (next) families.push(await comparePlans(plan, next, keys, slice));
   }
-  const { problems } = after;
-  const result = { before, families, policies: comparePolicyObjects(before, informers) };
-  const whatIf = { ...result, problems: [...read.problems, ...problems] };
+  const problems = [...read.problems, ...planned.problems.map(read.placed)];
+  const after = { ...planned, placed: read.placed, problems };
+  const policies = comparePolicyObjects(before, informers);
+  const whatIf = { before, after, families, policies, problems };
   if (!routed || keys) return whatIf;
   const was = await planRouting(before);
   const is = await planRouting({ ...after, readRouted: () => Promise.resolve(routed) });

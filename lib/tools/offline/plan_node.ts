@@ -27,9 +27,10 @@ import type { FlagValues } from "../../config/flags.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { InformerSet, type ListOptions } from "../../kube/informer_set.ts";
-import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
+import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
+import type { ManifestFileStatus } from "../../kube/manifests/manifest_status.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
-import type { Logger } from "../../log/logger.ts";
+import { countText } from "../../log/count_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
@@ -102,7 +103,9 @@ export async function planNode(
         return { informers, networks: [] };
       },
     }),
-    problems: [...read.problems, ...planned.problems],
+    files: read.files,
+    placed: read.placed,
+    problems: [...read.problems, ...planned.problems.map(read.placed)],
     isIncomplete: read.isIncomplete || planned.isIncomplete,
   };
 }
@@ -227,7 +230,7 @@ const LIST_WAIT_MS = 30_000;
  * the API server gives no complete lists within 30 s.
  */
 export async function readObjectsOnce(
-  dependencies: Dependencies & { readonly logger: Logger },
+  dependencies: Pick<PlanNodeDependencies, keyof Dependencies | "logger" | "fileSystem">,
   { configuration, nodeName, subscriptions, kubeconfig }: {
     readonly configuration: LoadedConfiguration;
     readonly nodeName: string;
@@ -238,8 +241,11 @@ export async function readObjectsOnce(
   },
 ): Promise<{
   readonly informers: InformerSet;
-  /** Problems of the objects, one line each. */
-  readonly problems: readonly string[];
+  /** The files of manifests. */
+  readonly files: readonly ManifestFileStatus[];
+  /** Adds the place of the object, if it is one of a file. */
+  readonly placed: (finding: ObjectFinding) => ObjectFinding;
+  readonly problems: readonly ObjectFinding[];
   /** Whether some objects could not be used. */
   readonly isIncomplete: boolean;
 }> {
@@ -271,7 +277,7 @@ export async function readObjectsOnce(
   const files = paths.length === 0
     ? undefined
     // Its log would stop after twenty problems.
-    : new FileManifestSource({ clock, logger: SILENT_LOGGER }, { paths, informers });
+    : new FileManifestSource({ ...dependencies, logger: SILENT_LOGGER }, { paths, informers });
   const server = files ? undefined : createApiObjectSource(
     dependencies,
     await loadConfiguredAuth(dependencies, configuration, kubeconfig),
@@ -297,9 +303,11 @@ export async function readObjectsOnce(
     if (missing !== undefined) throw new Error(`Cannot read manifests of '${path}': ${missing}`);
     return {
       informers,
-      problems: read.flatMap(({ path, problems, problemsNotShown }) => [
-        ...problems.map(formatProblem),
-        ...(problemsNotShown > 0 ? [`${path}: ${problemsNotShown} more problems`] : []),
+      files: read,
+      placed: (finding) => ({ ...files?.placeOf(finding.object ?? ""), ...finding }),
+      problems: read.flatMap(({ path: file, problems, problemsNotShown }) => [
+        ...problems,
+        ...(problemsNotShown > 0 ? [furtherProblems(file, problemsNotShown)] : []),
       ]),
       isIncomplete: read.some(({ problems }) =>
         problems.some(({ severity }) => severity === "error")
@@ -310,4 +318,9 @@ export async function readObjectsOnce(
     ending.abort();
     await running;
   }
+}
+
+function furtherProblems(file: string, count: number): ObjectFinding {
+  const message = `${countText(count, "more problem")}`;
+  return { file, line: 1, severity: "warning", path: "", value: "", message };
 }

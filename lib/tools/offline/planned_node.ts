@@ -14,6 +14,7 @@ import { POD } from "../../api/kinds/pod.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
+import { type ObjectProblem, problemText } from "../../api/problem.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../../app/dependencies.ts";
 import type { PolicyBackend, PolicyTool } from "../../app/policy/policy_backend.ts";
 import { policySettings } from "../../app/policy/policy_settings.ts";
@@ -27,6 +28,9 @@ import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
+import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
+import type { ManifestFileStatus } from "../../kube/manifests/manifest_status.ts";
+import type { ManifestFileSystem } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
@@ -46,7 +50,10 @@ import {
 } from "../../proxy/service_port_name.ts";
 import { PlannedRouting, type RoutingInputs } from "../../routing/planned_routing.ts";
 
-export type PlanNodeDependencies = Dependencies & BackendDependencies;
+export type PlanNodeDependencies = Dependencies & BackendDependencies & {
+  /** The files of manifests. @default {the machine's} */
+  readonly fileSystem?: ManifestFileSystem;
+};
 
 /** The objects of routing, and what a running process knows besides. */
 export interface RoutedObjects
@@ -83,8 +90,13 @@ export interface PlannedNode {
   readonly readRouted?: () => Promise<RoutedObjects>;
   /** Keys of all Services, including those without a plan. */
   readonly services: ReadonlySet<string>;
-  /** Objects that could not be used, one line each. */
-  readonly problems: readonly string[];
+  /** The files of manifests. @default {none} */
+  readonly files?: readonly ManifestFileStatus[];
+  /** Adds the place of the object, if it is one of a file. @default {no object is} */
+  readonly placed?: (finding: ObjectFinding) => ObjectFinding;
+  /** What is wrong with the objects. */
+  readonly problems: readonly ObjectFinding[];
+  /** Whether some objects could not be used. */
   readonly isIncomplete: boolean;
 }
 
@@ -101,7 +113,7 @@ export async function planObjects(
   const node: Node | undefined = informers.of(NODE).values().next().value;
   const { proxy, relay: { externalIpRanges, serviceCidrs, manifests } } = configuration;
   const settings = planSettingsOf(proxy, { nodeName, mode, externalIpRanges });
-  const problems = new Set<string>();
+  const problems = new Map<string, ObjectFinding>();
   const plans = new Map<IpFamily, ProxyPlan>();
   const endpoints = new Map<IpFamily, EndpointTracker>();
   for (const family of families) {
@@ -137,8 +149,7 @@ export async function planObjects(
       if (name !== nodeName) registry.onNode(name, other);
     }
     for (const problem of (await services.collectChanges([])).problems) {
-      const { kind, object, path, value, message } = problem;
-      problems.add(`${kind} ${object}: ${path}${value === "" ? "" : ` is ${value}`}: ${message}`);
+      problems.set(problemText(problem), findingOf(problem));
     }
     plans.set(family, services.plan);
     endpoints.set(family, services.endpoints);
@@ -157,9 +168,15 @@ export async function planObjects(
     services: new Set(
       [...informers.of(SERVICE).values()].map((service) => serviceKey(namespacedNameOf(service))),
     ),
-    problems: [...problems],
-    isIncomplete: problems.size > 0,
+    problems: [...problems.values()],
+    isIncomplete: problems.values().some(({ severity }) => severity === "error"),
   };
+}
+
+/** As what a tool says of a problem. Without the value of an annotation, everything else of its object is as asked for. */
+export function findingOf({ kind, object, ...problem }: ObjectProblem): ObjectFinding {
+  const severity = problem.path.startsWith("metadata.annotations") ? "warning" : "error";
+  return { ...problem, severity, object: `${kind} ${object}` };
 }
 
 /** The policies of objects that were read; `undefined` = no pods and policies are among them. */
@@ -188,7 +205,12 @@ export function planPolicies(
   family: IpFamily,
   addresses: readonly InterfaceAddress[] = [],
 ):
-  | { readonly tool: PolicyTool; readonly plan: PolicyPlan; readonly backend: PolicyBackend }
+  | {
+    readonly tool: PolicyTool;
+    readonly plan: PolicyPlan;
+    readonly backend: PolicyBackend;
+    readonly problems: readonly ObjectProblem[];
+  }
   | undefined {
   const { networkPolicy } = proxy;
   const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
@@ -200,7 +222,13 @@ export function planPolicies(
   planner.update();
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);
   const backend = dependencies.policyBackends[tool](dependencies, { family, syncPeriodMs });
-  return { tool, plan: planner.plan, backend };
+  const ofPolicies = [...state.policies.values()].flatMap(({ problems }) => problems);
+  return {
+    tool,
+    plan: planner.plan,
+    backend,
+    problems: [...ofPolicies, ...planner.takeProblems()],
+  };
 }
 
 /** The kinds that addresses and routes are planned from. */

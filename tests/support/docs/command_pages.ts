@@ -18,6 +18,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/pod_network.md",
   "docs/upgrade.md",
   "docs/going_back.md",
+  "docs/check.md",
   "docs/render.md",
   "docs/diff.md",
   "docs/dump.md",

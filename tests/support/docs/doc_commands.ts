@@ -146,7 +146,7 @@ export async function checkRelay(args: readonly string[]): Promise<void> {
   const least = wanted.filter(({ optional = false }) => !optional).length;
   expect(VERBS.some(({ name }) => name === verb), `verb ${verb}`);
   expect(
-    operands.length >= least && operands.length <= wanted.length,
+    operands.length >= least && (operands.length <= wanted.length || wanted.at(-1)?.many === true),
     `what stands after the verb in '${positionals.join(" ")}'`,
   );
   expect(problems.length === 0, problems.join("; "));

@@ -1,5 +1,6 @@
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
+import { formatProblem } from "../../../kube/manifests/manifest_problem.ts";
 import type { AdjustableLogger } from "../../../log/logger.ts";
 import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
@@ -46,6 +47,8 @@ export interface Verb {
   readonly operands?: readonly Operand[];
   /** With this flag it takes no operands. @default {none} */
   readonly replacesOperands?: FlagName;
+  /** Whether the operands are the values of {@linkcode replacesOperands}. @default {false} */
+  readonly operandsAreFlag?: true;
   /** Command lines for `--help`, of at most 78 characters each. @default {none} */
   readonly examples?: readonly string[];
   /** For programs: help does not list it. */
@@ -109,6 +112,8 @@ export async function planNamedObjects(
 ): Promise<PlannedNode> {
   logNotices(context);
   const planned = await planNode({ ...dependencies, logger: context.logger }, context);
-  for (const problem of planned.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+  for (const problem of planned.problems) {
+    dependencies.complain(`kube-relay: ${formatProblem(problem)}\n`);
+  }
   return planned;
 }

@@ -1,5 +1,6 @@
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError } from "../../../config/load.ts";
+import { formatProblem } from "../../../kube/manifests/manifest_problem.ts";
 import { askControl } from "../../control/control_client.ts";
 import { differenceJson, differenceReport } from "../../diff/difference_report.ts";
 import {
@@ -65,9 +66,11 @@ export async function diffVerb(
       ? await planRunningNode(dependencies, configuration.relay, families)
       : await planNode(dependencies, context);
     const whatIf = await planWhatIf(dependencies, before, configuration, keys);
-    for (const problem of whatIf.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+    for (const problem of whatIf.problems) {
+      dependencies.complain(`kube-relay: ${formatProblem(problem)}\n`);
+    }
     printAnswer(dependencies, context, () => whatIfJson(whatIf), () => whatIfReport(whatIf));
-    if (whatIf.problems.length > 0) return 1;
+    if (whatIf.problems.some(({ severity }) => severity === "error")) return 1;
     return countChanges(whatIf) === 0 ? 0 : DIFFERS;
   }
   let difference: NodeDifference;
