@@ -17,7 +17,6 @@ const OWN_CLASS = "kube-relay.io/load-balancer";
 const CLASSES = { loadBalancerClass: OWN_CLASS, defaultLoadBalancerClass: true };
 const IPS = "kube-relay.io/load-balancer-ips";
 const KEY = "kube-relay.io/load-balancer-sharing-key";
-const DUAL = { ipFamilies: ["IPv4", "IPv6"], ipFamilyPolicy: "RequireDualStack" };
 
 /** An allocator, and what it assigns, as text. */
 class Stage {
@@ -35,31 +34,11 @@ class Stage {
       this.allocator.setService(key, addressRequestOf(object, CLASSES));
       return key;
     });
-    this.#update();
-    return keys.map((key) => this.text(key));
+    this.allocator.update();
+    return keys.map((key) => this.#text(key));
   }
 
-  /** Deletes a Service and returns the Services that have changed by it. */
-  remove(name: string): readonly string[] {
-    this.allocator.setService(name as ServiceKey, undefined);
-    return this.changes();
-  }
-
-  changes(): readonly string[] {
-    return [...this.#update()].sort().map((key) => this.text(key));
-  }
-
-  /** An update without end fails. */
-  #update(): ReadonlySet<ServiceKey> {
-    const steps = this.allocator.updateInSteps();
-    for (let count = 0; count < 10_000; count++) {
-      const { done, value } = steps.next();
-      if (done) return value;
-    }
-    throw new Error("The update has no end");
-  }
-
-  text(key: string): string {
+  #text(key: string): string {
     const found = this.allocator.assignment(key as ServiceKey);
     if (!found) return `${key}: nothing`;
     const words = [
@@ -74,23 +53,6 @@ function selector(matchLabels: Readonly<Record<string, string>>) {
   const problems = new ProblemCollector("Pool", "test");
   return parseLabelSelector({ matchLabels }, "", problems);
 }
-
-Deno.test("AddressAllocator gives the lowest free address, to the oldest Service first", () => {
-  const stage = new Stage(pool("a", ["192.0.2.8-192.0.2.9"]));
-  assertEquals(
-    stage.give(
-      { name: "young", createdAt: "2026-01-02T00:00:00Z" },
-      { name: "late", createdAt: "2026-01-03T00:00:00Z" },
-      { name: "old", createdAt: "2026-01-01T00:00:00Z" },
-    ),
-    [
-      "default/young: 192.0.2.9",
-      "default/late: (Pool 'a' has no free address of IPv4)",
-      "default/old: 192.0.2.8",
-    ],
-  );
-  assertEquals(stage.remove("default/old"), ["default/late: 192.0.2.8", "default/old: nothing"]);
-});
 
 Deno.test("AddressAllocator leaves alone what it did not give", () => {
   const stage = new Stage(pool("a", ["192.0.2.0/30"]));
@@ -112,26 +74,6 @@ Deno.test("AddressAllocator leaves alone what it did not give", () => {
   const named = loadBalancer({ name: "named" });
   const status = { loadBalancer: { ingress: [{ hostname: "lb.example.com" }] } };
   assert(stage.give({ ...named, status })[0]!.startsWith("default/named: (left alone)"));
-});
-
-Deno.test("AddressAllocator gives requested addresses, by annotation before the field", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0/24", "2001:db8::/64"], { autoAssign: false }));
-  assertEquals(
-    stage.give(
-      { name: "field", spec: { loadBalancerIP: "192.0.2.7" } },
-      {
-        name: "both",
-        spec: { ...DUAL, loadBalancerIP: "192.0.2.9" },
-        annotations: { [IPS]: "2001:db8::5, 192.0.2.8" },
-      },
-      { name: "none" },
-    ),
-    [
-      "default/field: 192.0.2.7",
-      "default/both: 192.0.2.8 2001:db8::5",
-      "default/none: (No pool with addresses of IPv4 assigns addresses to this Service by itself)",
-    ],
-  );
 });
 
 const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, message: string][] = [
@@ -250,26 +192,4 @@ Deno.test("AddressAllocator wakes no waiting Service for a change that frees not
   let steps = 0;
   for (const _ of allocator.updateInSteps()) steps++;
   assert(steps < 10, `took ${steps} steps`);
-});
-
-Deno.test("AddressAllocator permits nothing by the labels of an unknown namespace but its name", () => {
-  const problems = new ProblemCollector("Pool", "test");
-  const matchExpressions = [{ key: "team", operator: "DoesNotExist" }];
-  const namespaceSelector = parseLabelSelector({ matchExpressions }, "", problems);
-  const stage = new Stage(pool("team", ["192.0.2.0/24"], { namespaceSelector }));
-  const refused = "(No pool with addresses of IPv4 assigns addresses to this Service by itself)";
-  assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);
-  stage.allocator.setNamespace("red", {});
-  assertEquals(stage.changes(), ["red/a: 192.0.2.0"]);
-});
-
-Deno.test("AddressAllocator gives a freed address to the Service that waits, before a younger one", () => {
-  const stage = new Stage(pool("a", ["192.0.2.0"]));
-  stage.give({ name: "holder" });
-  stage.give({ name: "waits", createdAt: "2026-01-01T00:00:00Z" });
-  stage.allocator.setService("default/holder" as ServiceKey, undefined);
-  assertEquals(stage.give({ name: "young", createdAt: "2026-01-02T00:00:00Z" }), [
-    "default/young: (Pool 'a' has no free address of IPv4)",
-  ]);
-  assertEquals(stage.text("default/waits"), "default/waits: 192.0.2.0");
 });
