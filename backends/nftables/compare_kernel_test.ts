@@ -3,7 +3,6 @@ import fc from "fast-check";
 import type { FakeNftTable } from "../../tests/support/fakes/fake_nft.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { collidingServices } from "../../tests/support/builders/colliding_slots.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
@@ -18,7 +17,45 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
 import { NftablesBackend } from "./backend.ts";
-import { pickableEndpoints } from "./slots.ts";
+import { pickableEndpoints, SlotAllocator } from "./slots.ts";
+
+/** The first two texts to which something gives the same number. */
+function firstTwo(
+  textOf: (index: number) => string,
+  numberOf: (text: string) => number,
+): readonly [string, string] {
+  const seen = new Map<number, string>();
+  for (let index = 0;; index++) {
+    const text = textOf(index);
+    const other = seen.get(numberOf(text));
+    if (other !== undefined) return [other, text];
+    seen.set(numberOf(text), text);
+  }
+}
+
+function slotOf(name: string, endpoint: string): number {
+  const [slot] = new SlotAllocator().slotsOf(testServicePlan({ name, to: [endpoint] })).values();
+  return slot!;
+}
+
+/** Two of IPv4 with session affinity, two endpoints each, whose numbers would be the same. */
+function collidingServices(): readonly [ServicePlan, ServicePlan] {
+  const to = firstTwo(
+    (index) => `10.1.${index >> 8}.${index & 255}:8080`,
+    (endpoint) => slotOf("web", endpoint),
+  );
+  const names = firstTwo((index) => `web-${index}`, (name) => slotOf(name, to[0]));
+  const [left, right] = names.map((name, index) =>
+    testServicePlan({
+      name,
+      to,
+      clusterIp: `172.30.0.${index + 1}`,
+      nodePort: 30_001 + index,
+      affinityTimeoutSeconds: 600,
+    })
+  );
+  return [left!, right!];
+}
 
 function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
   return new NftablesBackend({

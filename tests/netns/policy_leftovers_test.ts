@@ -6,18 +6,139 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";
-import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { kubeProxyIptablesRules } from "../support/builders/kube_proxy_rules.ts";
-import {
-  kubeRouterNftRules,
-  kubeRouterPolicyRules,
-  kubeRouterRouteSets,
-  kubeRouterSets,
-  otherEnforcerRules,
-} from "../support/builders/kube_router_rules.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { createUsedNode, type RulesNode, VARIANTS } from "../support/stages/rules_node.ts";
+
+interface RouterOptions {
+  readonly family: IpFamily;
+}
+
+const POD_CHAIN = "KUBE-POD-FW-XPGD46QRK7WJZT7O";
+const POLICY_CHAIN = "KUBE-NWPLCY-SXIVWICOYRO3J4NJ";
+const TOP = {
+  INPUT: "KUBE-ROUTER-INPUT",
+  FORWARD: "KUBE-ROUTER-FORWARD",
+  OUTPUT: "KUBE-ROUTER-OUTPUT",
+};
+
+const ADDRESSES = {
+  IPv4: {
+    pod: "10.42.0.9",
+    other: "10.42.1.7",
+    services: "10.43.0.0/16",
+    ping: "icmp -m icmp --icmp-type 8",
+  },
+  IPv6: {
+    pod: "fd42::9",
+    other: "fd42::1:7",
+    services: "fd43::/112",
+    ping: "icmpv6 -m icmp6 --icmpv6-type 128",
+  },
+} as const;
+
+/** The name of a set in a family. */
+function routerSetName(family: IpFamily, name: string): string {
+  return family === "IPv6" ? `inet6:${name}` : name;
+}
+
+/** Sets of policies and, with other names, of routes; input of `ipset restore`. */
+function kubeRouterSets({ family }: RouterOptions): string {
+  const { pod, other } = ADDRESSES[family];
+  const of = (name: string) => routerSetName(family, name);
+  const create = (name: string, type: string) =>
+    `create ${of(name)} ${type} family ${family === "IPv6" ? "inet6" : "inet"}\n`;
+  return create("KUBE-DST-XPGD46QRK7WJZT7O", "hash:ip") +
+    create("KUBE-SRC-SXIVWICOYRO3J4NJ", "hash:ip") +
+    create("kube-router-local-pods", "hash:ip") +
+    `add ${of("KUBE-DST-XPGD46QRK7WJZT7O")} ${pod}\nadd ${
+      of("KUBE-SRC-SXIVWICOYRO3J4NJ")
+    } ${other}\n`;
+}
+
+/** Sets of kube-router's routes, which are no concern of policies. */
+function kubeRouterRouteSets({ family }: RouterOptions): string {
+  const type = `hash:net family ${family === "IPv6" ? "inet6" : "inet"}`;
+  return `create ${routerSetName(family, "kube-router-pod-subnets")} ${type}\n`;
+}
+
+/** Chains of policies; input of `iptables-restore --noflush`, after {@linkcode kubeRouterSets}. */
+function kubeRouterPolicyRules({ family }: RouterOptions): string {
+  const { pod, services, ping } = ADDRESSES[family];
+  const set = (name: string) => routerSetName(family, name);
+  const match = `-m set --match-set ${set("KUBE-SRC-SXIVWICOYRO3J4NJ")} src -m set --match-set ${
+    set("KUBE-DST-XPGD46QRK7WJZT7O")
+  } dst -p tcp -m tcp --dport 80`;
+  const chains = [
+    ...Object.values(TOP),
+    ...["KUBE-NWPLCY-COMMON", "KUBE-NWPLCY-DEFAULT", "KUBE-NWPLCY-TAIL", POD_CHAIN, POLICY_CHAIN],
+  ];
+  const jumps = Object.values(TOP).flatMap((chain) => [
+    `-A ${chain} -s ${pod} -m comment --comment "rule to jump traffic from POD name:web-1" -j ${POD_CHAIN}`,
+    `-A ${chain} -m comment --comment "jump to tail -j KUBE-FORWARD" -j KUBE-NWPLCY-TAIL`,
+    `-A ${chain} -m mark --mark 0x20000/0x20000 -j ACCEPT`,
+  ]);
+  return `*filter
+${chains.map((chain) => `:${chain} - [0:0]`).join("\n")}
+${
+    Object.entries(TOP).map(([hook, chain]) =>
+      `-I ${hook} 1 -m comment --comment "kube-router netpol - 4IA2OSFRMVNDXBVV" -j ${chain}`
+    ).join("\n")
+  }
+-A ${TOP.INPUT} -d ${services} -j RETURN
+-A ${TOP.FORWARD} -d ${pod} -m physdev --physdev-is-bridged -j ${POD_CHAIN}
+${jumps.join("\n")}
+-A KUBE-NWPLCY-COMMON -m conntrack --ctstate INVALID -j DROP
+-A KUBE-NWPLCY-COMMON -p ${ping} -j ACCEPT
+-A KUBE-NWPLCY-DEFAULT -j MARK --set-xmark 0x10000/0x10000
+-A KUBE-NWPLCY-TAIL -m mark --mark 0x20000/0x20000 -j ACCEPT
+-A KUBE-NWPLCY-TAIL -m set ! --match-set ${set("kube-router-local-pods")} dst -d ${pod} -j REJECT
+-A ${POD_CHAIN} -j KUBE-NWPLCY-COMMON
+-A ${POD_CHAIN} -s ${pod} -j KUBE-NWPLCY-DEFAULT
+-A ${POD_CHAIN} -d ${pod} -j ${POLICY_CHAIN}
+-A ${POD_CHAIN} -m mark ! --mark 0x10000/0x10000 -j NFLOG --nflog-group 100
+-A ${POD_CHAIN} -m mark ! --mark 0x10000/0x10000 -j REJECT
+-A ${POLICY_CHAIN} ${match} -j MARK --set-xmark 0x10000/0x10000
+-A ${POLICY_CHAIN} ${match} -m mark --mark 0x10000/0x10000 -j RETURN
+COMMIT
+`;
+}
+
+/** Chains of kube-router's service proxy and of other enforcers, which all have to stay. */
+function otherEnforcerRules(): string {
+  return `*nat
+:KUBE-ROUTER-HAIRPIN - [0:0]
+-A POSTROUTING -j KUBE-ROUTER-HAIRPIN
+COMMIT
+*filter
+:KUBE-ROUTER-SERVICES - [0:0]
+:KUBE-POD-FW-SHORT - [0:0]
+:cali-FORWARD - [0:0]
+:CILIUM_FORWARD - [0:0]
+-A INPUT -j KUBE-ROUTER-SERVICES
+-A FORWARD -j cali-FORWARD
+-A FORWARD -j CILIUM_FORWARD
+-A FORWARD -j KUBE-POD-FW-SHORT
+-A cali-FORWARD -m mark --mark 0x10000/0x10000 -j ACCEPT
+COMMIT
+`;
+}
+
+/** The table of `--use-nftables-for-netpol`, input of `nft -f -`. */
+function kubeRouterNftRules({ family }: RouterOptions): string {
+  const [of, table] = family === "IPv6"
+    ? ["ip6", "kube-router-filter-ipv6"]
+    : ["ip", "kube-router-filter-ipv4"];
+  const { pod } = ADDRESSES[family];
+  return `table ${of} ${table} {
+  set KUBE-DST-XPGD46QRK7WJZT7O { type ipv${family.slice(-1)}_addr ; elements = { ${pod} } ; }
+  chain ${POD_CHAIN} { meta mark & 0x10000 == 0 reject ; }
+  chain KUBE-ROUTER-FORWARD { type filter hook forward priority filter ; ${of} daddr ${pod} jump ${POD_CHAIN} ; }
+}
+`;
+}
 
 const ignore = isMissing("leftovers of kube-router's policies in a real kernel", [
   ...netnsRequirements(),

@@ -7,12 +7,24 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { type BackendMode, nodePortEntries } from "../../lib/proxy/backend.ts";
 import { EndpointTracker } from "../../lib/proxy/endpoint_tracker.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_state.ts";
-import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { planProxy } from "../support/builders/plan_proxy.ts";
+import {
+  createProxyPlan,
+  type PlanOptions,
+  type ProxyPlan,
+  type ProxyState,
+} from "../../lib/proxy/proxy_plan.ts";
 import { ServiceTracker } from "../../lib/proxy/service_tracker.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testNodeState } from "../support/builders/builders.ts";
 import type { PacketFlowScenario } from "./packet_flow_case.ts";
+import { updatePlan } from "../support/builders/update_plan.ts";
+
+/** The plan for a state. Every sequence of updates has to produce the same plan. */
+function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
+  const plan = createProxyPlan(options);
+  updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
+  return plan;
+}
 
 /**
  * The plan of one IP family, on the node of the address plan. A mode may take another default for the

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import process from "node:process";
 import { walkPolicies as walkIptables } from "../../support/walk/iptables_policies.ts";
 import { renderedPolicyTable, walkConnection } from "../../support/walk/nft_policies.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
@@ -12,6 +13,7 @@ import { parsePort } from "../../../lib/net/port.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { PolicyState } from "../../../lib/policy/policy_state.ts";
 import {
+  BENCH_NODE,
   benchLocalPod,
   benchPod,
   benchPodKey,
@@ -21,15 +23,153 @@ import {
   type ClusterSize,
   setBenchPolicy,
 } from "./bench_cluster.ts";
-import { hintVariant, PolicyRules } from "./policy_rules.ts";
 import {
   EVENT_KINDS,
   type EventKind,
+  type IptablesVariant,
   type OwnFigures,
   type PolicyTool,
   type RulesTask,
   type StepCost,
 } from "./rules_figures.ts";
+import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
+import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
+import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
+import { MemoryLogger } from "../../support/fakes/memory_logger.ts";
+
+const RUSAGE_CHILDREN = -1;
+/** `struct rusage` on 64 bits: two times of 16 bytes, then 14 numbers of 8. */
+const RUSAGE_BYTES = 144;
+
+const libc = Deno.dlopen("libc.so.6", {
+  getrusage: { parameters: ["i32", "buffer"], result: "i32" },
+});
+
+/** Returns the CPU time in milliseconds that all ended children of this process have used. */
+function childCpuMs(): number {
+  const bytes = new Uint8Array(RUSAGE_BYTES);
+  libc.symbols.getrusage(RUSAGE_CHILDREN, bytes);
+  const view = new DataView(bytes.buffer);
+  const number = (at: number) => Number(view.getBigInt64(at, true));
+  const timeMs = (at: number) => number(at) * 1000 + number(at + 8) / 1000;
+  return timeMs(0) + timeMs(16);
+}
+
+/** Counts the input of tools. */
+class CountingCommands implements CommandRunner {
+  lines = 0;
+
+  run: CommandRunner["run"] = (program, args, options = {}) => {
+    const { stdin } = options;
+    if (stdin === undefined || Symbol.asyncIterator in Object(stdin)) {
+      return systemCommandRunner.run(program, args, options);
+    }
+    const text = typeof stdin === "string" ? stdin : [...stdin as Iterable<string>].join("");
+    this.lines += text.split("\n").filter((line) => line.trim() !== "").length;
+    return systemCommandRunner.run(program, args, { ...options, stdin: text });
+  };
+}
+
+/** The watch for drift never wakes up, so that its looks do not count. */
+const SLEEPLESS_CLOCK: Clock = {
+  ...systemClock,
+  sleep: (_ms, signal) =>
+    new Promise((_, reject) => {
+      signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+    }),
+};
+
+/** Returns what a step costs. */
+async function costOf(
+  work: () => Promise<unknown>,
+  lines: () => number = () => 0,
+): Promise<StepCost> {
+  const [tool, own, wall, before] = [
+    childCpuMs(),
+    process.cpuUsage(),
+    performance.now(),
+    lines(),
+  ];
+  await work();
+  const wallMs = performance.now() - wall;
+  const { user, system } = process.cpuUsage(own);
+  return {
+    lines: lines() - before,
+    toolMs: childCpuMs() - tool,
+    ownMs: (user + system) / 1000,
+    wallMs,
+  };
+}
+
+/** Makes the choice of the product fall on a variant of iptables. */
+async function hintVariant(variant: IptablesVariant): Promise<void> {
+  const stdin = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
+  await systemCommandRunner.run(`iptables-${variant}-restore`, ["--noflush"], { stdin });
+}
+
+/** A cluster, its plan, and the data plane of one tool. */
+class PolicyRules implements AsyncDisposable {
+  readonly state: PolicyState;
+  readonly #planner: PolicyPlanner;
+  readonly #commands = new CountingCommands();
+  readonly #dataPlane: PolicyPlane;
+
+  constructor(tool: PolicyTool, state: PolicyState) {
+    this.state = state;
+    this.#planner = new PolicyPlanner(this.state, {
+      family: "IPv4",
+      nodeName: BENCH_NODE,
+      deny: { action: "reject" },
+      closedRanges: [],
+      podLinks: [],
+    });
+    const create = POLICY_BACKENDS[tool === "nftables" ? tool : "iptables"];
+    if (create === undefined) throw new Error(`There is no data plane for ${tool}`);
+    this.#dataPlane = create({
+      clock: SLEEPLESS_CLOCK,
+      commands: this.#commands,
+      logger: new MemoryLogger(),
+      random: () => 0.5,
+    }, { family: "IPv4", syncPeriodMs: 30_000 });
+  }
+
+  get plan(): PolicyPlan {
+    return this.#planner.plan;
+  }
+
+  /** Starts the data plane and syncs, as the product does first. */
+  async load(): Promise<StepCost> {
+    return await this.#cost(async () => {
+      await this.#dataPlane.start();
+      await this.#sync();
+    });
+  }
+
+  /** Makes a change and syncs it. */
+  async change(change: (state: PolicyState) => void): Promise<StepCost> {
+    return await this.#cost(async () => {
+      change(this.state);
+      await this.#sync();
+    });
+  }
+
+  /** Removes all rules. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#dataPlane.cleanup();
+    await this.#dataPlane[Symbol.asyncDispose]();
+  }
+
+  async #sync(): Promise<void> {
+    const changes = this.#planner.update();
+    await this.#dataPlane.sync(this.#planner.plan, changes);
+  }
+
+  #cost(work: () => Promise<void>): Promise<StepCost> {
+    return costOf(work, () => this.#commands.lines);
+  }
+}
 
 /** Numbers of policies that are compared. */
 const FEW = 10;
