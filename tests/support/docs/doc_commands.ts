@@ -6,6 +6,7 @@
  */
 import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
+import { VERSION } from "../../../lib/config/version.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { VERBS } from "../../../lib/tools/cli/verbs.ts";
 import { readManifest } from "./deploy_files.ts";
@@ -63,6 +64,9 @@ const DEFAULT_BIRD_SOCKET = defaultConfiguration().routing.bgp.controlSocket;
 const OWN_PLACES =
   /^\/(var\/lib\/rancher\/k3s\/server\/manifests\/kube-relay\.yaml$|etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
 
+/** What `deploy/release/image.sh dist` makes. */
+const IMAGE = `dist/kube-relay_${VERSION}_amd64.oci.tar`;
+
 /** The checks by program. */
 const CHECKS: Readonly<Record<string, Check>> = {
   "kube-relay": checkRelay,
@@ -70,7 +74,9 @@ const CHECKS: Readonly<Record<string, Check>> = {
   systemctl: checkSystemctl,
   kubectl: checkKubectl,
   k3s: ([verb, ...args], scene) => {
-    if (verb === "ctr") return expect(args.join(" ") === "images import kube-relay.tar", `${args}`);
+    if (verb === "ctr") {
+      return expect(args.join(" ") === `images import ${IMAGE.slice("dist/".length)}`, `${args}`);
+    }
     expect(verb === "kubectl", `k3s ${verb}`);
     return checkKubectl(args, scene);
   },
@@ -78,10 +84,17 @@ const CHECKS: Readonly<Record<string, Check>> = {
     expect(["init", "upgrade"].includes(verb!), `kubeadm ${verb}`);
     expect(args.length > 0, "kubeadm without a phase");
   },
-  docker: async (args) => {
-    expect(["build", "push", "save"].includes(args[0]!), `docker ${args[0]}`);
-    const file = args.indexOf("--file");
-    if (args[0] === "build") await Deno.stat(ROOT + args[file + 1]!);
+  "deploy/release/image.sh": async ([output, machine]) => {
+    await Deno.stat(`${ROOT}deploy/release/image.sh`);
+    expect(output === "dist", `OUTPUT_DIR ${output}`);
+    expect([undefined, "x86_64", "aarch64"].includes(machine), `MACHINE ${machine}`);
+  },
+  skopeo: ([verb, from, to]) => {
+    expect(verb === "copy" && from === `oci-archive:${IMAGE}`, `skopeo ${verb} ${from}`);
+    expect(to === `docker://registry.example/kube-relay:${VERSION}`, `${to}`);
+  },
+  ctr: (args) => {
+    expect(args.join(" ") === `-n k8s.io images import ${IMAGE}`, `ctr ${args.join(" ")}`);
   },
   "./compile.sh": (args, { compileScript }) => {
     for (const arg of args) expect(compileScript.includes(`\n  ${arg.split("=")[0]} `), arg);
