@@ -491,6 +491,9 @@ const FLAGS = {
     all: boolean(undefined, { verbs: ["status"] })(
       "list all Services and problems, however many there are",
     ),
+    cluster: boolean(undefined, { verbs: ["status"] })(
+      "show the state of every node of the cluster, asked through the API server",
+    ),
     problems: boolean(undefined, { verbs: ["status"] })("list only the problems, and all of them"),
     check: boolean(undefined, { verbs: ["status"] })(
       "exit with status 1 if anything is wrong, for monitoring",

@@ -70,6 +70,9 @@ const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
  * 60 s, but a proxy in between may keep the answer open after it has lost the server.
  */
 const ANSWER_MS = 120_000;
+/** In characters. */
+const LONGEST_LINE = 64 * 1024;
+
 /**
  * A client of one API server. Its methods throw an {@linkcode ApiError} for an unsuccessful answer,
  * a TransportError if there is no answer, and the signal's reason when aborted.
@@ -100,6 +103,34 @@ export class KubeClient {
   /** Reads one object of any kind. */
   async get(path: string, signal: AbortSignal): Promise<unknown> {
     return await this.#sendForObject({ method: "GET", path, signal });
+  }
+
+  /**
+   * Reads a text that the API server passes on, of a node for example, and calls back for each line. The
+   * sender is not trusted: a RangeError is thrown for more than `mostBytes` or for a very long line.
+   */
+  async readLines(
+    { path, mostBytes, signal }: {
+      readonly path: string;
+      readonly mostBytes: number;
+      readonly signal: AbortSignal;
+    },
+    onLine: (line: string) => void,
+  ): Promise<void> {
+    using call = new LinkedAbort(signal);
+    using _limit = this.#limit(call);
+    const { body } = await this.#send({ method: "GET", path, signal: call.signal });
+    const decoder = new TextDecoder();
+    let [rest, total] = ["", 0];
+    for await (const chunk of body) {
+      total += chunk.length;
+      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+      rest = lines.pop()!;
+      if (total > mostBytes) throw new RangeError(`its answer has more than ${mostBytes} bytes`);
+      if (rest.length > LONGEST_LINE) throw new RangeError("its answer has a line without an end");
+      for (const line of lines) onLine(line);
+    }
+    if (rest !== "") onLine(rest);
   }
 
   /** Creates one object in the collection at `path`; resolves to the stored object. */

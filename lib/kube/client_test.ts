@@ -101,6 +101,9 @@ const ENDLESS: readonly (readonly [
   [200, 18 * 1024 * 1024, (client) => client.get("/version", signal)],
   [500, 64 * 1024, (client) => client.get("/version", signal)],
   [200, MAX_PAGE, (client) => client.listPage({ path: SERVICES, signal }, () => {})],
+  [200, 8192, (client) => client.readLines({ path: "/x", mostBytes: 8192, signal }, () => {})],
+  // One line.
+  [200, 65_536, (client) => client.readLines({ path: "/x", mostBytes: 1e9, signal }, () => {})],
 ];
 
 for (const [status, longest, ask] of ENDLESS) {
@@ -113,12 +116,27 @@ for (const [status, longest, ask] of ENDLESS) {
   });
 }
 
+Deno.test("KubeClient reads lines, wherever their pieces end, and the last one without an end", async () => {
+  const bytes = new TextEncoder().encode("a\n\nzwölf\nlast");
+  const client = clientOf(systemClock, 200, async function* () {
+    for (const byte of bytes) yield await Promise.resolve(Uint8Array.of(byte));
+    return undefined;
+  });
+  const lines: string[] = [];
+  await client.readLines({ path: "/x", mostBytes: 100, signal }, (line) => lines.push(line));
+  assertEquals(lines, ["a", "", "zwölf", "last"]);
+});
+
 /** The requests that wait for the end of their answer; a watch only if it is refused. */
 const ANSWERS: Readonly<
   Record<string, readonly [status: number, ask: (client: KubeClient) => Promise<unknown>]>
 > = {
   "an object": [200, (client) => client.get("/version", signal)],
   "a page of a list": [200, (client) => client.listPage({ path: SERVICES, signal }, () => {})],
+  "the lines of a text": [
+    200,
+    (client) => client.readLines({ path: "/x", mostBytes: 1e9, signal }, () => {}),
+  ],
   "the server's version": [200, (client) => client.currentVersion({ path: SERVICES, signal })],
   "the reason why a list is refused": [500, (client) => client.get(SERVICES, signal)],
   "the reason why a watch is refused": [

@@ -34,6 +34,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay status --check",
       "kube-relay status --changes",
       "kube-relay status --watch",
+      "kube-relay status --cluster --kubeconfig FILE",
     ],
     run: statusVerb,
   },

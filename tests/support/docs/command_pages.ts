@@ -24,6 +24,8 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/dump.md",
   "docs/explain.md",
   "docs/trace.md",
+  "docs/monitoring.md",
+  "docs/runbooks.md",
   "docs/nftables.md",
   "docs/stories.md",
 ];

@@ -129,6 +129,10 @@ const CHECKS: Readonly<Record<string, Check>> = {
   },
   ssh: ([_host, ...words]) => expect(words.join(" ") === "tar -xf -", `ssh ${words.join(" ")}`),
   tee: checkOwnPlaces,
+  ln: ([flag, target, link = ""]) => {
+    expect(flag === "-s" && target === "kube-relay", `ln ${flag} ${target}`);
+    checkOwnPlaces([link.replace("kubectl-kube_relay", "kube-relay")]);
+  },
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
 };
@@ -193,6 +197,8 @@ async function checkSystemctl(args: readonly string[]): Promise<void> {
 }
 
 async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<void> {
+  // The plugin is the program.
+  if (args[0] === "kube-relay") return await checkRelay(args.slice(1));
   const plain: string[] = [];
   for (let index = 0; index < args.length; index++) {
     const arg = args[index]!;

@@ -42,6 +42,11 @@ export interface FakeRequest {
   readonly authorization: string | undefined;
 }
 
+/** A port of a node, as {@linkcode FakeApiServer.nodePort} has it. */
+const NODE_PROXY = /^\/api\/v1\/nodes\/http:([^/:]+):(\d+)\/proxy\/(.*)$/;
+/** As a path for {@linkcode FakeApiServer.setMissing}. */
+export const NODE_PROXIES = "/api/v1/nodes/proxy";
+
 /** The fake. Its properties may be changed at any time. */
 export class FakeApiServer implements AsyncDisposable {
   readonly store = new FakeApiStore();
@@ -58,6 +63,15 @@ export class FakeApiServer implements AsyncDisposable {
    * The accesses that reviews deny, e.g. `watch /api/v1/pods`, besides those that get status 403.
    */
   readonly deniedAccess = new Set<string>();
+  /**
+   * The answer of a port of a node, which the server passes on; `undefined` = no connection. A
+   * `status` of 0 never answers.
+   */
+  nodePort: (
+    node: string,
+    port: number,
+    path: string,
+  ) => { readonly status?: number; readonly text: string } | undefined = () => undefined;
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
   readonly #http: FakeHttpServer;
@@ -212,10 +226,14 @@ export class FakeApiServer implements AsyncDisposable {
     }
     if (!this.#isAuthorized(request)) throw new FakeStoreError(401, "Unauthorized", "Unauthorized");
     if (path === "/version") return [200, { major: "1", minor: "36" }];
-    const missing = this.#missing.get(path);
+    const [, node, port, rest] = NODE_PROXY.exec(path) ?? [];
+    const missing = this.#missing.get(node === undefined ? path : NODE_PROXIES);
     if (missing) {
       const [reason, message] = MISSING[missing];
       throw new FakeStoreError(missing, reason, message);
+    }
+    if (node !== undefined) {
+      return this.#passOn(this.nodePort(node, Number(port), `/${rest}`), port);
     }
     const { method, headers: { "content-type": contentType } } = request;
     if (method === "POST" && path === ACCESS_REVIEW_PATH) return this.#reviewAccess(body);
@@ -234,6 +252,18 @@ export class FakeApiServer implements AsyncDisposable {
     if (!isWatch) return [200, this.#lists.answer(target.collection, query, selector)];
     this.#checkWatch(query);
     return (response) => this.#watch(response, target.collection, query, selector);
+  }
+
+  #passOn(answer: ReturnType<FakeApiServer["nodePort"]>, port: string | undefined) {
+    if (answer === undefined) {
+      const message = `error trying to reach service: dial tcp 192.0.2.1:${port}: connect: refused`;
+      throw new FakeStoreError(503, "ServiceUnavailable", message);
+    }
+    return (response: FakeHttpResponse) => {
+      if (answer.status === 0) return;
+      response.writeHead(answer.status ?? 200, { "content-type": "text/plain" });
+      response.end(answer.text);
+    };
   }
 
   #isAuthorized(request: FakeHttpRequest): boolean {

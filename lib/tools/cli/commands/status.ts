@@ -1,12 +1,21 @@
 import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
+import {
+  HEALTHZ_PORT,
+  METRICS_PORT,
+  tryParseListenAddress,
+} from "../../../config/listen_address.ts";
+import { openTransport } from "../../../kube/api_transport.ts";
+import { KubeClient } from "../../../kube/client.ts";
+import { loadKubeAuth } from "../../../kube/kubeconfig.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import { changesReport, entryMatches } from "../../changes/changes_view.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
+import { askCluster, clusterReport, isNodeProblem } from "../../status/cluster_status.ts";
 import { agesAt, matchesFilter, statusAnswer, statusProblems } from "../../status/status_answer.ts";
 import {
   answered,
@@ -27,7 +36,8 @@ export async function statusVerb(
   context: CommandContext,
 ): Promise<number> {
   const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
-  refuseConflicts(flags);
+  refuseConflicts(context.flags);
+  if (flags.cluster) return await printCluster(dependencies, context);
   if (flags.watch) return await watch(dependencies, context);
   if (flags.changes) return await printChanges(dependencies, context);
   const { report, now } = from === undefined
@@ -67,15 +77,47 @@ export async function statusVerb(
   return statusProblems(report, options).length > 0 ? 1 : 0;
 }
 
+/** Prints the state of every node of the cluster. */
+async function printCluster(
+  dependencies: ProgramDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { clock, commands, process: { env } } = dependencies;
+  const { flags, logger, configuration: { proxy, relay: { master } } } = context;
+  const [home, isInPod] = [env("HOME"), env("KUBERNETES_SERVICE_HOST") !== undefined];
+  // As kubectl does, whose plugin this may be.
+  const isNamed = env("KUBECONFIG") || master !== undefined || isInPod || home === undefined;
+  const own = isNamed ? "" : `${home}/.kube/config`;
+  const kubeconfig = proxy.clientConnection.kubeconfig || own;
+  const auth = await loadKubeAuth({ clock, logger, commands }, {
+    ...(kubeconfig !== "" && { kubeconfig }),
+    ...(master !== undefined && { master }),
+    env,
+  });
+  await using transport = openTransport(clock, auth);
+  const portOf = (address: string, port: number) =>
+    tryParseListenAddress(address, port)?.port ?? port;
+  const nodes = await askCluster({ clock, client: new KubeClient({ clock, auth, transport }) }, {
+    metricsPort: portOf(proxy.metricsBindAddress, METRICS_PORT),
+    healthPort: portOf(proxy.healthzBindAddress, HEALTHZ_PORT),
+    signal: new AbortController().signal,
+  });
+  const show = flags.problems ? "problems" : flags.all ? "all" : "few";
+  const time = agesAt(clock.wallNow());
+  printAnswer(dependencies, context, () => ({ nodes }), () => clusterReport(nodes, { time, show }));
+  return flags.check && (nodes.length === 0 || nodes.some(isNodeProblem)) ? 1 : 0;
+}
+
 /** Flags that have no effect, or another meaning, together with one. */
 const CONFLICTS = {
   watch: ["changes", "json", "from", "check", "problems", "all", "last"],
   changes: ["check", "problems", "all"],
   all: ["problems"],
+  cluster: ["watch", "changes", "filter", "from", "last"],
 } as const satisfies Partial<Record<FlagName, readonly FlagName[]>>;
 
 function refuseConflicts(flags: FlagValues): void {
-  const problems = (["watch", "changes", "all"] as const).flatMap((name) =>
+  const problems = (["watch", "changes", "all", "cluster"] as const).flatMap((name) =>
     !flags[name]
       ? []
       : CONFLICTS[name].filter((other) => flags[other]).map((other) =>
