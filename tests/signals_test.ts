@@ -9,7 +9,7 @@ import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
 import { LineProcess } from "./support/drivers/line_process.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
-import { isMissing, program, ROOT } from "./support/requirement.ts";
+import { program, ROOT, testNeeding } from "./support/requirement.ts";
 import { runTool } from "./support/drivers/run_tool.ts";
 import { withFolder } from "./support/with_folder.ts";
 
@@ -123,22 +123,18 @@ Deno.test("--config reads a pipe that is written to slowly, to its end", async (
   assertStringIncludes(shell.errors, "clusterCIDR");
 });
 
-const ignore = isMissing("signals in a container", [ROOT, program("unshare"), program("ps")]);
+const test = testNeeding("signals in a container", [ROOT, program("unshare"), program("ps")]);
 
-Deno.test({
-  name: "the first signal ends kube-relay as the first process of a container",
-  ignore,
-  fn: () =>
-    withFolder(async (folder) => {
-      const pipe = `${folder}/config`;
-      await runTool("mkfifo", [pipe]);
-      const line = [Deno.execPath(), ...LINE, `--config=${pipe}`];
-      await using container = new LineProcess("unshare", ["--pid", "--fork", "--", ...line]);
-      const child = await eventually("it has begun", async () => {
-        return Number(await output("ps", "-o", "pid=", "--ppid", `${container.pid}`)) || undefined;
-      });
-      await isReading(child, pipe);
-      Deno.kill(child, "SIGTERM");
-      assertEquals((await container.status()).code, 143, container.errors);
-    }),
-});
+test("the first signal ends kube-relay as the first process of a container", () =>
+  withFolder(async (folder) => {
+    const pipe = `${folder}/config`;
+    await runTool("mkfifo", [pipe]);
+    const line = [Deno.execPath(), ...LINE, `--config=${pipe}`];
+    await using container = new LineProcess("unshare", ["--pid", "--fork", "--", ...line]);
+    const child = await eventually("it has begun", async () => {
+      return Number(await output("ps", "-o", "pid=", "--ppid", `${container.pid}`)) || undefined;
+    });
+    await isReading(child, pipe);
+    Deno.kill(child, "SIGTERM");
+    assertEquals((await container.status()).code, 143, container.errors);
+  }));

@@ -9,7 +9,7 @@ import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
 import { UdpPeer } from "./support/drivers/udp_peer.ts";
-import { isMissing, program } from "./support/requirement.ts";
+import { program, testNeeding } from "./support/requirement.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 
 /** Soft and hard limit of the process: about 270 flows and half as many connections. */
@@ -17,7 +17,7 @@ const OPEN_FILES = 500;
 /** More clients than the process may have files. */
 const TOO_MANY = 600;
 
-const ignore = isMissing("running out of open files", [program("prlimit")]);
+const test = testNeeding("running out of open files", [program("prlimit")]);
 
 interface TestPort {
   readonly protocol: "TCP" | "UDP";
@@ -91,57 +91,48 @@ async function refusedFlows(relay: LoopbackRelay): Promise<number> {
 }
 
 for (const workers of [1, 2]) {
-  Deno.test({
-    name: `a flood of UDP clients of two Services leaves both to new clients (workers: ${workers})`,
-    ignore,
-    async fn() {
-      await using endpoint = UdpPeer.open({ answer: () => "pod" });
-      await using clients = new Clients();
-      const places = ["127.51.0.1", "127.51.0.2"].map((hostname) => ({ hostname, port: 5353 }));
-      const ports = [{ protocol: "UDP", port: 5353, endpointPort: endpoint.port }] as const;
-      await using relay = await LoopbackRelay.start({
-        openFiles: OPEN_FILES,
-        args: [`--userspace-workers=${workers}`],
-        manifests: Object.fromEntries(
-          places.map(({ hostname }, at) => [`s${at}.json`, service(`s${at}`, hostname, ports)]),
-        ),
-      });
-      await relay.settled();
-      for (const place of places) await flood(relay, clients, place);
-      for (const place of places) {
-        await assertServed(relay, await clients.send(30, place));
-      }
-      assertEquals(await relay.stop(), 0, relay.log);
-    },
+  test(`a flood of UDP clients of two Services leaves both to new clients (workers: ${workers})`, async () => {
+    await using endpoint = UdpPeer.open({ answer: () => "pod" });
+    await using clients = new Clients();
+    const places = ["127.51.0.1", "127.51.0.2"].map((hostname) => ({ hostname, port: 5353 }));
+    const ports = [{ protocol: "UDP", port: 5353, endpointPort: endpoint.port }] as const;
+    await using relay = await LoopbackRelay.start({
+      openFiles: OPEN_FILES,
+      args: [`--userspace-workers=${workers}`],
+      manifests: Object.fromEntries(
+        places.map(({ hostname }, at) => [`s${at}.json`, service(`s${at}`, hostname, ports)]),
+      ),
+    });
+    await relay.settled();
+    for (const place of places) await flood(relay, clients, place);
+    for (const place of places) {
+      await assertServed(relay, await clients.send(30, place));
+    }
+    assertEquals(await relay.stop(), 0, relay.log);
   });
 
-  Deno.test({
-    name:
-      `UDP clients of one port of a Service leave its other ports to others (workers: ${workers})`,
-    ignore,
-    async fn() {
-      await using endpoint = UdpPeer.open({ answer: () => "pod" });
-      await using server = TcpServer.named("pod");
-      await using clients = new Clients();
-      const hostname = "127.51.1.1";
-      const [dns, other] = [{ hostname, port: 5353 }, { hostname, port: 5354 }];
-      const udp = { protocol: "UDP", endpointPort: endpoint.port } as const;
-      await using relay = await LoopbackRelay.start({
-        openFiles: OPEN_FILES,
-        args: [`--userspace-workers=${workers}`],
-        manifests: {
-          "dns.json": service("dns", hostname, [
-            { ...udp, port: dns.port },
-            { ...udp, port: other.port },
-            { protocol: "TCP", port: dns.port, endpointPort: server.port },
-          ]),
-        },
-      });
-      await relay.settled();
-      await flood(relay, clients, dns);
-      await assertServed(relay, await clients.send(30, other));
-      for (let count = 0; count < 20; count++) assertEquals(await ask(dns), "pod", "TCP");
-      assertEquals(await relay.stop(), 0, relay.log);
-    },
+  test(`UDP clients of one port of a Service leave its other ports to others (workers: ${workers})`, async () => {
+    await using endpoint = UdpPeer.open({ answer: () => "pod" });
+    await using server = TcpServer.named("pod");
+    await using clients = new Clients();
+    const hostname = "127.51.1.1";
+    const [dns, other] = [{ hostname, port: 5353 }, { hostname, port: 5354 }];
+    const udp = { protocol: "UDP", endpointPort: endpoint.port } as const;
+    await using relay = await LoopbackRelay.start({
+      openFiles: OPEN_FILES,
+      args: [`--userspace-workers=${workers}`],
+      manifests: {
+        "dns.json": service("dns", hostname, [
+          { ...udp, port: dns.port },
+          { ...udp, port: other.port },
+          { protocol: "TCP", port: dns.port, endpointPort: server.port },
+        ]),
+      },
+    });
+    await relay.settled();
+    await flood(relay, clients, dns);
+    await assertServed(relay, await clients.send(30, other));
+    for (let count = 0; count < 20; count++) assertEquals(await ask(dns), "pod", "TCP");
+    assertEquals(await relay.stop(), 0, relay.log);
   });
 }

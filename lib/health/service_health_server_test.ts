@@ -3,7 +3,7 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { isMissing } from "../../tests/support/requirement.ts";
+import { testNeeding } from "../../tests/support/requirement.ts";
 import {
   testEndpoint,
   testPlanChanges,
@@ -166,22 +166,18 @@ Deno.test("ServiceHealthServer hands a port from one Service to another in one s
   assertEquals(stage.failures, []);
 });
 
-Deno.test({
-  name:
-    "ServiceHealthServer serves both families of a Service from one port (kubernetes/kubernetes#114702)",
-  ignore: isMissing("Dual stack", [["IPv6", probeWildcard(systemNetwork) !== "none"]]),
-  async fn() {
-    await using stage = createStage({ everywhere: true });
-    const port = unusedPort();
-    await stage.sync([service(port, ["10.0.0.1:80"])], { addresses: [] });
-    const six = service(port, ["[2001:db8::1]:80", "[2001:db8::2]:80"]);
-    await stage.sync([six], { family: "IPv6", addresses: [] });
-    assertEquals((await ask(port)).body.localEndpoints, 1);
-    assertEquals((await ask(port, "[::1]")).body.localEndpoints, 2);
-    assertEquals(stage.failures, []);
-    await stage.sync([], { family: "IPv6", addresses: [] });
-    assertEquals((await ask(port)).status, 200);
-  },
+const test = testNeeding("Dual stack", [["IPv6", probeWildcard(systemNetwork) !== "none"]]);
+test("ServiceHealthServer serves both families of a Service from one port (kubernetes/kubernetes#114702)", async () => {
+  await using stage = createStage({ everywhere: true });
+  const port = unusedPort();
+  await stage.sync([service(port, ["10.0.0.1:80"])], { addresses: [] });
+  const six = service(port, ["[2001:db8::1]:80", "[2001:db8::2]:80"]);
+  await stage.sync([six], { family: "IPv6", addresses: [] });
+  assertEquals((await ask(port)).body.localEndpoints, 1);
+  assertEquals((await ask(port, "[::1]")).body.localEndpoints, 2);
+  assertEquals(stage.failures, []);
+  await stage.sync([], { family: "IPv6", addresses: [] });
+  assertEquals((await ask(port)).status, 200);
 });
 
 Deno.test("ServiceHealthServer follows the node's addresses", async () => {

@@ -3,7 +3,7 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { isMissing } from "../../tests/support/requirement.ts";
+import { testNeeding } from "../../tests/support/requirement.ts";
 import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
 import { systemClock } from "./clock.ts";
 import { type HttpAcceptor, HttpConnections } from "./http_server.ts";
@@ -55,18 +55,15 @@ Deno.test("listenHttp() answers any Host header, except for those that Go refuse
   await listener.close();
 });
 
-Deno.test({
-  name: "listenHttp() names an IPv4 client of [::] by its IPv4 address",
-  ignore: isMissing("listenHttp() on [::]", [[
-    "an IPv6 socket that takes IPv4",
-    probeWildcard(systemNetwork) === "both",
-  ]]),
-  async fn() {
-    const listener = listenHttp({ hostname: "::", port: 0 }, (_, peer) => new Response(peer));
-    const response = await fetch(`http://127.0.0.1:${listener.address.port}/`);
-    assertEquals(await response.text(), "127.0.0.1");
-    await listener.close();
-  },
+const test = testNeeding("listenHttp() on [::]", [[
+  "an IPv6 socket that takes IPv4",
+  probeWildcard(systemNetwork) === "both",
+]]);
+test("listenHttp() names an IPv4 client of [::] by its IPv4 address", async () => {
+  const listener = listenHttp({ hostname: "::", port: 0 }, (_, peer) => new Response(peer));
+  const response = await fetch(`http://127.0.0.1:${listener.address.port}/`);
+  assertEquals(await response.text(), "127.0.0.1");
+  await listener.close();
 });
 
 Deno.test("HttpConnections closes the longest waiting connection when a client has too many, and continues", async () => {

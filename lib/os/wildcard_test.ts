@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeListener } from "../../tests/support/fakes/fake_network.ts";
-import { isMissing } from "../../tests/support/requirement.ts";
+import { testNeeding } from "../../tests/support/requirement.ts";
 import { type Network, type SocketAddress, systemNetwork } from "./network.ts";
 import { probeWildcard, wildcardHostnames } from "./wildcard.ts";
 
@@ -33,14 +33,11 @@ Deno.test("probeWildcard() reports the families of [::], and closes its sockets"
   }
 });
 
-Deno.test({
-  name: "probeWildcard() describes the sockets of this machine",
-  ignore: isMissing("probeWildcard()", [["IPv6", probeWildcard(systemNetwork) !== "none"]]),
-  async fn() {
-    using listener = Deno.listen({ hostname: "::", port: 0 });
-    const reached = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port })
-      .then((connection) => connection.close(), () => "refused");
-    const expected = reached === "refused" ? "ipv6-only" : "both";
-    assertEquals(probeWildcard(systemNetwork), expected);
-  },
+const test = testNeeding("probeWildcard()", [["IPv6", probeWildcard(systemNetwork) !== "none"]]);
+test("probeWildcard() describes the sockets of this machine", async () => {
+  using listener = Deno.listen({ hostname: "::", port: 0 });
+  const reached = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port })
+    .then((connection) => connection.close(), () => "refused");
+  const expected = reached === "refused" ? "ipv6-only" : "both";
+  assertEquals(probeWildcard(systemNetwork), expected);
 });

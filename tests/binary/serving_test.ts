@@ -6,13 +6,13 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { isRefused, TcpServer } from "../support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 
-const ignore = isMissing("tests/binary/serving_test.ts", [
+const test = testNeeding("tests/binary/serving_test.ts", [
   ...EXECUTABLE_REQUIREMENTS,
   program("pgrep"),
 ]);
@@ -30,60 +30,56 @@ async function stopInOrder(process: LineProcess): Promise<void> {
 }
 
 for (const user of USERS) {
-  Deno.test({
-    name: `the executable serves manifests, as ${user}`,
-    ignore,
-    async fn(t) {
-      await using executable = await Executable.create(user);
-      await using web = TcpServer.named("web");
-      await using dns = UdpPeer.open({ answer: (text) => `re: ${text}` });
-      const tcp = serviceAddress();
-      const udp = serviceAddress();
-      await executable.writeManifest("all.yaml", [
-        ...objectsOf("web", { protocol: "TCP", address: tcp, endpoint: web.port }),
-        ...objectsOf("dns", { protocol: "UDP", address: udp, endpoint: dns.port }),
-      ]);
+  test(`the executable serves manifests, as ${user}`, async (t) => {
+    await using executable = await Executable.create(user);
+    await using web = TcpServer.named("web");
+    await using dns = UdpPeer.open({ answer: (text) => `re: ${text}` });
+    const tcp = serviceAddress();
+    const udp = serviceAddress();
+    await executable.writeManifest("all.yaml", [
+      ...objectsOf("web", { protocol: "TCP", address: tcp, endpoint: web.port }),
+      ...objectsOf("dns", { protocol: "UDP", address: udp, endpoint: dns.port }),
+    ]);
 
-      await t.step("answers TCP and UDP, reports its status, exits with 0 on SIGTERM", async () => {
-        await using process = executable.start();
-        assertEquals(await answerOf(tcp), "web");
-        await using client = UdpPeer.open();
-        // Its socket may open a moment after the other; a client of UDP asks again.
-        const reply = await eventually("an answer by UDP", async () => {
-          await client.send("name?", udp);
-          return await client.next(200).catch(() => undefined);
-        });
-        assert(
-          (await processesNamed("kube-relay")).includes(process.pid),
-          "pgrep does not find it",
-        );
-        assertEquals(reply.text, "re: name?");
-        assertEquals(reply.from, udp);
-        const { code, stdout } = await executable.run(["status"]);
-        assertEquals(code, 0);
-        assertMatch(stdout, new RegExp(`default/web.*${tcp.hostname}:${tcp.port}`));
-        assertMatch(stdout, new RegExp(`default/dns.*${udp.hostname}:${udp.port}`));
-        await stopInOrder(process);
-        assert(await isRefused(tcp), "the Service still takes connections");
+    await t.step("answers TCP and UDP, reports its status, exits with 0 on SIGTERM", async () => {
+      await using process = executable.start();
+      assertEquals(await answerOf(tcp), "web");
+      await using client = UdpPeer.open();
+      // Its socket may open a moment after the other; a client of UDP asks again.
+      const reply = await eventually("an answer by UDP", async () => {
+        await client.send("name?", udp);
+        return await client.next(200).catch(() => undefined);
       });
+      assert(
+        (await processesNamed("kube-relay")).includes(process.pid),
+        "pgrep does not find it",
+      );
+      assertEquals(reply.text, "re: name?");
+      assertEquals(reply.from, udp);
+      const { code, stdout } = await executable.run(["status"]);
+      assertEquals(code, 0);
+      assertMatch(stdout, new RegExp(`default/web.*${tcp.hostname}:${tcp.port}`));
+      assertMatch(stdout, new RegExp(`default/dns.*${udp.hostname}:${udp.port}`));
+      await stopInOrder(process);
+      assert(await isRefused(tcp), "the Service still takes connections");
+    });
 
-      await t.step("forwards in workers", async () => {
-        await using process = executable.start(["--userspace-workers=2"]);
-        assertEquals(await answerOf(tcp), "web");
-        const { stdout } = await executable.run(["status"]);
-        assertMatch(stdout, /2 workers forward/);
-        await stopInOrder(process);
-      });
+    await t.step("forwards in workers", async () => {
+      await using process = executable.start(["--userspace-workers=2"]);
+      assertEquals(await answerOf(tcp), "web");
+      const { stdout } = await executable.run(["status"]);
+      assertMatch(stdout, /2 workers forward/);
+      await stopInOrder(process);
+    });
 
-      await t.step("works again after kill -9", async () => {
-        await using killed = executable.start();
-        await answerOf(tcp);
-        await killed.kill();
-        assert(await isRefused(tcp), "the killed process still serves");
-        await using process = executable.start();
-        assertEquals(await answerOf(tcp), "web");
-        await stopInOrder(process);
-      });
-    },
+    await t.step("works again after kill -9", async () => {
+      await using killed = executable.start();
+      await answerOf(tcp);
+      await killed.kill();
+      assert(await isRefused(tcp), "the killed process still serves");
+      await using process = executable.start();
+      assertEquals(await answerOf(tcp), "web");
+      await stopInOrder(process);
+    });
   });
 }

@@ -6,13 +6,13 @@
  */
 import { assertEquals } from "@std/assert";
 import { runTool } from "../support/drivers/run_tool.ts";
-import { file, isMissing, program, ROOT } from "../support/requirement.ts";
+import { file, program, ROOT, testNeeding } from "../support/requirement.ts";
 import { readDeployFile } from "../support/docs/deploy_files.ts";
 import { withFolder } from "../support/with_folder.ts";
 
 const MANAGER = "/lib/systemd/systemd";
 
-const ignore = isMissing("flags of the units", [
+const test = testNeeding("flags of the units", [
   ROOT,
   file(MANAGER, "the package systemd"),
   program("unshare"),
@@ -84,21 +84,17 @@ for (
     ["kube-relay-userspace.service", ["--proxy-mode=userspace"]],
   ] as const
 ) {
-  Deno.test({
-    name: `systemd starts ${unit} with the flags of /etc/default/kube-relay, and on k3s never`,
-    ignore,
-    async fn() {
-      const defaults = await readDeployFile("kube-relay.default");
-      const manifests = [...own, "--manifests=/etc/kube-relay/manifests"].join(" ");
-      assertEquals(await startedBy(unit, { defaults }), manifests);
-      const dropIn = await readDeployFile("k3s.conf");
-      const flags = K3S_FLAGS.exec(dropIn)![1]!.replace("%H", Deno.hostname());
-      const onK3s = [...own, flags].join(" ");
-      for (const more of [{}, { "a.conf": READS_DEFAULTS }, { "z.conf": READS_DEFAULTS }]) {
-        const dropIns = { "k3s.conf": dropIn, ...more };
-        assertEquals(await startedBy(unit, { defaults, dropIns }), onK3s, JSON.stringify(more));
-      }
-      assertEquals(await startedBy(unit, { defaults: "" }), own.join(" "));
-    },
+  test(`systemd starts ${unit} with the flags of /etc/default/kube-relay, and on k3s never`, async () => {
+    const defaults = await readDeployFile("kube-relay.default");
+    const manifests = [...own, "--manifests=/etc/kube-relay/manifests"].join(" ");
+    assertEquals(await startedBy(unit, { defaults }), manifests);
+    const dropIn = await readDeployFile("k3s.conf");
+    const flags = K3S_FLAGS.exec(dropIn)![1]!.replace("%H", Deno.hostname());
+    const onK3s = [...own, flags].join(" ");
+    for (const more of [{}, { "a.conf": READS_DEFAULTS }, { "z.conf": READS_DEFAULTS }]) {
+      const dropIns = { "k3s.conf": dropIn, ...more };
+      assertEquals(await startedBy(unit, { defaults, dropIns }), onK3s, JSON.stringify(more));
+    }
+    assertEquals(await startedBy(unit, { defaults: "" }), own.join(" "));
   });
 }

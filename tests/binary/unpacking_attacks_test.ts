@@ -5,11 +5,12 @@
  * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { isMissing } from "../support/requirement.ts";
+import { isMissing, testUnless } from "../support/requirement.ts";
 import { BUILT, EXECUTABLE_REQUIREMENTS } from "./executable.ts";
 import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
 
 const ignore = isMissing("tests/binary/unpacking_attacks_test.ts", SCENARIO_REQUIREMENTS);
+const test = testUnless(ignore);
 
 /** A folder that must be skipped: its preparation, and the expected message. */
 type PlantedPlace = readonly [what: string, prepare: string, says: RegExp];
@@ -85,29 +86,21 @@ const CALLERS = [
 ];
 
 for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
-  Deno.test({
-    name: `${caller} uses the first folder if nothing is wrong with it`,
-    ignore,
-    async fn() {
-      await using packed = await PackedScript.create();
-      const { stdout, stderr } = await packed.play(`${prelude}\n${run}`);
-      assertEquals(stdout, `kube-relay v9.8.7 from ${first}/${packed.id}\n`);
-      assertEquals(stderr, "");
-    },
+  test(`${caller} uses the first folder if nothing is wrong with it`, async () => {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`${prelude}\n${run}`);
+    assertEquals(stdout, `kube-relay v9.8.7 from ${first}/${packed.id}\n`);
+    assertEquals(stderr, "");
   });
   for (const [what, prepare, says] of PLANTED_PLACES) {
-    Deno.test({
-      name: `${caller} skips ${what}`,
-      ignore,
-      async fn() {
-        await using packed = await PackedScript.create();
-        const { stdout, stderr } = await packed.play(
-          `${prelude}\nB=${first} U=${uid}\n${prepare}\n${own}\n${run}`,
-        );
-        assertEquals(stdout, `kube-relay v9.8.7 from ${next}/${packed.id}\n`);
-        assertMatch(stderr, new RegExp(`^kube-relay: skipped ${first}: .*${says.source}`));
-        assertEquals(stderr.trim().split("\n").length, 1, stderr);
-      },
+    test(`${caller} skips ${what}`, async () => {
+      await using packed = await PackedScript.create();
+      const { stdout, stderr } = await packed.play(
+        `${prelude}\nB=${first} U=${uid}\n${prepare}\n${own}\n${run}`,
+      );
+      assertEquals(stdout, `kube-relay v9.8.7 from ${next}/${packed.id}\n`);
+      assertMatch(stderr, new RegExp(`^kube-relay: skipped ${first}: .*${says.source}`));
+      assertEquals(stderr.trim().split("\n").length, 1, stderr);
     });
   }
 }
@@ -133,81 +126,61 @@ const CHANGED_FILES: readonly (readonly [what: string, change: string])[] = [
 ];
 
 for (const [what, change] of CHANGED_FILES) {
-  Deno.test({
-    name: `a changed file is not run but unpacked again: ${what}`,
-    ignore,
-    async fn() {
-      await using packed = await PackedScript.create();
-      const { stdout, stderr } = await packed.play(
-        `P=/var/cache/kube-relay/$ID; root; ${change}; root; ls -A /var/cache/kube-relay $P; root`,
-      );
-      const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
-      const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
-        `/var/cache/kube-relay/${packed.id}:\nchunk.js\nkube-relay\nmain.js\nv8\n`;
-      assertEquals(stdout, `${from}${from}${listing}${from}`);
-      // The third start finds all well again.
-      assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);
-    },
+  test(`a changed file is not run but unpacked again: ${what}`, async () => {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(
+      `P=/var/cache/kube-relay/$ID; root; ${change}; root; ls -A /var/cache/kube-relay $P; root`,
+    );
+    const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
+    const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
+      `/var/cache/kube-relay/${packed.id}:\nchunk.js\nkube-relay\nmain.js\nv8\n`;
+    assertEquals(stdout, `${from}${from}${listing}${from}`);
+    // The third start finds all well again.
+    assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);
   });
 }
 
-Deno.test({
-  name: "a program that was replaced by a directory makes its place unfit",
-  ignore,
-  async fn() {
-    await using packed = await PackedScript.create();
-    const { stdout, stderr } = await packed.play(
-      "P=/var/cache/kube-relay/$ID; root; rm $P/kube-relay; mkdir $P/kube-relay; root",
-    );
-    assert(stdout.endsWith(`from /run/kube-relay/${packed.id}\n`), stdout);
-    assertMatch(stderr, /skipped \/var\/cache\/kube-relay: .*kube-relay cannot be replaced/);
-  },
+test("a program that was replaced by a directory makes its place unfit", async () => {
+  await using packed = await PackedScript.create();
+  const { stdout, stderr } = await packed.play(
+    "P=/var/cache/kube-relay/$ID; root; rm $P/kube-relay; mkdir $P/kube-relay; root",
+  );
+  assert(stdout.endsWith(`from /run/kube-relay/${packed.id}\n`), stdout);
+  assertMatch(stderr, /skipped \/var\/cache\/kube-relay: .*kube-relay cannot be replaced/);
 });
 
-Deno.test({
-  name: "a planted version directory of the caller's own is verified before it is run",
-  ignore,
-  async fn() {
-    await using packed = await PackedScript.create();
-    const { stdout, stderr } = await packed.play(
-      "mkdir -m 700 /var/cache/kube-relay; plant /var/cache/kube-relay/$ID; root",
-    );
-    assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`);
-    assertMatch(
-      stderr,
-      /kube-relay is not what was unpacked: its sha256 is [0-9a-f]{64}; unpacking/,
-    );
-  },
+test("a planted version directory of the caller's own is verified before it is run", async () => {
+  await using packed = await PackedScript.create();
+  const { stdout, stderr } = await packed.play(
+    "mkdir -m 700 /var/cache/kube-relay; plant /var/cache/kube-relay/$ID; root",
+  );
+  assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`);
+  assertMatch(
+    stderr,
+    /kube-relay is not what was unpacked: its sha256 is [0-9a-f]{64}; unpacking/,
+  );
 });
 
-Deno.test({
-  name: "root uses no folder of HOME, XDG_* or TMPDIR, and no user uses /tmp",
-  ignore,
-  async fn() {
-    await using packed = await PackedScript.create();
-    const { stdout, stderr } = await packed.play(`
+test("root uses no folder of HOME, XDG_* or TMPDIR, and no user uses /tmp", async () => {
+  await using packed = await PackedScript.create();
+  const { stdout, stderr } = await packed.play(`
       mkdir /run/kube-relay /run/a /run/b /run/c /run/d; chmod 755 /run/kube-relay
       mount -o remount,ro /var/cache
       root HOME=/run/a XDG_CACHE_HOME=/run/b XDG_RUNTIME_DIR=/run/c TMPDIR=/run/d; echo "exit $?"
       plain TMPDIR=/run/d; echo "exit $?"
       find /run/a /run/b /run/c /run/d /tmp -mindepth 1`);
-    assertEquals(stdout, "exit 1\nexit 1\n");
-    assertMatch(stderr, /cannot unpack v9\.8\.7: set CACHE_DIRECTORY to a directory that belongs/);
-  },
+  assertEquals(stdout, "exit 1\nexit 1\n");
+  assertMatch(stderr, /cannot unpack v9\.8\.7: set CACHE_DIRECTORY to a directory that belongs/);
 });
 
-Deno.test({
-  name: "a file that was damaged on its way is not run",
-  ignore,
-  async fn() {
-    await using packed = await PackedScript.create();
-    const { stdout, stderr } = await packed.play(`
+test("a file that was damaged on its way is not run", async () => {
+  await using packed = await PackedScript.create();
+  const { stdout, stderr } = await packed.play(`
       size=$(stat -c %s $PROGRAM); cp $PROGRAM /run/program; PROGRAM=/run/program
       printf XXXX | dd of=/run/program bs=1 seek=$((size - 60)) conv=notrunc 2>/dev/null
       root; echo "exit $?"; find /var/cache /run/kube-relay -mindepth 1`);
-    assertEquals(stdout, "exit 1\n/var/cache/kube-relay\n");
-    assertMatch(stderr, /could not be filled: no room, or \/run\/program is damaged/);
-  },
+  assertEquals(stdout, "exit 1\n/var/cache/kube-relay\n");
+  assertMatch(stderr, /could not be filled: no room, or \/run\/program is damaged/);
 });
 
 Deno.test({

@@ -5,14 +5,14 @@
  * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { eventually } from "../support/eventually.ts";
 import { TcpServer } from "../support/drivers/tcp_peers.ts";
 import { TerminalProcess } from "../support/drivers/terminal_process.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, type Output, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 
-const ignore = isMissing("tests/binary/verbs_test.ts", [
+const test = testNeeding("tests/binary/verbs_test.ts", [
   ...EXECUTABLE_REQUIREMENTS,
   program("script"),
   program("stty"),
@@ -97,60 +97,56 @@ function check({ code, stdout, stderr }: Output, says: RegExp): void {
 }
 
 for (const user of USERS) {
-  Deno.test({
-    name: `the verbs of the executable, as ${user}`,
-    ignore,
-    async fn(t) {
-      await using executable = await Executable.create(user);
-      await using web = TcpServer.named("web");
-      const address = serviceAddress();
-      await executable.writeManifest(
-        "web.json",
-        objectsOf("web", { protocol: "TCP", address, endpoint: web.port }),
-      );
-      await using process = executable.start();
-      assertEquals(await answerOf(address), "web");
-      const folder = executable.directory;
-      const scene = { folder, service: `${address.hostname}:${address.port}` };
-      for (const [args, says] of VERBS) {
-        const line = args(scene);
-        const shown = line.join(" ").replaceAll(folder, "").replaceAll(scene.service, "SERVICE");
-        await t.step(shown, async () => check(await executable.run(line), says));
-      }
-      for (const [mode, says] of RENDERED) {
-        await t.step(`render --mode ${mode}`, async () => {
-          const manifests = `--manifests=${folder}/manifests`;
-          check(await executable.run(["render", "--mode", mode, manifests]), says);
-        });
-      }
-      for (const [line, code, says] of REFUSALS) {
-        await t.step(`${line.join(" ")}: exits with ${code} and gives the reason`, async () => {
-          const output = await executable.run(line);
-          assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
-          assertMatch(output.stderr, says);
-        });
-      }
-      await t.step("status --watch on a terminal", async () => {
-        const command = executable.command(["status", "--watch"], ["TERM=xterm"]);
-        await using terminal = new TerminalProcess({
-          folder: await executable.makeDirectory("terminal"),
-          ...{ command, columns: 80, rows: 24 },
-        });
-        await terminal.shows("the state", ({ text }) => text.includes("serving"));
-        assert(terminal.screen.isAlternate);
-        await terminal.type("q");
-        assertEquals(await terminal.ended(), { code: 0, isRestored: true });
+  test(`the verbs of the executable, as ${user}`, async (t) => {
+    await using executable = await Executable.create(user);
+    await using web = TcpServer.named("web");
+    const address = serviceAddress();
+    await executable.writeManifest(
+      "web.json",
+      objectsOf("web", { protocol: "TCP", address, endpoint: web.port }),
+    );
+    await using process = executable.start();
+    assertEquals(await answerOf(address), "web");
+    const folder = executable.directory;
+    const scene = { folder, service: `${address.hostname}:${address.port}` };
+    for (const [args, says] of VERBS) {
+      const line = args(scene);
+      const shown = line.join(" ").replaceAll(folder, "").replaceAll(scene.service, "SERVICE");
+      await t.step(shown, async () => check(await executable.run(line), says));
+    }
+    for (const [mode, says] of RENDERED) {
+      await t.step(`render --mode ${mode}`, async () => {
+        const manifests = `--manifests=${folder}/manifests`;
+        check(await executable.run(["render", "--mode", mode, manifests]), says);
       });
-      await t.step("status --json of a file name that a terminal would obey", async () => {
-        await Deno.writeTextFile(`${folder}/manifests/bad-\u009b2J\u202e.yaml`, "{");
-        await eventually("the file is reported", async () => {
-          const { stdout } = await executable.run(["status", "--json"]);
-          assertMatch(stdout, /^[\n\x20-\x7e]+$/);
-          return stdout.includes("bad-\\u009b2J\\u202e.yaml");
-        });
+    }
+    for (const [line, code, says] of REFUSALS) {
+      await t.step(`${line.join(" ")}: exits with ${code} and gives the reason`, async () => {
+        const output = await executable.run(line);
+        assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
+        assertMatch(output.stderr, says);
       });
-      process.signal("SIGTERM");
-      assertEquals((await process.status()).code, 0, process.errors);
-    },
+    }
+    await t.step("status --watch on a terminal", async () => {
+      const command = executable.command(["status", "--watch"], ["TERM=xterm"]);
+      await using terminal = new TerminalProcess({
+        folder: await executable.makeDirectory("terminal"),
+        ...{ command, columns: 80, rows: 24 },
+      });
+      await terminal.shows("the state", ({ text }) => text.includes("serving"));
+      assert(terminal.screen.isAlternate);
+      await terminal.type("q");
+      assertEquals(await terminal.ended(), { code: 0, isRestored: true });
+    });
+    await t.step("status --json of a file name that a terminal would obey", async () => {
+      await Deno.writeTextFile(`${folder}/manifests/bad-\u009b2J\u202e.yaml`, "{");
+      await eventually("the file is reported", async () => {
+        const { stdout } = await executable.run(["status", "--json"]);
+        assertMatch(stdout, /^[\n\x20-\x7e]+$/);
+        return stdout.includes("bad-\\u009b2J\\u202e.yaml");
+      });
+    });
+    process.signal("SIGTERM");
+    assertEquals((await process.status()).code, 0, process.errors);
   });
 }

@@ -4,7 +4,7 @@ import { atOnce } from "../../backends/netfilter/in_steps.ts";
 import { birdConfig, passwordOf } from "../../backends/announce/bird/bird_config.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { withFolder } from "../support/with_folder.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
@@ -27,13 +27,10 @@ Deno.test("golden configuration: every file of bird belongs to a plan", () => {
   assert(files.length > 0);
 });
 
-const ignore = isMissing("bird -p of golden configurations", [program("bird")]);
+const test = testNeeding("bird -p of golden configurations", [program("bird")]);
 
 for (const [name, plan] of Object.entries(BGP_PLANS)) {
-  Deno.test({
-    name: `BIRD takes the golden configuration ${name}.conf`,
-    ignore,
-    fn: () =>
+  test(`BIRD takes the golden configuration ${name}.conf`, () =>
       withFolder(async (folder) => {
         const golden = await Deno.readTextFile(new URL(`${name}.conf`, FOLDER));
         const secrets = `${folder}/secrets`;
@@ -43,6 +40,5 @@ for (const [name, plan] of Object.entries(BGP_PLANS)) {
         await Deno.writeTextFile(file, golden.replace(SECRETS_FILE, secrets));
         const { code, stdout, stderr } = await systemCommandRunner.run("bird", ["-p", "-c", file]);
         assertEquals([code, stdout, stderr], [0, "", ""]);
-      }),
-  });
+      }));
 }

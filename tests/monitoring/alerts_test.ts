@@ -8,7 +8,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { parse, stringify } from "@std/yaml";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { METRIC_ROWS } from "../support/metric_rows.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
@@ -274,36 +274,25 @@ async function judge([alert, what, series, at, fires]: Case): Promise<string | u
   }
 }
 
-const ignore = isMissing("alerts", [program("promtool")]);
+const test = testNeeding("alerts", [program("promtool")]);
 
 for (const each of CASES) {
   const [alert, what, , , fires] = each;
-  Deno.test({
-    name: `KubeRelay${alert} ${fires ? "fires" : "does not fire"}: ${what}`,
-    ignore,
-    fn: async () => assertEquals(await judge(each), undefined),
-  });
+  test(`KubeRelay${alert} ${fires ? "fires" : "does not fire"}: ${what}`, async () =>
+    assertEquals(await judge(each), undefined));
 }
 
-Deno.test({
-  name: "a case of the alerts can fail",
-  ignore,
-  async fn() {
-    const [alert, what, series, at, fires] = CASES[0]!;
-    assertStringIncludes(await judge([alert, what, series, at, !fires]) ?? "", "FAILED");
-  },
+test("a case of the alerts can fail", async () => {
+  const [alert, what, series, at, fires] = CASES[0]!;
+  assertStringIncludes(await judge([alert, what, series, at, !fires]) ?? "", "FAILED");
 });
 
-Deno.test({
-  name: "promtool accepts both files of rules, which have the same rules",
-  ignore,
-  async fn() {
-    const text = await Deno.readTextFile(`${ROOT}deploy/monitoring/prometheus-rule.yaml`);
-    const { kind, spec } = parse(text) as { readonly kind: string; readonly spec: RuleFile };
-    assertEquals(kind, "PrometheusRule");
-    assertEquals(spec, parse(await Deno.readTextFile(RULES)));
-    await runTool("promtool", ["check", "rules", RULES]);
-  },
+test("promtool accepts both files of rules, which have the same rules", async () => {
+  const text = await Deno.readTextFile(`${ROOT}deploy/monitoring/prometheus-rule.yaml`);
+  const { kind, spec } = parse(text) as { readonly kind: string; readonly spec: RuleFile };
+  assertEquals(kind, "PrometheusRule");
+  assertEquals(spec, parse(await Deno.readTextFile(RULES)));
+  await runTool("promtool", ["check", "rules", RULES]);
 });
 
 Deno.test("every alert has a case that fires, one that does not, and a runbook", async () => {

@@ -23,9 +23,9 @@ import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts
 import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 
-const ignore = isMissing("Service addresses on a real kernel", netnsRequirements());
+const test = testNeeding("Service addresses on a real kernel", netnsRequirements());
 const PORT = 8080;
 
 /** The differences between the families. */
@@ -146,193 +146,165 @@ async function createScene(): Promise<Scene> {
   };
 }
 
-Deno.test({
-  name: "IPv6: an address that the kernel refuses is named with its reason; the others are added",
-  ignore,
-  async fn() {
-    await using scene = await createScene();
-    const driver = scene.driver({ family: "IPv6" });
-    await driver.ask({ do: "start" });
-    const found = await driver.acquire(["fd00:96::1", "ff02::77", "fd00:96::2"]);
-    const refused = found["ff02::77"];
-    assert(refused?.kind === "unavailable", JSON.stringify(refused));
-    assertStringIncludes(refused.reason, "multicast");
-    assertEquals(await scene.lo(), ["fd00:96::1/128", "fd00:96::2/128"]);
-  },
+test("IPv6: an address that the kernel refuses is named with its reason; the others are added", async () => {
+  await using scene = await createScene();
+  const driver = scene.driver({ family: "IPv6" });
+  await driver.ask({ do: "start" });
+  const found = await driver.acquire(["fd00:96::1", "ff02::77", "fd00:96::2"]);
+  const refused = found["ff02::77"];
+  assert(refused?.kind === "unavailable", JSON.stringify(refused));
+  assertStringIncludes(refused.reason, "multicast");
+  assertEquals(await scene.lo(), ["fd00:96::1/128", "fd00:96::2/128"]);
 });
 
 for (const family of IP_FAMILIES) {
   const { range, vips, external } = PLAN[family];
   const [one = "", two = ""] = vips;
   const host = family === "IPv4" ? 32 : 128;
-  Deno.test({
-    name: `${family}: a foreign address is used, and never removed`,
-    ignore,
-    async fn() {
-      await using scene = await createScene();
-      const before = await scene.snapshot();
-      const foreign = family === "IPv4" ? ["10.96.0.200", "10.200.3.4"] : ["fd00:96::c8"];
-      const own = family === "IPv4" ? "192.168.7.1" : "2001:db8:7::1";
-      const driver = scene.driver({ family });
-      await driver.ask({ do: "start" });
-      for (const found of Object.values(await driver.acquire([...foreign, own], "LoadBalancer"))) {
-        assertEquals(found.kind, "local");
+  test(`${family}: a foreign address is used, and never removed`, async () => {
+    await using scene = await createScene();
+    const before = await scene.snapshot();
+    const foreign = family === "IPv4" ? ["10.96.0.200", "10.200.3.4"] : ["fd00:96::c8"];
+    const own = family === "IPv4" ? "192.168.7.1" : "2001:db8:7::1";
+    const driver = scene.driver({ family });
+    await driver.ask({ do: "start" });
+    for (const found of Object.values(await driver.acquire([...foreign, own], "LoadBalancer"))) {
+      assertEquals(found.kind, "local");
+    }
+    assertEquals(await driver.release(...foreign, own), 0);
+    await driver.ask({ do: "releaseUnclaimed" });
+    assertEquals(await driver.ask({ do: "cleanup" }), { removed: [], failed: [] });
+    assertEquals(await scene.snapshot(), before);
+  });
+  test(`${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup removes it`, async () => {
+    await using scene = await createScene();
+    const before = await scene.snapshot();
+    const demand = { serviceCidrs: [range], count: 3 };
+    const first = scene.driver({ family, mode: "anyip" });
+    await first.ask({ do: "start" });
+    await first.ask({ do: "configure", ...demand });
+    const found = await first.acquire([one, two, external]);
+    assertEquals(Object.values(found).map(({ kind }) => kind), ["local", "local", "local"]);
+    assertEquals(await scene.lo(), [`${external}/${host}`]);
+    const listen = [one, two, external].map((address) => ({ address, port: PORT }));
+    await using _server = await startEchoServer(scene.node, { name: "vips", listen });
+    const client = ProbeClient.start(scene.node);
+    for (const { address } of listen) {
+      for (const protocol of ["TCP", "UDP"] as const) {
+        assertEquals(await client.who({ protocol, address, port: PORT }), "vips", address);
       }
-      assertEquals(await driver.release(...foreign, own), 0);
-      await driver.ask({ do: "releaseUnclaimed" });
-      assertEquals(await driver.ask({ do: "cleanup" }), { removed: [], failed: [] });
+    }
+    const { summary, warnings } = await first.describe();
+    assertStringIncludes(summary, range);
+    assertStringIncludes(warnings.join("\n"), "NetworkPolicies");
+    await first.kill();
+    const second = scene.driver({ family, mode: "anyip" });
+    await second.ask({ do: "start" });
+    await second.ask({ do: "configure", ...demand });
+    assertEquals((await second.acquire([one]))[one]?.kind, "local");
+    await second.ask({ do: "releaseUnclaimed" });
+    assertEquals(await scene.lo(), []);
+    assertEquals(await client.who({ protocol: "TCP", address: one, port: PORT }), "vips");
+    await second.kill();
+    const { removed } = await scene.driver({ family }).ask({ do: "cleanup" }) as {
+      removed: string[];
+    };
+    assertEquals(removed[0], `local route for ${range}`);
+    assertEquals(removed.length, family === "IPv4" ? 1 : 2, "IPv6 has the sysctl as well");
+    assertEquals(await scene.snapshot(), before);
+  });
+  test(`${family}: going to a route and back breaks no connection and refuses none`, async () => {
+    await using scene = await createScene();
+    const driver = scene.driver({ family });
+    await driver.ask({ do: "start" });
+    await driver.acquire([one, two]);
+    await driver.ask({ do: "releaseUnclaimed" });
+    const listen = [one, two].map((address) => ({ address, port: PORT }));
+    await startEchoServer(scene.node, { name: "vips", listen });
+    const target = { protocol: "TCP", address: one, port: PORT } as const;
+    const steady = ProbeClient.start(scene.node);
+    const kept = [
+      await steady.open(target),
+      await steady.open({ ...target, protocol: "UDP" }),
+    ];
+    const crowd = ProbeClient.start(scene.node);
+    await crowd.startLoad(
+      listen.flatMap(({ address, port }) =>
+        (["TCP", "UDP"] as const).map((protocol) => ({
+          protocol,
+          address,
+          port,
+          expect: ["vips"],
+        }))
+      ),
+      { perSecond: 200 },
+    );
+    for (const count of Array.from({ length: 20 }, (_, i) => i % 2 === 0 ? 2_000 : 10)) {
+      await driver.ask({ do: "configure", serviceCidrs: [range], count });
+      const each = count > 1_000 ? [] : [`${one}/${host}`, `${two}/${host}`];
+      assertEquals(await scene.lo(), each);
+      for (const line of kept) assertEquals(await line.who(), "vips", `at ${count}`);
+    }
+    const report = await crowd.stopLoad();
+    assertEquals(report.failures, 0, report.examples.join("\n"));
+    assert(report.attempts >= 20, `only ${report.attempts} attempts`);
+  });
+  test(`${family}: addresses of Services never become the source of the node's own connections`, async () => {
+    await using cluster = await createClusterTopology();
+    const folder = await Deno.makeTempDir();
+    try {
+      const { client, node, serviceCidr, clusterIp, externalIp } = ADDRESSES[family];
+      const listen = [{ address: client, port: PORT }];
+      await startEchoServer(cluster.client, { name: "outside", listen });
+      const probe = ProbeClient.start(cluster.node);
+      const target = { protocol: "TCP", address: client, port: PORT } as const;
+      for (const mode of ["each", "anyip"]) {
+        const driver = new Driver(cluster.node, { family, folder, mode });
+        await driver.ask({ do: "start" });
+        await driver.ask({ do: "configure", serviceCidrs: [serviceCidr], count: 2 });
+        await driver.acquire([clusterIp]);
+        await driver.acquire([externalIp], "ExternalIP");
+        const answer = await probe.probe(target);
+        assertEquals(answer.kind === "answered" && answer.by.peer, node, JSON.stringify(answer));
+        assertEquals((await probe.probe({ ...target, protocol: "UDP" })).kind, "answered");
+        await driver.kill();
+      }
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  });
+  test(`${family}: nor do they if the outgoing interface has no address of its own`, async () => {
+    await using scene = await createScene();
+    const [range, far] = family === "IPv4"
+      ? ["198.51.100.0/24", "198.51.100.9"]
+      : ["fd00:77::/64", "fd00:77::9"];
+    await scene.node.ipBatch([
+      "link add tunnel type bridge",
+      "link set tunnel up",
+      // The foreign addresses, which are global ones, would be chosen here.
+      ...FOREIGN.map((address) => `addr del ${address} dev lo`),
+      `route add ${range} dev tunnel`,
+    ]);
+    const sourceOf = async () =>
+      (await scene.node.ip(`-j route get ${far}`)).match(/"prefsrc":"[^"]*"/)?.[0];
+    const before = await sourceOf();
+    assert(before !== undefined);
+    const driver = scene.driver({ family });
+    await driver.ask({ do: "start" });
+    await driver.acquire(vips);
+    assertEquals((await scene.lo()).length, 3);
+    assertEquals(await sourceOf(), before);
+  });
+  test(`${family}: probe() leaves the machine as it was, whatever it may do`, async () => {
+    await using scene = await createScene();
+    const before = await scene.snapshot();
+    for (const by of [[], WITHOUT_NET_ADMIN]) {
+      const results = await scene.driver({ family, by }).ask({ do: "probe" }) as {
+        available: boolean;
+      }[];
+      const may = by.length === 0;
+      assertEquals(results.map(({ available }) => available), [may, may, true]);
       assertEquals(await scene.snapshot(), before);
-    },
-  });
-  Deno.test({
-    name: `${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup removes it`,
-    ignore,
-    async fn() {
-      await using scene = await createScene();
-      const before = await scene.snapshot();
-      const demand = { serviceCidrs: [range], count: 3 };
-      const first = scene.driver({ family, mode: "anyip" });
-      await first.ask({ do: "start" });
-      await first.ask({ do: "configure", ...demand });
-      const found = await first.acquire([one, two, external]);
-      assertEquals(Object.values(found).map(({ kind }) => kind), ["local", "local", "local"]);
-      assertEquals(await scene.lo(), [`${external}/${host}`]);
-      const listen = [one, two, external].map((address) => ({ address, port: PORT }));
-      await using _server = await startEchoServer(scene.node, { name: "vips", listen });
-      const client = ProbeClient.start(scene.node);
-      for (const { address } of listen) {
-        for (const protocol of ["TCP", "UDP"] as const) {
-          assertEquals(await client.who({ protocol, address, port: PORT }), "vips", address);
-        }
-      }
-      const { summary, warnings } = await first.describe();
-      assertStringIncludes(summary, range);
-      assertStringIncludes(warnings.join("\n"), "NetworkPolicies");
-      await first.kill();
-      const second = scene.driver({ family, mode: "anyip" });
-      await second.ask({ do: "start" });
-      await second.ask({ do: "configure", ...demand });
-      assertEquals((await second.acquire([one]))[one]?.kind, "local");
-      await second.ask({ do: "releaseUnclaimed" });
-      assertEquals(await scene.lo(), []);
-      assertEquals(await client.who({ protocol: "TCP", address: one, port: PORT }), "vips");
-      await second.kill();
-      const { removed } = await scene.driver({ family }).ask({ do: "cleanup" }) as {
-        removed: string[];
-      };
-      assertEquals(removed[0], `local route for ${range}`);
-      assertEquals(removed.length, family === "IPv4" ? 1 : 2, "IPv6 has the sysctl as well");
-      assertEquals(await scene.snapshot(), before);
-    },
-  });
-  Deno.test({
-    name: `${family}: going to a route and back breaks no connection and refuses none`,
-    ignore,
-    async fn() {
-      await using scene = await createScene();
-      const driver = scene.driver({ family });
-      await driver.ask({ do: "start" });
-      await driver.acquire([one, two]);
-      await driver.ask({ do: "releaseUnclaimed" });
-      const listen = [one, two].map((address) => ({ address, port: PORT }));
-      await startEchoServer(scene.node, { name: "vips", listen });
-      const target = { protocol: "TCP", address: one, port: PORT } as const;
-      const steady = ProbeClient.start(scene.node);
-      const kept = [
-        await steady.open(target),
-        await steady.open({ ...target, protocol: "UDP" }),
-      ];
-      const crowd = ProbeClient.start(scene.node);
-      await crowd.startLoad(
-        listen.flatMap(({ address, port }) =>
-          (["TCP", "UDP"] as const).map((protocol) => ({
-            protocol,
-            address,
-            port,
-            expect: ["vips"],
-          }))
-        ),
-        { perSecond: 200 },
-      );
-      for (const count of Array.from({ length: 20 }, (_, i) => i % 2 === 0 ? 2_000 : 10)) {
-        await driver.ask({ do: "configure", serviceCidrs: [range], count });
-        const each = count > 1_000 ? [] : [`${one}/${host}`, `${two}/${host}`];
-        assertEquals(await scene.lo(), each);
-        for (const line of kept) assertEquals(await line.who(), "vips", `at ${count}`);
-      }
-      const report = await crowd.stopLoad();
-      assertEquals(report.failures, 0, report.examples.join("\n"));
-      assert(report.attempts >= 20, `only ${report.attempts} attempts`);
-    },
-  });
-  Deno.test({
-    name: `${family}: addresses of Services never become the source of the node's own connections`,
-    ignore,
-    async fn() {
-      await using cluster = await createClusterTopology();
-      const folder = await Deno.makeTempDir();
-      try {
-        const { client, node, serviceCidr, clusterIp, externalIp } = ADDRESSES[family];
-        const listen = [{ address: client, port: PORT }];
-        await startEchoServer(cluster.client, { name: "outside", listen });
-        const probe = ProbeClient.start(cluster.node);
-        const target = { protocol: "TCP", address: client, port: PORT } as const;
-        for (const mode of ["each", "anyip"]) {
-          const driver = new Driver(cluster.node, { family, folder, mode });
-          await driver.ask({ do: "start" });
-          await driver.ask({ do: "configure", serviceCidrs: [serviceCidr], count: 2 });
-          await driver.acquire([clusterIp]);
-          await driver.acquire([externalIp], "ExternalIP");
-          const answer = await probe.probe(target);
-          assertEquals(answer.kind === "answered" && answer.by.peer, node, JSON.stringify(answer));
-          assertEquals((await probe.probe({ ...target, protocol: "UDP" })).kind, "answered");
-          await driver.kill();
-        }
-      } finally {
-        await Deno.remove(folder, { recursive: true });
-      }
-    },
-  });
-  Deno.test({
-    name: `${family}: nor do they if the outgoing interface has no address of its own`,
-    ignore,
-    async fn() {
-      await using scene = await createScene();
-      const [range, far] = family === "IPv4"
-        ? ["198.51.100.0/24", "198.51.100.9"]
-        : ["fd00:77::/64", "fd00:77::9"];
-      await scene.node.ipBatch([
-        "link add tunnel type bridge",
-        "link set tunnel up",
-        // The foreign addresses, which are global ones, would be chosen here.
-        ...FOREIGN.map((address) => `addr del ${address} dev lo`),
-        `route add ${range} dev tunnel`,
-      ]);
-      const sourceOf = async () =>
-        (await scene.node.ip(`-j route get ${far}`)).match(/"prefsrc":"[^"]*"/)?.[0];
-      const before = await sourceOf();
-      assert(before !== undefined);
-      const driver = scene.driver({ family });
-      await driver.ask({ do: "start" });
-      await driver.acquire(vips);
-      assertEquals((await scene.lo()).length, 3);
-      assertEquals(await sourceOf(), before);
-    },
-  });
-  Deno.test({
-    name: `${family}: probe() leaves the machine as it was, whatever it may do`,
-    ignore,
-    async fn() {
-      await using scene = await createScene();
-      const before = await scene.snapshot();
-      for (const by of [[], WITHOUT_NET_ADMIN]) {
-        const results = await scene.driver({ family, by }).ask({ do: "probe" }) as {
-          available: boolean;
-        }[];
-        const may = by.length === 0;
-        assertEquals(results.map(({ available }) => available), [may, may, true]);
-        assertEquals(await scene.snapshot(), before);
-      }
-    },
+    }
   });
 }

@@ -19,7 +19,7 @@ import { netnsRequirements } from "../support/stages/netns.ts";
 import type { ProbeTarget } from "../support/drivers/probe_protocol.ts";
 import { isSettled, type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { RULE_MODES, type RuleMode } from "../support/stages/rule_modes.ts";
 
 const { IPv4 } = ADDRESSES;
@@ -233,22 +233,19 @@ const USERSPACE: AffinityMode = {
 };
 
 for (const mode of [...RULE_MODES, USERSPACE]) {
-  Deno.test({
-    name: `${mode.name}: a client stays at one endpoint, at every frontend`,
-    ignore: isMissing(`session affinity in ${mode.name}`, [
-      ...mode.requirements(),
-      program("conntrack"),
-    ]),
-    async fn(t) {
-      await using scene = await RelayScene.create();
-      await mode.prepare(scene.cluster.node);
-      await writeServices(scene, { pods: ["a1", "b1"] });
-      const relay = scene.start(mode.args);
-      await relay.settled();
-      // The lists of iptables cannot be asked for one client.
-      const isExplained = !mode.name.startsWith("iptables");
-      await checkAffinity(t, new AffinityStage(scene, relay), { isExplained });
-      await relay.stop();
-    },
+  const test = testNeeding(`session affinity in ${mode.name}`, [
+    ...mode.requirements(),
+    program("conntrack"),
+  ]);
+  test(`${mode.name}: a client stays at one endpoint, at every frontend`, async (t) => {
+    await using scene = await RelayScene.create();
+    await mode.prepare(scene.cluster.node);
+    await writeServices(scene, { pods: ["a1", "b1"] });
+    const relay = scene.start(mode.args);
+    await relay.settled();
+    // The lists of iptables cannot be asked for one client.
+    const isExplained = !mode.name.startsWith("iptables");
+    await checkAffinity(t, new AffinityStage(scene, relay), { isExplained });
+    await relay.stop();
   });
 }

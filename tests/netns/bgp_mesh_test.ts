@@ -1,12 +1,12 @@
 /** Five nodes that route the ranges of their pods by sessions with each other. */
 import { assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { BgpScene, sceneNode } from "../support/stages/bgp_scene.ts";
 import type { SceneNode } from "../support/stages/bgp_scene_node.ts";
 import { bgpRequirements } from "../support/stages/bgp_stage.ts";
 
-const ignore = isMissing("a cluster with a BGP mesh", [
+const test = testNeeding("a cluster with a BGP mesh", [
   ...bgpRequirements(),
   program("nft"),
   program("socat"),
@@ -37,73 +37,69 @@ async function answersTo({ pod }: SceneNode, nodes: readonly SceneNode[]) {
   return (await pod.output("sh", ["-c", asks.join("\n")])).trim().split("\n");
 }
 
-Deno.test({
-  name: "nodes learn the ranges of pods from each other, in a full mesh and by two reflectors",
-  ignore,
-  async fn(t) {
-    await using scene = await BgpScene.create({ nodes: NODES });
-    const { api, nodes } = scene;
-    for (const { pod, name } of nodes) {
-      pod.start("socat", ["TCP-LISTEN:8080,fork,reuseaddr", `SYSTEM:echo ${name}`]);
-    }
-    await api.write(nodes.map((node) => sceneNode(node)));
-    const namesOf = (some: readonly SceneNode[]) => some.map(({ name }) => name);
-    /** Waits until each node has these sessions, and returns their number. */
-    const connected = async (wantedBy: (node: SceneNode) => readonly SceneNode[]) => {
-      let ends = 0;
-      for (const node of nodes) {
-        const wanted = namesOf(wantedBy(node));
-        ends += wanted.length;
-        await eventually(
-          `sessions of ${node.name} with ${wanted}`,
-          async () => `${await neighborsOf(node)}` === `${wanted}`,
-        ).catch((cause) => {
-          throw new Error(`${node.relay.log}`, { cause });
-        });
-      }
-      return ends / 2;
-    };
-    const others = (node: SceneNode) => nodes.filter((other) => other !== node);
-    const reachable = async (some = nodes) => {
-      for (const node of some) {
-        const wanted = some.filter((other) => other !== node).map(({ podCidr, address }) =>
-          `${podCidr} via ${address}`
-        );
-        await eventually(
-          `the ranges on ${node.name}`,
-          async () => `${await rangesOf(node)}` === `${wanted}`,
-        );
-      }
-      for (const node of some) assertEquals(await answersTo(node, some), namesOf(some));
-    };
-
-    await t.step("every node has a session with every other node", async () => {
-      assertEquals(await answersTo(nodes[0]!, nodes.slice(1)), others(nodes[0]!).map(() => "none"));
-      await scene.startNodes(() => ({ bgp: { localAs: 64_512, mesh: true } }));
-      const sessions = await connected(others);
-      await reachable();
-      assertEquals(sessions, 10);
-    });
-
-    await t.step("two nodes become reflectors, and the others their clients", async () => {
-      const reflectors = nodes.slice(0, 2);
-      const annotate = (node: SceneNode) => ({
-        annotations: {
-          [`kube-router.io/rr.${reflectors.includes(node) ? "server" : "client"}`]: CLUSTER_ID,
-        },
+test("nodes learn the ranges of pods from each other, in a full mesh and by two reflectors", async (t) => {
+  await using scene = await BgpScene.create({ nodes: NODES });
+  const { api, nodes } = scene;
+  for (const { pod, name } of nodes) {
+    pod.start("socat", ["TCP-LISTEN:8080,fork,reuseaddr", `SYSTEM:echo ${name}`]);
+  }
+  await api.write(nodes.map((node) => sceneNode(node)));
+  const namesOf = (some: readonly SceneNode[]) => some.map(({ name }) => name);
+  /** Waits until each node has these sessions, and returns their number. */
+  const connected = async (wantedBy: (node: SceneNode) => readonly SceneNode[]) => {
+    let ends = 0;
+    for (const node of nodes) {
+      const wanted = namesOf(wantedBy(node));
+      ends += wanted.length;
+      await eventually(
+        `sessions of ${node.name} with ${wanted}`,
+        async () => `${await neighborsOf(node)}` === `${wanted}`,
+      ).catch((cause) => {
+        throw new Error(`${node.relay.log}`, { cause });
       });
-      await api.write(nodes.map((node) => sceneNode(node, annotate(node))));
-      const sessions = await connected((node) =>
-        reflectors.includes(node) ? others(node) : reflectors
+    }
+    return ends / 2;
+  };
+  const others = (node: SceneNode) => nodes.filter((other) => other !== node);
+  const reachable = async (some = nodes) => {
+    for (const node of some) {
+      const wanted = some.filter((other) => other !== node).map(({ podCidr, address }) =>
+        `${podCidr} via ${address}`
       );
-      await reachable();
-      assertEquals(sessions, 7);
-    });
+      await eventually(
+        `the ranges on ${node.name}`,
+        async () => `${await rangesOf(node)}` === `${wanted}`,
+      );
+    }
+    for (const node of some) assertEquals(await answersTo(node, some), namesOf(some));
+  };
 
-    await t.step("one reflector ends", async () => {
-      const [reflector, ...rest] = nodes;
-      reflector!.bird.bird.signal("SIGTERM");
-      await reachable(rest);
+  await t.step("every node has a session with every other node", async () => {
+    assertEquals(await answersTo(nodes[0]!, nodes.slice(1)), others(nodes[0]!).map(() => "none"));
+    await scene.startNodes(() => ({ bgp: { localAs: 64_512, mesh: true } }));
+    const sessions = await connected(others);
+    await reachable();
+    assertEquals(sessions, 10);
+  });
+
+  await t.step("two nodes become reflectors, and the others their clients", async () => {
+    const reflectors = nodes.slice(0, 2);
+    const annotate = (node: SceneNode) => ({
+      annotations: {
+        [`kube-router.io/rr.${reflectors.includes(node) ? "server" : "client"}`]: CLUSTER_ID,
+      },
     });
-  },
+    await api.write(nodes.map((node) => sceneNode(node, annotate(node))));
+    const sessions = await connected((node) =>
+      reflectors.includes(node) ? others(node) : reflectors
+    );
+    await reachable();
+    assertEquals(sessions, 7);
+  });
+
+  await t.step("one reflector ends", async () => {
+    const [reflector, ...rest] = nodes;
+    reflector!.bird.bird.signal("SIGTERM");
+    await reachable(rest);
+  });
 });

@@ -8,10 +8,10 @@
 import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { runChurn, servedServices } from "../support/stages/churn_stage.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { isMissing, program, testNeeding } from "../support/requirement.ts";
 import { IPTABLES_MODES, RULE_MODES } from "../support/stages/rule_modes.ts";
 
-const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
+const test = testNeeding("churn with real packets", [...netnsRequirements(), program("ss")]);
 
 /** Addresses and routes of the node, and the Services that kube-relay reports as served. */
 async function stateOf(node: Namespace, status: StatusReport): Promise<unknown> {
@@ -28,12 +28,8 @@ async function stateOf(node: Namespace, status: StatusReport): Promise<unknown> 
   };
 }
 
-Deno.test({
-  name: "churn: 1,000 random changes cost no connection to an unchanged Service",
-  ignore,
-  async fn() {
-    await runChurn({ changes: 1_000, changesPerSecond: 60, stateOf });
-  },
+test("churn: 1,000 random changes cost no connection to an unchanged Service", async () => {
+  await runChurn({ changes: 1_000, changesPerSecond: 60, stateOf });
 });
 
 /** Beyond the tools, nothing depends on the variant of iptables. */

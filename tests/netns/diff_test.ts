@@ -15,23 +15,20 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { CompareStage } from "../support/stages/compare_stage.ts";
 import { damagedServices } from "../support/builders/damaged_services.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { testServicePlan } from "../support/builders/service_plans.ts";
 
 /** The test of a mode: its whole table, then one more change by the process that serves. */
 function testDamage(mode: DamagedMode): void {
-  Deno.test({
-    name: `${mode.name}: diff names each damage, and a repair corrects nothing else`,
-    ignore: isMissing(mode.name, [...mode.requirements()]),
-    fn: async (t) => {
-      await using stage = await CompareStage.create(mode.mode, mode.prepare);
-      await stage.sync(damagedServices());
-      await mode.finish(stage.node);
-      for (const row of mode.rows) {
-        await t.step(row.name, () => damageAndMend(stage, mode, row));
-      }
-      await t.step("the serving process's record is still correct", () => syncOn(stage));
-    },
+  const test = testNeeding(mode.name, [...mode.requirements()]);
+  test(`${mode.name}: diff names each damage, and a repair corrects nothing else`, async (t) => {
+    await using stage = await CompareStage.create(mode.mode, mode.prepare);
+    await stage.sync(damagedServices());
+    await mode.finish(stage.node);
+    for (const row of mode.rows) {
+      await t.step(row.name, () => damageAndMend(stage, mode, row));
+    }
+    await t.step("the serving process's record is still correct", () => syncOn(stage));
   });
 }
 

@@ -14,7 +14,7 @@ import { eventually } from "../support/eventually.ts";
 import { rawObjects } from "../support/builders/raw_objects.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { RULE_MODES, type RuleMode } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
 import {
@@ -107,67 +107,55 @@ class Rollout {
 }
 
 for (const mode of RULE_MODES) {
-  const ignore = isMissing(`endpoints in ${mode.name}`, mode.requirements());
+  const test = testNeeding(`endpoints in ${mode.name}`, mode.requirements());
 
-  Deno.test({
-    name: `rollout in ${mode.name}: the first ready endpoint waits for no pod that is not ready`,
-    ignore,
-    async fn() {
-      await using scene = await RelayScene.create();
-      const rollout = await Rollout.start(scene, mode);
-      const waits: number[] = [];
-      for (let count = 1; count <= ROLLOUTS; count++) {
-        waits.push(await rollout.of(`rollout-${count}`, `172.30.5.${count}`));
+  test(`rollout in ${mode.name}: the first ready endpoint waits for no pod that is not ready`, async () => {
+    await using scene = await RelayScene.create();
+    const rollout = await Rollout.start(scene, mode);
+    const waits: number[] = [];
+    for (let count = 1; count <= ROLLOUTS; count++) {
+      waits.push(await rollout.of(`rollout-${count}`, `172.30.5.${count}`));
+    }
+    await rollout.kill();
+    assert(Math.min(...waits) < HALF_PERIOD_MS, `waited ${waits.join(", ")} ms`);
+  });
+
+  test(`endpoints of ${mode.name} are added and removed while it is dead: no connection fails`, async () => {
+    await using stage = await RuleScene.create(mode);
+    let relay = stage.start();
+    await relay.settled();
+    await stage.assertNoFailureWhile(async () => {
+      for (const pods of SCALED) {
+        await relay.kill();
+        const { services, slices } = otherServices(...pods);
+        const all = [[...webServices(), ...services], [
+          ...webSlices(...pods),
+          ...slices,
+        ]] as const;
+        await stage.scene.write(...all);
+        relay = stage.start();
+        await relay.settled();
       }
-      await rollout.kill();
-      assert(Math.min(...waits) < HALF_PERIOD_MS, `waited ${waits.join(", ")} ms`);
-    },
+      await relay.stop();
+    }, { expect: ["pod-a1", "pod-b1"] });
+    await stage.assertAsAfterFreshStart();
   });
 
-  Deno.test({
-    name: `endpoints of ${mode.name} are added and removed while it is dead: no connection fails`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      let relay = stage.start();
-      await relay.settled();
-      await stage.assertNoFailureWhile(async () => {
-        for (const pods of SCALED) {
-          await relay.kill();
-          const { services, slices } = otherServices(...pods);
-          const all = [[...webServices(), ...services], [
-            ...webSlices(...pods),
-            ...slices,
-          ]] as const;
-          await stage.scene.write(...all);
-          relay = stage.start();
-          await relay.settled();
-        }
-        await relay.stop();
-      }, { expect: ["pod-a1", "pod-b1"] });
-      await stage.assertAsAfterFreshStart();
-    },
-  });
-
-  Deno.test({
-    name: `a pod that is removed while ${mode.name} is dead gets packets until the next start`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      const first = stage.start();
-      await first.settled();
-      const client = ProbeClient.start(stage.scene.cluster.client);
-      const flow = await client.open(VIP_UDP);
-      assertEquals([await client.who(VIP), await flow.who()], ["pod-a1", "pod-a1"]);
-      await first.kill();
-      await stage.scene.cluster.localPods[0].ip("link set eth0 down");
-      await stage.scene.write(webServices(), webSlices("b1"));
-      assertEquals(await client.who(VIP, SILENCE_MS) === "pod-b1", false);
-      const second = stage.start();
-      await second.settled();
-      for (let count = 0; count < 10; count++) assertEquals(await client.who(VIP), "pod-b1");
-      await eventually("the flow has moved", async () => await flow.who() === "pod-b1");
-      await second.stop();
-    },
+  test(`a pod that is removed while ${mode.name} is dead gets packets until the next start`, async () => {
+    await using stage = await RuleScene.create(mode);
+    const first = stage.start();
+    await first.settled();
+    const client = ProbeClient.start(stage.scene.cluster.client);
+    const flow = await client.open(VIP_UDP);
+    assertEquals([await client.who(VIP), await flow.who()], ["pod-a1", "pod-a1"]);
+    await first.kill();
+    await stage.scene.cluster.localPods[0].ip("link set eth0 down");
+    await stage.scene.write(webServices(), webSlices("b1"));
+    assertEquals(await client.who(VIP, SILENCE_MS) === "pod-b1", false);
+    const second = stage.start();
+    await second.settled();
+    for (let count = 0; count < 10; count++) assertEquals(await client.who(VIP), "pod-b1");
+    await eventually("the flow has moved", async () => await flow.who() === "pod-b1");
+    await second.stop();
   });
 }

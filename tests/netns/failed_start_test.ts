@@ -5,7 +5,7 @@
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { RULE_MODES } from "../support/stages/rule_modes.ts";
 
@@ -41,26 +41,24 @@ async function contents(node: Namespace): Promise<Record<string, string>> {
 }
 
 for (const { name, args, requirements, prepare } of MODES) {
-  Deno.test({
-    name: `a start without a kubeconfig leaves nothing on the node: ${name}`,
-    ignore: isMissing(`a failed start in ${name}`, [
-      ...requirements(),
-      ...["nft", "nfacct", "ipset"].map(program),
-    ]),
-    async fn() {
-      await using scene = await RelayScene.create();
-      const { cluster: { node }, folder } = scene;
-      await prepare(node);
-      const before = await contents(node);
-      const files = [...Deno.readDirSync(folder)].map((entry) => entry.name);
-      const source = [`--kubeconfig=${folder}/missing`];
-      for (const policies of [[], ["--network-policy"]]) {
-        const relay = scene.start([...args, ...policies], { source });
-        assertEquals(await relay.ended(), 1, relay.log);
-        assertStringIncludes(relay.log, `Cannot read kubeconfig '${folder}/missing'`);
-        assertEquals(await contents(node), before);
-        assertEquals([...Deno.readDirSync(folder)].map((entry) => entry.name), files);
-      }
-    },
+  const test = testNeeding(`a failed start in ${name}`, [
+    ...requirements(),
+    ...["nft", "nfacct", "ipset"].map(program),
+  ]);
+  test(`a start without a kubeconfig leaves nothing on the node: ${name}`, async () => {
+    await using scene = await RelayScene.create();
+    const { cluster: { node }, folder } = scene;
+    await prepare(node);
+    const before = await contents(node);
+    const names = () => Array.fromAsync(Deno.readDir(folder), (entry) => entry.name);
+    const files = await names();
+    const source = [`--kubeconfig=${folder}/missing`];
+    for (const policies of [[], ["--network-policy"]]) {
+      const relay = scene.start([...args, ...policies], { source });
+      assertEquals(await relay.ended(), 1, relay.log);
+      assertStringIncludes(relay.log, `Cannot read kubeconfig '${folder}/missing'`);
+      assertEquals(await contents(node), before);
+      assertEquals(await names(), files);
+    }
   });
 }

@@ -12,14 +12,14 @@ import { rawObjects } from "../support/builders/raw_objects.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess, type servicesOf } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import type { RawObject } from "../conformance/server.ts";
 
 const { IPv4, IPv6 } = ADDRESSES;
-const ignore = isMissing("addresses of other machines", [...netnsRequirements(), program("socat")]);
+const test = testNeeding("addresses of other machines", [...netnsRequirements(), program("socat")]);
 
 /** An address of no machine, which a Service may have. */
 const FREE = "198.51.100.7";
@@ -90,105 +90,96 @@ function reasons(status: Parameters<typeof servicesOf>[0]): string {
     .join("\n");
 }
 
-Deno.test({
-  name: "userspace: no address of another machine becomes local, and each says why",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { cluster: { node, client }, folder } = scene;
-    await startEchoServer(client, {
-      name: "machine",
-      listen: [{ address: IPv4.client, port: 7 }, { address: IPv6.client, port: 7 }],
-    });
-    const api = await ApiProcess.start(node, `${folder}/kubeconfig`);
-    const foreign = [IPv4.client, API_ENDPOINT, ...await resolvers()];
-    await api.write([
-      ...rawObjects("Node", testNode()),
-      otherNode(IPv4.client, IPv6.client),
-      ...API_SLICE,
-      ...tenant([...foreign, FREE]),
-      ...tenant([], [IPv6.client, "2001:db8:50::1"], "IPv6"),
-    ]);
-    await using relay = scene.start([], { source: [`--kubeconfig=${api.kubeconfig}`] });
-    const status = await relay.settled();
-    const found = await addressesOfLo(scene);
-    for (const address of [...foreign, IPv6.client]) assert(!found.includes(address), address);
-    for (const address of [FREE, "2001:db8:50::1"]) assert(found.includes(address), address);
-    assertStringIncludes(reasons(status), `${IPv4.client} is an address of node ${OTHER_NODE}`);
-    // As ServiceLB of k3s has it, whose Services are to be no problem.
-    assert(!reasons(status).includes(IPv6.client), reasons(status));
-    assertStringIncludes(reasons(status), `${API_ENDPOINT} is an address of the API server`);
-    const probe = ProbeClient.start(node);
-    for (const address of [IPv4.client, IPv6.client]) {
-      assertEquals(await probe.who({ protocol: "TCP", address, port: 7 }), "machine");
-    }
-    const said = await RelayProcess.run(node, {
-      folder,
-      args: [
-        "explain",
-        IPv4.localPods[0],
-        `${IPv4.client}:9`,
-        `--control-socket=${folder}/control.sock`,
-      ],
-    });
-    assertStringIncludes(said, `NOT HANDLED: ${IPv4.client} is an address of node ${OTHER_NODE}`);
+test("userspace: no address of another machine becomes local, and each says why", async () => {
+  await using scene = await RelayScene.create();
+  const { cluster: { node, client }, folder } = scene;
+  await startEchoServer(client, {
+    name: "machine",
+    listen: [{ address: IPv4.client, port: 7 }, { address: IPv6.client, port: 7 }],
+  });
+  const api = await ApiProcess.start(node, `${folder}/kubeconfig`);
+  const foreign = [IPv4.client, API_ENDPOINT, ...await resolvers()];
+  await api.write([
+    ...rawObjects("Node", testNode()),
+    otherNode(IPv4.client, IPv6.client),
+    ...API_SLICE,
+    ...tenant([...foreign, FREE]),
+    ...tenant([], [IPv6.client, "2001:db8:50::1"], "IPv6"),
+  ]);
+  await using relay = scene.start([], { source: [`--kubeconfig=${api.kubeconfig}`] });
+  const status = await relay.settled();
+  const found = await addressesOfLo(scene);
+  for (const address of [...foreign, IPv6.client]) assert(!found.includes(address), address);
+  for (const address of [FREE, "2001:db8:50::1"]) assert(found.includes(address), address);
+  assertStringIncludes(reasons(status), `${IPv4.client} is an address of node ${OTHER_NODE}`);
+  // As ServiceLB of k3s has it, whose Services are to be no problem.
+  assert(!reasons(status).includes(IPv6.client), reasons(status));
+  assertStringIncludes(reasons(status), `${API_ENDPOINT} is an address of the API server`);
+  const probe = ProbeClient.start(node);
+  for (const address of [IPv4.client, IPv6.client]) {
+    assertEquals(await probe.who({ protocol: "TCP", address, port: 7 }), "machine");
+  }
+  const said = await RelayProcess.run(node, {
+    folder,
+    args: [
+      "explain",
+      IPv4.localPods[0],
+      `${IPv4.client}:9`,
+      `--control-socket=${folder}/control.sock`,
+    ],
+  });
+  assertStringIncludes(said, `NOT HANDLED: ${IPv4.client} is an address of node ${OTHER_NODE}`);
 
-    // A machine that comes later gets its address back.
-    await api.write([otherNode(IPv4.client, IPv6.client, FREE)]);
-    await eventually(
-      "the address is given up",
-      async () => !(await addressesOfLo(scene)).includes(FREE),
-    );
-    await api.write([otherNode(FREE)]);
-    await eventually(
-      "a free one is served",
-      async () => (await addressesOfLo(scene)).includes(IPv4.client),
-    );
-  },
+  // A machine that comes later gets its address back.
+  await api.write([otherNode(IPv4.client, IPv6.client, FREE)]);
+  await eventually(
+    "the address is given up",
+    async () => !(await addressesOfLo(scene)).includes(FREE),
+  );
+  await api.write([otherNode(FREE)]);
+  await eventually(
+    "a free one is served",
+    async () => (await addressesOfLo(scene)).includes(IPv4.client),
+  );
 });
 
-Deno.test({
-  name:
-    "userspace: an address that cuts the node off from the API server is taken back, also after a restart",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { cluster: { node, client }, folder } = scene;
-    const api = await ApiProcess.start(client, `${folder}/kubeconfig`);
-    const text = await Deno.readTextFile(api.kubeconfig);
-    const port = /127\.0\.0\.1:(\d+)/.exec(text)![1]!;
-    // As k3s has it: a local load balancer, whose servers this node is not told.
-    client.start("socat", [`TCP4-LISTEN:6443,bind=${IPv4.client},fork`, `TCP4:127.0.0.1:${port}`]);
-    node.start("socat", [
-      `TCP4-LISTEN:${port},bind=127.0.0.1,fork,reuseaddr`,
-      `TCP4:${IPv4.client}:6443,connect-timeout=2`,
-    ]);
-    await api.write([...rawObjects("Node", testNode()), ...tenant([FREE])]);
-    const start = () => scene.start([], { source: [`--kubeconfig=${api.kubeconfig}`] });
-    {
-      await using relay = start();
-      await relay.settled();
-      assert((await addressesOfLo(scene)).includes(FREE));
-      await api.write(tenant([FREE, IPv4.client]));
-      await relay.logged("Addresses of Services had cut this node off", 180_000);
-      const status = await relay.until("it is said", (each) => reasons(each) !== "");
-      assertStringIncludes(reasons(status), "a machine on the path to the API server");
-      const found = await addressesOfLo(scene);
-      assertEquals([found.includes(IPv4.client), found.includes(FREE)], [false, true]);
-      await relay.kill();
-    }
-    // An earlier version left the address.
-    await api.write([], { deleted: tenant([]) });
-    const record = `${folder}/state`;
-    for await (const { name } of Deno.readDir(record)) {
-      const path = `${record}/${name}`;
-      const found = await Deno.readTextFile(path).catch(() => "");
-      if (found.includes(FREE)) await replaceFile(path, found.replace(FREE, IPv4.client));
-    }
-    await node.ip(`addr add ${IPv4.client}/32 dev lo`);
+test("userspace: an address that cuts the node off from the API server is taken back, also after a restart", async () => {
+  await using scene = await RelayScene.create();
+  const { cluster: { node, client }, folder } = scene;
+  const api = await ApiProcess.start(client, `${folder}/kubeconfig`);
+  const text = await Deno.readTextFile(api.kubeconfig);
+  const port = /127\.0\.0\.1:(\d+)/.exec(text)![1]!;
+  // As k3s has it: a local load balancer, whose servers this node is not told.
+  client.start("socat", [`TCP4-LISTEN:6443,bind=${IPv4.client},fork`, `TCP4:127.0.0.1:${port}`]);
+  node.start("socat", [
+    `TCP4-LISTEN:${port},bind=127.0.0.1,fork,reuseaddr`,
+    `TCP4:${IPv4.client}:6443,connect-timeout=2`,
+  ]);
+  await api.write([...rawObjects("Node", testNode()), ...tenant([FREE])]);
+  const start = () => scene.start([], { source: [`--kubeconfig=${api.kubeconfig}`] });
+  {
     await using relay = start();
-    await relay.logged("Gave up addresses of an earlier run", 60_000);
     await relay.settled();
-    assertEquals((await addressesOfLo(scene)).includes(IPv4.client), false);
-  },
+    assert((await addressesOfLo(scene)).includes(FREE));
+    await api.write(tenant([FREE, IPv4.client]));
+    await relay.logged("Addresses of Services had cut this node off", 180_000);
+    const status = await relay.until("it is said", (each) => reasons(each) !== "");
+    assertStringIncludes(reasons(status), "a machine on the path to the API server");
+    const found = await addressesOfLo(scene);
+    assertEquals([found.includes(IPv4.client), found.includes(FREE)], [false, true]);
+    await relay.kill();
+  }
+  // An earlier version left the address.
+  await api.write([], { deleted: tenant([]) });
+  const record = `${folder}/state`;
+  for await (const { name } of Deno.readDir(record)) {
+    const path = `${record}/${name}`;
+    const found = await Deno.readTextFile(path).catch(() => "");
+    if (found.includes(FREE)) await replaceFile(path, found.replace(FREE, IPv4.client));
+  }
+  await node.ip(`addr add ${IPv4.client}/32 dev lo`);
+  await using relay = start();
+  await relay.logged("Gave up addresses of an earlier run", 60_000);
+  await relay.settled();
+  assertEquals((await addressesOfLo(scene)).includes(IPv4.client), false);
 });

@@ -7,10 +7,10 @@ import {
   type CommandRunner,
   systemCommandRunner,
 } from "../../lib/os/command_runner.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 
-const ignore = isMissing("a held nft", [...netnsRequirements(), program("nft"), program("pgrep")]);
+const test = testNeeding("a held nft", [...netnsRequirements(), program("nft"), program("pgrep")]);
 
 /** Runs nft in a namespace: held, or each write in a process of its own. */
 class NftMachine implements AsyncDisposable {
@@ -115,103 +115,82 @@ const TEXTS = [
   "delete table ip6 u\n",
 ];
 
-Deno.test({
-  name: "a held nft writes what a process for each text writes, and is one process",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using other = await Namespace.create("alone");
-    await using machine = new NftMachine(namespace);
-    await using alone = new NftMachine(other);
-    for (const text of TEXTS) {
-      assertEquals(await machine.write(text), { code: 0, stderr: "" }, text);
-      assertEquals(await alone.writeAlone(text), { code: 0, stderr: "" }, text);
-      assertEquals(await machine.ruleset(), await alone.ruleset(), text);
-    }
-    assertEquals(machine.started, ["-i"]);
-  },
+test("a held nft writes what a process for each text writes, and is one process", async () => {
+  await using namespace = await Namespace.create("held");
+  await using other = await Namespace.create("alone");
+  await using machine = new NftMachine(namespace);
+  await using alone = new NftMachine(other);
+  for (const text of TEXTS) {
+    assertEquals(await machine.write(text), { code: 0, stderr: "" }, text);
+    assertEquals(await alone.writeAlone(text), { code: 0, stderr: "" }, text);
+    assertEquals(await machine.ruleset(), await alone.ruleset(), text);
+  }
+  assertEquals(machine.started, ["-i"]);
 });
 
-Deno.test({
-  name:
-    "a held nft applies nothing of a refused text, and the error is that of a process of its own",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using machine = new NftMachine(namespace);
-    await machine.write(TEXTS[0]!);
-    const before = await machine.ruleset();
-    for (
-      const line of [
-        "delete element ip t ips { 10.9.9.9 }",
-        "add element ip t nowhere { 10.9.9.9 }",
-        "add rule ip t web goto nowhere",
-        "no command",
-        "add element ip t ips { 300.0.0.1, }",
-        "add chain ip t web { type filter hook input priority 0 ; }",
-        "add rule ip t web drop }",
-      ]
-    ) {
-      const text = `add element ip t ips { 10.0.0.9 }\n${line}\n`;
-      assertEquals(await machine.write(text), await machine.writeAlone(text), line);
-      assertEquals(await machine.ruleset(), before, line);
-    }
-    assertEquals((await machine.write(TEXTS[1]!)).code, 0);
-    assertEquals(machine.started.filter((each) => each === "-i").length, 1);
-  },
+test("a held nft applies nothing of a refused text, and the error is that of a process of its own", async () => {
+  await using namespace = await Namespace.create("held");
+  await using machine = new NftMachine(namespace);
+  await machine.write(TEXTS[0]!);
+  const before = await machine.ruleset();
+  for (
+    const line of [
+      "delete element ip t ips { 10.9.9.9 }",
+      "add element ip t nowhere { 10.9.9.9 }",
+      "add rule ip t web goto nowhere",
+      "no command",
+      "add element ip t ips { 300.0.0.1, }",
+      "add chain ip t web { type filter hook input priority 0 ; }",
+      "add rule ip t web drop }",
+    ]
+  ) {
+    const text = `add element ip t ips { 10.0.0.9 }\n${line}\n`;
+    assertEquals(await machine.write(text), await machine.writeAlone(text), line);
+    assertEquals(await machine.ruleset(), before, line);
+  }
+  assertEquals((await machine.write(TEXTS[1]!)).code, 0);
+  assertEquals(machine.started.filter((each) => each === "-i").length, 1);
 });
 
-Deno.test({
-  name: "a held nft sees what other programs have written meanwhile, and may be killed",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using machine = new NftMachine(namespace);
-    await machine.write(TEXTS[0]!);
-    await machine.writeAlone(
-      "delete table ip t\nadd table ip t\nadd set ip t new { type ipv4_addr ; }\n",
-    );
-    assertEquals((await machine.write("add element ip t new { 10.0.0.1 }\n")).code, 0);
-    assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 1);
-    Deno.kill(await runningProcess(), "SIGKILL");
-    assertEquals((await machine.write("add element ip t new { 10.0.0.2 }\n")).code, 0);
-    assert((await machine.ruleset()).includes("elements = { 10.0.0.1, 10.0.0.2 }"));
-  },
+test("a held nft sees what other programs have written meanwhile, and may be killed", async () => {
+  await using namespace = await Namespace.create("held");
+  await using machine = new NftMachine(namespace);
+  await machine.write(TEXTS[0]!);
+  await machine.writeAlone(
+    "delete table ip t\nadd table ip t\nadd set ip t new { type ipv4_addr ; }\n",
+  );
+  assertEquals((await machine.write("add element ip t new { 10.0.0.1 }\n")).code, 0);
+  assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 1);
+  Deno.kill(await runningProcess(), "SIGKILL");
+  assertEquals((await machine.write("add element ip t new { 10.0.0.2 }\n")).code, 0);
+  assert((await machine.ruleset()).includes("elements = { 10.0.0.1, 10.0.0.2 }"));
 });
 
 /** An nft that ends after its first line, before it reads the one that asks whether it was applied. */
 const DIES_EARLY = ["bash", "-c", "sed -u 3q | nft -i"];
 
-Deno.test({
-  name: "a text that a held nft applied before it died is applied again, or called unclear",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using machine = new NftMachine(namespace, { holder: DIES_EARLY });
-    await machine.writeAlone(`${TEXTS[0]!}add element ip t ips { 10.0.0.1 }\n`);
-    const error = await assertRejects(
-      () => machine.write("delete element ip t ips { 10.0.0.1 }\n"),
-      CommandError,
-      "No such file or directory",
-    );
-    assertEquals(error.kind, "failed");
-    const rules = "add chain ip t web\nflush chain ip t web\nadd rule ip t web counter drop\n";
-    assertEquals((await machine.write(rules)).code, 0);
-    assertEquals((await machine.ruleset()).split("counter").length, 2);
-    assertEquals(machine.started, ["-i", "-f -", "-i", "-f -"]);
-  },
+test("a text that a held nft applied before it died is applied again, or called unclear", async () => {
+  await using namespace = await Namespace.create("held");
+  await using machine = new NftMachine(namespace, { holder: DIES_EARLY });
+  await machine.writeAlone(`${TEXTS[0]!}add element ip t ips { 10.0.0.1 }\n`);
+  const error = await assertRejects(
+    () => machine.write("delete element ip t ips { 10.0.0.1 }\n"),
+    CommandError,
+    "No such file or directory",
+  );
+  assertEquals(error.kind, "failed");
+  const rules = "add chain ip t web\nflush chain ip t web\nadd rule ip t web counter drop\n";
+  assertEquals((await machine.write(rules)).code, 0);
+  assertEquals((await machine.ruleset()).split("counter").length, 2);
+  assertEquals(machine.started, ["-i", "-f -", "-i", "-f -"]);
 });
 
-Deno.test({
-  name: "a held nft that is stopped has ended before its text is applied by another",
-  ignore,
-  async fn() {
-    await using namespace = await Namespace.create("held");
-    await using machine = new NftMachine(namespace, { answerMs: 200 });
-    await machine.write(TEXTS[0]!);
-    Deno.kill(await runningProcess(), "SIGSTOP");
-    assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
-    assertEquals(await heldProcess(), undefined, "it has ended");
-    assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
-  },
+test("a held nft that is stopped has ended before its text is applied by another", async () => {
+  await using namespace = await Namespace.create("held");
+  await using machine = new NftMachine(namespace, { answerMs: 200 });
+  await machine.write(TEXTS[0]!);
+  Deno.kill(await runningProcess(), "SIGSTOP");
+  assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
+  assertEquals(await heldProcess(), undefined, "it has ended");
+  assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
 });

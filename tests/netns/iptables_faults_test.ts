@@ -12,7 +12,7 @@ import { eventually } from "../support/eventually.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isSettled, type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { isMissing, program, testUnless } from "../support/requirement.ts";
 import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 
@@ -24,6 +24,7 @@ const ignore = isMissing("faults of iptables mode", [
   ...netnsRequirements(),
   ...VARIANTS.map((variant) => program(`iptables-${variant}`)),
 ]);
+const test = testUnless(ignore);
 
 const MARK = "-m mark --mark 0x77 -j ACCEPT";
 /** As a CNI plugin has one: it keeps connection tracking on when our rules go (docs/going_back.md). */
@@ -109,70 +110,62 @@ const FLUSHES: Readonly<Record<string, (stage: FaultScene, table: string) => Pro
 };
 
 for (const variant of VARIANTS) {
-  Deno.test({
-    name: `iptables faults (${variant}): a table that is flushed alone is whole again in seconds`,
-    ignore,
-    async fn(t) {
-      await using stage = await FaultScene.create(variant);
-      const relay = stage.start();
-      await relay.settled();
-      const client = ProbeClient.start(stage.scene.cluster.client);
-      const before = new Map<string, string>();
-      for (const table of TABLES) before.set(table, await stage.table(table));
-      for (const [how, flush] of Object.entries(FLUSHES)) {
-        for (const table of TABLES) {
-          await t.step(`${table} by ${how}`, async () => {
-            await flush(stage, table);
-            // kube-relay does not restore foreign rules that the flush removed.
-            const isOthers = (line: string) => /0x77|OTHER-CHAIN/.test(line);
-            const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
-              "\n",
-            );
-            await eventually("our rules are back", async () => {
-              const now = await stage.table(table);
-              return now.split("\n").filter((line) => !isOthers(line)).join("\n") === ours;
-            });
-            assertEquals(await client.who(VIP), "pod-a1");
+  test(`iptables faults (${variant}): a table that is flushed alone is whole again in seconds`, async (t) => {
+    await using stage = await FaultScene.create(variant);
+    const relay = stage.start();
+    await relay.settled();
+    const client = ProbeClient.start(stage.scene.cluster.client);
+    const before = new Map<string, string>();
+    for (const table of TABLES) before.set(table, await stage.table(table));
+    for (const [how, flush] of Object.entries(FLUSHES)) {
+      for (const table of TABLES) {
+        await t.step(`${table} by ${how}`, async () => {
+          await flush(stage, table);
+          // kube-relay does not restore foreign rules that the flush removed.
+          const isOthers = (line: string) => /0x77|OTHER-CHAIN/.test(line);
+          const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
+            "\n",
+          );
+          await eventually("our rules are back", async () => {
+            const now = await stage.table(table);
+            return now.split("\n").filter((line) => !isOthers(line)).join("\n") === ours;
           });
-        }
+          assertEquals(await client.who(VIP), "pod-a1");
+        });
       }
-      await relay.logged("Another program flushed a table of iptables; repairing");
-      await relay.stop();
-    },
+    }
+    await relay.logged("Another program flushed a table of iptables; repairing");
+    await relay.stop();
   });
-  Deno.test({
-    name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
-    ignore,
-    async fn() {
-      await using stage = await FaultScene.create(variant);
-      // So many that there are chains below the entry points.
-      const many = Array.from(
-        { length: 60 },
-        (_, index) =>
-          testService(`many-${index}`, { clusterIP: `172.30.${index % 4}.${100 + index}` }),
-      );
-      await stage.scene.write(many, []);
-      const relay = stage.start();
-      await relay.settled();
-      const [, chain] = /^:(KUBE-VIP-\S+) /m.exec(await stage.table("filter")) ?? [];
-      assert(chain !== undefined);
-      await stage.restore(`*filter\n-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
-      await stage.scene.write(webServices(), webSlices("a1"));
-      await relay.until(
-        "the others are gone",
-        (status) =>
-          isSettled(status) && servicesOf(status).every(({ name }) => !name.includes("many")),
-      );
-      const client = ProbeClient.start(stage.scene.cluster.client);
-      assertEquals(await client.who(VIP), "pod-a1");
-      const lines = (await stage.table("filter")).split("\n");
-      assertEquals(lines.filter((line) => line.includes(chain)), [
-        `:${chain} - [0:0]`,
-        `-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}`,
-      ]);
-      assertEquals(lines.filter((line) => line.startsWith(":KUBE-VIP-")).length, 1);
-      await relay.stop();
-    },
+  test(`iptables faults (${variant}): a chain with foreign references is emptied, and stays`, async () => {
+    await using stage = await FaultScene.create(variant);
+    // So many that there are chains below the entry points.
+    const many = Array.from(
+      { length: 60 },
+      (_, index) =>
+        testService(`many-${index}`, { clusterIP: `172.30.${index % 4}.${100 + index}` }),
+    );
+    await stage.scene.write(many, []);
+    const relay = stage.start();
+    await relay.settled();
+    const [, chain] = /^:(KUBE-VIP-\S+) /m.exec(await stage.table("filter")) ?? [];
+    assert(chain !== undefined);
+    await stage.restore(`*filter\n-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
+    await stage.scene.write(webServices(), webSlices("a1"));
+    await relay.until(
+      "the others are gone",
+      (status) =>
+        isSettled(status) && servicesOf(status).every(({ name }) => !name.includes("many")),
+    );
+    const client = ProbeClient.start(stage.scene.cluster.client);
+    assertEquals(await client.who(VIP), "pod-a1");
+    const lines = (await stage.table("filter")).split("\n");
+    assertEquals(lines.filter((line) => line.includes(chain)), [
+      `:${chain} - [0:0]`,
+      `-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}`,
+    ]);
+    assertEquals(lines.filter((line) => line.startsWith(":KUBE-VIP-")).length, 1);
+    await relay.stop();
   });
 }
 

@@ -15,10 +15,10 @@ import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/stages/iptab
 import { INVALID_PORT, sendInvalidPacket } from "../support/builders/invalid_packet.ts";
 import { checkMartians } from "../support/stages/martians.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { ON_NODE_PORTS, VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("packets beyond the table through iptables mode", [
+const test = testNeeding("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
   ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
   ...["bash", "conntrack", "socat"].map(program),
@@ -28,80 +28,72 @@ const { IPv4, IPv6 } = ADDRESSES;
 const HEALTH_CHECK_PORT = 30111;
 
 for (const variant of IPTABLES_VARIANTS) {
-  Deno.test({
-    name: `iptables mode (${variant}) with packets beyond the table`,
-    ignore,
-    async fn(t) {
-      await using stage = await IptablesScene.create(variant);
-      await stage.scene.write(webServices(BALANCED), webSlices("a1"));
-      const relay = stage.start();
-      await relay.settled();
-      await t.step(
-        "an endpoint is removed: its UDP flows move, its TCP connections continue",
-        async () => {
-          await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
-        },
-      );
-      await t.step("health check node ports are open if INPUT drops the rest", async () => {
-        await checkHealthCheckPort(stage);
+  test(`iptables mode (${variant}) with packets beyond the table`, async (t) => {
+    await using stage = await IptablesScene.create(variant);
+    await stage.scene.write(webServices(BALANCED), webSlices("a1"));
+    const relay = stage.start();
+    await relay.settled();
+    await t.step(
+      "an endpoint is removed: its UDP flows move, its TCP connections continue",
+      async () => {
+        await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
+      },
+    );
+    await t.step("health check node ports are open if INPUT drops the rest", async () => {
+      await checkHealthCheckPort(stage);
+    });
+    await t.step("no outside client reaches a server on 127.0.0.1", async () => {
+      const { node, scene, variant } = stage;
+      await checkMartians(scene, async () => {
+        await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
       });
-      await t.step("no outside client reaches a server on 127.0.0.1", async () => {
-        const { node, scene, variant } = stage;
-        await checkMartians(scene, async () => {
-          await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
-        });
+    });
+    for (const family of ["IPv4", "IPv6"] as const) {
+      await t.step(`packets of no connection are not forwarded, ${family}`, async () => {
+        await checkInvalid(stage, family);
       });
-      for (const family of ["IPv4", "IPv6"] as const) {
-        await t.step(`packets of no connection are not forwarded, ${family}`, async () => {
-          await checkInvalid(stage, family);
-        });
-      }
-      await relay.stop();
-    },
+    }
+    await relay.stop();
   });
 }
 
 for (const variant of IPTABLES_VARIANTS) {
-  Deno.test({
-    name: `iptables mode (${variant}) before and after it knows the ranges of cluster IPs`,
-    ignore,
-    async fn() {
-      await using stage = await IptablesScene.create(variant);
-      const { node, scene } = stage;
-      const before = await stage.rules();
-      const iptables = (...args: readonly string[]) =>
-        node.output(`iptables-${variant}`, ["-w", ...args]);
-      const client = ProbeClient.start(scene.cluster.client);
-      // At the end, after all rules of kube-relay. A pod answers, so the packet was accepted.
-      await iptables("-A", "FORWARD", "-j", "DROP");
-      const marked = stage.start();
-      await marked.settled();
-      const kept = await client.open(VIP);
-      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
-      assertMatch(await stage.rules(), TO_VIP_MARKED);
-      await marked.stop();
+  test(`iptables mode (${variant}) before and after it knows the ranges of cluster IPs`, async () => {
+    await using stage = await IptablesScene.create(variant);
+    const { node, scene } = stage;
+    const before = await stage.rules();
+    const iptables = (...args: readonly string[]) =>
+      node.output(`iptables-${variant}`, ["-w", ...args]);
+    const client = ProbeClient.start(scene.cluster.client);
+    // At the end, after all rules of kube-relay. A pod answers, so the packet was accepted.
+    await iptables("-A", "FORWARD", "-j", "DROP");
+    const marked = stage.start();
+    await marked.settled();
+    const kept = await client.open(VIP);
+    assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+    assertMatch(await stage.rules(), TO_VIP_MARKED);
+    await marked.stop();
 
-      const ranged = stage.start(`--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`);
-      await ranged.settled();
-      assertEquals(TO_VIP_MARKED.test(await stage.rules()), false);
-      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
-      const answer = await client.probe(VIP);
-      assert(answer.kind === "answered" && answer.by.peer !== IPv4.client, "masqueraded");
-      const [, accepted = ""] = /^-A (KUBE-FORWARD .*--ctorigdst.*)$/m.exec(await stage.rules()) ??
-        [];
-      await iptables("-D", ...splitWords(accepted));
-      assertEquals(await client.who(VIP, SILENCE_MS), "silent", "nothing else accepts it");
-      await ranged.stop();
+    const ranged = stage.start(`--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`);
+    await ranged.settled();
+    assertEquals(TO_VIP_MARKED.test(await stage.rules()), false);
+    assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+    const answer = await client.probe(VIP);
+    assert(answer.kind === "answered" && answer.by.peer !== IPv4.client, "masqueraded");
+    const [, accepted = ""] = /^-A (KUBE-FORWARD .*--ctorigdst.*)$/m.exec(await stage.rules()) ??
+      [];
+    await iptables("-D", ...splitWords(accepted));
+    assertEquals(await client.who(VIP, SILENCE_MS), "silent", "nothing else accepts it");
+    await ranged.stop();
 
-      const again = stage.start();
-      await again.settled();
-      assertMatch(await stage.rules(), TO_VIP_MARKED);
-      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
-      await again.stop();
-      await scene.cleanup();
-      await iptables("-D", "FORWARD", "-j", "DROP");
-      assertEquals(await stage.rules(), before);
-    },
+    const again = stage.start();
+    await again.settled();
+    assertMatch(await stage.rules(), TO_VIP_MARKED);
+    assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+    await again.stop();
+    await scene.cleanup();
+    await iptables("-D", "FORWARD", "-j", "DROP");
+    assertEquals(await stage.rules(), before);
   });
 }
 

@@ -8,10 +8,10 @@ import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { IptablesScene } from "../support/stages/iptables_scene.ts";
 import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/stages/iptables_tools.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { VIP } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("iptables mode with real packets", [
+const test = testNeeding("iptables mode with real packets", [
   ...netnsRequirements(),
   ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
 ]);
@@ -30,27 +30,22 @@ COMMIT
 `;
 
 for (const variant of IPTABLES_VARIANTS) {
-  Deno.test({
-    name:
-      `iptables mode (${variant}) serves beside a kubelet's rules, restarts without a write, and cleans up`,
-    ignore,
-    async fn() {
-      await using stage = await IptablesScene.create(variant);
-      await stage.restore("iptables", KUBELET);
-      const before = await stage.rules();
-      const client = ProbeClient.start(stage.scene.cluster.client);
-      const first = stage.start();
-      const { families } = await first.settled();
-      assertEquals(families.map(({ mode }) => mode), ["iptables", "iptables"]);
-      assertEquals(await client.who(VIP), "pod-a1");
-      const served = await stage.rules();
-      for (const line of before.split("\n")) assertStringIncludes(served, line);
-      await first.stop();
-      assertEquals(await client.who(VIP), "pod-a1", "rules stay");
+  test(`iptables mode (${variant}) serves beside a kubelet's rules, restarts without a write, and cleans up`, async () => {
+    await using stage = await IptablesScene.create(variant);
+    await stage.restore("iptables", KUBELET);
+    const before = await stage.rules();
+    const client = ProbeClient.start(stage.scene.cluster.client);
+    const first = stage.start();
+    const { families } = await first.settled();
+    assertEquals(families.map(({ mode }) => mode), ["iptables", "iptables"]);
+    assertEquals(await client.who(VIP), "pod-a1");
+    const served = await stage.rules();
+    for (const line of before.split("\n")) assertStringIncludes(served, line);
+    await first.stop();
+    assertEquals(await client.who(VIP), "pod-a1", "rules stay");
 
-      await stage.scene.cleanup();
-      assertEquals(await stage.rules(), before);
-      assert(await client.who(VIP, SILENCE_MS) !== "pod-a1");
-    },
+    await stage.scene.cleanup();
+    assertEquals(await stage.rules(), before);
+    assert(await client.who(VIP, SILENCE_MS) !== "pod-a1");
   });
 }

@@ -8,7 +8,7 @@ import { permissionFlags } from "../../lib/os/permissions.ts";
 import type { Layer2Request } from "../support/drivers/layer2_driver.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { withFolder } from "../support/with_folder.ts";
@@ -91,7 +91,7 @@ async function holds(node: Namespace, address: string): Promise<boolean> {
   return (await node.ip("addr show dev eth0")).includes(`${address}/`);
 }
 
-const ignore = isMissing("layer 2 on a real link", [
+const test = testNeeding("layer 2 on a real link", [
   ...netnsRequirements(),
   program("arping"),
   program("ndisc6"),
@@ -130,225 +130,191 @@ class Node {
 }
 
 for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
-  Deno.test({
-    name:
-      `Layer2DataPlane: foreign addresses and other networks are refused with the reason (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const node = new Node(scene.first, family);
-      const before = await scene.first.ip("addr show dev eth0");
-      const { quarantined } = await node.hold(nodeAddress, elsewhere, vip);
-      assertEquals(quarantined, [
-        {
-          key: nodeAddress,
-          reason: `${nodeAddress} is an address of eth0 that kube-relay did not add; ` +
-            "remove it there or from the pool",
-        },
-        {
-          key: elsewhere,
-          reason: `no interface has a network with ${elsewhere}; add one, or name interfaces for ` +
-            "the pool",
-        },
-      ]);
-      assert(await holds(scene.first, vip), "the others are held");
-      await node.hold(nodeAddress);
-      assertEquals(await scene.first.ip("addr show dev eth0"), before, "nothing foreign changes");
-      const named = await node.ask({
-        do: "sync",
-        addresses: [elsewhere],
-        interfaces: ["eth7", "eth0"],
-      });
-      assertEquals(named.quarantined, []);
-      assert(await holds(scene.first, elsewhere), "on the interface that was named");
-    },
+  test(`Layer2DataPlane: foreign addresses and other networks are refused with the reason (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const node = new Node(scene.first, family);
+    const before = await scene.first.ip("addr show dev eth0");
+    const { quarantined } = await node.hold(nodeAddress, elsewhere, vip);
+    assertEquals(quarantined, [
+      {
+        key: nodeAddress,
+        reason: `${nodeAddress} is an address of eth0 that kube-relay did not add; ` +
+          "remove it there or from the pool",
+      },
+      {
+        key: elsewhere,
+        reason: `no interface has a network with ${elsewhere}; add one, or name interfaces for ` +
+          "the pool",
+      },
+    ]);
+    assert(await holds(scene.first, vip), "the others are held");
+    await node.hold(nodeAddress);
+    assertEquals(await scene.first.ip("addr show dev eth0"), before, "nothing foreign changes");
+    const named = await node.ask({
+      do: "sync",
+      addresses: [elsewhere],
+      interfaces: ["eth7", "eth0"],
+    });
+    assertEquals(named.quarantined, []);
+    assert(await holds(scene.first, elsewhere), "on the interface that was named");
   });
 
-  Deno.test({
-    name: `Layer2DataPlane: of many addresses, a few are asked about at a time (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
-      const many = Array.from({ length: 40 }, (_, index) => `${vip.slice(0, -2)}${index + 10}`);
-      await first.hold(...many);
-      const last = many.at(-1)!;
-      await second.hold(last);
-      const ask = (): Promise<string[]> => first.ask({ do: "findConflicts" });
-      const turns = [await ask(), await ask(), await ask()];
-      assertEquals(turns.flat(), [last], "found once in three turns, which cover all");
-      await second.hold(...many);
-      // A busy machine may be too slow for single answers.
-      await eventually(
-        "one turn finds all, once there is an answer",
-        async () => `${(await ask()).sort()}` === `${many.toSorted()}`,
-      );
-    },
+  test(`Layer2DataPlane: of many addresses, a few are asked about at a time (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+    const many = Array.from({ length: 40 }, (_, index) => `${vip.slice(0, -2)}${index + 10}`);
+    await first.hold(...many);
+    const last = many.at(-1)!;
+    await second.hold(last);
+    const ask = (): Promise<string[]> => first.ask({ do: "findConflicts" });
+    const turns = [await ask(), await ask(), await ask()];
+    assertEquals(turns.flat(), [last], "found once in three turns, which cover all");
+    await second.hold(...many);
+    // A busy machine may be too slow for single answers.
+    await eventually(
+      "one turn finds all, once there is an answer",
+      async () => `${(await ask()).sort()}` === `${many.toSorted()}`,
+    );
   });
 
-  Deno.test({
-    name:
-      `Layer2DataPlane: a second owner is found, and cleanup removes only own addresses (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
-      await first.hold(vip);
-      assertEquals(await first.ask({ do: "findConflicts" }), []);
-      await second.hold(vip);
-      // A busy machine may be too slow for a single answer.
-      await eventually(
-        "the second owner is found",
-        async () => `${await first.ask({ do: "findConflicts" })}` === vip,
-      );
-      const before = await second.ask({ do: "previewCleanup" });
-      assertEquals(before.removed, [`address ${vip} on eth0`]);
-      await second.ask({ do: "cleanup" });
-      assert(await holds(scene.first, vip), "on the other node");
-      await second.kill();
-      assertEquals(await holds(scene.second, vip), false);
-      assert(await holds(scene.second, family === "IPv4" ? "192.168.9.3" : "fd09::3"));
-    },
+  test(`Layer2DataPlane: a second owner is found, and cleanup removes only own addresses (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+    await first.hold(vip);
+    assertEquals(await first.ask({ do: "findConflicts" }), []);
+    await second.hold(vip);
+    // A busy machine may be too slow for a single answer.
+    await eventually(
+      "the second owner is found",
+      async () => `${await first.ask({ do: "findConflicts" })}` === vip,
+    );
+    const before = await second.ask({ do: "previewCleanup" });
+    assertEquals(before.removed, [`address ${vip} on eth0`]);
+    await second.ask({ do: "cleanup" });
+    assert(await holds(scene.first, vip), "on the other node");
+    await second.kill();
+    assertEquals(await holds(scene.second, vip), false);
+    assert(await holds(scene.second, family === "IPv4" ? "192.168.9.3" : "fd09::3"));
   });
 
-  Deno.test({
-    name:
-      `Layer2DataPlane: an address leaves an interface without a link for another one of the network (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const { router, first } = scene;
-      const network = family === "IPv4" ? "192.168.9.0/24" : "fd09::/64";
-      const node = new Node(first, family);
-      const links = () => node.ask({ do: "links", interfaces: [] });
-      assertEquals(await links(), [{ network, device: "eth0" }]);
-      await node.hold(vip);
-      await scene.learn(vip);
-      await router.ip("link set node0 down");
-      await eventually(
-        "the link is lost",
-        async () => (await links())[0].obstacle === "no-carrier",
-      );
-      const { quarantined } = await node.hold(vip);
-      assertEquals(quarantined, [{
-        key: vip,
-        reason: `no interface can answer for ${vip}: its interface eth0 has no carrier`,
-      }]);
-      // A second interface in the same network.
-      await router.ip(`link add other type veth peer name eth1 netns ${first.name}`);
-      await router.ip("link set other master br0 up");
-      await first.ipBatch([
-        `addr add ${family === "IPv4" ? "192.168.9.4/24" : "fd09::4/64 nodad"} dev eth1`,
-        "link set eth1 up",
-      ]);
-      await eventually(
-        "it has a link",
-        async () =>
-          (await links()).some(({ device, obstacle }: Record<string, string>) =>
-            device === "eth1" && obstacle === undefined
-          ),
-      );
-      await eventually("the other interface has it", async () => {
-        const report = await node.hold(vip);
-        return report.quarantined.length === 0 &&
-          (await first.ip("addr show dev eth1")).includes(`${vip}/`);
-      });
-      assertEquals(await holds(first, vip), false, "the first interface does not have it");
-      await eventually("the router knows the second interface", async () => {
-        const link = /link\/ether (\S+)/.exec(await first.ip("link show eth1"))![1]!;
-        return (await router.ip(`neigh show ${vip} dev br0`)).includes(link);
-      });
-    },
+  test(`Layer2DataPlane: an address leaves an interface without a link for another one of the network (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const { router, first } = scene;
+    const network = family === "IPv4" ? "192.168.9.0/24" : "fd09::/64";
+    const node = new Node(first, family);
+    const links = () => node.ask({ do: "links", interfaces: [] });
+    assertEquals(await links(), [{ network, device: "eth0" }]);
+    await node.hold(vip);
+    await scene.learn(vip);
+    await router.ip("link set node0 down");
+    await eventually(
+      "the link is lost",
+      async () => (await links())[0].obstacle === "no-carrier",
+    );
+    const { quarantined } = await node.hold(vip);
+    assertEquals(quarantined, [{
+      key: vip,
+      reason: `no interface can answer for ${vip}: its interface eth0 has no carrier`,
+    }]);
+    // A second interface in the same network.
+    await router.ip(`link add other type veth peer name eth1 netns ${first.name}`);
+    await router.ip("link set other master br0 up");
+    await first.ipBatch([
+      `addr add ${family === "IPv4" ? "192.168.9.4/24" : "fd09::4/64 nodad"} dev eth1`,
+      "link set eth1 up",
+    ]);
+    await eventually(
+      "it has a link",
+      async () =>
+        (await links()).some(({ device, obstacle }: Record<string, string>) =>
+          device === "eth1" && obstacle === undefined
+        ),
+    );
+    await eventually("the other interface has it", async () => {
+      const report = await node.hold(vip);
+      return report.quarantined.length === 0 &&
+        (await first.ip("addr show dev eth1")).includes(`${vip}/`);
+    });
+    assertEquals(await holds(first, vip), false, "the first interface does not have it");
+    await eventually("the router knows the second interface", async () => {
+      const link = /link\/ether (\S+)/.exec(await first.ip("link show eth1"))![1]!;
+      return (await router.ip(`neigh show ${vip} dev br0`)).includes(link);
+    });
   });
 
-  Deno.test({
-    name:
-      `Layer2DataPlane: an own interface in the same network is no other machine, a foreign one is (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const { router, first, second } = scene;
-      await router.ip(`link add other type veth peer name eth1 netns ${first.name}`);
-      await router.ip("link set other master br0 up");
-      await first.ipBatch([
-        `addr add ${family === "IPv4" ? "192.168.9.4/24" : "fd09::4/64 nodad"} dev eth1`,
-        "link set eth1 up",
-      ]);
-      const node = new Node(first, family);
-      await node.hold(vip);
-      const ask = (): Promise<string[]> => node.ask({ do: "findConflicts" });
-      // The kernel answers for any address of the node by any interface.
-      for (let turn = 0; turn < 3; turn++) assertEquals(await ask(), []);
-      await second.ip(
-        `addr add ${vip}/${family === "IPv4" ? "24" : "64 nodad"} dev eth0`,
-      );
-      await eventually("the foreign machine is found", async () => `${await ask()}` === vip);
-    },
+  test(`Layer2DataPlane: an own interface in the same network is no other machine, a foreign one is (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const { router, first, second } = scene;
+    await router.ip(`link add other type veth peer name eth1 netns ${first.name}`);
+    await router.ip("link set other master br0 up");
+    await first.ipBatch([
+      `addr add ${family === "IPv4" ? "192.168.9.4/24" : "fd09::4/64 nodad"} dev eth1`,
+      "link set eth1 up",
+    ]);
+    const node = new Node(first, family);
+    await node.hold(vip);
+    const ask = (): Promise<string[]> => node.ask({ do: "findConflicts" });
+    // The kernel answers for any address of the node by any interface.
+    for (let turn = 0; turn < 3; turn++) assertEquals(await ask(), []);
+    await second.ip(
+      `addr add ${vip}/${family === "IPv4" ? "24" : "64 nodad"} dev eth0`,
+    );
+    await eventually("the foreign machine is found", async () => `${await ask()}` === vip);
   });
 
-  Deno.test({
-    name:
-      `Layer2DataPlane: an interface without ARP, as of a tunnel, answers for nothing (${family})`,
-    ignore,
-    async fn() {
-      await using scene = await createLayer2Scene();
-      const node = new Node(scene.first, family);
-      assertEquals((await node.hold(vip)).quarantined, []);
-      // A device that takes the flag may lose the addresses of IPv6 meanwhile.
-      await scene.first.ip("link set eth0 arp off");
-      assertEquals(await node.ask({ do: "links", interfaces: [] }), []);
-      const { quarantined } = await node.hold(vip);
-      assertEquals(quarantined.map(({ key }: Record<string, string>) => key), [vip]);
-      await node.kill();
-    },
+  test(`Layer2DataPlane: an interface without ARP, as of a tunnel, answers for nothing (${family})`, async () => {
+    await using scene = await createLayer2Scene();
+    const node = new Node(scene.first, family);
+    assertEquals((await node.hold(vip)).quarantined, []);
+    // A device that takes the flag may lose the addresses of IPv6 meanwhile.
+    await scene.first.ip("link set eth0 arp off");
+    assertEquals(await node.ask({ do: "links", interfaces: [] }), []);
+    const { quarantined } = await node.hold(vip);
+    assertEquals(quarantined.map(({ key }: Record<string, string>) => key), [vip]);
+    await node.kill();
   });
 }
 
-Deno.test({
-  name:
-    "kube-relay answers for load balancer addresses on a link, and once it is killed, nobody does",
-  ignore,
-  fn: () =>
-    withFolder(async (folder) => {
-      await using scene = await createLayer2Scene();
-      const vips = FAMILIES.map(({ vip }) => vip);
-      const service = rawLoadBalancerService("web", {
-        clusterIP: "10.96.0.7",
-        clusterIPs: ["10.96.0.7", "fd00:96::7"],
-        ipFamilies: ["IPv4", "IPv6"],
-        ipFamilyPolicy: "RequireDualStack",
-        ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
+test("kube-relay answers for load balancer addresses on a link, and once it is killed, nobody does", () =>
+  withFolder(async (folder) => {
+    await using scene = await createLayer2Scene();
+    const vips = FAMILIES.map(({ vip }) => vip);
+    const service = rawLoadBalancerService("web", {
+      clusterIP: "10.96.0.7",
+      clusterIPs: ["10.96.0.7", "fd00:96::7"],
+      ipFamilies: ["IPv4", "IPv6"],
+      ipFamilyPolicy: "RequireDualStack",
+      ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
+    });
+    const status = { loadBalancer: { ingress: vips.map((ip) => ({ ip })) } };
+    const slices = [["IPv4", "192.168.9.1"], ["IPv6", "fd09::1"]].map(([family, address]) =>
+      rawEndpointSlice("web", {
+        ...{ suffix: family!, addressType: family! },
+        endpoints: [{ address: address!, nodeName: "elsewhere" }],
+        ports: [{ name: "", port: 8080, protocol: "TCP" }],
+      })
+    );
+    await Deno.mkdir(`${folder}/manifests`);
+    await Deno.writeTextFile(
+      `${folder}/manifests/web.yaml`,
+      manifestText([{ ...service, status }, ...slices]),
+    );
+    const relay = RelayProcess.start(scene.first, {
+      folder,
+      args: [
+        ...["--routing", `--manifests=${folder}/manifests`, "--hostname-override=node-a"],
+        ...["--mode=userspace", "--address-mode=none", "--conntrack-max-per-core=0"],
+        "--load-balancer-pools=192.168.9.48-192.168.9.90,fd09::48-fd09::90",
+      ],
+    });
+    for (const vip of vips) {
+      await eventually(`it has ${vip}`, () => holds(scene.first, vip)).catch((cause) => {
+        throw new Error(relay.log, { cause });
       });
-      const status = { loadBalancer: { ingress: vips.map((ip) => ({ ip })) } };
-      const slices = [["IPv4", "192.168.9.1"], ["IPv6", "fd09::1"]].map(([family, address]) =>
-        rawEndpointSlice("web", {
-          ...{ suffix: family!, addressType: family! },
-          endpoints: [{ address: address!, nodeName: "elsewhere" }],
-          ports: [{ name: "", port: 8080, protocol: "TCP" }],
-        })
-      );
-      await Deno.mkdir(`${folder}/manifests`);
-      await Deno.writeTextFile(
-        `${folder}/manifests/web.yaml`,
-        manifestText([{ ...service, status }, ...slices]),
-      );
-      const relay = RelayProcess.start(scene.first, {
-        folder,
-        args: [
-          ...["--routing", `--manifests=${folder}/manifests`, "--hostname-override=node-a"],
-          ...["--mode=userspace", "--address-mode=none", "--conntrack-max-per-core=0"],
-          "--load-balancer-pools=192.168.9.48-192.168.9.90,fd09::48-fd09::90",
-        ],
-      });
-      for (const vip of vips) {
-        await eventually(`it has ${vip}`, () => holds(scene.first, vip)).catch((cause) => {
-          throw new Error(relay.log, { cause });
-        });
-        await scene.learn(vip);
-      }
-      await relay.kill();
-      for (const vip of vips) {
-        await eventually(`${vip} has expired`, async () => !await holds(scene.first, vip));
-      }
-    }),
-});
+      await scene.learn(vip);
+    }
+    await relay.kill();
+    for (const vip of vips) {
+      await eventually(`${vip} has expired`, async () => !await holds(scene.first, vip));
+    }
+  }));

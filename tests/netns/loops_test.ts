@@ -17,7 +17,7 @@ import { WIRING } from "../support/stages/cluster_topology.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { RELAY_FLAGS, RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import {
   NODE_PORT as WEB_NODE_PORT,
   ON_NODE_PORTS,
@@ -28,7 +28,7 @@ import {
   webSlices,
 } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("loops with real sockets", [...netnsRequirements(), program("iptables")]);
+const test = testNeeding("loops with real sockets", [...netnsRequirements(), program("iptables")]);
 
 const { IPv4, IPv6 } = ADDRESSES;
 const PORTS = ["TCP", "UDP"].map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
@@ -102,193 +102,171 @@ function quarantined(status: StatusReport): string[] {
   return [...new Set(names)].sort();
 }
 
-Deno.test({
-  name: "Services in a circle accept no connection and no datagram, and are named; others work",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { node, client } = scene.cluster;
-    const all = circles();
-    const services = [...webServices(), ...all.map(([service]) => service)];
-    const slices = [...webSlices("a1"), ...all.map(([, slice]) => slice)];
-    await scene.write(services, slices);
-    const relay = scene.start();
-    const names = all.map(([{ metadata }]) => metadata.name).sort();
-    const status = await relay.until(
-      "the circles are in quarantine",
-      (status) => quarantined(status).length >= names.length,
-    );
-    assertEquals(quarantined(status), names);
-    const pair = servicesOf(status).find(({ name }) => name.startsWith("ns1/pair-a"));
-    assertMatch(pair?.quarantined ?? "", /172\.30\.0\.52:80: it is an address of ns1\/pair-b:/);
-    const before = await descriptorsOf(node, status);
-    const probe = ProbeClient.start(client);
-    for (const [{ spec: { clusterIP = "" } }] of all) {
-      const at = { address: clusterIP, port: 80 };
-      assertEquals(await probe.who({ protocol: "TCP", ...at }), "refused", clusterIP);
-      assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent", clusterIP);
-    }
-    const nodePort = { address: IPv4.node, port: NODE_PORT };
-    assertEquals(await probe.who({ protocol: "TCP", ...nodePort }), "refused");
-    for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
-    const after = await descriptorsOf(node, await relay.status());
-    assert(after <= before + 10, `${before} descriptors grew to ${after}`);
+test("Services in a circle accept no connection and no datagram, and are named; others work", async () => {
+  await using scene = await RelayScene.create();
+  const { node, client } = scene.cluster;
+  const all = circles();
+  const services = [...webServices(), ...all.map(([service]) => service)];
+  const slices = [...webSlices("a1"), ...all.map(([, slice]) => slice)];
+  await scene.write(services, slices);
+  const relay = scene.start();
+  const names = all.map(([{ metadata }]) => metadata.name).sort();
+  const status = await relay.until(
+    "the circles are in quarantine",
+    (status) => quarantined(status).length >= names.length,
+  );
+  assertEquals(quarantined(status), names);
+  const pair = servicesOf(status).find(({ name }) => name.startsWith("ns1/pair-a"));
+  assertMatch(pair?.quarantined ?? "", /172\.30\.0\.52:80: it is an address of ns1\/pair-b:/);
+  const before = await descriptorsOf(node, status);
+  const probe = ProbeClient.start(client);
+  for (const [{ spec: { clusterIP = "" } }] of all) {
+    const at = { address: clusterIP, port: 80 };
+    assertEquals(await probe.who({ protocol: "TCP", ...at }), "refused", clusterIP);
+    assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent", clusterIP);
+  }
+  const nodePort = { address: IPv4.node, port: NODE_PORT };
+  assertEquals(await probe.who({ protocol: "TCP", ...nodePort }), "refused");
+  for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
+  const after = await descriptorsOf(node, await relay.status());
+  assert(after <= before + 10, `${before} descriptors grew to ${after}`);
 
-    // The frontend of `pair-b` goes: `pair-a` has an endpoint again, and forwards to it.
-    await scene.write(services.filter(({ metadata }) => metadata.name !== "pair-b"), slices);
-    const without = names.filter((name) => !name.startsWith("pair"));
-    await relay.until("one is out", (status) => quarantined(status).join() === without.join());
-    const times = relay.log.split("Service port is in quarantine").length - 1;
-    assertEquals(times, names.length * 2, "each is reported once");
-  },
+  // The frontend of `pair-b` goes: `pair-a` has an endpoint again, and forwards to it.
+  await scene.write(services.filter(({ metadata }) => metadata.name !== "pair-b"), slices);
+  const without = names.filter((name) => !name.startsWith("pair"));
+  await relay.until("one is out", (status) => quarantined(status).join() === without.join());
+  const times = relay.log.split("Service port is in quarantine").length - 1;
+  assertEquals(times, names.length * 2, "each is reported once");
 });
 
-Deno.test({
-  name: "a rule that leads an endpoint back to a Service costs a few connections, not all of them",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { node } = scene.cluster;
-    for (const protocol of ["tcp", "udp"]) {
-      await node.output("iptables", [
-        ...["-t", "nat", "-A", "OUTPUT", "-d", LED_AWAY, "-p", protocol],
-        ...["-j", "DNAT", "--to-destination", "172.30.0.60:80"],
-      ]);
-    }
-    const [service, slice] = looped("led", { clusterIP: "172.30.0.60", to: LED_AWAY });
-    await scene.write([...webServices(), service], [...webSlices("a1"), slice]);
-    const relay = scene.start();
-    const status = await relay.settled();
-    assertEquals(quarantined(status), []);
-    const before = await descriptorsOf(node, status);
-    const probe = ProbeClient.start(scene.cluster.client);
-    const at = { address: "172.30.0.60", port: 80 };
-    const tcp = await probe.who({ protocol: "TCP", ...at });
-    assert(tcp === "refused" || tcp.startsWith("failed"), tcp);
-    assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent");
-    for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
-    const after = await descriptorsOf(node, await relay.status());
-    assert(after <= before + 20, `${before} descriptors grew to ${after}`);
-    await relay.logged("connection to an endpoint came back to kube-relay");
-    await relay.logged("datagram to an endpoint came back to kube-relay");
-  },
+test("a rule that leads an endpoint back to a Service costs a few connections, not all of them", async () => {
+  await using scene = await RelayScene.create();
+  const { node } = scene.cluster;
+  for (const protocol of ["tcp", "udp"]) {
+    await node.output("iptables", [
+      ...["-t", "nat", "-A", "OUTPUT", "-d", LED_AWAY, "-p", protocol],
+      ...["-j", "DNAT", "--to-destination", "172.30.0.60:80"],
+    ]);
+  }
+  const [service, slice] = looped("led", { clusterIP: "172.30.0.60", to: LED_AWAY });
+  await scene.write([...webServices(), service], [...webSlices("a1"), slice]);
+  const relay = scene.start();
+  const status = await relay.settled();
+  assertEquals(quarantined(status), []);
+  const before = await descriptorsOf(node, status);
+  const probe = ProbeClient.start(scene.cluster.client);
+  const at = { address: "172.30.0.60", port: 80 };
+  const tcp = await probe.who({ protocol: "TCP", ...at });
+  assert(tcp === "refused" || tcp.startsWith("failed"), tcp);
+  assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent");
+  for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
+  const after = await descriptorsOf(node, await relay.status());
+  assert(after <= before + 20, `${before} descriptors grew to ${after}`);
+  await relay.logged("connection to an endpoint came back to kube-relay");
+  await relay.logged("datagram to an endpoint came back to kube-relay");
 });
 
-Deno.test({
-  name:
-    "a datagram that circles between two nodes by a node port ends, and other clients are served",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { client, otherNode } = scene.cluster;
-    const [circle, slice] = looped("circle", {
-      clusterIP: "172.30.0.61",
-      type: "NodePort",
-      to: IPv4.node,
-      port: NODE_PORT,
-    });
-    const endpoints = [
-      ...slice.endpoints,
-      { addresses: [WIRING.IPv4.otherNode], nodeName: OTHER_NODE },
-    ];
-    await scene.write(
-      [...webServices(ON_NODE_PORTS), circle],
-      [...webSlices("a1"), { ...slice, endpoints }],
-    );
-    const bound = "--max-connections-per-service=200";
-    const relay = scene.start([bound]);
-    const folder = `${scene.folder}/other`;
-    await Deno.mkdir(folder);
-    const flags = RELAY_FLAGS.map((flag) => flag.replace(THIS_NODE, OTHER_NODE));
-    const manifests = `--manifests=${scene.folder}/manifests`;
-    const other = RelayProcess.start(otherNode, {
-      folder,
-      args: [manifests, ...flags, "--mode=userspace", bound],
-    });
-    await relay.settled();
-    await other.settled();
-    const probe = ProbeClient.start(client);
-    const before = await receivedBy(otherNode);
-    // The client's socket is closed after its one datagram.
-    const at = { protocol: "UDP", address: IPv4.node, port: NODE_PORT } as const;
-    assertEquals(await probe.who(at, 100), "silent");
-    await eventually(
-      "the datagram has been dropped",
-      () => [relay, other].some(({ log }) => log.includes("it may be in a circle")),
-    );
-    const dropped = await receivedBy(otherNode);
-    assert(dropped - before >= 200, `${dropped - before} packets: it was in no circle`);
+test("a datagram that circles between two nodes by a node port ends, and other clients are served", async () => {
+  await using scene = await RelayScene.create();
+  const { client, otherNode } = scene.cluster;
+  const [circle, slice] = looped("circle", {
+    clusterIP: "172.30.0.61",
+    type: "NodePort",
+    to: IPv4.node,
+    port: NODE_PORT,
+  });
+  const endpoints = [
+    ...slice.endpoints,
+    { addresses: [WIRING.IPv4.otherNode], nodeName: OTHER_NODE },
+  ];
+  await scene.write(
+    [...webServices(ON_NODE_PORTS), circle],
+    [...webSlices("a1"), { ...slice, endpoints }],
+  );
+  const bound = "--max-connections-per-service=200";
+  const relay = scene.start([bound]);
+  const folder = `${scene.folder}/other`;
+  await Deno.mkdir(folder);
+  const flags = RELAY_FLAGS.map((flag) => flag.replace(THIS_NODE, OTHER_NODE));
+  const manifests = `--manifests=${scene.folder}/manifests`;
+  const other = RelayProcess.start(otherNode, {
+    folder,
+    args: [manifests, ...flags, "--mode=userspace", bound],
+  });
+  await relay.settled();
+  await other.settled();
+  const probe = ProbeClient.start(client);
+  const before = await receivedBy(otherNode);
+  // The client's socket is closed after its one datagram.
+  const at = { protocol: "UDP", address: IPv4.node, port: NODE_PORT } as const;
+  assertEquals(await probe.who(at, 100), "silent");
+  await eventually(
+    "the datagram has been dropped",
+    () => [relay, other].some(({ log }) => log.includes("it may be in a circle")),
+  );
+  const dropped = await receivedBy(otherNode);
+  assert(dropped - before >= 200, `${dropped - before} packets: it was in no circle`);
 
-    // These pass this node only, so the other one counts nothing but what circles.
-    for (let turn = 0; turn < 100; turn++) assertEquals(await probe.who(VIP_UDP), "pod-a1");
-    const after = await receivedBy(otherNode) - dropped;
-    assert(after < 50, `${after} packets after the datagram was dropped`);
-    for (const address of [IPv4.node, WIRING.IPv4.otherNode]) {
-      for (const protocol of ["TCP", "UDP"] as const) {
-        assertEquals(await probe.who({ protocol, address, port: WEB_NODE_PORT }), "pod-a1");
-      }
-    }
-  },
-});
-
-Deno.test({
-  name:
-    "a program of the node that has a frontend's address and port is an endpoint of that Service",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { node } = scene.cluster;
-    const [service, slice] = looped("ingress", {
-      clusterIP: "172.30.0.71",
-      externalIPs: [IPv4.nodeSecond],
-      to: IPv4.nodeSecond,
-    });
-    await scene.write([service], [slice]);
-    const relay = scene.start();
-    await relay.until("it leads back", (status) => quarantined(status).includes("ingress"));
-    await startEchoServer(node, {
-      name: "ingress",
-      listen: [{ address: IPv4.nodeSecond, port: 80 }],
-    });
-    const probe = ProbeClient.start(scene.cluster.client);
+  // These pass this node only, so the other one counts nothing but what circles.
+  for (let turn = 0; turn < 100; turn++) assertEquals(await probe.who(VIP_UDP), "pod-a1");
+  const after = await receivedBy(otherNode) - dropped;
+  assert(after < 50, `${after} packets after the datagram was dropped`);
+  for (const address of [IPv4.node, WIRING.IPv4.otherNode]) {
     for (const protocol of ["TCP", "UDP"] as const) {
-      for (const address of ["172.30.0.71", IPv4.nodeSecond]) {
-        await eventually(
-          "the program is reached",
-          async () => await probe.who({ protocol, address, port: 80 }) === "ingress",
-          { deadlineMs: 60_000 },
-        );
-      }
+      assertEquals(await probe.who({ protocol, address, port: WEB_NODE_PORT }), "pod-a1");
     }
-  },
+  }
 });
 
-Deno.test({
-  name: "an endpoint on an address of the node, on a port that is no frontend, is forwarded to",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { node } = scene.cluster;
-    await startEchoServer(node, {
-      name: "host",
-      listen: [{ address: IPv4.node, port: 8443 }, { address: IPv6.node, port: 8443 }],
-    });
-    const objects = [
-      looped("host", { clusterIP: "172.30.0.70", type: "NodePort", to: IPv4.node, port: 8443 }),
-      looped("host-6", { clusterIP: "fd00:172:30::70", to: IPv6.node, port: 8443 }),
-    ];
-    await scene.write(
-      objects.map(([service]) => service),
-      objects.map(([, slice]) => slice),
-    );
-    const relay = scene.start();
-    assertEquals(quarantined(await relay.settled()), []);
-    const probe = ProbeClient.start(scene.cluster.client);
-    for (const protocol of ["TCP", "UDP"] as const) {
-      for (const [{ spec: { clusterIP = "" } }] of objects) {
-        assertEquals(await probe.who({ protocol, address: clusterIP, port: 80 }), "host");
-      }
-      assertEquals(await probe.who({ protocol, address: IPv4.node, port: NODE_PORT }), "host");
+test("a program of the node that has a frontend's address and port is an endpoint of that Service", async () => {
+  await using scene = await RelayScene.create();
+  const { node } = scene.cluster;
+  const [service, slice] = looped("ingress", {
+    clusterIP: "172.30.0.71",
+    externalIPs: [IPv4.nodeSecond],
+    to: IPv4.nodeSecond,
+  });
+  await scene.write([service], [slice]);
+  const relay = scene.start();
+  await relay.until("it leads back", (status) => quarantined(status).includes("ingress"));
+  await startEchoServer(node, {
+    name: "ingress",
+    listen: [{ address: IPv4.nodeSecond, port: 80 }],
+  });
+  const probe = ProbeClient.start(scene.cluster.client);
+  for (const protocol of ["TCP", "UDP"] as const) {
+    for (const address of ["172.30.0.71", IPv4.nodeSecond]) {
+      await eventually(
+        "the program is reached",
+        async () => await probe.who({ protocol, address, port: 80 }) === "ingress",
+        { deadlineMs: 60_000 },
+      );
     }
-  },
+  }
+});
+
+test("an endpoint on an address of the node, on a port that is no frontend, is forwarded to", async () => {
+  await using scene = await RelayScene.create();
+  const { node } = scene.cluster;
+  await startEchoServer(node, {
+    name: "host",
+    listen: [{ address: IPv4.node, port: 8443 }, { address: IPv6.node, port: 8443 }],
+  });
+  const objects = [
+    looped("host", { clusterIP: "172.30.0.70", type: "NodePort", to: IPv4.node, port: 8443 }),
+    looped("host-6", { clusterIP: "fd00:172:30::70", to: IPv6.node, port: 8443 }),
+  ];
+  await scene.write(
+    objects.map(([service]) => service),
+    objects.map(([, slice]) => slice),
+  );
+  const relay = scene.start();
+  assertEquals(quarantined(await relay.settled()), []);
+  const probe = ProbeClient.start(scene.cluster.client);
+  for (const protocol of ["TCP", "UDP"] as const) {
+    for (const [{ spec: { clusterIP = "" } }] of objects) {
+      assertEquals(await probe.who({ protocol, address: clusterIP, port: 80 }), "host");
+    }
+    assertEquals(await probe.who({ protocol, address: IPv4.node, port: NODE_PORT }), "host");
+  }
 });

@@ -11,11 +11,11 @@ import { testProxyPlan, testServicePlan } from "../support/builders/service_plan
 import { readPage } from "../support/docs/command_pages.ts";
 import { extractBlocks } from "../support/docs/markdown_blocks.ts";
 import { parseShell } from "../support/docs/shell_commands.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 
-const ignore = isMissing("the commands of docs/nftables.md", [
+const test = testNeeding("the commands of docs/nftables.md", [
   ...netnsRequirements(),
   ...["nft", "timeout"].map(program),
 ]);
@@ -54,31 +54,27 @@ function lineOf(text: string): string {
   return text.trim().replace(/expires \S+/, "expires soon");
 }
 
-Deno.test({
-  name: "docs/nftables.md: every command of nft works, and prints the text on the page",
-  ignore,
-  async fn(t) {
-    await using node = await createNode();
-    const blocks = extractBlocks(await readPage("docs/nftables.md"));
-    let count = 0;
-    for (const { language, text } of blocks) {
-      const commands = language === "sh" ? parseShell(text) : [];
-      for (const { words } of commands.filter(({ words: [name] }) => name === "nft")) {
-        count++;
-        await t.step(words.join(" "), async () => void await run(node, words));
-      }
-      const shown = text.startsWith("$ nft ") ? text.split(/^\$ /m).slice(1) : [];
-      for (const session of shown) {
-        count++;
-        const [command = "", ...lines] = session.split("\n");
-        await t.step(`the output of ${command}`, async () => {
-          const [{ words } = { words: [] }] = parseShell(command);
-          const found = (await run(node, words)).split("\n").map(lineOf).join("\n");
-          for (const line of lines) assertStringIncludes(found, lineOf(line));
-        });
-      }
+test("docs/nftables.md: every command of nft works, and prints the text on the page", async (t) => {
+  await using node = await createNode();
+  const blocks = extractBlocks(await readPage("docs/nftables.md"));
+  let count = 0;
+  for (const { language, text } of blocks) {
+    const commands = language === "sh" ? parseShell(text) : [];
+    for (const { words } of commands.filter(({ words: [name] }) => name === "nft")) {
+      count++;
+      await t.step(words.join(" "), async () => void await run(node, words));
     }
-    assert(count >= 12, `only ${count} were found`);
-    assertEquals((await node.output("nft", ["list", "tables"])).trim(), "table ip kube-relay");
-  },
+    const shown = text.startsWith("$ nft ") ? text.split(/^\$ /m).slice(1) : [];
+    for (const session of shown) {
+      count++;
+      const [command = "", ...lines] = session.split("\n");
+      await t.step(`the output of ${command}`, async () => {
+        const [{ words } = { words: [] }] = parseShell(command);
+        const found = (await run(node, words)).split("\n").map(lineOf).join("\n");
+        for (const line of lines) assertStringIncludes(found, lineOf(line));
+      });
+    }
+  }
+  assert(count >= 12, `only ${count} were found`);
+  assertEquals((await node.output("nft", ["list", "tables"])).trim(), "table ip kube-relay");
 });

@@ -12,13 +12,13 @@ import { netnsRequirements } from "../support/stages/netns.ts";
 import type { CompareStage } from "../support/stages/compare_stage.ts";
 import { checkTable, createNftStage, nft } from "../support/stages/nft_kernel.ts";
 import { foreignTables, loadNftables } from "../support/stages/nftables_tools.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
 import { testServicePlan } from "../support/builders/service_plans.ts";
 import { VIP } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("faults of nftables mode", [...netnsRequirements(), program("nft")]);
+const test = testNeeding("faults of nftables mode", [...netnsRequirements(), program("nft")]);
 
 /**
  * Foreign tables: one with the same name in another family, one with a chain and a map with the
@@ -77,69 +77,56 @@ async function verify(stage: CompareStage): Promise<void> {
   stage.drift.length = 0;
 }
 
-Deno.test({
-  name: "nftables faults: an older copy of the table is noticed without reading it",
-  ignore,
-  async fn() {
-    await using stage = await createNftStage(500);
-    await stage.sync(PLANS);
-    const old = await nft(stage, "list ruleset");
-    // No chain comes or goes by that.
-    const changed = [PLANS[1]!, PLANS[2]!];
-    await stage.sync(changed);
-    const looks = () => stage.calls.filter((call) => call.includes(" list chains ")).length;
-    const before = looks();
-    await eventually("it looks after the table", () => looks() > before);
-    await loadNftables(stage.node, `flush ruleset\n${old}`);
-    // Each look comes before the reading that it may lead to.
-    await eventually(
-      "it says so",
-      () =>
-        stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
-    );
-    await eventually("drift is reported", () => stage.drift.length > 0);
-    await checkTable(stage, changed);
-  },
+test("nftables faults: an older copy of the table is noticed without reading it", async () => {
+  await using stage = await createNftStage(500);
+  await stage.sync(PLANS);
+  const old = await nft(stage, "list ruleset");
+  // No chain comes or goes by that.
+  const changed = [PLANS[1]!, PLANS[2]!];
+  await stage.sync(changed);
+  const looks = () => stage.calls.filter((call) => call.includes(" list chains ")).length;
+  const before = looks();
+  await eventually("it looks after the table", () => looks() > before);
+  await loadNftables(stage.node, `flush ruleset\n${old}`);
+  // Each look comes before the reading that it may lead to.
+  await eventually(
+    "it says so",
+    () => stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
+  );
+  await eventually("drift is reported", () => stage.drift.length > 0);
+  await checkTable(stage, changed);
 });
 
-Deno.test({
-  name: "nftables faults: a table that nft can't list is replaced in the end",
-  ignore,
-  async fn() {
-    await using stage = await createStage();
-    await stage.restart();
-    // Where this takes no listing down any more, the first one succeeds.
-    await loadNftables(
-      stage.node,
-      "add map ip kube-relay strange { typeof jhash ip saddr mod 64 : meta priority ; }",
-    );
-    await eventually("it is written", () => stage.sync(CHANGED).then(() => true, () => false));
-    await checkTable(stage, CHANGED);
-  },
+test("nftables faults: a table that nft can't list is replaced in the end", async () => {
+  await using stage = await createStage();
+  await stage.restart();
+  // Where this takes no listing down any more, the first one succeeds.
+  await loadNftables(
+    stage.node,
+    "add map ip kube-relay strange { typeof jhash ip saddr mod 64 : meta priority ; }",
+  );
+  await eventually("it is written", () => stage.sync(CHANGED).then(() => true, () => false));
+  await checkTable(stage, CHANGED);
 });
 
-Deno.test({
-  name: "nftables faults: a running kube-relay repairs damage that packets would notice",
-  ignore,
-  async fn() {
-    await using stage = await RuleScene.create(NFTABLES_MODE);
-    const { node } = stage;
-    const relay = stage.start();
-    await relay.settled();
-    const state = await stage.state();
-    const foreign = await foreignTables(node);
-    const client = ProbeClient.start(stage.scene.cluster.client);
-    const kept = await client.open(VIP);
-    await loadNftables(node, "delete table ip kube-relay\ndelete table ip6 kube-relay");
-    assert(await client.who(VIP, 300) !== "pod-a1", "clients notice");
-    await eventually("it serves again", async () => await client.who(VIP, 300) === "pod-a1");
-    await eventually(
-      "the tables are as they were",
-      async () => JSON.stringify(await stage.state()) === JSON.stringify(state),
-    );
-    assertEquals(await kept.who(), "pod-a1", "an open connection goes on");
-    assertEquals(await foreignTables(node), foreign);
-    await relay.logged("Another program removed or replaced chains of nftables");
-    await relay.stop();
-  },
+test("nftables faults: a running kube-relay repairs damage that packets would notice", async () => {
+  await using stage = await RuleScene.create(NFTABLES_MODE);
+  const { node } = stage;
+  const relay = stage.start();
+  await relay.settled();
+  const state = await stage.state();
+  const foreign = await foreignTables(node);
+  const client = ProbeClient.start(stage.scene.cluster.client);
+  const kept = await client.open(VIP);
+  await loadNftables(node, "delete table ip kube-relay\ndelete table ip6 kube-relay");
+  assert(await client.who(VIP, 300) !== "pod-a1", "clients notice");
+  await eventually("it serves again", async () => await client.who(VIP, 300) === "pod-a1");
+  await eventually(
+    "the tables are as they were",
+    async () => JSON.stringify(await stage.state()) === JSON.stringify(state),
+  );
+  assertEquals(await kept.who(), "pod-a1", "an open connection goes on");
+  assertEquals(await foreignTables(node), foreign);
+  await relay.logged("Another program removed or replaced chains of nftables");
+  await relay.stop();
 });

@@ -13,7 +13,7 @@ import { checkMartians } from "../support/stages/martians.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import { isSettled, type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
 import { sctpInit } from "../support/builders/sctp_packet.ts";
@@ -25,49 +25,45 @@ import {
   webSlices,
 } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("packets beyond the table through nftables mode", [
+const test = testNeeding("packets beyond the table through nftables mode", [
   ...netnsRequirements(),
   ...["bash", "conntrack", "nft", "socat"].map(program),
 ]);
 
 const { IPv4, IPv6 } = ADDRESSES;
 
-Deno.test({
-  name: "nftables mode with packets beyond the table",
-  ignore,
-  async fn(t) {
-    await using stage = await RuleScene.create(NFTABLES_MODE);
-    const { node, scene } = stage;
-    await scene.write(webServices(ON_NODE_PORTS), webSlices("a1"));
-    const relay = stage.start(
-      "--nodeport-addresses=primary,localhost",
-      `--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`,
-    );
-    await relay.settled();
-    await t.step(
-      "an endpoint is removed: its UDP flows move, its TCP connections continue",
-      async () => {
-        await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
-      },
-    );
-    for (const client of [scene.cluster.client, scene.cluster.localPodClient, node]) {
-      await t.step(`an unserved address in the range of Services: ${client.name}`, async () => {
-        const probe = ProbeClient.start(client);
-        for (const vip of [VIP, VIP_6]) {
-          assertEquals(await probe.who({ ...vip, port: 81 }), "refused");
-          const address = vip.address.replace(/41$/, "77");
-          assertEquals(await probe.who({ ...vip, address }, 300), "silent");
-        }
-      });
-    }
-    await t.step("SCTP is sent on to the endpoint", () => checkSctp(stage));
-    await t.step("no outside client reaches a server on 127.0.0.1", async () => {
-      await checkMartians(scene, async () => {
-        await node.output("nft", ["flush", "chain", "ip", "kube-relay", "loopback-guard"]);
-      });
+test("nftables mode with packets beyond the table", async (t) => {
+  await using stage = await RuleScene.create(NFTABLES_MODE);
+  const { node, scene } = stage;
+  await scene.write(webServices(ON_NODE_PORTS), webSlices("a1"));
+  const relay = stage.start(
+    "--nodeport-addresses=primary,localhost",
+    `--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`,
+  );
+  await relay.settled();
+  await t.step(
+    "an endpoint is removed: its UDP flows move, its TCP connections continue",
+    async () => {
+      await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
+    },
+  );
+  for (const client of [scene.cluster.client, scene.cluster.localPodClient, node]) {
+    await t.step(`an unserved address in the range of Services: ${client.name}`, async () => {
+      const probe = ProbeClient.start(client);
+      for (const vip of [VIP, VIP_6]) {
+        assertEquals(await probe.who({ ...vip, port: 81 }), "refused");
+        const address = vip.address.replace(/41$/, "77");
+        assertEquals(await probe.who({ ...vip, address }, 300), "silent");
+      }
     });
-    await relay.stop();
-  },
+  }
+  await t.step("SCTP is sent on to the endpoint", () => checkSctp(stage));
+  await t.step("no outside client reaches a server on 127.0.0.1", async () => {
+    await checkMartians(scene, async () => {
+      await node.output("nft", ["flush", "chain", "ip", "kube-relay", "loopback-guard"]);
+    });
+  });
+  await relay.stop();
 });
 
 /** No program here speaks it; one packet shows where it comes out. */
@@ -136,37 +132,33 @@ async function endpointOf(client: ProbeClient): Promise<string> {
   return answer;
 }
 
-Deno.test({
-  name: "nftables mode: affinity slides, with 70,000 clients, a restart and endpoints that change",
-  ignore,
-  async fn(t) {
-    await using stage = await RuleScene.create(NFTABLES_MODE);
-    await stage.scene.write(webServices(STICKY), webSlices("a1", "b1"));
-    let relay = stage.start();
+test("nftables mode: affinity slides, with 70,000 clients, a restart and endpoints that change", async (t) => {
+  await using stage = await RuleScene.create(NFTABLES_MODE);
+  await stage.scene.write(webServices(STICKY), webSlices("a1", "b1"));
+  let relay = stage.start();
+  await relay.settled();
+  const client = ProbeClient.start(stage.scene.cluster.client);
+  const mine = await endpointOf(client);
+  await t.step("each connection restarts the time", () => checkSliding(stage, client));
+  await t.step(
+    "70,000 other clients change nothing, and further clients are remembered",
+    async () => {
+      await checkManyClients(stage);
+      assertEquals(await endpointOf(client), mine);
+    },
+  );
+  await t.step("by kill -9 and a start", async () => {
+    await relay.kill();
+    assertEquals(await endpointOf(client), mine);
+    relay = stage.start();
     await relay.settled();
-    const client = ProbeClient.start(stage.scene.cluster.client);
-    const mine = await endpointOf(client);
-    await t.step("each connection restarts the time", () => checkSliding(stage, client));
-    await t.step(
-      "70,000 other clients change nothing, and further clients are remembered",
-      async () => {
-        await checkManyClients(stage);
-        assertEquals(await endpointOf(client), mine);
-      },
-    );
-    await t.step("by kill -9 and a start", async () => {
-      await relay.kill();
-      assertEquals(await endpointOf(client), mine);
-      relay = stage.start();
-      await relay.settled();
-      assertEquals(await endpointOf(client), mine);
-    });
-    await t.step(
-      "an endpoint goes and its clients with it; it comes back and they stay",
-      () => checkChangingEndpoints(stage, { relay, client, mine }),
-    );
-    await relay.stop();
-  },
+    assertEquals(await endpointOf(client), mine);
+  });
+  await t.step(
+    "an endpoint goes and its clients with it; it comes back and they stay",
+    () => checkChangingEndpoints(stage, { relay, client, mine }),
+  );
+  await relay.stop();
 });
 
 async function checkSliding(stage: RuleScene, client: ProbeClient): Promise<void> {

@@ -9,7 +9,7 @@ import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
 import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { RULE_MODES } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
 
@@ -29,29 +29,24 @@ const REDIRECTING = testService("tenant", {
 });
 
 for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `${mode.name}: a Service does not redirect the sessions with a BGP peer`,
-    ignore: isMissing(`a BGP peer in ${mode.name}`, mode.requirements()),
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      const { scene, scene: { cluster: { client, node } } } = stage;
-      await startEchoServer(client, {
-        name: "router",
-        listen: [179, 180].map((port) => ({ address: IPv4.client, port })),
-      });
-      await scene.write([...webServices(), REDIRECTING], [...webSlices("a1"), SLICE]);
-      const peer = `--bgp-peers=64513@${IPv4.client}`;
-      const relay = scene.start([...mode.args, "--routing", "--bgp", peer]);
-      const { families } = await relay.settled();
-      const probes = ProbeClient.start(node);
-      const target = { ...VIP, address: IPv4.client };
-      assertEquals(await probes.who({ ...target, port: 180 }), "pod-b1");
-      assertEquals(await probes.who({ ...target, port: 179 }), "router");
-      const reasons = families.flatMap(({ quarantined }) =>
-        quarantined.map(({ reason }) => reason)
-      );
-      assertStringIncludes(reasons.join("\n"), `${IPv4.client} and port 179 are those of BGP peer`);
-      assertEquals(await relay.stop(), 0, relay.log);
-    },
+  const test = testNeeding(`a BGP peer in ${mode.name}`, mode.requirements());
+  test(`${mode.name}: a Service does not redirect the sessions with a BGP peer`, async () => {
+    await using stage = await RuleScene.create(mode);
+    const { scene, scene: { cluster: { client, node } } } = stage;
+    await startEchoServer(client, {
+      name: "router",
+      listen: [179, 180].map((port) => ({ address: IPv4.client, port })),
+    });
+    await scene.write([...webServices(), REDIRECTING], [...webSlices("a1"), SLICE]);
+    const peer = `--bgp-peers=64513@${IPv4.client}`;
+    const relay = scene.start([...mode.args, "--routing", "--bgp", peer]);
+    const { families } = await relay.settled();
+    const probes = ProbeClient.start(node);
+    const target = { ...VIP, address: IPv4.client };
+    assertEquals(await probes.who({ ...target, port: 180 }), "pod-b1");
+    assertEquals(await probes.who({ ...target, port: 179 }), "router");
+    const reasons = families.flatMap(({ quarantined }) => quarantined.map(({ reason }) => reason));
+    assertStringIncludes(reasons.join("\n"), `${IPv4.client} and port 179 are those of BGP peer`);
+    assertEquals(await relay.stop(), 0, relay.log);
   });
 }

@@ -13,22 +13,18 @@ import {
 } from "../support/stages/iptables_tools.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { isMissing, program, testNeeding } from "../support/requirement.ts";
 
 const RANGES = `--service-cidr=${ADDRESSES.IPv4.serviceCidr},${ADDRESSES.IPv6.serviceCidr}`;
 const NEEDED = [...netnsRequirements(), program("bash")];
-const ignore = isMissing("the packet-flow table with real packets", NEEDED);
+const test = testNeeding("the packet-flow table with real packets", NEEDED);
 
-Deno.test({
-  name: "packet flow with real packets through userspace mode",
-  ignore,
-  async fn(t) {
-    await runPacketStage(t, {
-      name: "userspace",
-      mode: "userspace",
-      adapt: MODE_ADAPTATIONS.userspace,
-    });
-  },
+test("packet flow with real packets through userspace mode", async (t) => {
+  await runPacketStage(t, {
+    name: "userspace",
+    mode: "userspace",
+    adapt: MODE_ADAPTATIONS.userspace,
+  });
 });
 
 for (const variant of IPTABLES_VARIANTS) {

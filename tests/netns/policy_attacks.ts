@@ -8,7 +8,7 @@ import { assertEquals } from "@std/assert";
 import type { CommandOptions, CommandRunner } from "../../lib/os/command_runner.ts";
 import { setPod } from "../support/builders/policy_objects.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program, type Requirement } from "../support/requirement.ts";
+import { program, type Requirement, testNeeding } from "../support/requirement.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import {
   addressOf,
@@ -188,32 +188,28 @@ async function checkRefusal(scene: PolicyScene, saboteur: Saboteur): Promise<voi
 
 /** Declares the test of a data plane. */
 export function testPolicyAttacks({ name, requirements, make }: AttackedDataPlane): void {
-  const ignore = isMissing(`attacks on NetworkPolicy by ${name}`, [
+  const test = testNeeding(`attacks on NetworkPolicy by ${name}`, [
     ...netnsRequirements(),
     program("socat"),
     ...requirements,
   ]);
-  Deno.test({
-    name: `policy by ${name}: nothing passes the rules by`,
-    ignore,
-    fn: async (t) => {
-      const saboteur = new Saboteur();
-      await using scene = await PolicyScene.create((dependencies, options) =>
-        make({ ...dependencies, commands: saboteur.commands(dependencies.commands) }, options)
-      );
-      await t.step("a datagram in fragments is judged as a whole", () => checkFragments(scene));
-      await t.step(
-        "an address that moves takes the rules of its new pod",
-        () => checkMovedAddress(scene),
-      );
-      await t.step(
-        "a sync that is killed opens nothing, and the next process completes it",
-        () => checkKills(scene, saboteur),
-      );
-      await t.step(
-        "a rule that the kernel refuses allows nothing, and delays no other one",
-        () => checkRefusal(scene, saboteur),
-      );
-    },
+  test(`policy by ${name}: nothing passes the rules by`, async (t) => {
+    const saboteur = new Saboteur();
+    await using scene = await PolicyScene.create((dependencies, options) =>
+      make({ ...dependencies, commands: saboteur.commands(dependencies.commands) }, options)
+    );
+    await t.step("a datagram in fragments is judged as a whole", () => checkFragments(scene));
+    await t.step(
+      "an address that moves takes the rules of its new pod",
+      () => checkMovedAddress(scene),
+    );
+    await t.step(
+      "a sync that is killed opens nothing, and the next process completes it",
+      () => checkKills(scene, saboteur),
+    );
+    await t.step(
+      "a rule that the kernel refuses allows nothing, and delays no other one",
+      () => checkRefusal(scene, saboteur),
+    );
   });
 }

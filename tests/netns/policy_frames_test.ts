@@ -2,7 +2,7 @@
 import { assertEquals } from "@std/assert";
 import { POLICY_BACKENDS } from "../../backends/policy/mod.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import { addressOf, PolicyScene } from "../support/stages/policy_scene.ts";
@@ -36,40 +36,37 @@ async function hardwareAddress(namespace: Namespace): Promise<readonly number[]>
   return /ether ([0-9a-f:]+)/.exec(text)![1]!.split(":").map((byte) => parseInt(byte, 16));
 }
 
-Deno.test({
-  name: "a frame with a tag evades the rules, and the table of the documentation drops it",
-  ignore: isMissing("frames with tags", [
-    ...netnsRequirements(),
-    ...["nft", "socat"].map(program),
-  ]),
-  async fn() {
-    await using scene = await PolicyScene.create(POLICY_BACKENDS.nftables);
-    scene.setPolicy("web", { podSelector: { matchLabels: { app: "web" } } });
-    await scene.sync();
-    const { node, localPods: [web, db] } = scene.cluster;
-    const ends = [await hardwareAddress(web), await hardwareAddress(db)].flat();
-    const [from, to] = [addressOf("db", "IPv4"), addressOf("web", "IPv4")];
-    const inbox = web.start("socat", ["-u", "UDP4-RECV:9000", "STDOUT"]);
-    await eventually(
-      "the socket is open",
-      async () => (await web.output("ss", ["-Huna", "sport", "=", ":9000"])) !== "",
-    );
-    const arrivals = async () => {
-      for (const [name, header] of Object.entries(HEADERS)) {
-        const frame = [...ends, ...header, ...udpPacket(from, to, name)];
-        const octal = frame.map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
-        await db.output("sh", ["-c", `printf '${octal}' | socat -u - INTERFACE:eth0`]);
-      }
-      // What the node sends always arrives, and last.
-      await node.output("sh", ["-c", `echo end | socat -u - UDP4-DATAGRAM:${to}:9000`]);
-      const found: string[] = [];
-      while (found.at(-1) !== "end") found.push(await inbox.nextLine());
-      return found.slice(0, -1);
-    };
-    assertEquals(await arrivals(), ["802.1Q", "802.1ad", "two tags"]);
-    const [, table = ""] = /```\n( *table bridge .*?)```/s.exec(await Deno.readTextFile(PAGE)) ??
-      [];
-    await loadNftables(node, table);
-    assertEquals(await arrivals(), []);
-  },
+const test = testNeeding("frames with tags", [
+  ...netnsRequirements(),
+  ...["nft", "socat"].map(program),
+]);
+test("a frame with a tag evades the rules, and the table of the documentation drops it", async () => {
+  await using scene = await PolicyScene.create(POLICY_BACKENDS.nftables);
+  scene.setPolicy("web", { podSelector: { matchLabels: { app: "web" } } });
+  await scene.sync();
+  const { node, localPods: [web, db] } = scene.cluster;
+  const ends = [await hardwareAddress(web), await hardwareAddress(db)].flat();
+  const [from, to] = [addressOf("db", "IPv4"), addressOf("web", "IPv4")];
+  const inbox = web.start("socat", ["-u", "UDP4-RECV:9000", "STDOUT"]);
+  await eventually(
+    "the socket is open",
+    async () => (await web.output("ss", ["-Huna", "sport", "=", ":9000"])) !== "",
+  );
+  const arrivals = async () => {
+    for (const [name, header] of Object.entries(HEADERS)) {
+      const frame = [...ends, ...header, ...udpPacket(from, to, name)];
+      const octal = frame.map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
+      await db.output("sh", ["-c", `printf '${octal}' | socat -u - INTERFACE:eth0`]);
+    }
+    // What the node sends always arrives, and last.
+    await node.output("sh", ["-c", `echo end | socat -u - UDP4-DATAGRAM:${to}:9000`]);
+    const found: string[] = [];
+    while (found.at(-1) !== "end") found.push(await inbox.nextLine());
+    return found.slice(0, -1);
+  };
+  assertEquals(await arrivals(), ["802.1Q", "802.1ad", "two tags"]);
+  const [, table = ""] = /```\n( *table bridge .*?)```/s.exec(await Deno.readTextFile(PAGE)) ??
+    [];
+  await loadNftables(node, table);
+  assertEquals(await arrivals(), []);
 });

@@ -17,7 +17,7 @@ import { caseAddresses } from "../policy/case_addresses.ts";
 import { clusterHistory, handleEvent } from "../policy/random_cluster.ts";
 import { IPV4_PLAN, setPod, setPolicy } from "../support/builders/policy_objects.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
-import { isMissing, type Requirement } from "../support/requirement.ts";
+import { type Requirement, testNeeding } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import type { PolicyDataPlaneFactory } from "../support/stages/policy_scene.ts";
 
@@ -99,54 +99,46 @@ async function repaired(dataPlane: PolicyPlane, plan: PolicyPlan, what: string) 
 /** Declares the tests of a data plane. */
 export function testPolicyInTheKernel(tested: KernelDataPlane): void {
   const { name, requirements, alter, remains } = tested;
-  const ignore = isMissing(`NetworkPolicy by ${name} in the kernel`, [
+  const test = testNeeding(`NetworkPolicy by ${name} in the kernel`, [
     ...netnsRequirements(),
     ...requirements,
   ]);
-  Deno.test({
-    name: `policy by ${name}: what other programs change is seen and repaired`,
-    ignore,
-    fn: async () => {
-      await using namespace = await Namespace.create("policy");
-      for (const family of IP_FAMILIES) {
-        await using dataPlane = await start(tested, { namespace, family });
-        // Its own watch may notice first.
-        await dataPlane.drain();
-        const planner = richPlanner(family);
-        const changes = planner.update();
-        await dataPlane.sync(planner.plan, changes);
-        assertEquals(await dataPlane.compare(planner.plan), [], family);
-        await alter({
-          ...{ namespace, family, pod: caseAddresses(family).addressOf("x/a") },
-          repair: (what) => repaired(dataPlane, planner.plan, what),
-        });
-        assertEquals((await dataPlane.cleanup()).failed, []);
-      }
-      assertEquals(await remains(namespace), "");
-    },
+  test(`policy by ${name}: what other programs change is seen and repaired`, async () => {
+    await using namespace = await Namespace.create("policy");
+    for (const family of IP_FAMILIES) {
+      await using dataPlane = await start(tested, { namespace, family });
+      // Its own watch may notice first.
+      await dataPlane.drain();
+      const planner = richPlanner(family);
+      const changes = planner.update();
+      await dataPlane.sync(planner.plan, changes);
+      assertEquals(await dataPlane.compare(planner.plan), [], family);
+      await alter({
+        ...{ namespace, family, pod: caseAddresses(family).addressOf("x/a") },
+        repair: (what) => repaired(dataPlane, planner.plan, what),
+      });
+      assertEquals((await dataPlane.cleanup()).failed, []);
+    }
+    assertEquals(await remains(namespace), "");
   });
 
-  Deno.test({
-    name: `policy by ${name}: after each change of a random history the kernel holds the plan`,
-    ignore,
-    fn: async () => {
-      const seed = Date.now();
-      for (const family of IP_FAMILIES) {
-        for (const history of fc.sample(clusterHistory, { seed, numRuns: 3 })) {
-          await using namespace = await Namespace.create("policy");
-          await using dataPlane = await start(tested, { namespace, family });
-          const state = new PolicyState();
-          const planner = new PolicyPlanner(state, { ...IPV4_PLAN, family });
-          for (const [index, event] of history.entries()) {
-            handleEvent(state, event);
-            const changes = planner.update();
-            const { full, quarantined } = await dataPlane.sync(planner.plan, changes);
-            const text = `seed ${seed}, ${family}, event ${index}`;
-            assertEquals([full, quarantined], [index === 0, []], text);
-          }
-          assertEquals(await dataPlane.compare(planner.plan), [], `seed ${seed}, ${family}`);
+  test(`policy by ${name}: after each change of a random history the kernel holds the plan`, async () => {
+    const seed = Date.now();
+    for (const family of IP_FAMILIES) {
+      for (const history of fc.sample(clusterHistory, { seed, numRuns: 3 })) {
+        await using namespace = await Namespace.create("policy");
+        await using dataPlane = await start(tested, { namespace, family });
+        const state = new PolicyState();
+        const planner = new PolicyPlanner(state, { ...IPV4_PLAN, family });
+        for (const [index, event] of history.entries()) {
+          handleEvent(state, event);
+          const changes = planner.update();
+          const { full, quarantined } = await dataPlane.sync(planner.plan, changes);
+          const text = `seed ${seed}, ${family}, event ${index}`;
+          assertEquals([full, quarantined], [index === 0, []], text);
         }
+        assertEquals(await dataPlane.compare(planner.plan), [], `seed ${seed}, ${family}`);
       }
-    },
+    }
   });
 }

@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { kubeProxyIptablesRules } from "../support/builders/kube_proxy_rules.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { createUsedNode, type RulesNode, VARIANTS } from "../support/stages/rules_node.ts";
 
@@ -140,7 +140,7 @@ function kubeRouterNftRules({ family }: RouterOptions): string {
 `;
 }
 
-const ignore = isMissing("leftovers of kube-router's policies in a real kernel", [
+const test = testNeeding("leftovers of kube-router's policies in a real kernel", [
   ...netnsRequirements(),
   ...["iptables-nft", "iptables-legacy", "nft", "ipset"].map(program),
 ]);
@@ -173,28 +173,23 @@ function remove(node: RulesNode, { dryRun = false } = {}) {
   return removeKubeRouterPolicies(node.edges, { dryRun });
 }
 
-Deno.test({
-  name:
-    "removeKubeRouterPolicies() leaves everything else as it was, in both families and variants",
-  ignore,
-  async fn() {
-    await using node = await createBusyNode();
-    const before = await node.rules();
-    await loadPolicies(node);
-    const loaded = await node.rules();
-    const shown = await remove(node, { dryRun: true });
-    assertEquals(await node.rules(), loaded, "a dry run changes nothing");
-    const { removed, failed, kept } = await remove(node);
-    assertEquals({ failed, kept }, { failed: [], kept: undefined });
-    assertEquals(removed, shown.removed);
-    for (
-      const what of [
-        "ipset inet6:KUBE-SRC-SXIVWICOYRO3J4NJ",
-        "table ip6 kube-router-filter-ipv6 (nftables)",
-        "rule of FORWARD in filter that jumps to KUBE-ROUTER-FORWARD (ip6tables-legacy)",
-      ]
-    ) assert(removed.includes(what), `${what} is missing in ${removed.join("\n")}`);
-    assertEquals(await node.rules(), before);
-    assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
-  },
+test("removeKubeRouterPolicies() leaves everything else as it was, in both families and variants", async () => {
+  await using node = await createBusyNode();
+  const before = await node.rules();
+  await loadPolicies(node);
+  const loaded = await node.rules();
+  const shown = await remove(node, { dryRun: true });
+  assertEquals(await node.rules(), loaded, "a dry run changes nothing");
+  const { removed, failed, kept } = await remove(node);
+  assertEquals({ failed, kept }, { failed: [], kept: undefined });
+  assertEquals(removed, shown.removed);
+  for (
+    const what of [
+      "ipset inet6:KUBE-SRC-SXIVWICOYRO3J4NJ",
+      "table ip6 kube-router-filter-ipv6 (nftables)",
+      "rule of FORWARD in filter that jumps to KUBE-ROUTER-FORWARD (ip6tables-legacy)",
+    ]
+  ) assert(removed.includes(what), `${what} is missing in ${removed.join("\n")}`);
+  assertEquals(await node.rules(), before);
+  assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
 });

@@ -13,7 +13,7 @@ import { VIP, webServices, webSlices } from "../support/builders/web_service.ts"
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import type { ProbeTarget } from "../support/drivers/probe_protocol.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { isMissing, program, testUnless } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { onlyFrom, rawPod } from "../support/stages/policy_relay.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
@@ -24,6 +24,7 @@ const ignore = isMissing("policies with real packets", [
   program("nft"),
   program("conntrack"),
 ]);
+const test = testUnless(ignore);
 
 const { IPv4 } = ADDRESSES;
 /** The pod of the Service itself. */
@@ -58,95 +59,80 @@ async function policyTables(scene: RelayScene): Promise<readonly string[]> {
 }
 
 for (const mode of ["nftables", "iptables", "userspace"] as const) {
-  Deno.test({
-    name:
-      `policies are enforced together with Services in mode ${mode}, changed, and end with the policy`,
-    ignore,
-    async fn() {
-      await using scene = await RelayScene.create();
-      await scene.write(webServices(), webSlices("a1"));
-      await writePolicies(scene, onlyFrom("local"));
-      const relay = scene.start([`--mode=${mode}`, "--network-policy"]);
-      await relay.settled();
-      const { localPodClient, remotePodClient, node } = scene.cluster;
-      const [local, remote] = [localPodClient, remotePodClient].map((each) =>
-        ProbeClient.start(each)
-      ) as [ProbeClient, ProbeClient];
-      await becomes(remote, DIRECT, "refused");
-      assertEquals(await local.who(DIRECT), "pod-a1");
-      assertEquals(await local.who(VIP), "pod-a1");
-      assertEquals(await ProbeClient.start(node).who(DIRECT), "pod-a1", "the node always may");
-      // Userspace mode takes the connection before it judges.
-      const denied = mode === "userspace" ? "failed: the connection ended after ''" : "refused";
-      assertEquals(await remote.who(VIP), denied);
+  test(`policies are enforced together with Services in mode ${mode}, changed, and end with the policy`, async () => {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const relay = scene.start([`--mode=${mode}`, "--network-policy"]);
+    await relay.settled();
+    const { localPodClient, remotePodClient, node } = scene.cluster;
+    const [local, remote] = [localPodClient, remotePodClient].map((each) =>
+      ProbeClient.start(each)
+    ) as [ProbeClient, ProbeClient];
+    await becomes(remote, DIRECT, "refused");
+    assertEquals(await local.who(DIRECT), "pod-a1");
+    assertEquals(await local.who(VIP), "pod-a1");
+    assertEquals(await ProbeClient.start(node).who(DIRECT), "pod-a1", "the node always may");
+    // Userspace mode takes the connection before it judges.
+    const denied = mode === "userspace" ? "failed: the connection ended after ''" : "refused";
+    assertEquals(await remote.who(VIP), denied);
 
-      const open = await local.open(DIRECT);
-      assertEquals(await open.who(), "pod-a1");
-      await writePolicies(scene, onlyFrom("remote"));
-      await becomes(remote, DIRECT, "pod-a1");
-      await becomes(local, DIRECT, "refused");
-      await relay.logged("Cut connections");
-      assert(await open.who(1_000) !== "pod-a1", "an open connection that is denied stays");
+    const open = await local.open(DIRECT);
+    assertEquals(await open.who(), "pod-a1");
+    await writePolicies(scene, onlyFrom("remote"));
+    await becomes(remote, DIRECT, "pod-a1");
+    await becomes(local, DIRECT, "refused");
+    await relay.logged("Cut connections");
+    assert(await open.who(1_000) !== "pod-a1", "an open connection that is denied stays");
 
-      await writePolicies(scene);
-      await becomes(local, DIRECT, "pod-a1");
-      assertEquals(await relay.stop(), 0);
-    },
+    await writePolicies(scene);
+    await becomes(local, DIRECT, "pod-a1");
+    assertEquals(await relay.stop(), 0);
   });
 }
 
 for (const mode of ["nftables", "iptables", "userspace"] as const) {
-  Deno.test({
-    name:
-      `mode ${mode} takes its rules of policies for its own, and for leftovers without policies`,
-    ignore,
-    async fn() {
-      await using scene = await RelayScene.create();
-      const { node } = scene.cluster;
-      await scene.write(webServices(), webSlices("a1"));
-      await writePolicies(scene, onlyFrom("local"));
-      // Something foreign: the check has ended when it is reported.
-      const foreign = "kube-proxy-leftovers-nftables";
-      await node.output("nft", ["add", "table", "ip", "kube-proxy"]);
-      const start = async (args: readonly string[]) => {
-        await using relay = scene.start([`--mode=${mode}`, ...args]);
-        await relay.settled();
-        await relay.logged(foreign);
-        assertEquals(await relay.stop(), 0);
-        const lines = relay.log.split("\n").filter((line) => line.includes("Foreign rules"));
-        return lines.map((line) => /\bid=(\S+)/.exec(line)?.[1]).sort();
-      };
-      assertEquals(await start(["--network-policy"]), [foreign]);
-      assert((await policyTables(scene)).length > 0, "the rules stay");
-      assertEquals(await start([]), [foreign, "kube-relay-policies-left"]);
-    },
+  test(`mode ${mode} takes its rules of policies for its own, and for leftovers without policies`, async () => {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    // Something foreign: the check has ended when it is reported.
+    const foreign = "kube-proxy-leftovers-nftables";
+    await node.output("nft", ["add", "table", "ip", "kube-proxy"]);
+    const start = async (args: readonly string[]) => {
+      await using relay = scene.start([`--mode=${mode}`, ...args]);
+      await relay.settled();
+      await relay.logged(foreign);
+      assertEquals(await relay.stop(), 0);
+      const lines = relay.log.split("\n").filter((line) => line.includes("Foreign rules"));
+      return lines.map((line) => /\bid=(\S+)/.exec(line)?.[1]).sort();
+    };
+    assertEquals(await start(["--network-policy"]), [foreign]);
+    assert((await policyTables(scene)).length > 0, "the rules stay");
+    assertEquals(await start([]), [foreign, "kube-relay-policies-left"]);
   });
 }
 
-Deno.test({
-  name:
-    "userspace mode names the policy by which the node of a pod probably refuses an allowed client",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    const { localPodClient, remotePods: [far] } = scene.cluster;
-    await scene.write(webServices(), webSlices("b1"));
-    const pod = rawPod("far", IPv4.remotePods[0], { app: "web" });
-    const onOtherNode = { ...pod, spec: { nodeName: OTHER_NODE, containers: [] } };
-    await writePolicies(scene, onOtherNode, onlyFrom("local"));
-    const relay = scene.start(["--network-policy"]);
-    await relay.settled();
-    const client = ProbeClient.start(localPodClient);
-    await becomes(client, VIP, "pod-b1");
-    // As the rules of its node do, which see another node and not the client.
-    const refuse = "-p tcp --dport 8080 -j REJECT --reject-with tcp-reset";
-    await far!.output("iptables", ["-A", "INPUT", ...refuse.split(" ")]);
-    await becomes(client, VIP, "failed: the connection ended after ''");
-    await relay.logged(
-      "(ECONNREFUSED; probably denied on the node of the pod, which sees this node as the client: " +
-        "NetworkPolicy default/web isolates default/far for ingress, and none of its rules allows it)",
-    );
-  },
+test("userspace mode names the policy by which the node of a pod probably refuses an allowed client", async () => {
+  await using scene = await RelayScene.create();
+  const { localPodClient, remotePods: [far] } = scene.cluster;
+  await scene.write(webServices(), webSlices("b1"));
+  const pod = rawPod("far", IPv4.remotePods[0], { app: "web" });
+  const onOtherNode = { ...pod, spec: { nodeName: OTHER_NODE, containers: [] } };
+  await writePolicies(scene, onOtherNode, onlyFrom("local"));
+  const relay = scene.start(["--network-policy"]);
+  await relay.settled();
+  const client = ProbeClient.start(localPodClient);
+  await becomes(client, VIP, "pod-b1");
+  // As the rules of its node do, which see another node and not the client.
+  const refuse = "-p tcp --dport 8080 -j REJECT --reject-with tcp-reset";
+  await far!.output("iptables", ["-A", "INPUT", ...refuse.split(" ")]);
+  await becomes(client, VIP, "failed: the connection ended after ''");
+  await relay.logged(
+    "(ECONNREFUSED; probably denied on the node of the pod, which sees this node as the client: " +
+      "NetworkPolicy default/web isolates default/far for ingress, and none of its rules allows it)",
+  );
 });
 
 Deno.test({
@@ -232,33 +218,29 @@ for (const [former, next] of [["nftables", "iptables"], ["iptables", "nftables"]
   });
 }
 
-Deno.test({
-  name: "policies stay in force after kill -9, a restart and a stop, and go with --cleanup",
-  ignore,
-  async fn() {
-    await using scene = await RelayScene.create();
-    await scene.write(webServices(), webSlices("a1"));
-    await writePolicies(scene, onlyFrom("local"));
-    const first = scene.start(["--mode=nftables", "--network-policy"]);
-    await first.settled();
-    const remote = ProbeClient.start(scene.cluster.remotePodClient);
-    await becomes(remote, DIRECT, "refused");
-    await first.kill();
-    assertEquals(await remote.who(DIRECT), "refused", "after kill -9");
+test("policies stay in force after kill -9, a restart and a stop, and go with --cleanup", async () => {
+  await using scene = await RelayScene.create();
+  await scene.write(webServices(), webSlices("a1"));
+  await writePolicies(scene, onlyFrom("local"));
+  const first = scene.start(["--mode=nftables", "--network-policy"]);
+  await first.settled();
+  const remote = ProbeClient.start(scene.cluster.remotePodClient);
+  await becomes(remote, DIRECT, "refused");
+  await first.kill();
+  assertEquals(await remote.who(DIRECT), "refused", "after kill -9");
 
-    const second = scene.start(["--mode=nftables", "--network-policy"]);
-    let isSettled = false;
-    const settled = second.settled().then(() => isSettled = true);
-    const answers = new Set<string>();
-    while (!isSettled) answers.add(await remote.who(DIRECT));
-    await settled;
-    assertEquals([...answers], ["refused"], "while it starts again");
-    assertEquals(await second.stop(), 0);
-    assertEquals(await remote.who(DIRECT), "refused", "after a stop");
+  const second = scene.start(["--mode=nftables", "--network-policy"]);
+  let isSettled = false;
+  const settled = second.settled().then(() => isSettled = true);
+  const answers = new Set<string>();
+  while (!isSettled) answers.add(await remote.who(DIRECT));
+  await settled;
+  assertEquals([...answers], ["refused"], "while it starts again");
+  assertEquals(await second.stop(), 0);
+  assertEquals(await remote.who(DIRECT), "refused", "after a stop");
 
-    assertEquals((await policyTables(scene)).length, 2);
-    assertStringIncludes(await scene.cleanup(), "policy");
-    assertEquals(await policyTables(scene), []);
-    assertEquals(await remote.who(DIRECT), "pod-a1");
-  },
+  assertEquals((await policyTables(scene)).length, 2);
+  assertStringIncludes(await scene.cleanup(), "policy");
+  assertEquals(await policyTables(scene), []);
+  assertEquals(await remote.who(DIRECT), "pod-a1");
 });

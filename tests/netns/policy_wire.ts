@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { isMissing, program, type Requirement } from "../support/requirement.ts";
+import { program, type Requirement, testNeeding } from "../support/requirement.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import {
@@ -224,79 +224,75 @@ const ALL_KINDS = ["broadcast", "multicast", "multicast6", "link-local", "dhcp"]
 export function testPolicyOnTheWire(
   { name, requirements, make, remains }: WiredDataPlane,
 ): void {
-  const ignore = isMissing(`NetworkPolicy by ${name} with real packets`, [
+  const test = testNeeding(`NetworkPolicy by ${name} with real packets`, [
     ...netnsRequirements(),
     program("nft"),
     program("socat"),
     ...requirements,
   ]);
-  Deno.test({
-    name: `policy by ${name}: real packets`,
-    ignore,
-    fn: async (t) => {
-      await using scene = await PolicyScene.create(make);
-      await scene.sync();
-      const links = new SharedLinkProbes(scene);
-      await t.step("without policies everything passes", async () => {
-        const open = ROWS.map(([from, to, options]) => [from, to, options, true] as const);
-        await check(scene, open);
-        await links.start();
-        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
-        assertEquals(await links.arrivals("web", "db"), ALL_KINDS);
-        assertEquals(await links.canAdvertise("db", "web"), true);
-      });
-      const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
-      const kept = await scene.client("db").open(target);
-      restrictWeb(scene);
-      await scene.sync();
-      await t.step(
-        "what is allowed passes, and nothing else, in both families",
-        () => check(scene, ROWS),
-      );
-      await t.step("denied packets are counted by direction", async () => {
-        const before = await scene.deniedPackets();
-        await check(scene, [["db", "web", {}, false], ["web", "outside", {}, false]]);
-        const after = await scene.deniedPackets();
-        for (const [index, { ingress = 0, egress = 0 }] of before.entries()) {
-          // A client may send a segment twice.
-          const counted = { ingress, egress, ...after[index] };
-          assert(counted.ingress > ingress && counted.egress > egress, JSON.stringify(counted));
-        }
-      });
-      await t.step(
-        "a packet that a bridge sends to all its ports reaches no isolated pod",
-        async () => {
-          assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
-          assertEquals(await links.arrivals("web", "db"), []);
-        },
-      );
-      await t.step("a pod gives no isolated pod an address by a router advertisement", async () => {
-        assertEquals(await links.canAdvertise("db", "web"), false);
-      });
-      await t.step("connections that were open before continue, with their replies", async () => {
-        assertEquals(await kept.who(), "web");
-      });
-      await t.step("a packet for a Service is judged by its endpoint", async () => {
-        await loadNftables(scene.cluster.node, SERVICE);
-        const vip = [{ address: VIPS }, { port: 80 }] as const;
-        const answered = [vip[0], { port: 80, ...ANSWERED }] as const;
-        assertEquals(await scene.probe("client", ...answered), "web");
-        // The client takes the error for a refusal when it has just sent its second segment.
-        const patient = { port: 80, silenceMs: PATIENCE_MS };
-        assertEquals(await scene.probe("db", vip[0], patient), "refused", "on one bridge");
-        assertEquals(await scene.probe("remote", ...vip), "refused");
-        assertEquals(await scene.probe("outside", ...answered), "web");
-        assertEquals(await scene.probe("web", ...answered), "web", "to itself by its Service");
-      });
-      await t.step("a cleanup leaves nothing", async () => {
-        for (const dataPlane of scene.dataPlanes) {
-          assertEquals((await dataPlane.cleanup()).failed, []);
-          await dataPlane.drain();
-        }
-        assertEquals(await remains(scene), "");
-        await check(scene, [["web", "db", {}, true]]);
-        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
-      });
-    },
+  test(`policy by ${name}: real packets`, async (t) => {
+    await using scene = await PolicyScene.create(make);
+    await scene.sync();
+    const links = new SharedLinkProbes(scene);
+    await t.step("without policies everything passes", async () => {
+      const open = ROWS.map(([from, to, options]) => [from, to, options, true] as const);
+      await check(scene, open);
+      await links.start();
+      assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
+      assertEquals(await links.arrivals("web", "db"), ALL_KINDS);
+      assertEquals(await links.canAdvertise("db", "web"), true);
+    });
+    const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
+    const kept = await scene.client("db").open(target);
+    restrictWeb(scene);
+    await scene.sync();
+    await t.step(
+      "what is allowed passes, and nothing else, in both families",
+      () => check(scene, ROWS),
+    );
+    await t.step("denied packets are counted by direction", async () => {
+      const before = await scene.deniedPackets();
+      await check(scene, [["db", "web", {}, false], ["web", "outside", {}, false]]);
+      const after = await scene.deniedPackets();
+      for (const [index, { ingress = 0, egress = 0 }] of before.entries()) {
+        // A client may send a segment twice.
+        const counted = { ingress, egress, ...after[index] };
+        assert(counted.ingress > ingress && counted.egress > egress, JSON.stringify(counted));
+      }
+    });
+    await t.step(
+      "a packet that a bridge sends to all its ports reaches no isolated pod",
+      async () => {
+        assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+        assertEquals(await links.arrivals("web", "db"), []);
+      },
+    );
+    await t.step("a pod gives no isolated pod an address by a router advertisement", async () => {
+      assertEquals(await links.canAdvertise("db", "web"), false);
+    });
+    await t.step("connections that were open before continue, with their replies", async () => {
+      assertEquals(await kept.who(), "web");
+    });
+    await t.step("a packet for a Service is judged by its endpoint", async () => {
+      await loadNftables(scene.cluster.node, SERVICE);
+      const vip = [{ address: VIPS }, { port: 80 }] as const;
+      const answered = [vip[0], { port: 80, ...ANSWERED }] as const;
+      assertEquals(await scene.probe("client", ...answered), "web");
+      // The client takes the error for a refusal when it has just sent its second segment.
+      const patient = { port: 80, silenceMs: PATIENCE_MS };
+      assertEquals(await scene.probe("db", vip[0], patient), "refused", "on one bridge");
+      assertEquals(await scene.probe("remote", ...vip), "refused");
+      assertEquals(await scene.probe("outside", ...answered), "web");
+      assertEquals(await scene.probe("web", ...answered), "web", "to itself by its Service");
+    });
+    await t.step("a cleanup leaves nothing", async () => {
+      for (const dataPlane of scene.dataPlanes) {
+        assertEquals((await dataPlane.cleanup()).failed, []);
+        await dataPlane.drain();
+      }
+      assertEquals(await remains(scene), "");
+      await check(scene, [["web", "db", {}, true]]);
+      assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
+    });
   });
 }

@@ -18,7 +18,7 @@ import { kubeProxyIptablesWeb, kubeProxyNftWeb } from "../support/builders/kube_
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import type { RelayProcess } from "../support/stages/relay_process.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import {
   IPTABLES_MODES,
   NFTABLES_MODE,
@@ -70,7 +70,7 @@ function asLayout1(text: string): string {
   return asLayout2(text).replaceAll("layout-2", "layout-1").replaceAll("numbered-chains", "chains");
 }
 
-const ignore = isMissing("taking over with real packets", [
+const test = testNeeding("taking over with real packets", [
   ...netnsRequirements(),
   ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
   program("nft"),
@@ -124,152 +124,128 @@ const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] 
 
 for (const [mode, before] of TAKEOVERS) {
   const proxyMode = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
-  Deno.test({
-    name: `takeover by ${mode.name} from a dead kube-proxy's ${proxyMode}: no connection fails`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      await mode.prepare(stage.node);
-      await writeKubeProxyRules(stage.node, before);
-      await stage.assertNoFailureWhile(async () => {
-        const relay = stage.start("--takeover");
-        await relay.settled();
-        await rulesAreGone(stage);
-        await relay.logged("Removed leftovers of kube-proxy");
-        await relay.stop();
-      });
-      await stage.assertAsAfterFreshStart();
-    },
+  test(`takeover by ${mode.name} from a dead kube-proxy's ${proxyMode}: no connection fails`, async () => {
+    await using stage = await RuleScene.create(mode);
+    await mode.prepare(stage.node);
+    await writeKubeProxyRules(stage.node, before);
+    await stage.assertNoFailureWhile(async () => {
+      const relay = stage.start("--takeover");
+      await relay.settled();
+      await rulesAreGone(stage);
+      await relay.logged("Removed leftovers of kube-proxy");
+      await relay.stop();
+    });
+    await stage.assertAsAfterFreshStart();
   });
 }
 
 for (
   const [mode, before] of [[IPTABLES_MODES.nft, "nft"], [NFTABLES_MODE, "nftables"]] as const
 ) {
-  Deno.test({
-    name: `takeover by ${mode.name} from a kube-proxy that writes its rules again: no failure`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      await mode.prepare(stage.node);
-      await writeKubeProxyRules(stage.node, before);
-      const program = new URL("../support/fakes/fake_kube_proxy.ts", import.meta.url);
-      const kubeProxy = stage.node.startDeno(program, [mode.mode]);
-      await kubeProxy.nextLine();
-      await stage.assertNoFailureWhile(async () => {
-        const relay = stage.start("--takeover");
-        await relay.settled();
-        await rulesAreGone(stage);
-        await rewriteKubeProxyRules(stage.node, before);
-        await kubeProxy.kill();
-        await relay.logged("has ended");
-        await rulesAreGone(stage);
-        await relay.stop();
-      });
-      await stage.assertAsAfterFreshStart();
-    },
+  test(`takeover by ${mode.name} from a kube-proxy that writes its rules again: no failure`, async () => {
+    await using stage = await RuleScene.create(mode);
+    await mode.prepare(stage.node);
+    await writeKubeProxyRules(stage.node, before);
+    const program = new URL("../support/fakes/fake_kube_proxy.ts", import.meta.url);
+    const kubeProxy = stage.node.startDeno(program, [mode.mode]);
+    await kubeProxy.nextLine();
+    await stage.assertNoFailureWhile(async () => {
+      const relay = stage.start("--takeover");
+      await relay.settled();
+      await rulesAreGone(stage);
+      await rewriteKubeProxyRules(stage.node, before);
+      await kubeProxy.kill();
+      await relay.logged("has ended");
+      await rulesAreGone(stage);
+      await relay.stop();
+    });
+    await stage.assertAsAfterFreshStart();
   });
 }
 
 for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `restart of ${mode.name}, in order and by kill -9: no connection fails`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      const first = stage.start();
-      await first.settled();
-      const rules = await stage.state();
-      await stage.assertNoFailureWhile(async () => {
-        await first.stop();
-        const second = stage.start();
-        await second.settled();
-        await second.kill();
-        for (const words of mode.startWords) {
-          const next = stage.start();
-          await next.logged(words);
-          await next.kill();
-        }
-        const last = stage.start();
-        await last.settled();
-        assertEquals(await stage.state(), rules);
-        await last.stop();
-      });
+  test(`restart of ${mode.name}, in order and by kill -9: no connection fails`, async () => {
+    await using stage = await RuleScene.create(mode);
+    const first = stage.start();
+    await first.settled();
+    const rules = await stage.state();
+    await stage.assertNoFailureWhile(async () => {
+      await first.stop();
+      const second = stage.start();
+      await second.settled();
+      await second.kill();
+      for (const words of mode.startWords) {
+        const next = stage.start();
+        await next.logged(words);
+        await next.kill();
+      }
+      const last = stage.start();
+      await last.settled();
       assertEquals(await stage.state(), rules);
-    },
+      await last.stop();
+    });
+    assertEquals(await stage.state(), rules);
   });
 }
 
 for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]] as const) {
-  Deno.test({
-    name: `nftables mode in place of its ${mark}: no connection fails`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(NFTABLES_MODE);
-      await stage.scene.write(webServices({ sessionAffinity: "ClientIP" }), webSlices("a1"));
-      for (const family of FAMILIES) {
-        await loadNftables(stage.node, asLayout(await stage.render(family)));
-      }
-      await stage.assertNoFailureWhile(async () => {
-        const relay = stage.start();
-        await relay.settled();
-        await relay.stop();
-      });
-      assertEquals((await stage.node.output("nft", ["list", "chains"])).includes(mark), false);
-      await stage.assertAsAfterFreshStart();
-    },
+  test(`nftables mode in place of its ${mark}: no connection fails`, async () => {
+    await using stage = await RuleScene.create(NFTABLES_MODE);
+    await stage.scene.write(webServices({ sessionAffinity: "ClientIP" }), webSlices("a1"));
+    for (const family of FAMILIES) {
+      await loadNftables(stage.node, asLayout(await stage.render(family)));
+    }
+    await stage.assertNoFailureWhile(async () => {
+      const relay = stage.start();
+      await relay.settled();
+      await relay.stop();
+    });
+    assertEquals((await stage.node.output("nft", ["list", "chains"])).includes(mark), false);
+    await stage.assertAsAfterFreshStart();
   });
 }
 
-Deno.test({
-  name: "from iptables mode to userspace mode: no connection fails",
-  ignore,
-  async fn() {
-    await using stage = await RuleScene.create(IPTABLES_MODES.nft);
-    const before = JSON.stringify(await stage.state());
-    const first = stage.start();
-    await first.settled();
-    await stage.assertNoFailureWhile(async () => {
-      await first.stop();
-      const second = stage.scene.start(["--mode=userspace"]);
-      await second.settled();
-      await eventually(
-        "the rules are gone",
-        async () => JSON.stringify(await stage.state()) === before,
-      );
-      await second.logged("Removed objects of another mode");
-    });
-  },
+test("from iptables mode to userspace mode: no connection fails", async () => {
+  await using stage = await RuleScene.create(IPTABLES_MODES.nft);
+  const before = JSON.stringify(await stage.state());
+  const first = stage.start();
+  await first.settled();
+  await stage.assertNoFailureWhile(async () => {
+    await first.stop();
+    const second = stage.scene.start(["--mode=userspace"]);
+    await second.settled();
+    await eventually(
+      "the rules are gone",
+      async () => JSON.stringify(await stage.state()) === before,
+    );
+    await second.logged("Removed objects of another mode");
+  });
 });
 
 for (const variant of IPTABLES_VARIANTS) {
-  Deno.test({
-    name: `from iptables mode (${variant}) to nftables mode and back: no connection fails`,
-    ignore,
-    async fn() {
-      await using stage = await RuleScene.create(IPTABLES_MODES[variant]);
-      const empty = JSON.stringify(await stage.state());
-      let relay: RelayProcess = stage.start();
-      await relay.settled();
-      const rules = await stage.state();
-      await stage.assertNoFailureWhile(async () => {
-        await relay.stop();
-        relay = stage.scene.start([...NFTABLES_MODE.args]);
-        await relay.settled();
-        await eventually(
-          "the rules are gone",
-          async () => JSON.stringify(await stage.state()) === empty,
-        );
-        await relay.stop();
-        relay = stage.start();
-        await relay.settled();
-        await eventually(
-          "the tables are gone",
-          async () => !/kube-relay/.test(await stage.node.output("nft", ["list", "tables"])),
-        );
-      });
-      assertEquals(await stage.state(), rules);
+  test(`from iptables mode (${variant}) to nftables mode and back: no connection fails`, async () => {
+    await using stage = await RuleScene.create(IPTABLES_MODES[variant]);
+    const empty = JSON.stringify(await stage.state());
+    let relay: RelayProcess = stage.start();
+    await relay.settled();
+    const rules = await stage.state();
+    await stage.assertNoFailureWhile(async () => {
       await relay.stop();
-    },
+      relay = stage.scene.start([...NFTABLES_MODE.args]);
+      await relay.settled();
+      await eventually(
+        "the rules are gone",
+        async () => JSON.stringify(await stage.state()) === empty,
+      );
+      await relay.stop();
+      relay = stage.start();
+      await relay.settled();
+      await eventually(
+        "the tables are gone",
+        async () => !/kube-relay/.test(await stage.node.output("nft", ["list", "tables"])),
+      );
+    });
+    assertEquals(await stage.state(), rules);
+    await relay.stop();
   });
 }

@@ -14,7 +14,7 @@ import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import { type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import {
   NODE_PORT,
   ON_NODE_PORTS,
@@ -25,7 +25,7 @@ import {
   webSlices,
 } from "../support/builders/web_service.ts";
 
-const ignore = isMissing("counters of Services with real packets", [
+const test = testNeeding("counters of Services with real packets", [
   ...netnsRequirements(),
   program("nft"),
 ]);
@@ -132,106 +132,93 @@ async function writeServices(scene: RelayScene): Promise<void> {
   await scene.write([...webServices(ON_NODE_PORTS), host], [...webSlices("a1"), hostSlice]);
 }
 
-Deno.test({
-  name: "--service-counters counts every packet once, from every client, to every address",
-  ignore,
-  fn: async () => {
-    await using scene = await countedScene();
-    const { client, localPodClient, localPods, node } = scene.cluster;
-    await using relay = scene.start(COUNTED);
-    await relay.settled();
-    const nodePort = { ...VIP, address: IPv4.node, port: NODE_PORT };
-    const targets = [VIP, VIP_UDP, VIP_6, nodePort, { ...VIP, address: IPv4.externalIp }];
-    for (const namespace of [client, localPodClient, node]) {
-      const probe = ProbeClient.start(namespace);
-      for (const target of targets) assertEquals(await probe.who(target), "pod-a1");
-      assertEquals(await probe.who(HOST_VIP), "host");
-    }
-    const pod = localPods[0];
-    await assertCounted(relay, {
-      service: "web",
-      witness: async () => (await witnessed(pod)).ipv4,
-    });
-    await assertCounted(relay, {
-      service: "web-6",
-      witness: async () => (await witnessed(pod)).ipv6,
-    });
-    await assertCounted(relay, {
-      service: "host",
-      witness: async () => (await witnessed(node)).ipv4,
-    });
-    const metrics = await scrape(node);
-    const series = (await counted(relay, "web-6")).packetsToClients;
-    assertStringIncludes(
-      metrics,
-      'service="web-6",port_name="tcp",protocol="TCP",ip_family="IPv6"}',
-    );
-    assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
-    assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
-    // Past every Service: counted only by the endpoint.
-    const before = await counted(relay, "web");
-    const probe = ProbeClient.start(localPodClient);
-    assertEquals(await probe.who({ ...VIP, address: IPv4.localPods[0], port: 8080 }), "pod-a1");
-    assertEquals(await counted(relay, "web"), before);
-  },
+test("--service-counters counts every packet once, from every client, to every address", async () => {
+  await using scene = await countedScene();
+  const { client, localPodClient, localPods, node } = scene.cluster;
+  await using relay = scene.start(COUNTED);
+  await relay.settled();
+  const nodePort = { ...VIP, address: IPv4.node, port: NODE_PORT };
+  const targets = [VIP, VIP_UDP, VIP_6, nodePort, { ...VIP, address: IPv4.externalIp }];
+  for (const namespace of [client, localPodClient, node]) {
+    const probe = ProbeClient.start(namespace);
+    for (const target of targets) assertEquals(await probe.who(target), "pod-a1");
+    assertEquals(await probe.who(HOST_VIP), "host");
+  }
+  const pod = localPods[0];
+  await assertCounted(relay, {
+    service: "web",
+    witness: async () => (await witnessed(pod)).ipv4,
+  });
+  await assertCounted(relay, {
+    service: "web-6",
+    witness: async () => (await witnessed(pod)).ipv6,
+  });
+  await assertCounted(relay, {
+    service: "host",
+    witness: async () => (await witnessed(node)).ipv4,
+  });
+  const metrics = await scrape(node);
+  const series = (await counted(relay, "web-6")).packetsToClients;
+  assertStringIncludes(
+    metrics,
+    'service="web-6",port_name="tcp",protocol="TCP",ip_family="IPv6"}',
+  );
+  assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
+  assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
+  // Past every Service: counted only by the endpoint.
+  const before = await counted(relay, "web");
+  const probe = ProbeClient.start(localPodClient);
+  assertEquals(await probe.who({ ...VIP, address: IPv4.localPods[0], port: 8080 }), "pod-a1");
+  assertEquals(await counted(relay, "web"), before);
 });
 
-Deno.test({
-  name:
-    "--service-counters continues after a restart and a flush; without it nothing is left of it",
-  ignore,
-  fn: async () => {
-    await using scene = await countedScene();
-    const { client, node } = scene.cluster;
-    const probe = ProbeClient.start(client);
-    const first = scene.start(COUNTED);
-    await first.settled();
-    assertEquals(await probe.who(VIP_UDP), "pod-a1");
-    // A reading is reused for a while, so later packets do not appear at once.
-    await eventually("one datagram", () => hasReceived(first, 1), PATIENCE);
-    await first.kill();
-    assertEquals(await probe.who(VIP_UDP), "pod-a1");
+test("--service-counters continues after a restart and a flush; without it nothing is left of it", async () => {
+  await using scene = await countedScene();
+  const { client, node } = scene.cluster;
+  const probe = ProbeClient.start(client);
+  const first = scene.start(COUNTED);
+  await first.settled();
+  assertEquals(await probe.who(VIP_UDP), "pod-a1");
+  // A reading is reused for a while, so later packets do not appear at once.
+  await eventually("one datagram", () => hasReceived(first, 1), PATIENCE);
+  await first.kill();
+  assertEquals(await probe.who(VIP_UDP), "pod-a1");
 
-    const second = scene.start(COUNTED);
-    await second.settled();
-    await eventually("what was counted in between", () => hasReceived(second, 2), PATIENCE);
-    await node.output("nft", ["delete", "table", "ip", "kube-relay-counters"]);
-    await eventually("the table that counts is back", async () => {
-      await second.status();
-      return (await node.output("nft", ["list", "tables"])).includes("ip kube-relay-counters");
-    }, PATIENCE);
-    assertEquals(await probe.who(VIP_UDP), "pod-a1");
-    await eventually("it goes on", () => hasReceived(second, 3), PATIENCE);
-    await second.kill();
+  const second = scene.start(COUNTED);
+  await second.settled();
+  await eventually("what was counted in between", () => hasReceived(second, 2), PATIENCE);
+  await node.output("nft", ["delete", "table", "ip", "kube-relay-counters"]);
+  await eventually("the table that counts is back", async () => {
+    await second.status();
+    return (await node.output("nft", ["list", "tables"])).includes("ip kube-relay-counters");
+  }, PATIENCE);
+  assertEquals(await probe.who(VIP_UDP), "pod-a1");
+  await eventually("it goes on", () => hasReceived(second, 3), PATIENCE);
+  await second.kill();
 
-    const third = scene.start(["--mode=nftables"]);
-    await third.settled();
-    const tables = await node.output("nft", ["list", "tables"]);
-    assert(!tables.includes("kube-relay-counters"), tables);
-    assertEquals(servicesOf(await third.status()).some(({ traffic }) => traffic), false);
-    await third.kill();
+  const third = scene.start(["--mode=nftables"]);
+  await third.settled();
+  const tables = await node.output("nft", ["list", "tables"]);
+  assert(!tables.includes("kube-relay-counters"), tables);
+  assertEquals(servicesOf(await third.status()).some(({ traffic }) => traffic), false);
+  await third.kill();
 
-    const fourth = scene.start(COUNTED);
-    await fourth.settled();
-    await fourth.kill();
-    assertStringIncludes(await scene.cleanup(), "table ip kube-relay-counters (nftables)");
-    assert(!(await node.output("nft", ["list", "tables"])).includes("kube-relay"));
-  },
+  const fourth = scene.start(COUNTED);
+  await fourth.settled();
+  await fourth.kill();
+  assertStringIncludes(await scene.cleanup(), "table ip kube-relay-counters (nftables)");
+  assert(!(await node.output("nft", ["list", "tables"])).includes("kube-relay"));
 });
 
-Deno.test({
-  name: "every golden file of the table that counts is taken by nft, twice",
-  ignore,
-  fn: async () => {
-    await using namespace = await Namespace.create("counters");
-    const folder = new URL("../golden/nftables-counters/", import.meta.url);
-    const files = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
-    assert(files.length > 0);
-    for (const file of files) {
-      const text = await Deno.readTextFile(new URL(file, folder));
-      await loadNftables(namespace, text);
-      await loadNftables(namespace, text);
-      await namespace.output("nft", ["flush", "ruleset"]);
-    }
-  },
+test("every golden file of the table that counts is taken by nft, twice", async () => {
+  await using namespace = await Namespace.create("counters");
+  const folder = new URL("../golden/nftables-counters/", import.meta.url);
+  const files = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
+  assert(files.length > 0);
+  for (const file of files) {
+    const text = await Deno.readTextFile(new URL(file, folder));
+    await loadNftables(namespace, text);
+    await loadNftables(namespace, text);
+    await namespace.output("nft", ["flush", "ruleset"]);
+  }
 });

@@ -11,11 +11,11 @@ import type { LineProcess } from "../support/drivers/line_process.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 
-const ignore = isMissing("takeover with real packets", [
+const test = testNeeding("takeover with real packets", [
   ...netnsRequirements(),
   program("iptables-nft"),
 ]);
@@ -86,22 +86,18 @@ class KubeProxyScene implements AsyncDisposable {
   }
 }
 
-Deno.test({
-  name: "takeover: next to a live kube-proxy, kube-relay does not start, and changes nothing",
-  ignore,
-  async fn() {
-    await using stage = await KubeProxyScene.create();
-    const before = await stage.state();
-    const relay = stage.scene.start();
-    assertEquals(await relay.ended(), 1);
-    for (
-      const words of ["Cannot start: ", "127.0.0.1:10249/proxyMode says iptables", "--takeover"]
-    ) {
-      assertStringIncludes(relay.log, words);
-    }
-    assertEquals(adviceIn(relay.log), [true, true]);
-    assertEquals(await stage.state(), before);
-  },
+test("takeover: next to a live kube-proxy, kube-relay does not start, and changes nothing", async () => {
+  await using stage = await KubeProxyScene.create();
+  const before = await stage.state();
+  const relay = stage.scene.start();
+  assertEquals(await relay.ended(), 1);
+  for (
+    const words of ["Cannot start: ", "127.0.0.1:10249/proxyMode says iptables", "--takeover"]
+  ) {
+    assertStringIncludes(relay.log, words);
+  }
+  assertEquals(adviceIn(relay.log), [true, true]);
+  assertEquals(await stage.state(), before);
 });
 
 /** Whether a text advises to keep kubeadm's ConfigMap, which kube-relay's DaemonSet mounts, and to take over. */
@@ -110,66 +106,54 @@ function adviceIn(text: string): readonly boolean[] {
   return [text.includes("keep its ConfigMap"), text.includes("start kube-relay with --takeover")];
 }
 
-Deno.test({
-  name: "takeover: --dry-run shows the removals, and changes nothing",
-  ignore,
-  async fn() {
-    await using stage = await KubeProxyScene.create();
-    const before = await stage.state();
-    const { cluster: { node }, folder } = stage.scene;
-    const args = [`--manifests=${folder}/manifests`, "--takeover", "--dry-run"];
-    const shown = await RelayProcess.run(node, { folder, args });
-    for (
-      const words of [
-        "127.0.0.1:10249/proxyMode says iptables",
-        "would remove chain KUBE-SERVICES in nat (iptables-nft)\n",
-        "\n-X KUBE-SEP-AAAAAAAAAAAAAAAA\n",
-        "It would write its rules again: ",
-      ]
-    ) assertStringIncludes(shown, words);
-    assertEquals(adviceIn(shown), [true, false]);
-    assertEquals(await stage.state(), before);
-  },
+test("takeover: --dry-run shows the removals, and changes nothing", async () => {
+  await using stage = await KubeProxyScene.create();
+  const before = await stage.state();
+  const { cluster: { node }, folder } = stage.scene;
+  const args = [`--manifests=${folder}/manifests`, "--takeover", "--dry-run"];
+  const shown = await RelayProcess.run(node, { folder, args });
+  for (
+    const words of [
+      "127.0.0.1:10249/proxyMode says iptables",
+      "would remove chain KUBE-SERVICES in nat (iptables-nft)\n",
+      "\n-X KUBE-SEP-AAAAAAAAAAAAAAAA\n",
+      "It would write its rules again: ",
+    ]
+  ) assertStringIncludes(shown, words);
+  assertEquals(adviceIn(shown), [true, false]);
+  assertEquals(await stage.state(), before);
 });
 
-Deno.test({
-  name: "takeover: no connection fails while kube-relay starts and kube-proxy stops",
-  ignore,
-  async fn() {
-    await using stage = await KubeProxyScene.create();
-    const { scene, kubeProxy } = stage;
-    const client = ProbeClient.start(scene.cluster.client);
-    assertEquals(await client.who(VIP), "pod-a1", "kube-proxy's rules serve");
-    await client.startLoad([{ ...VIP, expect: ["pod-a1"] }], { perSecond: 150 });
-    const relay = scene.start(["--takeover"]);
-    await relay.settled();
-    await eventually("its rules are gone", async () => !(await stage.rules()).includes("KUBE-"));
-    assertStringIncludes(await stage.rules(), "-A PREROUTING -s 192.0.2.99/32 -j ACCEPT");
-    await relay.logged("kube-proxy still runs");
-    assertEquals(adviceIn(relay.log), [true, false]);
-    await kubeProxy.kill();
-    await relay.logged("kube-proxy has ended");
-    const report = await client.stopLoad();
-    assert(report.attempts > 20, JSON.stringify(report));
-    assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
-    await relay.stop();
-    assert(await client.who(VIP, SILENCE_MS) !== "pod-a1", "without both there is no proxy");
-  },
+test("takeover: no connection fails while kube-relay starts and kube-proxy stops", async () => {
+  await using stage = await KubeProxyScene.create();
+  const { scene, kubeProxy } = stage;
+  const client = ProbeClient.start(scene.cluster.client);
+  assertEquals(await client.who(VIP), "pod-a1", "kube-proxy's rules serve");
+  await client.startLoad([{ ...VIP, expect: ["pod-a1"] }], { perSecond: 150 });
+  const relay = scene.start(["--takeover"]);
+  await relay.settled();
+  await eventually("its rules are gone", async () => !(await stage.rules()).includes("KUBE-"));
+  assertStringIncludes(await stage.rules(), "-A PREROUTING -s 192.0.2.99/32 -j ACCEPT");
+  await relay.logged("kube-proxy still runs");
+  assertEquals(adviceIn(relay.log), [true, false]);
+  await kubeProxy.kill();
+  await relay.logged("kube-proxy has ended");
+  const report = await client.stopLoad();
+  assert(report.attempts > 20, JSON.stringify(report));
+  assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
+  await relay.stop();
+  assert(await client.who(VIP, SILENCE_MS) !== "pod-a1", "without both there is no proxy");
 });
 
-Deno.test({
-  name: "takeover: leftovers of a dead kube-proxy are reported, and kept",
-  ignore,
-  async fn() {
-    await using stage = await KubeProxyScene.create();
-    await stage.kubeProxy.kill();
-    const before = await stage.rules();
-    const relay = stage.scene.start();
-    await relay.settled();
-    await relay.logged("kube-proxy-leftovers-iptables");
-    assertEquals(await stage.rules(), before);
-    await relay.stop();
-    assertStringIncludes(await stage.scene.cleanup(), "removed chain KUBE-SERVICES in nat");
-    assertEquals((await stage.rules()).includes("KUBE-"), false);
-  },
+test("takeover: leftovers of a dead kube-proxy are reported, and kept", async () => {
+  await using stage = await KubeProxyScene.create();
+  await stage.kubeProxy.kill();
+  const before = await stage.rules();
+  const relay = stage.scene.start();
+  await relay.settled();
+  await relay.logged("kube-proxy-leftovers-iptables");
+  assertEquals(await stage.rules(), before);
+  await relay.stop();
+  assertStringIncludes(await stage.scene.cleanup(), "removed chain KUBE-SERVICES in nat");
+  assertEquals((await stage.rules()).includes("KUBE-"), false);
 });

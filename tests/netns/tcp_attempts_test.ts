@@ -8,7 +8,7 @@ import { assertEquals } from "@std/assert";
 import { VIP, VIP_6, webServices, webSlices } from "../support/builders/web_service.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import { RULE_MODES } from "../support/stages/rule_modes.ts";
 import { RuleScene } from "../support/stages/rule_scene.ts";
@@ -32,33 +32,30 @@ async function attempts(node: Namespace, family: string, address: string): Promi
 }
 
 for (const mode of RULE_MODES) {
-  Deno.test({
-    name: `${mode.name}: a TCP client that began before its Service existed is served`,
-    ignore: isMissing(`TCP attempts in ${mode.name}`, [
-      ...mode.requirements(),
-      program("conntrack"),
-    ]),
-    async fn() {
-      await using stage = await RuleScene.create(mode);
-      const { scene, scene: { cluster: { client, node } } } = stage;
-      await scene.write([], []);
-      await divert(node, VIP.address, "192.168.0.99");
-      await divert(node, VIP_6.address, "2001:db8::99");
-      const relay = scene.start(mode.args);
-      await relay.settled();
-      const targets = [VIP, VIP_6];
-      const opened = Promise.all(
-        targets.map((target) => ProbeClient.start(client).who(target, ANSWER_MS)),
+  const test = testNeeding(`TCP attempts in ${mode.name}`, [
+    ...mode.requirements(),
+    program("conntrack"),
+  ]);
+  test(`${mode.name}: a TCP client that began before its Service existed is served`, async () => {
+    await using stage = await RuleScene.create(mode);
+    const { scene, scene: { cluster: { client, node } } } = stage;
+    await scene.write([], []);
+    await divert(node, VIP.address, "192.168.0.99");
+    await divert(node, VIP_6.address, "2001:db8::99");
+    const relay = scene.start(mode.args);
+    await relay.settled();
+    const targets = [VIP, VIP_6];
+    const opened = Promise.all(
+      targets.map((target) => ProbeClient.start(client).who(target, ANSWER_MS)),
+    );
+    for (const [family, { address }] of [["ipv4", VIP], ["ipv6", VIP_6]] as const) {
+      await eventually(
+        "the attempt is tracked",
+        async () => (await attempts(node, family, address)).includes(`dst=${address}`),
       );
-      for (const [family, { address }] of [["ipv4", VIP], ["ipv6", VIP_6]] as const) {
-        await eventually(
-          "the attempt is tracked",
-          async () => (await attempts(node, family, address)).includes(`dst=${address}`),
-        );
-      }
-      await scene.write(webServices(), webSlices("a1"));
-      assertEquals(await opened, ["pod-a1", "pod-a1"], relay.log);
-      assertEquals(await relay.stop(), 0, relay.log);
-    },
+    }
+    await scene.write(webServices(), webSlices("a1"));
+    assertEquals(await opened, ["pod-a1", "pod-a1"], relay.log);
+    assertEquals(await relay.stop(), 0, relay.log);
   });
 }

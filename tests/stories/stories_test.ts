@@ -9,7 +9,7 @@ import { permissionFlags } from "../../lib/os/permissions.ts";
 import { readPage } from "../support/docs/command_pages.ts";
 import { eventually } from "../support/eventually.ts";
 import { extractBlocks } from "../support/docs/markdown_blocks.ts";
-import { isMissing, program, ROOT } from "../support/requirement.ts";
+import { program, ROOT, testNeeding } from "../support/requirement.ts";
 
 const REPOSITORY = new URL("../../", import.meta.url).pathname;
 const FOLDER = `${REPOSITORY}examples/stories`;
@@ -17,7 +17,7 @@ const FOLDER = `${REPOSITORY}examples/stories`;
 /** The time limit of a story on a busy machine. */
 const LIMIT_MS = 100_000;
 
-const ignore = isMissing("the stories of docs/stories.md", [
+const test = testNeeding("the stories of docs/stories.md", [
   ROOT,
   ...["bash", "conntrack", "ip", "iptables-save", "nft", "setpriv", "socat", "unshare"]
     .map(program),
@@ -134,47 +134,39 @@ Deno.test("docs/stories.md has five stories, and each script is one of them", as
 });
 
 for (const { script, lines } of await toldStories()) {
-  Deno.test({
-    name: `${script} prints the output in docs/stories.md, and leaves nothing behind`,
-    ignore,
-    async fn() {
-      assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);
-      const output = await tell(script);
-      const found = output.split("\n").map(steady);
-      let from = 0;
-      for (const line of lines) {
-        const at = found.indexOf(line, from);
-        assert(
-          at >= 0,
-          `docs/stories.md has this line and the output does not (here):\n${line}\n\n${output}`,
-        );
-        from = at + 1;
-      }
-    },
+  test(`${script} prints the output in docs/stories.md, and leaves nothing behind`, async () => {
+    assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);
+    const output = await tell(script);
+    const found = output.split("\n").map(steady);
+    let from = 0;
+    for (const line of lines) {
+      const at = found.indexOf(line, from);
+      assert(
+        at >= 0,
+        `docs/stories.md has this line and the output does not (here):\n${line}\n\n${output}`,
+      );
+      from = at + 1;
+    }
   });
 }
 
-Deno.test({
-  name: "a story that is killed in the middle leaves nothing behind",
-  ignore,
-  async fn() {
-    await using telling = await Telling.start("altered_rule.sh");
-    const output = telling.process.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    let shown = "";
-    // By then its pods, its rules and its kube-relay exist.
-    while (!shown.includes("answers a client")) {
-      const { done, value = "" } = await output.read();
-      assert(!done, `the story ended too early: ${shown}`);
-      shown += value;
-    }
-    telling.process.kill("SIGKILL");
-    await telling.process.status;
-    await telling.gone();
-    // It ended, rather than went on to its end.
-    for (let rest = await output.read(); !rest.done; rest = await output.read()) {
-      shown += rest.value;
-    }
-    assert(!shown.includes("repaired"), shown);
-    await telling.process.stderr.cancel();
-  },
+test("a story that is killed in the middle leaves nothing behind", async () => {
+  await using telling = await Telling.start("altered_rule.sh");
+  const output = telling.process.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let shown = "";
+  // By then its pods, its rules and its kube-relay exist.
+  while (!shown.includes("answers a client")) {
+    const { done, value = "" } = await output.read();
+    assert(!done, `the story ended too early: ${shown}`);
+    shown += value;
+  }
+  telling.process.kill("SIGKILL");
+  await telling.process.status;
+  await telling.gone();
+  // It ended, rather than went on to its end.
+  for (let rest = await output.read(); !rest.done; rest = await output.read()) {
+    shown += rest.value;
+  }
+  assert(!shown.includes("repaired"), shown);
+  await telling.process.stderr.cancel();
 });

@@ -24,6 +24,18 @@ export function isMissing(suite: string, requirements: readonly Requirement[]): 
   return true;
 }
 
+type DeclareTest = (name: string, run: (t: Deno.TestContext) => void | Promise<void>) => void;
+
+/** Returns what declares tests with these needs; see {@linkcode isMissing}. */
+export function testNeeding(suite: string, requirements: readonly Requirement[]): DeclareTest {
+  return testUnless(isMissing(suite, requirements));
+}
+
+/** Returns `Deno.test`, or what declares tests that are skipped. */
+export function testUnless(isSkipped: boolean): DeclareTest {
+  return isSkipped ? Deno.test.ignore : Deno.test;
+}
+
 /** The need of root. */
 export const ROOT: Requirement = ["root", Deno.uid() === 0];
 

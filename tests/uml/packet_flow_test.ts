@@ -9,10 +9,10 @@ import { PACKET_FLOW_CASES } from "../packet_flow/cases.ts";
 import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 
-const ignore = isMissing("the packet-flow table through IPVS", [
+const test = testNeeding("the packet-flow table through IPVS", [
   GUEST,
   ...netnsRequirements(),
   ...["conntrack", "ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
@@ -30,19 +30,15 @@ function isSent({ family, protocol, scenario }: PacketFlowCase): boolean {
   return protocol !== (isByTcp ? "UDP" : "TCP");
 }
 
-Deno.test({
-  name: "packet flow with real packets through ipvs mode",
-  ignore,
-  async fn(t) {
-    await runPacketStage(t, {
-      name: "ipvs",
-      mode: "ipvs",
-      only: isSent,
-      adapt: MODE_ADAPTATIONS.ipvs,
-      async check({ node }) {
-        assertStringIncludes(await node.output("ipset", ["list", "-n"]), "KUBE-SERVED");
-        assertStringIncludes(await node.output("ipvsadm", ["-S", "-n"]), " -m -w 1");
-      },
-    });
-  },
+test("packet flow with real packets through ipvs mode", async (t) => {
+  await runPacketStage(t, {
+    name: "ipvs",
+    mode: "ipvs",
+    only: isSent,
+    adapt: MODE_ADAPTATIONS.ipvs,
+    async check({ node }) {
+      assertStringIncludes(await node.output("ipset", ["list", "-n"]), "KUBE-SERVED");
+      assertStringIncludes(await node.output("ipvsadm", ["-S", "-n"]), " -m -w 1");
+    },
+  });
 });

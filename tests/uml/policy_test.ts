@@ -12,13 +12,13 @@ import { manifestText } from "../support/builders/raw_objects.ts";
 import { VIP, VIP_6, webServices, webSlices } from "../support/builders/web_service.ts";
 import { ANSWER_MS, ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
 import { onlyFrom, rawPod, rawPolicy } from "../support/stages/policy_relay.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { GUEST } from "./guest.ts";
 
-const ignore = isMissing("NetworkPolicy with IPVS", [GUEST, ...IPVS_MODE.requirements()]);
+const test = testNeeding("NetworkPolicy with IPVS", [GUEST, ...IPVS_MODE.requirements()]);
 
 const { IPv4, IPv6 } = ADDRESSES;
 /** The endpoint itself. */
@@ -65,47 +65,43 @@ async function check(
   }
 }
 
-Deno.test({
-  name: "policies by iptables judge packets from ipvs mode by their endpoint, in both directions",
-  ignore,
-  async fn(t) {
-    await using scene = await RelayScene.create();
-    await scene.cluster.node.sysctl(
-      "net.bridge.bridge-nf-call-iptables=1",
-      "net.bridge.bridge-nf-call-ip6tables=1",
-    );
-    await scene.write(webServices(), webSlices("a1"));
-    await writePolicies(scene, onlyFrom("local"));
-    await using relay = scene.start([
-      ...IPVS_MODE.args,
-      "--network-policy",
-      "--network-policy-mode=iptables",
-    ]);
-    await relay.settled();
-    const local = ProbeClient.start(scene.cluster.localPodClient);
-    const remote = ProbeClient.start(scene.cluster.remotePodClient);
-    const all = [DIRECT, VIP, VIP_6];
-    await t.step("ingress of the endpoint", async () => {
-      await check(remote, all, "denied");
-      await check(local, all, "pod-a1");
-      await writePolicies(scene, onlyFrom("remote"));
-      await check(local, all, "denied");
-      await check(remote, all, "pod-a1");
-    });
-    await t.step("egress of the client", async () => {
-      const podSelector = { matchLabels: { app: "local" } };
-      const policyTypes = ["Egress"];
-      await writePolicies(scene, rawPolicy("local", { podSelector, policyTypes }));
-      await check(local, all, "denied");
-      await check(remote, all, "pod-a1");
-      const to = [{ podSelector: { matchLabels: { app: "web" } } }];
-      const egress = [{ to, ports: [{ port: 8080 }] }];
-      await writePolicies(scene, rawPolicy("local", { podSelector, policyTypes, egress }));
-      await check(local, all, "pod-a1");
-      await scene.write(webServices(), webSlices("b1"));
-      await check(local, [VIP, VIP_6], "denied");
-      await check(remote, [VIP, VIP_6], "pod-b1");
-    });
-    assertEquals(await relay.stop(), 0);
-  },
+test("policies by iptables judge packets from ipvs mode by their endpoint, in both directions", async (t) => {
+  await using scene = await RelayScene.create();
+  await scene.cluster.node.sysctl(
+    "net.bridge.bridge-nf-call-iptables=1",
+    "net.bridge.bridge-nf-call-ip6tables=1",
+  );
+  await scene.write(webServices(), webSlices("a1"));
+  await writePolicies(scene, onlyFrom("local"));
+  await using relay = scene.start([
+    ...IPVS_MODE.args,
+    "--network-policy",
+    "--network-policy-mode=iptables",
+  ]);
+  await relay.settled();
+  const local = ProbeClient.start(scene.cluster.localPodClient);
+  const remote = ProbeClient.start(scene.cluster.remotePodClient);
+  const all = [DIRECT, VIP, VIP_6];
+  await t.step("ingress of the endpoint", async () => {
+    await check(remote, all, "denied");
+    await check(local, all, "pod-a1");
+    await writePolicies(scene, onlyFrom("remote"));
+    await check(local, all, "denied");
+    await check(remote, all, "pod-a1");
+  });
+  await t.step("egress of the client", async () => {
+    const podSelector = { matchLabels: { app: "local" } };
+    const policyTypes = ["Egress"];
+    await writePolicies(scene, rawPolicy("local", { podSelector, policyTypes }));
+    await check(local, all, "denied");
+    await check(remote, all, "pod-a1");
+    const to = [{ podSelector: { matchLabels: { app: "web" } } }];
+    const egress = [{ to, ports: [{ port: 8080 }] }];
+    await writePolicies(scene, rawPolicy("local", { podSelector, policyTypes, egress }));
+    await check(local, all, "pod-a1");
+    await scene.write(webServices(), webSlices("b1"));
+    await check(local, [VIP, VIP_6], "denied");
+    await check(remote, [VIP, VIP_6], "pod-b1");
+  });
+  assertEquals(await relay.stop(), 0);
 });

@@ -10,10 +10,10 @@ import { supportOf } from "../../lib/proxy/service_mode.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 
-const ignore = isMissing("IPVS on a kernel that has it", [
+const test = testNeeding("IPVS on a kernel that has it", [
   GUEST,
   ...netnsRequirements(),
   ...["ipvsadm", "ipset", "iptables-legacy", "ip6tables-legacy"].map(program),
@@ -22,26 +22,18 @@ const ignore = isMissing("IPVS on a kernel that has it", [
 /** A program that is slow in the guest is not stuck. */
 const DEPENDENCIES = { commands: systemCommandRunner, timeoutMs: 3_000 * DEADLINE_FACTOR };
 
-Deno.test({
-  name: "probeIpvsMode() finds everything if the kernel has IPVS",
-  ignore,
-  async fn() {
-    const results = await probeIpvsMode(DEPENDENCIES);
-    const missing = results.filter(({ available, required }) => required && !available);
-    assertEquals(missing.map(({ feature, detail }) => `${feature}: ${detail}`), []);
-    assertEquals(supportOf(results).families, ["IPv4", "IPv6"]);
-  },
+test("probeIpvsMode() finds everything if the kernel has IPVS", async () => {
+  const results = await probeIpvsMode(DEPENDENCIES);
+  const missing = results.filter(({ available, required }) => required && !available);
+  assertEquals(missing.map(({ feature, detail }) => `${feature}: ${detail}`), []);
+  assertEquals(supportOf(results).families, ["IPv4", "IPv6"]);
 });
 
-Deno.test({
-  name: "probeScheduler() finds every scheduler of IPVS, and no unknown one",
-  ignore,
-  async fn() {
-    for (const scheduler of [...SCHEDULERS, "roundrobin"]) {
-      const rows = await probeScheduler(DEPENDENCIES, scheduler);
-      const missing = rows.filter(({ available }) => !available).map(({ detail }) => detail);
-      const isThere = scheduler !== "roundrobin";
-      assertEquals(missing, isThere ? [] : ["the kernel has no scheduler 'roundrobin'"]);
-    }
-  },
+test("probeScheduler() finds every scheduler of IPVS, and no unknown one", async () => {
+  for (const scheduler of [...SCHEDULERS, "roundrobin"]) {
+    const rows = await probeScheduler(DEPENDENCIES, scheduler);
+    const missing = rows.filter(({ available }) => !available).map(({ detail }) => detail);
+    const isThere = scheduler !== "roundrobin";
+    assertEquals(missing, isThere ? [] : ["the kernel has no scheduler 'roundrobin'"]);
+  }
 });

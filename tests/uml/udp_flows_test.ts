@@ -5,24 +5,20 @@
  */
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { program, testNeeding } from "../support/requirement.ts";
 import { checkSendersFollowTheirService } from "../support/drivers/udp_senders.ts";
 import { GUEST } from "./guest.ts";
 
-const ignore = isMissing("UDP flows through IPVS", [
+const test = testNeeding("UDP flows through IPVS", [
   GUEST,
   program("conntrack"),
   ...IPVS_MODE.requirements(),
 ]);
 
-Deno.test({
-  name: "ipvs mode serves UDP clients whose sockets are older than the Service",
-  ignore,
-  async fn(t) {
-    await using scene = await RelayScene.create();
-    await scene.write([], []);
-    await using relay = scene.start([...IPVS_MODE.args]);
-    await relay.settled();
-    await checkSendersFollowTheirService(scene, t);
-  },
+test("ipvs mode serves UDP clients whose sockets are older than the Service", async (t) => {
+  await using scene = await RelayScene.create();
+  await scene.write([], []);
+  await using relay = scene.start([...IPVS_MODE.args]);
+  await relay.settled();
+  await checkSendersFollowTheirService(scene, t);
 });
