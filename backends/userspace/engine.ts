@@ -15,11 +15,14 @@ import {
   type TcpListener,
   type UdpSocket,
 } from "../../lib/os/network.ts";
+import { isClientGone } from "../../lib/os/socket_errors.ts";
+import { TurnShare } from "../../lib/os/turn_share.ts";
 
 /** Sockets and timers. Errors are those of the system, which `socket_errors.ts` reads. */
 export interface Engine {
   readonly clock: Clock;
-  listenTcp(at: SocketAddress, isShared?: boolean): TcpListener;
+  /** `isShared`: sockets of this user that are also shared may have the same address. */
+  listenTcp(at: SocketAddress, isShared?: boolean): ConnectionSource;
   /** Connects to an endpoint, or to the Unix socket in its place. The signal serves this call alone. */
   connect(
     endpoint: SocketAddress,
@@ -37,6 +40,24 @@ export interface Engine {
     first?: Uint8Array,
   ): Relay;
   listenUdp(at: SocketAddress): DatagramSocket;
+  /** Opens a socket towards an endpoint, with a port of its own. */
+  openFlow(endpoint: SocketAddress): FlowSocket;
+}
+
+/** A TCP socket that accepts connections. */
+export interface ConnectionSource {
+  readonly addr: SocketAddress;
+  /** Accepts until the socket is closed, a bounded number at a time. Never rejects. */
+  serve(taker: ConnectionTaker): Promise<void>;
+  /** Connections that were taken stay. */
+  close(): void;
+}
+
+/** Takes connections one by one. */
+export interface ConnectionTaker {
+  take(connection: TcpConnection): void;
+  /** None could be accepted; the next attempt follows after a pause. */
+  onError(error: unknown): void;
 }
 
 /** Whom two relayed connections belong to. */
@@ -63,18 +84,41 @@ export interface DatagramSocket {
   readonly addr: SocketAddress;
   /** Receives until the socket is closed. Never rejects. */
   serve(receiver: DatagramReceiver): Promise<void>;
-  send(data: Uint8Array, to: SocketAddress): Promise<number>;
+  send(data: Uint8Array, to: SocketAddress): Promise<unknown> | void;
+  close(): void;
+}
+
+/** A UDP socket that receives from one endpoint only. */
+export interface FlowSocket {
+  /** The port that the kernel gave it. */
+  readonly port: number;
+  /** Receives until the socket is closed. Never rejects. */
+  serve(receiver: FlowReceiver): Promise<void>;
+  send(data: Uint8Array): Promise<unknown> | void;
+  /** Changes the endpoint: later datagrams of the former one are dropped. */
+  move(endpoint: SocketAddress): void;
   close(): void;
 }
 
 /** Takes datagrams one by one. */
 export interface DatagramReceiver {
-  /** The next datagram comes when the result resolves; the bytes are others then. */
+  /**
+   * The next datagram comes when the result resolves; the bytes are others then. `sender` is the same
+   * object or another one for datagrams of one sender.
+   */
   take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void;
   /** A datagram was not passed on: {@linkcode take} has failed. */
   onLost?(): void;
   /** None could be received; the next attempt follows after a pause. */
   onError?(error: unknown): void;
+}
+
+/** Takes the datagrams of an endpoint one by one. */
+export interface FlowReceiver {
+  /** As {@linkcode DatagramReceiver.take}. */
+  take(datagram: Uint8Array): Promise<unknown> | void;
+  /** A datagram of another sender was dropped; the kernel may do that and not report it. */
+  onForeign(): void;
 }
 
 /** Bytes of the buffer with which each direction of a TCP connection begins. */
@@ -88,6 +132,13 @@ const DATAGRAM_BLOCK_BYTES = 1024 * DATAGRAM_BYTES;
 /** Consecutive reads that fit the small buffer before a direction returns to it. */
 const SMALL_READS_BEFORE_SHRINKING = 16;
 
+/**
+ * Connections that are accepted in one turn of the event loop, each about 0.2 ms of work. Deno takes
+ * 128 at once from a full queue, and hardly reports anything else until the queue is empty: a burst of
+ * some thousands held up all other connections, attempts to connect and health checks for seconds.
+ */
+const ACCEPTS_PER_TURN = 16;
+
 const NOTHING = new Uint8Array(0);
 const CLIENT = 1;
 const ENDPOINT = 2;
@@ -100,9 +151,12 @@ export class DenoEngine implements Engine {
   readonly #network: Network;
   readonly #unixSocketFolders: readonly string[];
   readonly #datagrams: BufferPool;
+  /** The sockets take turns. */
+  readonly #accepts: TurnShare;
 
   constructor(network: Network, clock: Clock, unixSocketFolders: readonly string[] = []) {
     this.clock = clock;
+    this.#accepts = new TurnShare({ clock }, ACCEPTS_PER_TURN);
     this.#network = network;
     this.#unixSocketFolders = unixSocketFolders;
     // Each UDP socket needs a buffer of its own in the pending receive, and a datagram that is longer than
@@ -121,8 +175,9 @@ export class DenoEngine implements Engine {
     });
   }
 
-  listenTcp({ hostname, port }: SocketAddress, isShared = false): TcpListener {
-    return this.#network.listenTcp({ hostname, port, isShared });
+  listenTcp({ hostname, port }: SocketAddress, isShared = false): ConnectionSource {
+    const listener = this.#network.listenTcp({ hostname, port, isShared });
+    return new DenoConnections(listener, this.#accepts, this.clock);
   }
 
   connect(
@@ -146,6 +201,64 @@ export class DenoEngine implements Engine {
 
   listenUdp(at: SocketAddress): DatagramSocket {
     return new DenoDatagrams(this.#network.listenUdp(at), this.#datagrams, this.clock);
+  }
+
+  openFlow(endpoint: SocketAddress): FlowSocket {
+    // On every address, so that the kernel takes the one that leads to the endpoint as the source.
+    const hostname = endpoint.hostname.includes(":") ? "::" : "0.0.0.0";
+    return new DenoFlow(this.listenUdp({ hostname, port: 0 }), endpoint);
+  }
+}
+
+/** A loop with one accept at a time. */
+class DenoConnections implements ConnectionSource {
+  readonly #listener: TcpListener;
+  readonly #accepts: TurnShare;
+  readonly #clock: Clock;
+  // Made when it is needed: most of 10,000 sockets never fail.
+  #backOff: Backoff | undefined;
+  #closed = false;
+
+  constructor(listener: TcpListener, accepts: TurnShare, clock: Clock) {
+    this.#listener = listener;
+    this.#accepts = accepts;
+    this.#clock = clock;
+  }
+
+  get addr(): SocketAddress {
+    return this.#listener.addr;
+  }
+
+  async serve(taker: ConnectionTaker): Promise<void> {
+    while (!this.#closed) {
+      let connection: TcpConnection;
+      try {
+        connection = await this.#listener.accept();
+      } catch (error) {
+        if (this.#closed) break;
+        if (isClientGone(error)) continue;
+        // The connection stays in the kernel's queue: asking again at once would be a busy loop.
+        taker.onError(error);
+        await (this.#backOff ??= socketBackoff()).pause(this.#clock);
+        continue;
+      }
+      this.#backOff = undefined;
+      // Of a burst, the rest stays in the kernel's queue meanwhile.
+      await this.#accepts.take();
+      // Its Service may be deleted: nothing would end the connection.
+      if (this.#closed) {
+        connection.close();
+        break;
+      }
+      taker.take(connection);
+    }
+    await this.#accepts.ended();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#listener.close();
+    this.#backOff?.cancel();
   }
 }
 
@@ -306,6 +419,43 @@ class DenoDatagrams implements DatagramSocket {
     this.#closed = true;
     this.#socket.close();
     this.#backOff?.cancel();
+  }
+}
+
+/** A socket that anyone may send to: only the endpoint is listened to. */
+class DenoFlow implements FlowSocket {
+  readonly #socket: DatagramSocket;
+  // Kept, so that no object is made for each datagram.
+  #endpoint: SocketAddress;
+
+  constructor(socket: DatagramSocket, endpoint: SocketAddress) {
+    this.#socket = socket;
+    this.#endpoint = endpoint;
+  }
+
+  get port(): number {
+    return this.#socket.addr.port;
+  }
+
+  serve(receiver: FlowReceiver): Promise<void> {
+    return this.#socket.serve({
+      take: (datagram, { hostname, port }) =>
+        port === this.#endpoint.port && hostname === this.#endpoint.hostname
+          ? receiver.take(datagram)
+          : receiver.onForeign(),
+    });
+  }
+
+  send(data: Uint8Array): Promise<unknown> | void {
+    return this.#socket.send(data, this.#endpoint);
+  }
+
+  move(endpoint: SocketAddress): void {
+    this.#endpoint = endpoint;
+  }
+
+  close(): void {
+    this.#socket.close();
   }
 }
 

@@ -2,7 +2,6 @@ import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
-import { TurnShare } from "../../lib/os/turn_share.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches, type WatchedFlow } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -35,6 +34,8 @@ export interface ForwardingDependencies {
   readonly counts?: SharedCounts;
   /** Whether other threads listen at the same addresses. @default {false} */
   readonly isShared?: boolean;
+  /** Sockets and timers. @default {those of Deno} */
+  readonly engine?: Engine;
 }
 
 /** Bounds and time-outs of forwarding. */
@@ -59,13 +60,6 @@ export interface ForwardingOptions {
 
 /** The {@linkcode TrafficCounters} while they are counted. */
 export type ForwardingCounters = { -readonly [Name in keyof TrafficCounters]: number };
-
-/**
- * Connections that are accepted in one turn of the event loop, each about 0.2 ms of work. Deno takes
- * 128 at once from a full queue, and hardly reports anything else until the queue is empty: a burst of
- * some thousands held up all other connections, attempts to connect and health checks for seconds.
- */
-const ACCEPTS_PER_TURN = 16;
 
 /** The outcome of one attempt to connect to an endpoint. Plain data. */
 export interface ConnectionOutcome {
@@ -93,8 +87,6 @@ export class Forwarding {
   /** `undefined` = NetworkPolicies are not asked. */
   readonly policies: PolicyGate | undefined;
   readonly dialer: TcpDialer;
-  /** The acceptors take turns. */
-  readonly accepts: TurnShare;
   /** Called for Services that eject endpoints: with each failure, and the first success after one. */
   onOutcome: ((outcome: ConnectionOutcome) => void) | undefined;
   readonly clients = new ClientOrigin();
@@ -155,11 +147,11 @@ export class Forwarding {
       ...options,
     };
     const { network, clock } = dependencies;
-    this.engine = new DenoEngine(network, clock, this.options.unixSocketFolders);
+    this.engine = dependencies.engine ??
+      new DenoEngine(network, clock, this.options.unixSocketFolders);
     this.endpointLoops = new EndpointLoops(this.options);
     this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);
-    this.accepts = new TurnShare(this, ACCEPTS_PER_TURN);
   }
 
   /** Ends waits for what may come later. */

@@ -1,38 +1,35 @@
-import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
-import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
+import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { ConnectionSource, ConnectionTaker } from "../engine.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
-import { isClientGone } from "../../../lib/os/socket_errors.ts";
 import type { TcpForwarder } from "./tcp_forwarder.ts";
 
 /** Number of silent connections to close when no files are left. */
 const RELIEF = 16;
 
-/** Accepts connections of a listening socket without waiting for their handling. */
-export class TcpAcceptor {
+/** Passes the connections of a listening socket on to a forwarder. */
+export class TcpAcceptor implements ConnectionTaker {
   readonly #forwarding: Forwarding;
-  readonly #listener: TcpListener;
-  // Made when it is needed: most of 10,000 sockets never fail.
-  #backOff: Backoff | undefined;
+  readonly #source: ConnectionSource;
   #forwarder: Pick<TcpForwarder, "accept">;
   #at: ServiceAddress;
-  #closed = false;
 
   constructor(
     forwarding: Forwarding,
-    listener: TcpListener,
+    source: ConnectionSource,
     forwarder: Pick<TcpForwarder, "accept">,
     at: ServiceAddress,
   ) {
     this.#forwarding = forwarding;
-    this.#listener = listener;
+    this.#source = source;
     this.#forwarder = forwarder;
     this.#at = at;
   }
 
   start(): void {
-    this.#forwarding.loops.add();
-    this.#accept();
+    const { loops } = this.#forwarding;
+    loops.add();
+    void this.#source.serve(this).then(() => loops.remove());
   }
 
   /** Gives the connections from now on to a forwarder. */
@@ -43,37 +40,15 @@ export class TcpAcceptor {
 
   /** Closes the socket. Connections that were accepted stay. */
   close(): void {
-    this.#closed = true;
-    this.#listener.close();
-    this.#backOff?.cancel();
+    this.#source.close();
   }
 
-  async #accept(): Promise<void> {
-    while (!this.#closed) {
-      let connection: TcpConnection;
-      try {
-        connection = await this.#listener.accept();
-      } catch (error) {
-        if (this.#closed) break;
-        if (isClientGone(error)) continue;
-        // The connection stays in the kernel's queue: asking again at once would be a busy loop.
-        const report = { error, relief: RELIEF, socket: this.#at.socket };
-        this.#forwarding.room.reportError("Cannot accept a connection", report);
-        this.#backOff ??= socketBackoff();
-        await this.#backOff.pause(this.#forwarding.clock);
-        continue;
-      }
-      this.#backOff = undefined;
-      // Of a burst, the rest stays in the kernel's queue meanwhile.
-      await this.#forwarding.accepts.take();
-      // Its Service may be deleted: nothing would end the connection.
-      if (this.#closed) {
-        connection.close();
-        break;
-      }
-      this.#forwarder.accept(connection, this.#at);
-    }
-    await this.#forwarding.accepts.ended();
-    this.#forwarding.loops.remove();
+  take(connection: TcpConnection): void {
+    this.#forwarder.accept(connection, this.#at);
+  }
+
+  onError(error: unknown): void {
+    const report = { error, relief: RELIEF, socket: this.#at.socket };
+    this.#forwarding.room.reportError("Cannot accept a connection", report);
   }
 }

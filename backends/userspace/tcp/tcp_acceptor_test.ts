@@ -34,7 +34,13 @@ function setUp() {
   const forwarding = new Forwarding({ clock, logger, network }, { udpTimeoutMs: 1000 });
   const listener = new FakeListener({ hostname: "127.96.0.1", port: 80 });
   const taker = new Taker();
-  const acceptor = new TcpAcceptor(forwarding, listener, taker, AT);
+  network.listenTcp = () => listener;
+  const acceptor = new TcpAcceptor(
+    forwarding,
+    forwarding.engine.listenTcp(listener.addr),
+    taker,
+    AT,
+  );
   acceptor.start();
   return { clock, logger, forwarding, listener, taker, acceptor };
 }
@@ -112,7 +118,7 @@ Deno.test("TcpAcceptor takes a burst in parts, and in turns with other sockets",
   using clients = new globalThis.DisposableStack();
   // All are in the kernel's queues before the first is taken.
   const sockets = await Promise.all([400, 40].map(async (count) => {
-    const listener = network.listenTcp({ hostname: "127.0.0.1", port: 0 });
+    const listener = forwarding.engine.listenTcp({ hostname: "127.0.0.1", port: 0 });
     for (let made = 0; made < count; made++) clients.use(await Deno.connect(listener.addr));
     const forwarder = new Taker();
     const acceptor = new TcpAcceptor(forwarding, listener, forwarder, AT);

@@ -7,7 +7,7 @@ import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { EndpointLoad } from "../balancers.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
-import type { DatagramReceiver, DatagramSocket } from "../engine.ts";
+import type { DatagramReceiver, DatagramSocket, FlowReceiver, FlowSocket } from "../engine.ts";
 import { type Counted, Forwarder, type Relayed } from "../forwarder.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -94,7 +94,7 @@ export class UdpPort implements DatagramReceiver {
   }
 
   /** A datagram of the endpoint is to go to the sender, from the address of the Service. */
-  reply(flow: UdpFlow, datagram: Uint8Array): Promise<number> {
+  reply(flow: UdpFlow, datagram: Uint8Array): Promise<unknown> | void {
     this.#forwarder.touch(flow);
     return this.#socket.send(datagram, flow.origin.sender);
   }
@@ -145,7 +145,7 @@ export class UdpPort implements DatagramReceiver {
     return this.#forward(flow, datagram);
   }
 
-  #forward(flow: UdpFlow, datagram: Uint8Array): Promise<unknown> {
+  #forward(flow: UdpFlow, datagram: Uint8Array): Promise<unknown> | void {
     this.#forwarder.touch(flow);
     return flow.send(datagram);
   }
@@ -161,7 +161,7 @@ function originKey({ sender, carried }: DatagramOrigin): string {
 }
 
 /** The datagrams of one client, with a separate socket so that replies can be assigned. */
-class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
+class UdpFlow implements Relayed<UdpFlow>, FlowReceiver {
   older: UdpFlow | undefined;
   newer: UdpFlow | undefined;
   usedAt = 0;
@@ -179,17 +179,14 @@ class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
   readonly port: UdpPort;
   readonly origin: DatagramOrigin;
   readonly #forwarder: UdpForwarder;
-  /** The flow's own socket, which only its endpoint is to know. */
-  readonly #socket: DatagramSocket;
+  readonly #socket: FlowSocket;
   #endpoint: Endpoint;
-  // Kept, so that no object is made for each datagram.
-  #to: SocketAddress;
 
   constructor(
     forwarder: UdpForwarder,
     port: UdpPort,
     origin: DatagramOrigin,
-    socket: DatagramSocket,
+    socket: FlowSocket,
     endpoint: Endpoint,
   ) {
     this.#forwarder = forwarder;
@@ -197,12 +194,11 @@ class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
     this.origin = origin;
     this.#socket = socket;
     this.#endpoint = endpoint;
-    this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
 
   /** The port of the flow's own socket. */
   get ownPort(): number {
-    return this.#socket.addr.port;
+    return this.#socket.port;
   }
 
   get endpoint(): Endpoint {
@@ -216,22 +212,22 @@ class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
   }
 
   /** Sends a datagram of the client to the endpoint. */
-  send(datagram: Uint8Array): Promise<number> {
+  send(datagram: Uint8Array): Promise<unknown> | void {
     const { traffic } = this.#forwarder;
     if (traffic) traffic.bytesFromClients += datagram.length;
-    if (this.header === undefined) return this.#socket.send(datagram, this.#to);
+    if (this.header === undefined) return this.#socket.send(datagram);
     const bytes = new Uint8Array(this.header.length + datagram.length);
     bytes.set(this.header);
     bytes.set(datagram, this.header.length);
-    return this.#socket.send(bytes, this.#to);
+    return this.#socket.send(bytes);
   }
 
-  /** Switches to another endpoint; later datagrams of the former one are dropped. */
+  /** Switches to another endpoint. */
   move(endpoint: Endpoint, load: EndpointLoad | undefined): void {
     this.load?.remove(this.#endpoint.key);
     this.load = load;
     this.#endpoint = endpoint;
-    this.#to = { hostname: endpoint.address, port: endpoint.port };
+    this.#socket.move({ hostname: endpoint.address, port: endpoint.port });
   }
 
   close(): void {
@@ -240,16 +236,16 @@ class UdpFlow implements Relayed<UdpFlow>, DatagramReceiver {
     this.#socket.close();
   }
 
-  /** Passes a datagram on to the client. Anyone may send to the socket: only the endpoint is listened to. */
-  take(datagram: Uint8Array, from: SocketAddress): Promise<number> | void {
-    const { forwarding: { counters }, traffic } = this.#forwarder;
-    if (from.port !== this.#to.port || from.hostname !== this.#to.hostname) {
-      counters.udpForeignDropped++;
-      return;
-    }
+  /** Passes a datagram on to the client. */
+  take(datagram: Uint8Array): Promise<unknown> | void {
+    const { traffic } = this.#forwarder;
     this.isAnswered = true;
     if (traffic) traffic.bytesToClients += datagram.length;
     return this.port.reply(this, datagram);
+  }
+
+  onForeign(): void {
+    this.#forwarder.forwarding.counters.udpForeignDropped++;
   }
 }
 
@@ -365,15 +361,13 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     );
     if (!endpoint) return undefined;
     const hasRoom = denial === undefined && room.take(this);
-    const socket = hasRoom
-      ? this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0")
-      : undefined;
+    const socket = hasRoom ? this.#openSocket(endpoint) : undefined;
     if (typeof socket !== "object") {
       load?.remove(endpoint.key);
       if (hasRoom) room.give(this);
       return socket;
     }
-    own.openFlow(socket.addr.port);
+    own.openFlow(socket.port);
     const flow = new UdpFlow(this, port, origin, socket, endpoint);
     flow.load = load;
     flow.counted = admission.counted;
@@ -484,11 +478,10 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     return isOwn;
   }
 
-  /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
-  #openSocket(hostname: string): DatagramSocket | "out-of-ports" | undefined {
+  #openSocket({ address: hostname, port }: Endpoint): FlowSocket | "out-of-ports" | undefined {
     const { engine, room } = this.forwarding;
     try {
-      return engine.listenUdp({ hostname, port: 0 });
+      return engine.openFlow({ hostname, port });
     } catch (error) {
       const report = { error, relief: RELIEF, servicePort: this.plan.key };
       room.reportError("Cannot open a socket for a flow", report);
