@@ -17,6 +17,8 @@ const TIMES = 2 ** 27;
 /** The most by which the clocks of two threads differ. */
 const CLOCKS_MS = 60_000;
 const NOTHING = 0n;
+/** The tag is in the upper bits of the second half. */
+const TAG_SHIFT = 22;
 
 /** A record as it was found. */
 interface AffinityRecord {
@@ -45,9 +47,12 @@ export function endpointNumber(key: EndpointKey): number {
  */
 export class AffinityTable {
   readonly #records: BigUint64Array;
+  /** The same in halves: numbers, where a BigInt for each record would be garbage. */
+  readonly #halves: Uint32Array;
 
-  constructor(memory: SharedArrayBuffer = createAffinityMemory()) {
+  constructor(memory: ArrayBufferLike = createAffinityMemory()) {
     this.#records = new BigUint64Array(memory);
+    this.#halves = new Uint32Array(memory);
   }
 
   /** The record of a client, or the one that it is to have. */
@@ -55,20 +60,27 @@ export class AffinityTable {
     const hash = hashText(client);
     const first = WAYS * (hash & (SETS - 1));
     const tag = (hash >>> 12) & 0x3ff;
-    let oldest: AffinityRecord | undefined;
+    let [oldest, longest] = [first, -1];
     for (let cell = first; cell < first + WAYS; cell++) {
-      const found = Atomics.load(this.#records, cell);
-      const isKnown = found !== NOTHING;
-      const time = Number(found & (BigInt(TIMES) - 1n));
-      const age = isKnown ? ageOf(time, now) : Infinity;
-      const isClient = isKnown && Number(found >> (BITS.endpoint + BITS.time)) === tag;
-      const endpoint = isClient && age < timeoutMs
-        ? Number((found >> BITS.time) & (BigInt(ENDPOINTS) - 1n))
-        : undefined;
-      if (isClient) return { cell, found, tag, endpoint, age };
-      if (oldest === undefined || age > oldest.age) oldest = { cell, found, tag, endpoint, age };
+      const [low, high] = [this.#halves[2 * cell]!, this.#halves[2 * cell + 1]!];
+      const isKnown = (low | high) !== 0;
+      if (isKnown && high >>> TAG_SHIFT === tag) return this.#read(cell, tag, now, timeoutMs);
+      const age = isKnown ? ageOf(low & (TIMES - 1), now) : Infinity;
+      if (age > longest) [oldest, longest] = [cell, age];
     }
-    return oldest!;
+    return this.#read(oldest, tag, now, timeoutMs);
+  }
+
+  /** Another thread may have written since it was chosen: only what is read at once belongs together. */
+  #read(cell: number, tag: number, now: number, timeoutMs: number): AffinityRecord {
+    const found = Atomics.load(this.#records, cell);
+    const time = Number(found & (BigInt(TIMES) - 1n));
+    const age = found === NOTHING ? Infinity : ageOf(time, now);
+    const isClient = found !== NOTHING && Number(found >> (BITS.endpoint + BITS.time)) === tag;
+    const endpoint = isClient && age < timeoutMs
+      ? Number((found >> BITS.time) & (BigInt(ENDPOINTS) - 1n))
+      : undefined;
+    return { cell, found, tag, endpoint, age };
   }
 
   /** Records a use; returns whether no other thread has changed the record since it was found. */

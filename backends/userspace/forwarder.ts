@@ -28,12 +28,12 @@ interface ReachedLimit {
 
 /** A connection or flow that may be counted. */
 export interface Counted {
-  /** The client whose connections a limit counts; `undefined` = not counted. */
-  counted: string | undefined;
+  /** The count of the client's connections; `undefined` = not counted. */
+  counted: CountKey | undefined;
 }
 
 /** The client of connections that only the limit of all connections counts. */
-const BEFORE = "";
+const BEFORE: CountKey = { home: 0, tag: 0 };
 
 /**
  * The limits of one Service, which all of its ports share, in all threads. Nothing waits: what is above
@@ -76,7 +76,7 @@ export class ConnectionLimits {
     if (!counts.add(this.#all, maxConnections)) {
       return { limit: "max-connections", bound: maxConnections };
     }
-    const own = this.#keyOf(client);
+    const own = countKey(`${this.#service} ${client}`);
     if (!counts.add(own, maxPerClient)) {
       counts.remove(this.#all);
       return { limit: "max-connections-per-client", bound: maxPerClient };
@@ -86,7 +86,7 @@ export class ConnectionLimits {
       counts.remove(own);
       return { limit: "max-new-connections-per-second", bound: maxPerSecond };
     }
-    connection.counted = client;
+    connection.counted = own;
     return undefined;
   }
 
@@ -96,11 +96,7 @@ export class ConnectionLimits {
     if (counted === undefined) return;
     connection.counted = undefined;
     this.#counts().remove(this.#all);
-    if (counted !== BEFORE) this.#counts().remove(this.#keyOf(counted));
-  }
-
-  #keyOf(client: string): CountKey {
-    return countKey(`${this.#service} ${client}`);
+    if (counted !== BEFORE) this.#counts().remove(counted);
   }
 }
 

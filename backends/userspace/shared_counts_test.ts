@@ -9,7 +9,8 @@ const THREADS = 3;
 const SERVICE = "default/web" as ServiceKey;
 
 interface Connection {
-  counted: string | undefined;
+  counted: ReturnType<typeof countKey> | undefined;
+  client?: string;
 }
 
 function threadsOf(memory = createCountMemory(1024, THREADS)): readonly SharedCounts[] {
@@ -53,14 +54,14 @@ Deno.test("ConnectionLimits let no more in than each limit allows, in all thread
           continue;
         }
         const isOwn = (each: (typeof open)[number]) =>
-          each.connection.counted === client && (what === "admit" || each.thread === thread);
+          each.connection.client === client && (what === "admit" || each.thread === thread);
         if (what === "leave") {
           const index = open.findIndex(isOwn);
           const [left] = index < 0 ? [] : open.splice(index, 1);
           if (left) limits[thread]!.leave(left.connection);
           continue;
         }
-        const connection: Connection = { counted: undefined };
+        const connection: Connection = { counted: undefined, client };
         const reached = limits[thread]!.admit(connection, client, 0);
         const expected = open.length >= settings.maxConnections
           ? { limit: "max-connections", bound: settings.maxConnections }

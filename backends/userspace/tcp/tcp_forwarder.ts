@@ -8,7 +8,7 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
 import type { Relay, RelayUser } from "../engine.ts";
-import { Forwarder, type Relayed } from "../forwarder.ts";
+import { type Counted, Forwarder, type Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE, type HopCounter } from "../own_sockets.ts";
@@ -41,7 +41,7 @@ class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
   newer: TcpSession | undefined;
   usedAt = 0;
   hops = 0;
-  counted: string | undefined;
+  counted: Counted["counted"];
   lifetime: Relayed<TcpSession>["lifetime"];
   /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
   unload: (() => void) | undefined;

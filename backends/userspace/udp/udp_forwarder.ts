@@ -166,7 +166,7 @@ class UdpFlow implements Relayed<UdpFlow>, FlowReceiver {
   newer: UdpFlow | undefined;
   usedAt = 0;
   lifetime: Relayed<UdpFlow>["lifetime"];
-  counted: string | undefined;
+  counted: Counted["counted"];
   /** Whether an endpoint has answered. */
   isAnswered = false;
   isClosed = false;
@@ -307,7 +307,7 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     if (this.#takesNone || this.#isOwn(port, origin.sender)) return undefined;
     const { hostname } = origin.client;
     const verdict = this.forwarding.clients.verdictFor(this.plan, port.at, hostname);
-    const admission = { counted: undefined };
+    const admission: Counted = { counted: undefined };
     if (verdict !== undefined && this.admits(admission, hostname)) {
       return this.#openAdmitted(port, origin, admission);
     }
