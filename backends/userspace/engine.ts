@@ -23,10 +23,13 @@ export interface Engine {
   readonly clock: Clock;
   /** `isShared`: sockets of this user that are also shared may have the same address. */
   listenTcp(at: SocketAddress, isShared?: boolean): ConnectionSource;
-  /** Connects to an endpoint, or to the Unix socket in its place. The signal serves this call alone. */
+  /**
+   * Connects to an endpoint, or to the Unix socket in its place. Rejects with {@linkcode Abandoned} once the
+   * attempt is abandoned.
+   */
   connect(
     endpoint: SocketAddress,
-    signal: AbortSignal,
+    attempt: ConnectAttempt,
     unixSocket: string | undefined,
   ): Promise<TcpConnection>;
   /**
@@ -42,6 +45,27 @@ export interface Engine {
   listenUdp(at: SocketAddress): DatagramSocket;
   /** Opens a socket towards an endpoint, with a port of its own. */
   openFlow(endpoint: SocketAddress): FlowSocket;
+}
+
+/**
+ * An attempt to connect, of which an engine learns when it is abandoned. An AbortSignal with a listener
+ * takes as much CPU as the rest of an attempt.
+ */
+export class ConnectAttempt {
+  isAbandoned = false;
+  onAbandoned: (() => void) | undefined;
+
+  abandon(): void {
+    this.isAbandoned = true;
+    this.onAbandoned?.();
+  }
+}
+
+/** The reason of an attempt that was abandoned. */
+export class Abandoned extends Error {
+  constructor() {
+    super("the attempt to connect took too long");
+  }
 }
 
 /** A TCP socket that accepts connections. */
@@ -182,12 +206,16 @@ export class DenoEngine implements Engine {
 
   connect(
     endpoint: SocketAddress,
-    signal: AbortSignal,
+    attempt: ConnectAttempt,
     path: string | undefined,
   ): Promise<TcpConnection> {
-    return path === undefined
-      ? this.#network.connectTcp(endpoint, signal)
-      : connectUnixWithin(this.#unixSocketFolders, { path, remoteAddr: endpoint });
+    if (path !== undefined) {
+      return connectUnixWithin(this.#unixSocketFolders, { path, remoteAddr: endpoint });
+    }
+    const abort = new AbortController();
+    attempt.onAbandoned = () => abort.abort(new Abandoned());
+    if (attempt.isAbandoned) attempt.onAbandoned();
+    return this.#network.connectTcp(endpoint, abort.signal);
   }
 
   relay(

@@ -3,7 +3,7 @@ import { formatDuration } from "../../../lib/api/duration.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import { isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
-import type { Engine } from "../engine.ts";
+import { ConnectAttempt, type Engine } from "../engine.ts";
 import { LOCAL_HEADERS } from "../proxy_protocol/proxy_header.ts";
 import type { CheckTarget, HttpCheck } from "./health_settings.ts";
 
@@ -39,14 +39,20 @@ export async function probeEndpoint(
 ): Promise<ProbeResult> {
   const within = `within ${formatDuration(target.timeoutMs)}`;
   let connection: TcpConnection;
+  const attempt = new ConnectAttempt();
+  const abandon = () => attempt.abandon();
+  signal.addEventListener("abort", abandon, { once: true });
+  if (signal.aborted) abandon();
   try {
     const { address: hostname, port, socket } = target;
-    connection = await engine.connect({ hostname, port }, signal, socket);
+    connection = await engine.connect({ hostname, port }, attempt, socket);
   } catch (error) {
     if (signal.aborted) return { kind: "timeout", reason: `no connection ${within}` };
     if (isOwnShortage(error)) return { kind: "unknown" };
     const name = systemErrorOf(error);
     return { kind: "failed", reason: name ? failureText(name) : messageOf(error) };
+  } finally {
+    signal.removeEventListener("abort", abandon);
   }
   // A connection that was made too late is late.
   if (signal.aborted) {

@@ -3,7 +3,7 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancers.ts";
-import type { Engine } from "../engine.ts";
+import { Abandoned, ConnectAttempt, type Engine } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -56,21 +56,24 @@ const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
 const LATEST_MS = 2000;
 
-interface Attempt extends RecencyItem<Attempt> {
-  readonly abort: AbortController;
-  readonly endpoint: EndpointKey;
-  readonly startedAt: number;
-  queue: ExpiryQueue<Attempt>;
+class Attempt extends ConnectAttempt implements RecencyItem<Attempt> {
+  older: Attempt | undefined;
+  newer: Attempt | undefined;
+  usedAt = 0;
+
+  constructor(
+    readonly endpoint: EndpointKey,
+    readonly startedAt: number,
+    public queue: ExpiryQueue<Attempt>,
+  ) {
+    super();
+  }
 }
 
 /**
  * Connects to endpoints, each attempt with a longer time-out and, if possible, another endpoint. An
  * endpoint that refused is not retried; one that timed out is, if there is no other. One that policies
  * deny is not replaced: rules of the kernel also judge a packet after its endpoint was chosen.
- *
- * An AbortController for each attempt is only expensive with its own timer (7-15 µs). Without a
- * signal, with a shared signal, and with reused controllers, a connection took the same CPU within
- * 2 of 160 µs. Without a signal, a hanging attempt would keep its socket for two minutes.
  */
 export class TcpDialer {
   readonly #context: TcpDialerContext;
@@ -127,7 +130,7 @@ export class TcpDialer {
       } catch (error) {
         load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
-        const timedOut = error instanceof DOMException;
+        const timedOut = error instanceof Abandoned;
         if (timedOut) this.#context.counters.dialTimeouts++;
         const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
         const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
@@ -151,7 +154,7 @@ export class TcpDialer {
     this.#closed = true;
     for (const queue of [...this.#queues, this.#overdue, this.#late]) {
       queue.close();
-      for (const attempt of queue) attempt.abort.abort();
+      for (const attempt of queue) attempt.abandon();
     }
   }
 
@@ -170,24 +173,16 @@ export class TcpDialer {
   ): Promise<TcpConnection> {
     const { clock, engine } = this.#context;
     const startedAt = clock.now();
-    const attempt: Attempt = {
-      abort: new AbortController(),
-      endpoint: key,
-      startedAt,
-      queue,
-      older: undefined,
-      newer: undefined,
-      usedAt: 0,
-    };
+    const attempt = new Attempt(key, startedAt, queue);
     queue.add(attempt, startedAt);
     this.#pending++;
     try {
       const target = { hostname: address, port };
-      const connection = await engine.connect(target, attempt.abort.signal, path);
+      const connection = await engine.connect(target, attempt, path);
       this.#connectedAt.set(key, clock.now());
       return connection;
     } finally {
-      if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
+      if (!attempt.isAbandoned) attempt.queue.delete(attempt);
       if (--this.#pending === 0) this.#connectedAt.clear();
     }
   }
@@ -201,7 +196,7 @@ export class TcpDialer {
     const now = this.#context.clock.now();
     const connectedAt = this.#connectedAt.get(attempt.endpoint) ?? -1;
     if (connectedAt < attempt.startedAt || now - attempt.startedAt > LATEST_MS) {
-      return attempt.abort.abort();
+      return attempt.abandon();
     }
     attempt.queue = this.#late;
     this.#late.add(attempt, now);
