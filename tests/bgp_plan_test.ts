@@ -1,8 +1,4 @@
-/**
- * What the planner of BGP makes is what the driver of BIRD can render.
- *
- * @module
- */
+/** What the planner of BGP makes is what the driver of BIRD can render. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { atOnce } from "../backends/netfilter/in_steps.ts";
 import { birdConfig } from "../backends/announce/bird/bird_config.ts";

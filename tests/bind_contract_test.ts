@@ -1,8 +1,4 @@
-/**
- * Tests the health and metrics servers when their addresses cannot be bound.
- *
- * @module
- */
+/** Tests the health and metrics servers when their addresses cannot be bound. */
 import { assertEquals, assertRejects } from "@std/assert";
 import { startProxyServersStage } from "./support/stages/proxy_servers_stage.ts";
 

@@ -1,8 +1,4 @@
-/**
- * `kube-relay check` on files as people and CI systems give them to it.
- *
- * @module
- */
+/** `kube-relay check` on files as people and CI systems give them to it. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";

@@ -1,8 +1,6 @@
 /**
  * `kube-relay status --cluster`: the state of every node, through an API server with nodes that answer,
  * fail, or answer rubbish.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { ApiError } from "../lib/kube/api_error.ts";

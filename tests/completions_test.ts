@@ -1,8 +1,4 @@
-/**
- * Completion and manual page as the shells and groff themselves read them.
- *
- * @module
- */
+/** Completion and manual page as the shells and groff themselves read them. */
 import { assert, assertEquals } from "@std/assert";
 import { VERBS as ALL } from "../lib/tools/cli/verbs.ts";
 import type { Flag } from "../lib/config/flag.ts";

@@ -1,8 +1,6 @@
 /**
  * `kube-relay diff` in userspace mode: the sockets that are planned, those that the process has, and
  * those that the kernel lists.
- *
- * @module
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { runInProcess } from "./support/drivers/command_line.ts";

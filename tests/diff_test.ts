@@ -1,7 +1,5 @@
 /**
  * `kube-relay diff` as a command line: of a running process and its kernel, and of other objects.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";

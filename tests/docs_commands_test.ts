@@ -2,8 +2,6 @@
  * Every command of the pages, as far as a machine without a cluster allows: options are read by the
  * real parser, files are installed below a folder that stands for the machine, names of units,
  * manifests and tasks are looked up, YAML is read strictly.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { BACKEND_MODES } from "../lib/proxy/backend.ts";

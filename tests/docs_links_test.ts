@@ -1,8 +1,4 @@
-/**
- * Links between pages and to files lead somewhere.
- *
- * @module
- */
+/** Links between pages and to files lead somewhere. */
 import { assertEquals } from "@std/assert";
 
 const ROOT = new URL("../", import.meta.url);

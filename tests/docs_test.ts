@@ -1,7 +1,5 @@
 /**
  * Tests that generated pages and files match what they are made from. `UPDATE_DOCS=1` writes them.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../lib/api/service_annotations.ts";

@@ -1,8 +1,6 @@
 /**
  * `kube-relay dump` as a command line: of a running process, of manifests, into files and to standard
  * output.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";

@@ -1,8 +1,6 @@
 /**
  * docs/dump.md lists the fields of a dump as the table in the code has them. `UPDATE_DOCS=1` writes
  * the list.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type * as v from "valibot";

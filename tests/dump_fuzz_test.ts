@@ -1,8 +1,6 @@
 /**
  * Whatever a dump looks like, reading, planning and rendering it ends with text or with a clear
  * refusal.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";

@@ -1,8 +1,6 @@
 /**
  * A dump of one machine, replayed on another, gives byte for byte the rules of the first: in each
  * mode, with a complete kernel and with one that lacks features.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/tools/control/control_client.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that a dump contains no secret. Secrets are planted in every input of kube-relay, and the
  * text is searched for them.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { DEFAULT_PEER } from "../lib/config/routing.ts";

@@ -1,8 +1,6 @@
 /**
  * The examples of docs/edge_proxy.md run on loopback in one process, with one more Service whose annotations
  * have mistakes.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControl } from "../lib/tools/control/control_client.ts";

@@ -1,8 +1,4 @@
-/**
- * `kube-relay explain` as a command line: of a running process, of manifests, and of a dump.
- *
- * @module
- */
+/** `kube-relay explain` as a command line: of a running process, of manifests, and of a dump. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";

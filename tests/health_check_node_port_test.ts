@@ -1,8 +1,6 @@
 /**
  * A health check node port from the Service to the load balancer: kube-relay in this process reads
  * manifests from a folder and answers on the port, until it ends.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";

@@ -1,8 +1,4 @@
-/**
- * The contract of kube-proxy's health checks, state by state, against the running server.
- *
- * @module
- */
+/** The contract of kube-proxy's health checks, state by state, against the running server. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { serviceLoop } from "./support/builders/builders.ts";
 import type { NodeEligibility } from "../lib/health/proxy_health.ts";

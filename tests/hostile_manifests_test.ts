@@ -2,8 +2,6 @@
  * Attacks a running kube-relay by files in a folder of manifests, or next to a configuration file,
  * to which other users may write. No file may delay it, and it must serve the Services of other
  * files.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";

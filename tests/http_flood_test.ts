@@ -2,8 +2,6 @@
  * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
  * forwarded Services. How many pages a turn of the event loop has is counted in
  * `lib/os/http_acceptor_test.ts`.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";

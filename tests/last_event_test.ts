@@ -1,7 +1,5 @@
 /**
  * Tests that the event with the reason of an exit is at the API server when the process has ended.
- *
- * @module
  */
 import { assertEquals, assertRejects } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";

@@ -1,8 +1,6 @@
 /**
  * The direction of imports, the purity of the core and the few files that touch the machine, as
  * docs/architecture.md has them. Rules are data; each is also shown to find a planted violation.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 

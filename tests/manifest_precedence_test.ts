@@ -1,8 +1,6 @@
 /**
  * Two Services in manifests that claim the same address, node port or name, in a running kube-relay
  * and after a restart.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { Service } from "../lib/api/kinds/service.ts";

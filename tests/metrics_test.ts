@@ -1,8 +1,6 @@
 /**
  * Compares the metrics of kube-proxy 1.36, transcribed as data, with the served ones: of a running
  * kube-relay, and in the other modes of the parts of their metrics.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { hasMetric, METRICS, PROBLEM_KINDS } from "../lib/metrics/metric_table.ts";

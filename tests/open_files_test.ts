@@ -1,8 +1,6 @@
 /**
  * Attacks a running kube-relay with few open files through clients and tenants. Everything that
  * they can open is limited, and other clients are served meanwhile.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";

@@ -1,8 +1,6 @@
 /**
  * Services that ask for the ports of kube-relay at the node's own address, in every mode that writes
  * rules: as `render` prints them, and as `explain` answers.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { render, runInProcess } from "./support/drivers/command_line.ts";

@@ -1,7 +1,5 @@
 /**
  * The permissions are written in one place; the tasks, the build, the unit and the CI follow it.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { ENVIRONMENT, SYSTEM_INTERFACES } from "../lib/os/permissions.ts";

@@ -1,7 +1,5 @@
 /**
  * One version of Deno, wherever it is named: another one may bundle, check or forward differently.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 

@@ -1,8 +1,6 @@
 /**
  * Tests NetworkPolicies in a whole run, with fake data planes: sources, changes, failures,
  * takeover, and reports.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";

@@ -1,8 +1,6 @@
 /**
  * `kube-relay diff` and the rules of NetworkPolicies of a running process: differences, repairs, the
  * change log, and a dump.
- *
- * @module
  */
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";

@@ -1,8 +1,6 @@
 /**
  * NetworkPolicies in userspace mode on a host without a tool for rules: a whole run relays on loopback,
  * whose addresses are those of pods.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { askControl } from "../lib/tools/control/control_client.ts";

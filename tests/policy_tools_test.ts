@@ -1,8 +1,6 @@
 /**
  * Tests `explain` and `diff` for NetworkPolicies, as command lines: with manifests, a dump, and a
  * running process. The pages show the same texts.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";

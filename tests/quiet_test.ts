@@ -1,8 +1,6 @@
 /**
  * A healthy node says nothing: kube-relay in this process, on a clock that runs ahead, serves real
  * sockets while nothing changes, and its log stays as it was.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";

@@ -1,8 +1,6 @@
 /**
  * `kube-relay render` as people run it: the real program with its own permissions for what reaches a
  * pipe, and the real edges in this process, but for programs, which it must not start.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { permissionFlags } from "../lib/os/permissions.ts";

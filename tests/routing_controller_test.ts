@@ -1,8 +1,6 @@
 /**
  * Tests addresses and routes in a whole run, with fake data planes and an API server: assignment,
  * announcements, failover, and reports.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/tools/control/control_client.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests `explain`, `render` and `diff` for addresses and routes, as command lines: with manifests, a
  * dump, and a running process. The pages show the same texts.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { KubeObject } from "../lib/api/kind.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that the cost of one tenant's Service is proportional to its size. Four times the size must
  * take less than nine times as long; quadratic work takes sixteen times.
- *
- * @module
  */
 import { assert, assertEquals, fail } from "@std/assert";
 import process from "node:process";

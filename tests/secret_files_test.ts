@@ -1,8 +1,6 @@
 /**
  * A file that is named by mistake may be a key or a password: nothing that is in it is printed, in
  * whichever place it is named.
- *
- * @module
  */
 import { assertEquals, assertNotEquals } from "@std/assert";
 import { runInProcess } from "./support/drivers/command_line.ts";

@@ -1,8 +1,4 @@
-/**
- * The first SIGINT or SIGTERM ends kube-relay, whatever it does: read a pipe, compute, serve.
- *
- * @module
- */
+/** The first SIGINT or SIGTERM ends kube-relay, whatever it does: read a pipe, compute, serve. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that a running kube-relay writes only lines of the log to standard error, in the requested
  * form: a collector of JSON would lose other lines.
- *
- * @module
  */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { askControl } from "../lib/tools/control/control_client.ts";

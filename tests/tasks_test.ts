@@ -1,8 +1,4 @@
-/**
- * Every test file belongs to a task of deno.json: a file that no task runs proves nothing.
- *
- * @module
- */
+/** Every test file belongs to a task of deno.json: a file that no task runs proves nothing. */
 import { assert, assertEquals } from "@std/assert";
 import configuration from "../deno.json" with { type: "json" };
 

@@ -1,8 +1,6 @@
 /**
  * Clients whose UDP flows fill the limits of a running kube-relay in userspace mode, and what other
  * clients notice of it.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";

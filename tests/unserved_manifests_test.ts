@@ -1,8 +1,4 @@
-/**
- * Objects in a folder of manifests that a running kube-relay does not serve.
- *
- * @module
- */
+/** Objects in a folder of manifests that a running kube-relay does not serve. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";

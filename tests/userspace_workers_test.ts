@@ -1,8 +1,4 @@
-/**
- * What the program says about connections that its workers have, in both IP families.
- *
- * @module
- */
+/** What the program says about connections that its workers have, in both IP families. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { stringify } from "@std/yaml";
 import { TcpServer } from "./support/drivers/tcp_peers.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the live view on a real pseudo-terminal: its content, its end, and that it restores the
  * terminal. The test provides the answers.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { ChangeEntry, ChangesReport } from "../lib/tools/changes/change_entry.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests every failure of a sync, at each of its commands. After one good sync the rules are those
  * of a machine without failures, and foreign rules are unchanged.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";

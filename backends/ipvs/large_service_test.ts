@@ -1,8 +1,4 @@
-/**
- * Services with very many real servers or frontends, which are written in slices.
- *
- * @module
- */
+/** Services with very many real servers or frontends, which are written in slices. */
 import { assert, assertEquals } from "@std/assert";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the manifests: every named object exists, and rights and arguments are those that are needed.
  * That the API has every field is tested in tests/conformance.
- *
- * @module
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { VERSION } from "../../lib/config/version.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests that the image has the packages of all tools. What is built is tested in tests/image.
- *
- * @module
- */
+/** Tests that the image has the packages of all tools. What is built is tested in tests/image. */
 import { assertEquals } from "@std/assert";
 import { TOOLS } from "../../lib/os/tools.ts";
 import { readDeployFile } from "../../tests/support/docs/deploy_files.ts";

@@ -1,8 +1,6 @@
 /**
  * Measures how long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the
  * same run.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";

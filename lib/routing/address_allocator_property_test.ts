@@ -1,8 +1,4 @@
-/**
- * The allocator in random histories, compared with rules that are applied to the whole state.
- *
- * @module
- */
+/** The allocator in random histories, compared with rules that are applied to the whole state. */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import {

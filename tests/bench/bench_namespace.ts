@@ -1,8 +1,6 @@
 /**
  * A network namespace of the benchmark. Every address answers there: endpoints
  * are addresses of the namespace itself, and the rest leads nowhere but to the rules.
- *
- * @module
  */
 import { Namespace } from "../support/stages/netns.ts";
 

@@ -1,8 +1,4 @@
-/**
- * kube-relay in a kernel mode, as the benchmarks start it.
- *
- * @module
- */
+/** kube-relay in a kernel mode, as the benchmarks start it. */
 import { askControl } from "../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import type { StatusFamily } from "../../lib/app/service/service_status.ts";

@@ -1,8 +1,4 @@
-/**
- * The Services of the benchmark, as they have to be served: TCP on one cluster IP.
- *
- * @module
- */
+/** The Services of the benchmark, as they have to be served: TCP on one cluster IP. */
 import type { RawObject } from "../conformance/server.ts";
 import { serviceObjects } from "./service_manifest.ts";
 

@@ -1,8 +1,6 @@
 /**
  * The forwarders that are compared: each takes connections or datagrams on one loopback address and
  * passes them on to one server.
- *
- * @module
  */
 import { stringify } from "@std/yaml";
 import { permissionFlags } from "../../lib/os/permissions.ts";

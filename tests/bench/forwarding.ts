@@ -9,8 +9,6 @@
  * names have this prefix. `KUBE_RELAY=dist/kube-relay` tests the built executable. Needs haproxy, nginx
  * with its stream module, wrk, and root for policies: then it runs in a network namespace of its own,
  * so that no rule applies to the host.
- *
- * @module
  */
 import Table from "cli-table3";
 import { Namespace } from "../support/stages/netns.ts";

@@ -1,9 +1,5 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
-/**
- * Prints the results of the kernel modes' benchmarks.
- *
- * @module
- */
+/** Prints the results of the kernel modes' benchmarks. */
 import Table from "cli-table3";
 import { type Gate, gateRow, isFailure } from "./gates.ts";
 

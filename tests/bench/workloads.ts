@@ -1,8 +1,4 @@
-/**
- * The work that forwarders are measured with, each with its server and its load.
- *
- * @module
- */
+/** The work that forwarders are measured with, each with its server and its load. */
 import { type Forwarder, scriptLine, spawn, startScript } from "./forwarders.ts";
 import { unusedPort } from "../support/drivers/unused_port.ts";
 

@@ -1,8 +1,4 @@
-/**
- * Tests the output of `./compile.sh` in `dist`, and the inputs that it refuses.
- *
- * @module
- */
+/** Tests the output of `./compile.sh` in `dist`, and the inputs that it refuses. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { permissionFlags } from "../../lib/os/permissions.ts";

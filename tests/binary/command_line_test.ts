@@ -1,8 +1,4 @@
-/**
- * Tests the output and the exit code of the executable when it does not serve.
- *
- * @module
- */
+/** Tests the output and the exit code of the executable when it does not serve. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { testNeeding } from "../support/requirement.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";

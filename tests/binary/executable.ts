@@ -1,8 +1,6 @@
 /**
  * The built executable as a user runs it: in its own directory, as root or as a plain user, with no
  * Deno on the PATH and only the given environment.
- *
- * @module
  */
 import { fileURLToPath } from "node:url";
 import { LineProcess } from "../support/drivers/line_process.ts";

@@ -1,8 +1,4 @@
-/**
- * Services on loopback, which the executable serves as any user.
- *
- * @module
- */
+/** Services on loopback, which the executable serves as any user. */
 import { eventually } from "../support/eventually.ts";
 import { ask } from "../support/drivers/tcp_peers.ts";
 

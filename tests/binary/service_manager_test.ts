@@ -1,8 +1,4 @@
-/**
- * Tests the executable's notifications to systemd: readiness, signs of life, its end.
- *
- * @module
- */
+/** Tests the executable's notifications to systemd: readiness, signs of life, its end. */
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import { testNeeding } from "../support/requirement.ts";

@@ -1,7 +1,5 @@
 /**
  * The executable at work: its own permission flags, no Deno on the PATH, as root and as a plain user.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../support/eventually.ts";

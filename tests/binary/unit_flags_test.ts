@@ -1,8 +1,6 @@
 /**
  * Tests which flags systemd itself gives kube-relay by the units of `deploy/`, with and without the
  * drop-in for k3s. A manager of its own, in its own mount namespace, reads the units.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { runTool } from "../support/drivers/run_tool.ts";

@@ -1,8 +1,6 @@
 /**
  * Runs every verb that examines a node from the executable. Its permissions were fixed by the
  * build, so a verb that works from source may be refused there.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { program, testNeeding } from "../support/requirement.ts";

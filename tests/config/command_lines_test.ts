@@ -8,8 +8,6 @@
  * - `XX text`, a part of a problem, in their order; there must be no others.
  *
  * `--config` names a file of this folder.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FLAG_ROWS } from "../../lib/config/flags.ts";

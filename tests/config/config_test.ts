@@ -5,8 +5,6 @@
  * - in `valid`, `#= field: value` is what a field comes to, in JSON, and `#! text` is a warning; there
  *   must be no others;
  * - in `invalid`, each line is a part of one problem, in their order; there must be no others.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { CONFIGURATION_FIELDS, type FieldTree } from "../../lib/config/configuration.ts";

@@ -1,8 +1,4 @@
-/**
- * Parts of the configuration that the cases of this folder check.
- *
- * @module
- */
+/** Parts of the configuration that the cases of this folder check. */
 import type { LoadedConfiguration } from "../../lib/config/load.ts";
 
 /** The value of a field, e.g. `iptables.syncPeriod`. Fails when there is no such field. */

@@ -1,8 +1,6 @@
 /**
  * Tests how a client checks its rights before it watches, on the fake and on the real API
  * machinery.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { reviewAccess } from "../../lib/kube/access_review.ts";

@@ -2,8 +2,6 @@
  * The client of the API server against the real API machinery. A first run builds it: minutes.
  * With `KUBE_APISERVER_URL` (and `KUBECONFIG` for the credentials) also against that cluster, in a
  * namespace of its own.
- *
- * @module
  */
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
 import { systemClock } from "../../lib/os/clock.ts";

@@ -1,8 +1,4 @@
-/**
- * Many random changes while connections break: in the end the client must match the server.
- *
- * @module
- */
+/** Many random changes while connections break: in the end the client must match the server. */
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";

@@ -1,8 +1,6 @@
 /**
  * The part of the suite that fits any cluster: it writes only into its own namespace, lets the
  * server choose addresses, and harms no other user.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";

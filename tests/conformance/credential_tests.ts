@@ -1,8 +1,6 @@
 /**
  * Tests every kind of client and server credentials in a kubeconfig, and the rotation of each,
  * against a real API server.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";

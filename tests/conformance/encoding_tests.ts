@@ -1,8 +1,4 @@
-/**
- * Random objects of the real API machinery, in both encodings.
- *
- * @module
- */
+/** Random objects of the real API machinery, in both encodings. */
 import { assert, assertEquals } from "@std/assert";
 import type * as v from "valibot";
 import type { KindSpec } from "../../lib/api/kind.ts";

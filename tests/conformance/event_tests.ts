@@ -1,8 +1,4 @@
-/**
- * Tests that a real API server accepts the events of the recorder.
- *
- * @module
- */
+/** Tests that a real API server accepts the events of the recorder. */
 import { assertEquals, assertMatch } from "@std/assert";
 import { KubeClient } from "../../lib/kube/client.ts";
 import { type KubeEvent, nodeRegarding } from "../../lib/kube/event.ts";

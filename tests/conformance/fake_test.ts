@@ -1,8 +1,4 @@
-/**
- * The conformance suite on the fake API server of `tests/support`.
- *
- * @module
- */
+/** The conformance suite on the fake API server of `tests/support`. */
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
 import { defineAccessTests } from "./access_tests.ts";

@@ -1,8 +1,4 @@
-/**
- * A client under test: an {@linkcode ApiSource} whose informers record all events.
- *
- * @module
- */
+/** A client under test: an {@linkcode ApiSource} whose informers record all events. */
 import {
   ApiSource,
   type ApiSourceStatus,

@@ -1,8 +1,4 @@
-/**
- * The identity of a client of the API machinery, without a file in between.
- *
- * @module
- */
+/** The identity of a client of the API machinery, without a file in between. */
 import type { KubeAuth, TlsMaterial } from "../../lib/kube/kube_auth.ts";
 import type { ConformanceServer } from "./server.ts";
 

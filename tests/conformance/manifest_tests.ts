@@ -1,8 +1,6 @@
 /**
  * Applies `deploy/kubernetes` to the API machinery with strict field checking, as `kubectl apply
  * --validate=strict` does. The docs have no manifests of their own.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";

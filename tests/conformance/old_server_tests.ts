@@ -1,8 +1,4 @@
-/**
- * Tests a client with old API servers, which refuse features of newer ones.
- *
- * @module
- */
+/** Tests a client with old API servers, which refuse features of newer ones. */
 import { assertEquals } from "@std/assert";
 import { type ApiMachineryOptions, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { installedEtcdVersion } from "../support/drivers/etcd_process.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests a client with a real API server that refuses everything at first, or loses its etcd.
- *
- * @module
- */
+/** Tests a client with a real API server that refuses everything at first, or loses its etcd. */
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
 import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that NetworkPolicies of an API server become a plan, on the fake and on the real API
  * machinery.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { type KindSpec, type KubeObject, objectKey } from "../../lib/api/kind.ts";

@@ -1,8 +1,4 @@
-/**
- * Thousands of object changes at a real API server. It compares memory, so CI runs it alone.
- *
- * @module
- */
+/** Thousands of object changes at a real API server. It compares memory, so CI runs it alone. */
 import { isMissing, program } from "../support/requirement.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineSoakTests } from "./soak_tests.ts";

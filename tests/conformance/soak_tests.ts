@@ -2,8 +2,6 @@
  * Runs kube-relay through 20,000 object changes at a real API server that fails again and again. Its
  * memory at the end equals that at a quarter of the run, no client of an unchanged Service is affected,
  * and every change has arrived. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { askControl } from "../../lib/tools/control/control_client.ts";

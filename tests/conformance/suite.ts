@@ -1,8 +1,6 @@
 /**
  * Tests the client of the API server: on the fake by `fake_test.ts` and on the real API machinery
  * by `apiserver_test.ts`. If the two differ, the fake is wrong.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { Service } from "../../lib/api/kinds/service.ts";

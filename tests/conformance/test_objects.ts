@@ -1,8 +1,4 @@
-/**
- * Builds objects other than Services, in the form for an API server.
- *
- * @module
- */
+/** Builds objects other than Services, in the form for an API server. */
 import type { RawObject } from "./server.ts";
 
 type Labels = Readonly<Record<string, string>>;

@@ -1,8 +1,4 @@
-/**
- * A Service as it is written to an API server.
- *
- * @module
- */
+/** A Service as it is written to an API server. */
 import type { RawObject } from "./server.ts";
 
 /** The Service `default/NAME` with one TCP port. */

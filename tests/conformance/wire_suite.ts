@@ -2,8 +2,6 @@
  * Compares the answers of API servers, request by request: on the fake and on the real API
  * machinery, so that a client that works with the fake works with a cluster. Compares only what a
  * client reads: status, reason, objects and events.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { ConformanceServer, StartConformanceServer } from "./server.ts";

@@ -1,8 +1,6 @@
 /**
  * Compares the exact text of rules for representative objects. `deno task golden:update` rewrites
  * the files; a reviewer judges the difference.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { renderText } from "../../backends/iptables/render.ts";

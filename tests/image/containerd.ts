@@ -1,8 +1,4 @@
-/**
- * A containerd of a test, and containers in it as the kubelet would start them from a pod.
- *
- * @module
- */
+/** A containerd of a test, and containers in it as the kubelet would start them from a pod. */
 import { LineProcess } from "../support/drivers/line_process.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
 import { eventually } from "../support/eventually.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the image in containerd, as the DaemonSets run it, with real packets. Run
  * deploy/release/image.sh first.
- *
- * @module
  */
 import { assert, assertEquals, assertNotEquals, assertStringIncludes } from "@std/assert";
 import { fileURLToPath } from "node:url";

@@ -1,8 +1,6 @@
 /**
  * The alert rules of `deploy/monitoring`, by `promtool`: each fires for its fault and not for what is
  * close to it. Every name in them is one of the metric table, and every alert has its runbook.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { parse, stringify } from "@std/yaml";

@@ -1,8 +1,4 @@
-/**
- * Service addresses on a real kernel, by the real `ip`.
- *
- * @module
- */
+/** Service addresses on a real kernel, by the real `ip`. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type {
   AcquiredAddress,

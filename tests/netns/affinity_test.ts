@@ -3,8 +3,6 @@
  *
  * A fresh draw agrees with another one half of the time. So each pair of frontends has a Service of
  * its own, in both families and with both protocols: that all agree by chance is one in 2⁴⁸.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";

@@ -2,8 +2,6 @@
  * Tests that clients of unchanged Services notice no change of other Services.
  * `tests/support/stages/churn_stage.ts` has the switches for an earlier run's changes and for
  * sabotage.
- *
- * @module
  */
 import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { runChurn, servedServices } from "../support/stages/churn_stage.ts";

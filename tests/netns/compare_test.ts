@@ -1,7 +1,5 @@
 /**
  * Tests that another process finds no difference when it compares the kernel with an applied plan.
- *
- * @module
  */
 import { testComparisons, testRefusal } from "../support/stages/compare_tests.ts";
 import { RULE_MODES } from "../support/stages/rule_modes.ts";

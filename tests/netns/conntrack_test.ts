@@ -2,8 +2,6 @@
  * Tests the table of tracked connections of a real kernel, with many flows. Which of them a sync makes
  * stale is beside `stale_flows.ts` and `conntrack_cleaner.ts`; clients that keep their sockets are in
  * the tests of packets and UDP flows of each mode.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that damage to the addresses and routes of userspace mode is found, named and repaired, and
  * that foreign addresses on `lo` stay.
- *
- * @module
  */
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";

@@ -2,8 +2,6 @@
  * Tests that every kind of damage to a mode's objects in the kernel is found, named and repaired,
  * and that nothing else is touched: rules keep their handles and counters, and foreign objects stay
  * byte for byte the same.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import {

@@ -1,8 +1,6 @@
 /**
  * Tests the effect of changed endpoints on clients in the modes whose rules stay: in a rollout, and
  * while kube-relay is dead.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { askControl } from "../../lib/tools/control/control_client.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests health checks and ejection in userspace mode where the kernel decides what a failure looks like:
  * an endpoint that does not answer at all, and one without a route.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { StatusReport } from "../../lib/tools/status/status_report.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests that a start that fails leaves the node as it was.
- *
- * @module
- */
+/** Tests that a start that fails leaves the node as it was. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { program, testNeeding } from "../support/requirement.ts";

@@ -1,8 +1,6 @@
 /**
  * Services that ask for addresses of other machines, in a mode that makes Service addresses local, with
  * real packets: this node keeps reaching the machines.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES, OTHER_NODE } from "../support/builders/address_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that kube-proxy's leftovers in a real kernel are found and removed, and that foreign rules
  * next to them stay.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";

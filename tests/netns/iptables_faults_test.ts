@@ -2,8 +2,6 @@
  * Tests the iptables mode with every change that other programs make to its rules, with the
  * kernel's own answers, in both variants. The expected state is that of a fresh start on an
  * untouched node.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { testService } from "../support/builders/builders.ts";

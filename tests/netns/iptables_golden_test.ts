@@ -1,8 +1,4 @@
-/**
- * The golden rules of iptables mode, given to the real tools: a file cannot be wrong and green.
- *
- * @module
- */
+/** The golden rules of iptables mode, given to the real tools: a file cannot be wrong and green. */
 import { assert, assertEquals } from "@std/assert";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { render } from "../support/drivers/command_line.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests iptables mode with packets beyond the packet-flow table: those of no Service, those that a
  * strict firewall would drop, and those of flows whose endpoint was removed.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { splitWords } from "../../backends/netfilter/iptables/iptables_objects.ts";

@@ -1,8 +1,4 @@
-/**
- * The iptables mode as a process, with real rules and real packets, in both variants.
- *
- * @module
- */
+/** The iptables mode as a process, with real rules and real packets, in both variants. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { IptablesScene } from "../support/stages/iptables_scene.ts";

@@ -1,7 +1,5 @@
 /**
  * Load balancer addresses on a real link: two nodes, and a router that keeps what it has learned.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../../lib/os/permissions.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests Services whose endpoints lead back to kube-relay itself, in userspace mode: by their
  * addresses, and by foreign rules.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";

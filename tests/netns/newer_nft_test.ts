@@ -1,8 +1,6 @@
 /**
  * Tests nftables mode on a node where another program uses a newer nft, whose maps make the nft of
  * kube-relay crash.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import {

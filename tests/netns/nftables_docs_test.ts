@@ -1,8 +1,4 @@
-/**
- * The commands of docs/nftables.md, run by the real nft on the table that the page is about.
- *
- * @module
- */
+/** The commands of docs/nftables.md, run by the real nft on the table that the page is about. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { renderNftables } from "../../backends/nftables/render.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";

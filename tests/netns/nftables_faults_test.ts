@@ -1,8 +1,6 @@
 /**
  * Tests the nftables mode with every change that other programs make to its table, with the
  * kernel's own answers.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -1,7 +1,5 @@
 /**
  * The golden rules of nftables mode and of NetworkPolicy, given to the real tool: a file cannot be wrong and green.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { servicesTable } from "../../backends/nftables/containers.ts";

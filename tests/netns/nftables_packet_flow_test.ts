@@ -1,8 +1,4 @@
-/**
- * The packet-flow table with real packets through nftables mode.
- *
- * @module
- */
+/** The packet-flow table with real packets through nftables mode. */
 import { assertEquals } from "@std/assert";
 import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";

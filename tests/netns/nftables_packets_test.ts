@@ -1,8 +1,4 @@
-/**
- * Tests nftables mode with packets beyond the packet-flow table.
- *
- * @module
- */
+/** Tests nftables mode with packets beyond the packet-flow table. */
 import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the nftables backend on a real kernel: the table reaches the wanted state, whatever
  * happens.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";

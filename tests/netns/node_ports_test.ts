@@ -1,7 +1,5 @@
 /**
  * Addresses of node ports, with real packets: the primary one of a host without a cluster, and 127.0.0.1.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * Tenants' Services that ask for the port of the node's BGP peer, with real packets. Those that ask for
  * kube-relay's own ports are in `tests/own_ports_test.ts`, by the rules of each mode.
- *
- * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the two packet counters of iptables mode: their values, and that no Service depends on
  * them.
- *
- * @module
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";

@@ -1,8 +1,4 @@
-/**
- * The packet-flow table with real packets, through kube-relay on the node of a small cluster.
- *
- * @module
- */
+/** The packet-flow table with real packets, through kube-relay on the node of a small cluster. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";

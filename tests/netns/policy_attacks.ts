@@ -1,8 +1,6 @@
 /**
  * Packets and moments that could evade the rules: fragments, addresses that move, and a process that is
  * killed in the middle of a sync.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { CommandOptions, CommandRunner } from "../../lib/os/command_runner.ts";

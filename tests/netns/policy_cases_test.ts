@@ -1,8 +1,6 @@
 /**
  * Runs the cases of NetworkPolicy with real packets through ClusterIPs, by each data plane together
  * with the mode of Services that uses the same tools.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { POLICY_CASES } from "../policy/cases.ts";

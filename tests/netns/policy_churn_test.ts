@@ -3,8 +3,6 @@
  * concern: it always passes, and what is denied never does once the sync is done. With
  * `KUBE_RELAY_SABOTAGE=1` a rule of another program lets denied packets pass, and the test has to fail.
  * `KUBE_RELAY_SEED` repeats a run.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests of every data plane of NetworkPolicy with the rules of a real kernel.
- *
- * @module
- */
+/** Tests of every data plane of NetworkPolicy with the rules of a real kernel. */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { PolicyPlane } from "../../backends/policy/policy_plane.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests that kube-router's network policy rules in a real kernel are found and removed, and that
  * foreign rules next to them stay.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_foreign.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests NetworkPolicies by the whole program, with real packets: together with Services in each
  * mode, cut connections, restarts and the cleanup.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { PolicyTool } from "../../lib/app/policy/policy_backend.ts";

@@ -1,8 +1,6 @@
 /**
  * NetworkPolicies by the whole program on a Node with pod ranges: closed starts, and the link that the
  * pods share.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { ADDRESSES, OTHER_NODE } from "../support/builders/address_plan.ts";

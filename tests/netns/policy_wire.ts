@@ -1,8 +1,4 @@
-/**
- * Tests of every data plane of NetworkPolicy with real packets.
- *
- * @module
- */
+/** Tests of every data plane of NetworkPolicy with real packets. */
 import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { program, type Requirement, testNeeding } from "../support/requirement.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests probes on a real kernel: their results, and that they leave nothing behind.
- *
- * @module
- */
+/** Tests probes on a real kernel: their results, and that they leave nothing behind. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { DoctorReport } from "../../lib/tools/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";

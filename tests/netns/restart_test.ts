@@ -1,8 +1,4 @@
-/**
- * Tests the effect of a stop and a start on clients.
- *
- * @module
- */
+/** Tests the effect of a stop and a start on clients. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";

@@ -2,8 +2,6 @@
  * Tests modes whose rules stay, in place of a kube-proxy, of another mode, and of themselves: no
  * client notices. With `KUBE_RELAY_SABOTAGE=1` connections are refused in between, and the tests
  * must fail.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";

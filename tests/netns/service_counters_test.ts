@@ -1,8 +1,6 @@
 /**
  * Tests that the kernel counts each packet of a Service once: against counters in the namespaces of
  * the endpoints.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests a start next to a live kube-proxy, and in its place, with real packets.
- *
- * @module
- */
+/** Tests a start next to a live kube-proxy, and in its place, with real packets. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";

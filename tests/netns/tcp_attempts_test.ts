@@ -1,8 +1,6 @@
 /**
  * TCP clients that repeat their attempt since before the Service existed, with real packets: each packet
  * renews the entry of connection tracking that leads past the Service.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { VIP, VIP_6, webServices, webSlices } from "../support/builders/web_service.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests `kube-relay trace` with real packets: its output in each mode, and that it leaves nothing
  * behind.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/stages/rule_modes.ts";

@@ -1,8 +1,4 @@
-/**
- * Trouble around kube-relay, and what clients notice of it.
- *
- * @module
- */
+/** Trouble around kube-relay, and what clients notice of it. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";

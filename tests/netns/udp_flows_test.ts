@@ -1,7 +1,5 @@
 /**
  * UDP flows that are older than their Service, or than its endpoint, in the modes that need no IPVS.
- *
- * @module
  */
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";

@@ -1,8 +1,4 @@
-/**
- * UDP clients of userspace mode that ask for more source ports than the node has.
- *
- * @module
- */
+/** UDP clients of userspace mode that ask for more source ports than the node has. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";

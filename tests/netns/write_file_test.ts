@@ -1,8 +1,4 @@
-/**
- * A file that is a mount of its own, as a container gets single files of its host.
- *
- * @module
- */
+/** A file that is a mount of its own, as a container gets single files of its host. */
 import { assertEquals } from "@std/assert";
 import { program, ROOT, testNeeding } from "../support/requirement.ts";
 import { runTool } from "../support/drivers/run_tool.ts";

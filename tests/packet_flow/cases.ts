@@ -4,8 +4,6 @@
  *
  * A row reads: from whom, to which address and port → who may get it. `masquerade` and `sticky`
  * are false where they are not named, the protocol is TCP.
- *
- * @module
  */
 import type { SliceEndpoint } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";

@@ -1,8 +1,4 @@
-/**
- * Executes packets by queries: to the plan, and to the explanation of a mode.
- *
- * @module
- */
+/** Executes packets by queries: to the plan, and to the explanation of a mode. */
 import { type BackendOptions, BACKENDS } from "../../backends/mod.ts";
 import { SILENT_LOGGER } from "../../lib/log/silent_logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";

@@ -1,8 +1,6 @@
 /**
  * Compares `explain` with the packet-flow table: for every row and in every mode, with the result
  * that the tests with real packets require.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { parsePort } from "../../lib/net/port.ts";

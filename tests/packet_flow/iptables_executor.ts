@@ -1,8 +1,4 @@
-/**
- * Carries packets out over the text that iptables mode would apply.
- *
- * @module
- */
+/** Carries packets out over the text that iptables mode would apply. */
 import { renderIptables } from "../../backends/iptables/render.ts";
 import {
   allowsRanges,

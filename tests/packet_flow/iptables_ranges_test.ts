@@ -1,8 +1,6 @@
 /**
  * Packets of random Services, once with a rule for each range of cluster IPs and once with a mark
  * rule for each Service.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";

@@ -1,8 +1,4 @@
-/**
- * Tests packets during a sync: after each part of it that takes effect.
- *
- * @module
- */
+/** Tests packets during a sync: after each part of it that takes effect. */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { walkIptables } from "../support/walk/iptables_walk.ts";

@@ -1,8 +1,4 @@
-/**
- * The packet-flow table, traced through the text of iptables mode.
- *
- * @module
- */
+/** The packet-flow table, traced through the text of iptables mode. */
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";

@@ -1,8 +1,4 @@
-/**
- * Packets through trees of chains that are several levels deep.
- *
- * @module
- */
+/** Packets through trees of chains that are several levels deep. */
 import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { walkIptables } from "../support/walk/iptables_walk.ts";

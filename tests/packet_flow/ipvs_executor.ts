@@ -1,8 +1,4 @@
-/**
- * Carries packets out over the text that ipvs mode would apply.
- *
- * @module
- */
+/** Carries packets out over the text that ipvs mode would apply. */
 import { renderText } from "../../backends/ipvs/render.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_service.ts";
 import { type RuleSource, walkIptables } from "../support/walk/iptables_walk.ts";

@@ -1,8 +1,4 @@
-/**
- * The packet-flow table, walked through the text of ipvs mode.
- *
- * @module
- */
+/** The packet-flow table, walked through the text of ipvs mode. */
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { executeOnIpvs, ipvsScenarioKernel } from "./ipvs_executor.ts";
 import { MODE_ADAPTATIONS } from "./mode_exceptions.ts";

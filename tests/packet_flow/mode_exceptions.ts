@@ -1,8 +1,6 @@
 /**
  * Rows of the packet-flow table with another meaning in a mode: the expected result on the wire,
  * and the mode's own explanation.
- *
- * @module
  */
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

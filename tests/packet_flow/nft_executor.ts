@@ -1,8 +1,4 @@
-/**
- * Carries packets out over the text that nftables mode would apply.
- *
- * @module
- */
+/** Carries packets out over the text that nftables mode would apply. */
 import { walkNft } from "../support/walk/nft_walk.ts";
 import { EXPRESSIONS, TABLE } from "../../backends/nftables/containers.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";

@@ -1,7 +1,5 @@
 /**
  * Session affinity through the text of nftables mode: one memory for all frontends of a ServicePort.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { type NftOutcome, walkNft } from "../support/walk/nft_walk.ts";

@@ -1,8 +1,4 @@
-/**
- * The packet-flow table, traced through the text of nftables mode.
- *
- * @module
- */
+/** The packet-flow table, traced through the text of nftables mode. */
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";

@@ -1,8 +1,4 @@
-/**
- * The form of a row of the packet-flow table: objects, a packet, and its expected outcome.
- *
- * @module
- */
+/** The form of a row of the packet-flow table: objects, a packet, and its expected outcome. */
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../../lib/api/kinds/endpoints.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";

@@ -1,8 +1,6 @@
 /**
  * Sends the rows of the packet-flow table as real packets in a cluster of network namespaces, with
  * any proxy on the node. The servers report who answered and which client they saw.
- *
- * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";

@@ -1,8 +1,6 @@
 /**
  * A cluster of network namespaces whose node runs kube-relay, and the packet-flow table with real
  * packets on it.
- *
- * @module
  */
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";

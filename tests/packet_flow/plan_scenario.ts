@@ -1,8 +1,4 @@
-/**
- * From the objects of a packet-flow scenario to the plan that a backend is given.
- *
- * @module
- */
+/** From the objects of a packet-flow scenario to the plan that a backend is given. */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { type BackendMode, nodePortEntries } from "../../lib/proxy/backend.ts";
 import { EndpointTracker } from "../../lib/proxy/endpoint_tracker.ts";

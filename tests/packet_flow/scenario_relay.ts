@@ -2,8 +2,6 @@
  * kube-relay on the node of a cluster of namespaces, made to serve one scenario of the packet-flow
  * table after the other. With `KUBE_RELAY_SABOTAGE=1` it hides every client from the endpoints, and
  * the table has to fail.
- *
- * @module
  */
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";

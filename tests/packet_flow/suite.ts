@@ -1,8 +1,4 @@
-/**
- * Runs the packet-flow table against one way of carrying out a plan.
- *
- * @module
- */
+/** Runs the packet-flow table against one way of carrying out a plan. */
 import { assert, assertEquals } from "@std/assert";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import type {

@@ -1,8 +1,6 @@
 /**
  * Combines the branches that a tracer followed into the outcome of a packet of the table, in any
  * kernel mode.
- *
- * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";

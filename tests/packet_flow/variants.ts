@@ -1,8 +1,6 @@
 /**
  * The packet-flow table for the other IP family and for UDP: the meaning of a Service depends on
  * neither.
- *
- * @module
  */
 import { ipFamilyOf, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol } from "../../lib/net/port.ts";

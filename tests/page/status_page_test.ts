@@ -1,8 +1,4 @@
-/**
- * The status page of a running kube-relay, as a person meets it: in Chromium.
- *
- * @module
- */
+/** The status page of a running kube-relay, as a person meets it: in Chromium. */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import axe from "axe-core";
 import puppeteer, { type Browser, type Page } from "puppeteer-core";

@@ -1,8 +1,6 @@
 /**
  * The meaning of NetworkPolicies, as one table: the connectivity cases of Kubernetes' own suite,
  * and cases in which other implementations are wrong.
- *
- * @module
  */
 import type { LabelSelectorSpec, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { Protocol } from "../../lib/net/port.ts";

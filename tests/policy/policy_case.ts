@@ -1,8 +1,6 @@
 /**
  * The form of the cases of NetworkPolicy, which any executor can run: the evaluator, traced rules, real
  * packets.
- *
- * @module
  */
 import { objectKey } from "../../lib/api/kind.ts";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";

@@ -1,8 +1,4 @@
-/**
- * Random pods, namespaces and policies of a small cluster, for property tests.
- *
- * @module
- */
+/** Random pods, namespaces and policies of a small cluster, for property tests. */
 import fc from "fast-check";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
 import {

@@ -1,8 +1,6 @@
 /**
  * The cost of the tools for policies in large clusters, as the number of looks at namespaces: each
  * comparison of a selector with a pod is one.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { comparePolicies } from "../../lib/policy/compare_policies.ts";

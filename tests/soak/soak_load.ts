@@ -1,8 +1,4 @@
-/**
- * The servers and clients of a soak. A client checks each answer and counts what is lost.
- *
- * @module
- */
+/** The servers and clients of a soak. A client checks each answer and counts what is lost. */
 import { TcpServer, writeFully } from "../support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import type { SoakCounts } from "./soak_counts.ts";

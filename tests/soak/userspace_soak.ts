@@ -5,8 +5,6 @@
  *
  * `deno task soak:userspace [MINUTES] [--workers=N] [--seed=N] [--sabotage]`; `--workers` is passed
  * on as `--userspace-workers`. With `--sabotage` the servers end connections early: then it must fail.
- *
- * @module
  */
 import Table from "cli-table3";
 import { stringify } from "@std/yaml";

@@ -1,8 +1,6 @@
 /**
  * Runs each story of docs/stories.md: the script prints the output on the page and leaves nothing
  * behind.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../../lib/os/permissions.ts";

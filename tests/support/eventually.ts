@@ -1,9 +1,4 @@
-/**
- * Waiting for a condition with a deadline, in place of sleeping.
- *
- * @module
- */
-
+/** Waiting for a condition with a deadline, in place of sleeping. */
 import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 
 /** Longer than a busy machine delays anything: it only ends a wait that would never end. */

@@ -1,8 +1,4 @@
-/**
- * Tests that another process finds no difference when it compares IPVS with an applied plan.
- *
- * @module
- */
+/** Tests that another process finds no difference when it compares IPVS with an applied plan. */
 import { testComparisons } from "../support/stages/compare_tests.ts";
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
 import { GUEST } from "./guest.ts";

@@ -1,8 +1,6 @@
 /**
  * The requirements of the tests in this folder besides namespaces: the guest that `deno task
  * test:uml` boots.
- *
- * @module
  */
 import type { Requirement } from "../support/requirement.ts";
 

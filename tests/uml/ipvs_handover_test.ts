@@ -1,8 +1,6 @@
 /**
  * Tests the ipvs mode in place of a kube-proxy's, of itself, and of the iptables mode: no client
  * notices.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the ipvs mode as a process, on a kernel with IPVS: restarts, changes by other programs, and
  * its end.
- *
- * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";

@@ -1,8 +1,4 @@
-/**
- * The packet-flow table with real packets, through IPVS on the node of a small cluster.
- *
- * @module
- */
+/** The packet-flow table with real packets, through IPVS on the node of a small cluster. */
 import { assertStringIncludes } from "@std/assert";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";
 import { PACKET_FLOW_CASES } from "../packet_flow/cases.ts";

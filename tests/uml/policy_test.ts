@@ -1,8 +1,6 @@
 /**
  * Tests NetworkPolicies by iptables together with Services in ipvs mode: a packet for a ClusterIP
  * leaves the virtual server by OUTPUT, where it already has the address of its endpoint.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { RawObject } from "../conformance/server.ts";

@@ -1,8 +1,4 @@
-/**
- * Tests the probe of the ipvs mode on a kernel with IPVS, and the messages of its tools.
- *
- * @module
- */
+/** Tests the probe of the ipvs mode on a kernel with IPVS, and the messages of its tools. */
 import { assertEquals } from "@std/assert";
 import { probeIpvsMode, probeScheduler } from "../../backends/ipvs/probe.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";

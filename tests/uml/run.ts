@@ -6,8 +6,6 @@
  * can run the others.
  *
  * Exits with the code of the tests; 124 if they took too long, 125 if the guest died.
- *
- * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
 import { bundlePrograms } from "../support/drivers/program_file.ts";

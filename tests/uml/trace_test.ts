@@ -1,8 +1,4 @@
-/**
- * `kube-relay trace` in ipvs mode: the rules by their counters, and the connection of IPVS.
- *
- * @module
- */
+/** `kube-relay trace` in ipvs mode: the rules by their counters, and the connection of IPVS. */
 import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testService } from "../support/builders/builders.ts";

@@ -1,8 +1,4 @@
-/**
- * UDP flows that are older than their Service, or than its endpoint, through IPVS.
- *
- * @module
- */
+/** UDP flows that are older than their Service, or than its endpoint, through IPVS. */
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { program, testNeeding } from "../support/requirement.ts";

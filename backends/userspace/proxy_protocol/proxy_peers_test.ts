@@ -1,8 +1,4 @@
-/**
- * HAProxy and nginx as peers, in front of kube-relay and behind it.
- *
- * @module
- */
+/** HAProxy and nginx as peers, in front of kube-relay and behind it. */
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";

@@ -1,8 +1,6 @@
 /**
  * The incremental path from objects to plan against the path from scratch, over random histories of
  * objects, the Node, and syncs that fail or half succeed.
- *
- * @module
  */
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";

@@ -4,8 +4,6 @@
  * how long each takes to the kernel, and whether one is lost. Exits with status 1 if a limit is exceeded.
  *
  * `deno task bench:churn [--quick]`. Needs root and nft.
- *
- * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
 import { runInBenchNamespace } from "../bench_namespace.ts";

@@ -3,8 +3,6 @@
  * thousand a second get another endpoint, each once. The kernel tells when it has each of them. The
  * objects come from the API server of our tests in a process of its own: the real machinery takes
  * more than this machine has for a thousand writes a second. Prints what came of it.
- *
- * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
 import { eventually } from "../../support/eventually.ts";

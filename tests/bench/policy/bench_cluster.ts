@@ -1,8 +1,6 @@
 /**
  * The cluster of the benchmark of NetworkPolicy: 100 namespaces, and workloads of ten pods each on many
  * nodes. Rules are described once, for kube-relay's objects and for kube-router's sets. Pure.
- *
- * @module
  */
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../../lib/api/kinds/pod.ts";

@@ -2,8 +2,6 @@
 /**
  * A program in a network namespace: the rules of one tool, with few policies and with
  * many. Prints the cost of each step as JSON.
- *
- * @module
  */
 import process from "node:process";
 import { walkPolicies as walkIptables } from "../../support/walk/iptables_policies.ts";

@@ -2,8 +2,6 @@
 /**
  * A program that keeps 10,000 pods with ten labels each, and plans 1,000 policies. Prints the memory and
  * the CPU time that this took. A process of its own, since garbage of others would count.
- *
- * @module
  */
 import process from "node:process";
 import { objectKey } from "../../../lib/api/kind.ts";

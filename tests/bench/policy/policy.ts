@@ -5,8 +5,6 @@
  * demand is not met.
  *
  * `deno task bench:policy [--quick]`. Needs root, nft, ipset and both variants of iptables.
- *
- * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
 import { runInBenchNamespace } from "../bench_namespace.ts";

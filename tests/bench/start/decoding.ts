@@ -2,8 +2,6 @@
 /**
  * The baseline of a start: a program that reads the lists of Services and EndpointSlices, parses
  * each answer and keeps nothing.
- *
- * @module
  */
 import process from "node:process";
 import type { ApiMachinery } from "../../support/stages/api_machinery.ts";

@@ -1,8 +1,4 @@
-/**
- * Memory over many changes of endpoints.
- *
- * @module
- */
+/** Memory over many changes of endpoints. */
 import { eventually } from "../../support/eventually.ts";
 import type { ApiMachinery } from "../../support/stages/api_machinery.ts";
 import { isSettled } from "../../support/stages/relay_process.ts";

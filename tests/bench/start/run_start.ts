@@ -1,8 +1,6 @@
 /**
  * A program in a network namespace: starts kube-relay in a kernel mode on real API machinery with a
  * number of Services. Prints the cost of the start and of a change afterwards.
- *
- * @module
  */
 import { TOOLS } from "../../../lib/os/tools.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";

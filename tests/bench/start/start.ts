@@ -7,8 +7,6 @@
  * `deno task bench:start [--services 10000] [--modes nftables,iptables,iptables-legacy]
  * [--changes 20000]`: with changes, memory is measured over so many changes of endpoints.
  * `KUBE_RELAY=dist/kube-relay` takes the built executable. Needs root, nft, iptables and Go.
- *
- * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
 import { runInBenchNamespace } from "../bench_namespace.ts";

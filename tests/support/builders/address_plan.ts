@@ -12,8 +12,6 @@
  * | external IPs | 192.168.99.0/24 | 2001:db8:99::/64 |
  * | load balancers | 1.2.3.4 | 2001:db8:1::4 |
  * | clients | 203.0.113.0/24 | 2001:db8:113::/64 |
- *
- * @module
  */
 import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";

@@ -1,8 +1,4 @@
-/**
- * Builders of objects for tests: only the fields under test have to be named.
- *
- * @module
- */
+/** Builders of objects for tests: only the fields under test have to be named. */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { ObjectMeta } from "../../../lib/api/kind.ts";

@@ -1,8 +1,4 @@
-/**
- * Services that between them need every kind of object of a mode, for tests that damage them.
- *
- * @module
- */
+/** Services that between them need every kind of object of a mode, for tests that damage them. */
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { testEndpoint, testServicePlan } from "./service_plans.ts";

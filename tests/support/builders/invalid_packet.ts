@@ -1,8 +1,4 @@
-/**
- * A packet that belongs to no connection.
- *
- * @module
- */
+/** A packet that belongs to no connection. */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { ADDRESSES } from "./address_plan.ts";
 import type { ClusterTopology } from "../stages/cluster_topology.ts";

@@ -1,8 +1,6 @@
 /**
  * The leftovers of kube-proxy 1.36 on a node in each of its modes, as input for the tools. For
  * tests that find or remove them.
- *
- * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 

@@ -1,8 +1,4 @@
-/**
- * The rules of kube-proxy for Service `web` of `web_service.ts`.
- *
- * @module
- */
+/** The rules of kube-proxy for Service `web` of `web_service.ts`. */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { ADDRESSES } from "./address_plan.ts";
 import { kubeProxyIptablesRules, kubeProxyNftRules } from "./kube_proxy_rules.ts";

@@ -1,8 +1,4 @@
-/**
- * The routing of a small cluster, for tests of its tools.
- *
- * @module
- */
+/** The routing of a small cluster, for tests of its tools. */
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import type { RoutingStep } from "../../../lib/routing/explain_routing.ts";

@@ -1,8 +1,4 @@
-/**
- * Objects, lists and events in protobuf, written field by field, so that tests can damage them.
- *
- * @module
- */
+/** Objects, lists and events in protobuf, written field by field, so that tests can damage them. */
 import { BinaryWriter } from "@bufbuild/protobuf/wire";
 
 /** A message: the number of a field and its value, in order. */

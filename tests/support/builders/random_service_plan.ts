@@ -1,8 +1,4 @@
-/**
- * Random ServicePlans, for property tests of backends.
- *
- * @module
- */
+/** Random ServicePlans, for property tests of backends. */
 import fc from "fast-check";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";

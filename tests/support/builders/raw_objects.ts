@@ -1,8 +1,4 @@
-/**
- * The objects of builders in the form in which API servers and manifests have them.
- *
- * @module
- */
+/** The objects of builders in the form in which API servers and manifests have them. */
 import type { ObjectMeta } from "../../../lib/api/kind.ts";
 import { apiVersionsOf } from "../../../lib/api/kind.ts";
 import { SERVICE_KINDS } from "../../../lib/app/service/service_subscriptions.ts";

@@ -1,8 +1,4 @@
-/**
- * Services, pools and Nodes for tests of routing.
- *
- * @module
- */
+/** Services, pools and Nodes for tests of routing. */
 import type { RoutedNode } from "../../../lib/api/kinds/routed_node.ts";
 import type { RoutedService } from "../../../lib/api/kinds/routed_service.ts";
 import { tryParseAddressRange } from "../../../lib/net/address_range.ts";

@@ -1,8 +1,4 @@
-/**
- * ServicePlans and endpoints with only the fields under test.
- *
- * @module
- */
+/** ServicePlans and endpoints with only the fields under test. */
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort, type Protocol } from "../../../lib/net/port.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";

@@ -1,8 +1,4 @@
-/**
- * An identity for tests, without a file behind it.
- *
- * @module
- */
+/** An identity for tests, without a file behind it. */
 import type { KubeAuth, TlsMaterial } from "../../../lib/kube/kube_auth.ts";
 
 /** A {@linkcode KubeAuth} whose answers a test may change. */

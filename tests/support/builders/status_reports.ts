@@ -1,8 +1,4 @@
-/**
- * Builds the status of a running kube-relay, with only the fields under test.
- *
- * @module
- */
+/** Builds the status of a running kube-relay, with only the fields under test. */
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import type { StatusFamily } from "../../../lib/app/service/service_status.ts";
 

@@ -1,8 +1,4 @@
-/**
- * Events of loops.
- *
- * @module
- */
+/** Events of loops. */
 import type { ServiceSyncEvent } from "../../../lib/app/change_listener.ts";
 import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { AppliedSync, SyncEvent } from "../../../lib/engine/sync_event.ts";

@@ -1,8 +1,4 @@
-/**
- * A dump with something in every field, for tests that read one.
- *
- * @module
- */
+/** A dump with something in every field, for tests that read one. */
 import type { KubeObject } from "../../../lib/api/kind.ts";
 import type { Node } from "../../../lib/api/kinds/node.ts";
 import type { ServiceCidr } from "../../../lib/api/kinds/service_cidr.ts";

@@ -1,8 +1,4 @@
-/**
- * Plans without pauses.
- *
- * @module
- */
+/** Plans without pauses. */
 import * as plans from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePort } from "../../../lib/proxy/service_port.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";

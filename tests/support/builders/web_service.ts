@@ -1,8 +1,4 @@
-/**
- * Service `web` of both families, as tests with real packets serve it.
- *
- * @module
- */
+/** Service `web` of both families, as tests with real packets serve it. */
 import type { EndpointSlice, SliceEndpoint } from "../../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";
 import type { RawObject } from "../../conformance/server.ts";

@@ -1,8 +1,6 @@
 /**
  * Checks a command of the docs as far as possible without a cluster. Each program has its own
  * check; a program without one is an error.
- *
- * @module
  */
 import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";

@@ -1,8 +1,4 @@
-/**
- * docs/flags.md and docs/metrics.md, made from the tables in the code.
- *
- * @module
- */
+/** docs/flags.md and docs/metrics.md, made from the tables in the code. */
 import { flagDefault } from "../../../lib/config/flag_help.ts";
 import { type Flag, FLAG_GROUPS } from "../../../lib/config/flag.ts";
 import {

@@ -1,8 +1,6 @@
 /**
  * A program: the real way of making addresses local, moved by lines of JSON, each answered by one.
  * Its arguments are the IP family, the folder of the record, and the address mode.
- *
- * @module
  */
 import { createFileStore } from "../../../backends/userspace/addresses/address_store.ts";
 import type {

@@ -1,8 +1,4 @@
-/**
- * The fake API server in a namespace, as a test uses it.
- *
- * @module
- */
+/** The fake API server in a namespace, as a test uses it. */
 import type { RawObject } from "../../conformance/server.ts";
 import type { FakeApiRequest } from "../fakes/fake_api_program.ts";
 import type { LineProcess } from "./line_process.ts";

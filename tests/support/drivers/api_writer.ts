@@ -1,8 +1,6 @@
 /**
  * Writes objects to an API server, for the changes that a test makes to the cluster, apart from the
  * client under test.
- *
- * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
 

@@ -1,8 +1,4 @@
-/**
- * Runs command lines in this process, with the real edges except programs.
- *
- * @module
- */
+/** Runs command lines in this process, with the real edges except programs. */
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";

@@ -1,8 +1,4 @@
-/**
- * Echo servers and their clients in namespaces, as a test uses them.
- *
- * @module
- */
+/** Echo servers and their clients in namespaces, as a test uses them. */
 import type { LineProcess } from "./line_process.ts";
 import type { Namespace } from "../stages/netns.ts";
 import type {

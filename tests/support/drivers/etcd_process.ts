@@ -1,8 +1,4 @@
-/**
- * An etcd for the API machinery: the embedded one of `tests/apiserver`, or an installed one.
- *
- * @module
- */
+/** An etcd for the API machinery: the embedded one of `tests/apiserver`, or an installed one. */
 import { eventually } from "../eventually.ts";
 import { ServerProcess } from "./server_process.ts";
 

@@ -1,8 +1,6 @@
 /**
  * A program that runs the real data plane of layer 2. Its argument is the IP family. It reads
  * requests as lines of JSON and answers each by one line.
- *
- * @module
  */
 import { Layer2DataPlane } from "../../../backends/announce/layer2/data_plane.ts";
 import { IP_FAMILIES, type IpAddress } from "../../../lib/net/ip_address.ts";

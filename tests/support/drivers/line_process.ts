@@ -1,8 +1,4 @@
-/**
- * A process with line-based input and output.
- *
- * @module
- */
+/** A process with line-based input and output. */
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 
 /** Longest wait for a line or for the end of a process. */

@@ -1,8 +1,4 @@
-/**
- * A server of HTTP on a TCP socket, for tests of what answers and of what asks.
- *
- * @module
- */
+/** A server of HTTP on a TCP socket, for tests of what answers and of what asks. */
 import { SILENT_LOGGER } from "../../../lib/log/silent_logger.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import type { HttpHandler } from "../../../lib/os/http_connection.ts";

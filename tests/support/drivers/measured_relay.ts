@@ -2,8 +2,6 @@
  * A program: kube-relay with its own memory to be asked for. Each line on its standard input makes it
  * collect all garbage and print one line, {@linkcode RelayMeasurement} as JSON. Needs
  * `--v8-flags=--expose-gc`. Its arguments are kube-relay's.
- *
- * @module
  */
 import { cpuUsage } from "node:process";
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";

@@ -1,8 +1,6 @@
 /**
  * A program: kube-relay on a slow machine. Its first argument is the factor for the time limits of
  * programs, the second a folder for cached results. All others are kube-relay's.
- *
- * @module
  */
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";

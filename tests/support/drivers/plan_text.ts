@@ -1,8 +1,4 @@
-/**
- * Plans of NetworkPolicy as lines of text, for programs that a test starts.
- *
- * @module
- */
+/** Plans of NetworkPolicy as lines of text, for programs that a test starts. */
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 

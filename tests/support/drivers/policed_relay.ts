@@ -2,8 +2,6 @@
  * A program: relays to the Services of the cases of NetworkPolicy in userspace mode, for the IP family of
  * its argument. Each line of its standard input is a plan of policies and its changes, as
  * `plan_text.ts` writes it; it prints a line once that is in force.
- *
- * @module
  */
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { systemClock } from "../../../lib/os/clock.ts";

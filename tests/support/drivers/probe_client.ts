@@ -1,8 +1,6 @@
 /**
  * A program: a client of `echo_server.ts` that executes the lines of its standard input
  * (`probe_protocol.ts`), prints one line for each, and ends with its input.
- *
- * @module
  */
 import type { EchoGreeting } from "./echo_server.ts";
 import {

@@ -1,7 +1,5 @@
 /**
  * The protocol between a test and `probe_client.ts`: one JSON object a line, each answered by one.
- *
- * @module
  */
 import type { EchoGreeting } from "./echo_server.ts";
 

@@ -1,8 +1,4 @@
-/**
- * A TCP relay that a test can let fail in the ways in which networks fail.
- *
- * @module
- */
+/** A TCP relay that a test can let fail in the ways in which networks fail. */
 import { connect, createServer, type Server, type Socket } from "node:net";
 
 /** Relays connections to a port of 127.0.0.1. */

@@ -1,8 +1,6 @@
 /**
  * A program on a real pseudo-terminal, which `script` of util-linux creates, and the content of its
  * screen.
- *
- * @module
  */
 import { eventually } from "../eventually.ts";
 import { runTool } from "./run_tool.ts";

@@ -1,8 +1,6 @@
 /**
  * UDP clients that keep their sockets and never stop sending, while the Service that they send to
  * comes, changes and goes.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";

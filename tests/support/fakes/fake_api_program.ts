@@ -2,8 +2,6 @@
  * A program: the fake API server in its own process, so that it can run in a namespace and be
  * frozen. It writes a kubeconfig to the given path, prints `ready`, executes the lines of its
  * standard input, prints a line for each, and ends with its input.
- *
- * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
 import { FakeApiServer } from "./fake_api_server.ts";

@@ -2,8 +2,6 @@
  * A Kubernetes API server for tests: HTTP/2 with TLS (or plain HTTP/1.1), lists in pages, watches, selectors,
  * bookmarks, streaming lists, compaction. It can fail in every way in which the real one does.
  * `tests/conformance` runs one suite on it and on the real API machinery.
- *
- * @module
  */
 import type { PemPair, RawObject } from "../../conformance/server.ts";
 import { FakeApiLists } from "./fake_api_list.ts";

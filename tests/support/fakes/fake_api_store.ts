@@ -1,8 +1,4 @@
-/**
- * Stores the objects of a fake API server, their versions, and the history for watches.
- *
- * @module
- */
+/** Stores the objects of a fake API server, their versions, and the history for watches. */
 import type { RawObject } from "../../conformance/server.ts";
 
 /** One collection of objects. */

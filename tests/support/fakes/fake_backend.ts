@@ -1,8 +1,4 @@
-/**
- * A backend that remembers its ServicePorts, and fails on demand.
- *
- * @module
- */
+/** A backend that remembers its ServicePorts, and fails on demand. */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../../lib/engine/data_plane.ts";

@@ -1,8 +1,4 @@
-/**
- * A clock that stands still until a test moves it.
- *
- * @module
- */
+/** A clock that stands still until a test moves it. */
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
 
 /** A {@linkcode Clock} whose time passes only in {@linkcode advance}. */

@@ -1,8 +1,4 @@
-/**
- * A command runner that starts nothing: it answers from a script and records its calls.
- *
- * @module
- */
+/** A command runner that starts nothing: it answers from a script and records its calls. */
 import {
   CommandError,
   type CommandOptions,

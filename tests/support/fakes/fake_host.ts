@@ -1,8 +1,6 @@
 /**
  * A machine with a loopback device, addresses and routes, of which `ip`, `sysctl` and the sockets
  * show the same picture. Knows just what making addresses local needs; anything else is an error.
- *
- * @module
  */
 import { type Cidr, cidrContains, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, parseIpAddress } from "../../../lib/net/ip_address.ts";

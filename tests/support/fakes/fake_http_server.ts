@@ -6,8 +6,6 @@
  * ("find_stream_on_goaway_func") when a client says goodbye after megabytes of answers. It was never seen
  * with the few hundred KB of the tests; a client that needs more should exit without closing (its own side
  * of the connection is not concerned: that list of closed streams is kept by servers only).
- *
- * @module
  */
 import { createServer as createPlainServer, type Server } from "node:http";
 import {

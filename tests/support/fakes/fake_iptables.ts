@@ -2,8 +2,6 @@
  * Imitates `iptables-restore --noflush` and `iptables-save` for one IP family. Applies the input
  * for a table completely or not at all. Refuses what the real tool refuses: jumps to missing
  * chains, removal of chains that are used or not empty, long names, a missing COMMIT.
- *
- * @module
  */
 import type { IptablesTable } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 

@@ -1,8 +1,6 @@
 /**
  * A machine with iptables-nft for IPv4, as its programs show it: `iptables-restore`,
  * `iptables-save` and `iptables -S` work on one {@linkcode FakeIptables}.
- *
- * @module
  */
 import type { IptablesTable } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";

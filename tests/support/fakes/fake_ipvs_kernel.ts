@@ -2,8 +2,6 @@
  * The parts of a kernel that the ipvs mode writes to, in memory: virtual servers, sets, addresses
  * on the device and the rules of single Services. Accepts the tools' own text, line by line, and
  * refuses the same lines as they do.
- *
- * @module
  */
 import {
   type RealServerKey,

@@ -1,8 +1,4 @@
-/**
- * A machine with IPVS for IPv4, as its programs show it.
- *
- * @module
- */
+/** A machine with IPVS for IPv4, as its programs show it. */
 import type { InterfaceAddress } from "../../../lib/os/network.ts";
 import { SET_IDS, setName, setOptions } from "../../../backends/ipvs/ipset_table.ts";
 import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";

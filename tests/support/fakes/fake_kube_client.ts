@@ -1,8 +1,6 @@
 /**
  * An API server as its client sees it, without a connection: objects by path, versions, conflicts, and
  * requests that fail or hang.
- *
- * @module
  */
 import { ApiError } from "../../../lib/kube/api_error.ts";
 import { TransportError } from "../../../lib/kube/transport.ts";

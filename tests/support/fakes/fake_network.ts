@@ -1,8 +1,6 @@
 /**
  * A network without sockets, for what loopback can't be made to do: endpoints that never answer, and
  * a process that has no sockets left.
- *
- * @module
  */
 import type {
   InterfaceAddress,

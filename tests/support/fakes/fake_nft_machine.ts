@@ -1,8 +1,4 @@
-/**
- * A machine with nftables, as `nft` shows it: all commands work on one {@linkcode FakeNft}.
- *
- * @module
- */
+/** A machine with nftables, as `nft` shows it: all commands work on one {@linkcode FakeNft}. */
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeNft } from "./fake_nft.ts";
 

@@ -1,8 +1,4 @@
-/**
- * A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand.
- *
- * @module
- */
+/** A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand. */
 import type {
   PolicyBackend,
   PolicyBackendDependencies,

@@ -1,8 +1,4 @@
-/**
- * Data planes of addresses and routes that remember what they hold, and fail on demand.
- *
- * @module
- */
+/** Data planes of addresses and routes that remember what they hold, and fail on demand. */
 import type {
   BgpBackend,
   BgpSessionView,

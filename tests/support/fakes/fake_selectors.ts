@@ -1,8 +1,4 @@
-/**
- * Label and field selectors, as far as kube-relay uses them.
- *
- * @module
- */
+/** Label and field selectors, as far as kube-relay uses them. */
 import type { RawObject } from "../../conformance/server.ts";
 
 /** Whether an object is among those asked for. */

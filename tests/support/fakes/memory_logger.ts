@@ -1,8 +1,4 @@
-/**
- * A log that tests can read.
- *
- * @module
- */
+/** A log that tests can read. */
 import type { LogFields, Logger } from "../../../lib/log/logger.ts";
 
 /** One line of a {@linkcode MemoryLogger}. */

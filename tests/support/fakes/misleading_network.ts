@@ -1,8 +1,6 @@
 /**
  * The machine's network, with a trick that is described by plain data, so that workers can play it
  * as well.
- *
- * @module
  */
 import { type Network, type SocketAddress, systemNetwork } from "../../../lib/os/network.ts";
 

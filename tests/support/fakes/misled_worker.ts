@@ -1,8 +1,4 @@
-/**
- * The program of a worker whose network plays the trick in the URL of this file.
- *
- * @module
- */
+/** The program of a worker whose network plays the trick in the URL of this file. */
 import { serveScope } from "../../../backends/userspace/workers/worker_thread.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { misleadingNetwork } from "./misleading_network.ts";

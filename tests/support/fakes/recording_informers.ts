@@ -1,8 +1,4 @@
-/**
- * Informers of the kinds from which Services are planned; they record their events.
- *
- * @module
- */
+/** Informers of the kinds from which Services are planned; they record their events. */
 import { ENDPOINT_SLICE, type EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";
 import { ENDPOINTS, type Endpoints } from "../../../lib/api/kinds/endpoints.ts";
 import { NODE, type Node } from "../../../lib/api/kinds/node.ts";

@@ -1,8 +1,6 @@
 /**
  * The real API machinery of `tests/apiserver` as a {@linkcode ConformanceServer}: one etcd and one
  * API server, each a process of its own, with their files in a folder that goes away with them.
- *
- * @module
  */
 import type { ConformanceServer, PemPair, RawObject } from "../../conformance/server.ts";
 import { ApiWriter } from "../drivers/api_writer.ts";

@@ -1,8 +1,4 @@
-/**
- * Routers that run FRR or gobgpd, each in a network namespace.
- *
- * @module
- */
+/** Routers that run FRR or gobgpd, each in a network namespace. */
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { eventually } from "../eventually.ts";
 import type { Namespace } from "./netns.ts";

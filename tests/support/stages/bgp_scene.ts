@@ -1,8 +1,6 @@
 /**
  * A cluster that announces Services by BGP: nodes with a kube-relay, a BIRD and a pod each, routers,
  * clients behind routers, and an API server.
- *
- * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
 import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";

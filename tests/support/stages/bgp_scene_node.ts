@@ -1,8 +1,4 @@
-/**
- * A node of a cluster that announces Services by BGP: a kube-relay, a BIRD and a pod.
- *
- * @module
- */
+/** A node of a cluster that announces Services by BGP: a kube-relay, a BIRD and a pod. */
 import { eventually } from "../eventually.ts";
 import type { BirdNode } from "./bgp_stage.ts";
 import type { Namespace } from "./netns.ts";

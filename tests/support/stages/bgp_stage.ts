@@ -1,7 +1,5 @@
 /**
  * A node with a BIRD that our data plane drives, and routers next to it, each in a network namespace.
- *
- * @module
  */
 import { BirdDataPlane, type BirdPaths } from "../../../backends/announce/bird/data_plane.ts";
 import { assert, assertRejects } from "@std/assert";

@@ -1,8 +1,6 @@
 /**
  * A cluster in motion: random changes to Services, slices, ports, policies and endpoints, the same
  * ones again for the same seed.
- *
- * @module
  */
 import type { EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";

@@ -4,8 +4,6 @@
  *
  * With `KUBE_RELAY_SEED` the changes of an earlier run are repeated. With `KUBE_RELAY_SABOTAGE=1`
  * the cluster removes an unchanged Service for a moment, and the test must fail.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";

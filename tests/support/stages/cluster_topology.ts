@@ -12,8 +12,6 @@
  * no proxy; what its pods send goes by this one, so that an answer to what was rewritten here comes
  * back here. The router sends the ranges of Services, external and load balancer addresses to the
  * node, as an upstream router or a load balancer would.
- *
- * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { ADDRESSES, type FamilyAddresses } from "../builders/address_plan.ts";

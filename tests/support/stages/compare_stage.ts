@@ -1,8 +1,6 @@
 /**
  * A mode on the kernel of a network namespace: one backend that serves, as in a running process,
  * and idle ones that compare and repair.
- *
- * @module
  */
 import { type BackendOptions, BACKENDS } from "../../../backends/mod.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";

@@ -1,7 +1,5 @@
 /**
  * Tests that another process finds no difference when it compares the kernel with an applied plan.
- *
- * @module
  */
 import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";

@@ -1,7 +1,5 @@
 /**
  * kube-relay in this process on a fake machine, with its dump, and the text of its rules in force.
- *
- * @module
  */
 import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";

@@ -1,8 +1,6 @@
 /**
  * Observes the clients of Service `web` while its endpoint is removed, in a mode that leaves
  * packets to the kernel.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { Service } from "../../../lib/api/kinds/service.ts";

@@ -1,8 +1,4 @@
-/**
- * A server of HTTP on a real socket with a clock that a test moves, and its clients.
- *
- * @module
- */
+/** A server of HTTP on a real socket with a clock that a test moves, and its clients. */
 import { assertEquals } from "@std/assert";
 import type { HttpHandler } from "../../../lib/os/http_connection.ts";
 import { HttpConnections, type HttpConnectionsOptions } from "../../../lib/os/http_server.ts";

@@ -1,8 +1,4 @@
-/**
- * A node with an iptables that other programs use already, and kube-relay in iptables mode.
- *
- * @module
- */
+/** A node with an iptables that other programs use already, and kube-relay in iptables mode. */
 import {
   addForeignRules,
   type IPTABLES_PREFIXES,

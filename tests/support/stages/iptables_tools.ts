@@ -1,8 +1,4 @@
-/**
- * The two variants of iptables in a namespace, as tests use them.
- *
- * @module
- */
+/** The two variants of iptables in a namespace, as tests use them. */
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Namespace } from "./netns.ts";
 import { program, type Requirement } from "../requirement.ts";

@@ -1,8 +1,4 @@
-/**
- * A layout of Services, and the engine that writes it to the tables of a machine.
- *
- * @module
- */
+/** A layout of Services, and the engine that writes it to the tables of a machine. */
 import { IptablesRunner } from "../../../backends/netfilter/iptables/iptables_runner.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
 import type { IptablesRenderOptions } from "../../../backends/iptables/render_options.ts";

@@ -1,8 +1,6 @@
 /**
  * The ipvs mode among the modes whose rules stay. It runs in the guest of `deno task test:uml`
  * only.
- *
- * @module
  */
 import { ipvsStateOf } from "./ipvs_state.ts";
 import { netnsRequirements } from "./netns.ts";

@@ -1,8 +1,4 @@
-/**
- * All objects of the ipvs mode as text, for comparisons over time.
- *
- * @module
- */
+/** All objects of the ipvs mode as text, for comparisons over time. */
 import type { Namespace } from "./netns.ts";
 
 /** Runs a program and returns its output. */

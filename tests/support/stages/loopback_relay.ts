@@ -1,7 +1,5 @@
 /**
  * kube-relay as a process on loopback: userspace mode, fed by a folder of manifests, as a plain user.
- *
- * @module
  */
 import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";

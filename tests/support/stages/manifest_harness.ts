@@ -1,8 +1,4 @@
-/**
- * A manifest source on files in memory and a clock that stands still.
- *
- * @module
- */
+/** A manifest source on files in memory and a clock that stands still. */
 import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
 import {
   FileManifestSource,

@@ -1,8 +1,4 @@
-/**
- * Packets from outside to what listens on 127.0.0.1 of the node.
- *
- * @module
- */
+/** Packets from outside to what listens on 127.0.0.1 of the node. */
 import { assertEquals } from "@std/assert";
 import { ADDRESSES } from "../builders/address_plan.ts";
 import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";

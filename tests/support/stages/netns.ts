@@ -1,8 +1,6 @@
 /**
  * Network namespaces that a test creates and removes. The host's own network is not touched: both
  * ends of each link are inside the test's namespaces.
- *
- * @module
  */
 import { type CommandResult, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";

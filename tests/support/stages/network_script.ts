@@ -1,8 +1,6 @@
 /**
  * Commands that set up the network of test namespaces, run by one shell: a hundred processes that a
  * test starts one by one take ten seconds in user-mode Linux.
- *
- * @module
  */
 import type { Namespace } from "./netns.ts";
 import { runTool } from "../drivers/run_tool.ts";

@@ -1,8 +1,4 @@
-/**
- * A layout of Services, and the engine that writes it to a table of a machine.
- *
- * @module
- */
+/** A layout of Services, and the engine that writes it to a table of a machine. */
 import type { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
 import { NftRunner } from "../../../backends/netfilter/nft/nft_runner.ts";
 import { servicesTable, TABLE } from "../../../backends/nftables/containers.ts";

@@ -1,8 +1,4 @@
-/**
- * The table of nftables mode in the kernel of a {@linkcode CompareStage}.
- *
- * @module
- */
+/** The table of nftables mode in the kernel of a {@linkcode CompareStage}. */
 import { assert, assertEquals } from "@std/assert";
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
 import { servicesTable } from "../../../backends/nftables/containers.ts";

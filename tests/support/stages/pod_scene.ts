@@ -1,8 +1,4 @@
-/**
- * Nodes with a pod each, and a router between their subnets that knows no pod.
- *
- * @module
- */
+/** Nodes with a pod each, and a router between their subnets that knows no pod. */
 import { rawNode } from "./routing_relay.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { replaceFile } from "../builders/kubeconfig_file.ts";

@@ -1,8 +1,6 @@
 /**
  * The cases of NetworkPolicy with real packets: every pod is a namespace on one of two nodes, each node
  * has its own data planes, and a Service of one kube-relay mode for each pod.
- *
- * @module
  */
 import type { RulePlaneEdges } from "../../../backends/netfilter/rule_plane.ts";
 import type { PolicyPlane } from "../../../backends/policy/policy_plane.ts";

@@ -1,8 +1,4 @@
-/**
- * The Services of the pods of the cases of NetworkPolicy.
- *
- * @module
- */
+/** The Services of the pods of the cases of NetworkPolicy. */
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { caseAddresses } from "../../policy/case_addresses.ts";

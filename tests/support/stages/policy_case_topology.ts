@@ -7,8 +7,6 @@
  * ```
  *
  * The first three reach each other across the bridge, and every other pod by its node.
- *
- * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { caseAddresses } from "../../policy/case_addresses.ts";

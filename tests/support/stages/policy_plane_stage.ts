@@ -1,8 +1,6 @@
 /**
  * The data planes of NetworkPolicy, each on a machine in memory whose tools refuse what the real ones
  * refuse.
- *
- * @module
  */
 import type { DriftFigures } from "../../../backends/netfilter/rule_plane.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";

@@ -1,8 +1,6 @@
 /**
  * A run in this process that enforces NetworkPolicies by fake data planes, from a folder of manifests or
  * an API server.
- *
- * @module
  */
 import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";

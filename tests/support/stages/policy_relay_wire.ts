@@ -1,8 +1,6 @@
 /**
  * The userspace mode as a data plane of the cases of NetworkPolicy: it judges what it relays, and writes
  * no rules.
- *
- * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";

@@ -3,8 +3,6 @@
  *
  * Pods `x/web` and `x/db` reach each other across the bridge of the node, `x/client` is routed even to
  * these; `y/remote` is on another node, and a client is outside of the cluster.
- *
- * @module
  */
 import type { RulePlaneEdges } from "../../../backends/netfilter/rule_plane.ts";
 import type { PolicyPlane, PolicyPlaneOptions } from "../../../backends/policy/policy_plane.ts";

@@ -1,8 +1,4 @@
-/**
- * The data planes of NetworkPolicy, each with the mode of Services that uses the same tools.
- *
- * @module
- */
+/** The data planes of NetworkPolicy, each with the mode of Services that uses the same tools. */
 import { renderText as renderIptablesText } from "../../../backends/iptables/render.ts";
 import { renderText as renderNftablesText } from "../../../backends/nftables/render.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";

@@ -1,8 +1,6 @@
 /**
  * The health and metrics servers as kube-relay starts them, on loopback, with a clock that the test
  * moves.
- *
- * @module
  */
 import { startProxyServers } from "../../../lib/app/serving/proxy_servers.ts";
 import { TaskGroup } from "../../../lib/engine/task_group.ts";

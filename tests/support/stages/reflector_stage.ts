@@ -1,8 +1,4 @@
-/**
- * A reflector of Services in front of a fake API server.
- *
- * @module
- */
+/** A reflector of Services in front of a fake API server. */
 import { SERVICE, type Service } from "../../../lib/api/kinds/service.ts";
 import { KubeClient } from "../../../lib/kube/client.ts";
 import { openTransport } from "../../../lib/kube/api_transport.ts";

@@ -1,8 +1,4 @@
-/**
- * kube-relay itself as a process in a namespace, under its own permission flags.
- *
- * @module
- */
+/** kube-relay itself as a process in a namespace, under its own permission flags. */
 import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import type { StatusService } from "../../../lib/app/service/service_status.ts";

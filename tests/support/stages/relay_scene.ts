@@ -1,8 +1,6 @@
 /**
  * A cluster of namespaces with echo servers in its pods, and kube-relay on its node fed by a folder of
  * manifests.
- *
- * @module
  */
 import type { EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";

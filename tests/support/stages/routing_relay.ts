@@ -1,8 +1,6 @@
 /**
  * Nodes in this process that assign and announce addresses by fake data planes, on a clock that the test
  * moves, with an API server.
- *
- * @module
  */
 import { askControl } from "../../../lib/tools/control/control_client.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_controller.ts";

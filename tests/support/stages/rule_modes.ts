@@ -1,8 +1,6 @@
 /**
  * The modes whose rules the kernel keeps when the process ends. The same tests apply to all of
  * them.
- *
- * @module
  */
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import {

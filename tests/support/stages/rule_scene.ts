@@ -1,8 +1,4 @@
-/**
- * A node whose netfilter other programs use already, and kube-relay in a mode whose rules stay.
- *
- * @module
- */
+/** A node whose netfilter other programs use already, and kube-relay in a mode whose rules stay. */
 import { assert, assertEquals } from "@std/assert";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";

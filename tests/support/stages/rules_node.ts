@@ -1,7 +1,5 @@
 /**
  * A network namespace whose rules tests load, read and compare, with rules of other programs in it.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import type { ForeignSoftwareEdges } from "../../../backends/netfilter/foreign/find_foreign_software.ts";

@@ -1,8 +1,4 @@
-/**
- * A node in some mode, and `kube-relay trace` on it.
- *
- * @module
- */
+/** A node in some mode, and `kube-relay trace` on it. */
 import type { TraceReport } from "../../../lib/tools/trace/trace_report.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
 import { type CommandResult, systemCommandRunner } from "../../../lib/os/command_runner.ts";

@@ -4,8 +4,6 @@
  *
  * The guest sees the host's root read-only. It has a network of its own, with nothing in it but
  * `lo`.
- *
- * @module
  */
 import { runTool } from "../drivers/run_tool.ts";
 import type { Requirement } from "../requirement.ts";

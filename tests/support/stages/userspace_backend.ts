@@ -1,8 +1,4 @@
-/**
- * A userspace backend on loopback, driven plan by plan.
- *
- * @module
- */
+/** A userspace backend on loopback, driven plan by plan. */
 import {
   UserspaceBackend,
   type UserspaceBackendOptions,

@@ -1,8 +1,4 @@
-/**
- * Real workers, of which a test sees what they are told to do, and which it can end.
- *
- * @module
- */
+/** Real workers, of which a test sees what they are told to do, and which it can end. */
 import type { WorkerThread } from "../../../lib/os/worker_pool.ts";
 import { spawnWorker } from "./userspace_backend.ts";
 

@@ -1,8 +1,4 @@
-/**
- * Reduces a table of nftables mode to its relevant content, whatever was in it before.
- *
- * @module
- */
+/** Reduces a table of nftables mode to its relevant content, whatever was in it before. */
 import { baseChains } from "../../../backends/nftables/chain_spec.ts";
 import { EXPRESSIONS, TABLE } from "../../../backends/nftables/containers.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";

@@ -1,8 +1,6 @@
 /**
  * Parses rules of iptables in the forms that the modes of Services and the data plane of
  * NetworkPolicy write. A new kind of rule has to be added here. Pure.
- *
- * @module
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import {

@@ -1,8 +1,6 @@
 /**
  * Walks the first packet of a connection through rules of iptables, along every path that chance
  * allows. Pure.
- *
- * @module
  */
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";

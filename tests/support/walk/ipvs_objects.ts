@@ -1,8 +1,6 @@
 /**
  * The objects besides rules that a packet meets where IPVS serves: entries of sets, bound addresses and
  * virtual servers, each with its rendered line. Pure except for its own state.
- *
- * @module
  */
 import { type Cidr, cidrContains, parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";

@@ -1,7 +1,5 @@
 /**
  * Returns the effect of the table on a connection, by the same walk that follows Services. Pure.
- *
- * @module
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * Walks the first packet of a connection through a table of nftables, along every path that chance
  * allows. Pure.
- *
- * @module
  */
 import {
   addressNumber,

@@ -1,8 +1,4 @@
-/**
- * The packet and the outcome of walks. Pure.
- *
- * @module
- */
+/** The packet and the outcome of walks. Pure. */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";

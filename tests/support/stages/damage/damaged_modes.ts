@@ -1,8 +1,4 @@
-/**
- * The modes whose objects in the kernel are damaged by tests, and the names of these objects.
- *
- * @module
- */
+/** The modes whose objects in the kernel are damaged by tests, and the names of these objects. */
 import type { BackendMode } from "../../../../lib/proxy/backend.ts";
 import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane.ts";
 import { IPTABLES_VARIANTS, type IptablesVariant, restoreRules } from "../iptables_tools.ts";

@@ -1,8 +1,4 @@
-/**
- * Damage to the rules of iptables mode, for the Services of `damaged_services.ts`.
- *
- * @module
- */
+/** Damage to the rules of iptables mode, for the Services of `damaged_services.ts`. */
 import type { DamageRow } from "./damaged_modes.ts";
 
 const VIPS = "KUBE-VIP-ac1e0000-22";

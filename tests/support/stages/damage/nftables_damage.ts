@@ -1,8 +1,4 @@
-/**
- * Damage to the table of nftables mode, for the Services of `damaged_services.ts`.
- *
- * @module
- */
+/** Damage to the table of nftables mode, for the Services of `damaged_services.ts`. */
 import type { DamageRow } from "./damaged_modes.ts";
 
 const WEB = "172.30.0.1 . tcp . 80";
