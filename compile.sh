@@ -106,17 +106,37 @@ find_denort() {
   if [[ -f $zip ]]; then echo "$zip"; fi
 }
 
-# Writes $work/bundle/main.js, the program of workers next to it, and their source maps, which tell what
-# went into them.
+# Writes $work/bundle/main.js with the parts that it loads when they are needed, the program of workers
+# next to it, and their source maps, which tell what went into them.
 bundle() {
-  local program
-  for program in main.ts backends/userspace_worker.ts; do
+  local program part
+  for program in "main.ts --code-splitting" backends/userspace_worker.ts; do
+    # Words of the list, not of a user.
+    # shellcheck disable=SC2086
     "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
-      --outdir "$work/bundle" "$program"
+      --outdir "$work/bundle" $program
   done
+  load_node_late
+  # Loads each of them and runs none, for the code cache. The program of workers works only in one.
+  for part in "$work"/bundle/*.js; do
+    printf 'await import("./%s").catch(() => {});\n' "$(basename -- "$part")"
+  done >"$work/everything.js"
+  mv "$work/everything.js" "$work/bundle/"
   # V8 keeps a script with one other character in two bytes for each of its characters.
   if LC_ALL=C grep -nPo '.{0,60}[^\x00-\x7f].{0,60}' "$work"/bundle/*.js >&2; then
     fail "the bundle has a character that is not ASCII: write it as an escape, such as &hellip; in HTML"
+  fi
+}
+
+# Every bundle of Deno begins by loading the require() of Node.js, for packages of the old form. That
+# loads half of Node.js, which takes longer than most verbs: it is loaded at the first require() instead.
+# Only modules of Node.js itself are left to be required.
+load_node_late() {
+  local early='import\{createRequire as (__deno_internal_createRequire)\} from "node:module";'
+  early+='var ([[:alnum:]_$]+)=__deno_internal_createRequire\(import\.meta\.url\);'
+  sed -Ei "s/$early/var \\2=name=>process.getBuiltinModule(name);/" "$work"/bundle/*.js
+  if grep -l '"node:module"' "$work"/bundle/*.js >&2; then
+    fail "these scripts load Node.js at once: compile.sh does not know how this Deno bundles require()"
   fi
 }
 
@@ -151,9 +171,10 @@ make_self_extracting() {
   deno_bin=$(deno_for_target)
   [[ $(elf_machine "$deno_bin") == "$machine" ]] ||
     fail "$deno_bin is for $(elf_machine "$deno_bin"): expected a Deno for $machine"
-  # Nothing outside is asked for: no configuration, no lock file, no download, no package.
+  # Nothing outside is asked for: no configuration, no lock file, no download, no package. Without the
+  # lazy imports, Deno would read each part of the program before it runs the first.
   deploy/pack.sh "$version" "$machine" "$deno_bin" "$work/bundle" \
-    -q --no-config --no-lock --no-remote --no-npm --cached-only \
+    -q --no-config --no-lock --no-remote --no-npm --cached-only --unstable-lazy-dynamic-imports \
     "${runtime_flags[@]}" "${permissions[@]}" >"$work/kube-relay"
   chmod 0755 "$work/kube-relay"
 }

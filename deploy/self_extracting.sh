@@ -20,9 +20,10 @@ readonly contents='@CONTENTS@'
 readonly payload_size='@PAYLOAD_SIZE@'
 
 # Bits of a file's mode, as stat's %f has them.
-readonly type_bits=0170000 directory_type=0040000 permission_bits=07777 access_bits=0777
-readonly writable_by_others=0022 sticky=01000
-readonly private_directory=0700 program_file=0100700 data_file=0100600
+readonly type_bits=0170000 directory_type=0040000 access_bits=0777
+readonly writable_by_others=0022 sticky=01000 private_directory=0700
+# The whole modes of plain files, 0700 and 0600, in hexadecimal.
+readonly program_file=81c0 data_file=8180
 
 complain() {
     printf 'kube-relay: %s\n' "$1" >&2
@@ -50,9 +51,39 @@ conclude() {
     notice=
 }
 
+# glance PATH…: looks at paths with one stat, so that look_at starts none for them. Whatever makes or
+# replaces one of them empties $seen first.
+glance() {
+    seen="
+$(stat -c '%n %f %u' -- "$@" 2>/dev/null)
+"
+}
+
+# glance_at_place BASE: looks at BASE, at what lies above it, and at the directories of this version.
+glance_at_place() {
+    above=$1
+    set -- "$1/$id" "$1/$id/v8"
+    while [ -n "$above" ]; do
+        set -- "$above" "$@"
+        above=${above%/*}
+    done
+    glance / "$@"
+}
+
 # look_at PATH: sets $mode and $owner of the path itself, not of the target of a link.
 look_at() {
-    status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
+    case $1 in
+    # Other characters would have a meaning in a pattern, or end a line.
+    *[!A-Za-z0-9/._-]*) status= ;;
+    *)
+        status=${seen#*"
+$1 "}
+        [ "$status" != "$seen" ] || status=
+        status=${status%%"
+"*}
+        ;;
+    esac
+    [ -n "$status" ] || status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
         reason="$1 does not exist or cannot be examined"
         return 1
     }
@@ -117,6 +148,7 @@ enter() {
 open_given() {
     enter "$1" || return 1
     base=$entered
+    glance_at_place "$base"
     is_guarded_path "${base%/*}" && is_own_directory "$base"
 }
 
@@ -126,6 +158,7 @@ open_made() {
     [ -d "${parent:-/}" ] || mkdir -- "$parent" 2>/dev/null
     enter "${parent:-/}" || return 1
     base=${entered%/}/${1##*/}
+    glance_at_place "$base"
     is_guarded_path "${base%/*}" || return 1
     if [ ! -e "$base" ] && [ ! -h "$base" ] && ! mkdir -- "$base" 2>/dev/null; then
         # Another start may have made it just now.
@@ -135,31 +168,44 @@ open_made() {
     is_private_directory "$base"
 }
 
-# is_file PATH MODE: whether it is a plain file of the caller's with just this mode.
-is_file() {
-    look_at "$1" || return 1
-    [ "$owner" -eq "$uid" ] &&
-        [ $((mode & (type_bits | permission_bits))) -eq $(($2)) ] && return 0
-    reason="$1 is not as it was unpacked"
+# is_line LINE TEXT: whether TEXT has LINE.
+is_line() {
+    case "
+$2
+" in
+    *"
+$1
+"*) return 0 ;;
+    esac
     return 1
 }
 
-has_sha256() {
-    sum=$(sha256sum 2>/dev/null <"$1") || sum=unreadable
-    [ "${sum%% *}" = "$2" ] && return 0
-    reason="$1 is not what was unpacked: its sha256 is ${sum%% *}"
-    return 1
-}
-
-# Whether DIRECTORY holds each file as it was packed.
+# Whether DIRECTORY holds each file as it was packed: a plain file of the caller's with just its mode.
 has_contents() {
     directory=$1
+    # shellcheck disable=SC2046 # the names have no white space
+    stats=$(cd -- "$directory" 2>/dev/null && stat -c '%n %f %u' -- $(file_names) 2>/dev/null)
     # shellcheck disable=SC2086 # three words a file
     set -- $contents
     while [ $# -gt 0 ]; do
         expected=$data_file
         [ "$1" != kube-relay ] || expected=$program_file
-        is_file "$directory/$1" "$expected" && has_sha256 "$directory/$1" "$2" || return 1
+        is_line "$1 $expected $uid" "$stats" || {
+            reason="$directory/$1 is not as it was unpacked"
+            return 1
+        }
+        shift 3
+    done
+    # shellcheck disable=SC2046
+    sums=$(cd -- "$directory" 2>/dev/null && sha256sum -- $(file_names) 2>/dev/null)
+    # shellcheck disable=SC2086
+    set -- $contents
+    while [ $# -gt 0 ]; do
+        is_line "$2  $1" "$sums" || {
+            sum=$(sha256sum 2>/dev/null <"$directory/$1") || sum=unreadable
+            reason="$directory/$1 is not what was unpacked: its sha256 is ${sum%% *}"
+            return 1
+        }
         shift 3
     done
 }
@@ -232,12 +278,10 @@ is_intact() {
     mark
 }
 
-# Loads each script of PLACE once. The process that makes the code cache keeps up to 60 MB more, so a
-# short-lived process makes it.
+# Loads all scripts of PLACE once. The process that makes the code cache keeps up to 60 MB more, so a
+# short-lived process makes it. A verb that only prints would end before Deno stores it.
 fill_code_cache() {
-    for script in $(file_names); do
-        [ "$script" = kube-relay ] || (launch "$1" "$script" --version) >/dev/null 2>&1
-    done
+    (launch "$1" everything.js) >/dev/null 2>&1
 }
 
 # Whether the program runs in DIRECTORY.
@@ -293,6 +337,7 @@ remove_abandoned() {
 # Sets $work to a new directory in BASE, with verified files that have run.
 unpack() {
     announce
+    seen=
     work=$(mktemp -d "$1/.unpack.XXXXXX" 2>/dev/null) || {
         reason="$1 cannot be written"
         return 1
@@ -430,6 +475,37 @@ path_for() {
     printf '%s' "$folders${PATH-}"
 }
 
+# Sets $uid to the effective user, without a program where /proc is mounted.
+find_uid() {
+    uid=
+    while read -r field _ effective _; do
+        [ "$field" != Uid: ] || uid=$effective
+    done 2>/dev/null </proc/self/status
+    case $uid in '' | *[!0-9]*) uid=$(id -u) ;; esac
+}
+
+# Unsets variables of Deno and Node.js. They could loosen the flags, add code or trusted CAs, or end
+# every start: a NODE_CHANNEL_FD inherited from a Node.js program names a descriptor that does not exist.
+forget_variables() {
+    exported=$(export -p)
+    # A line of another variable's value may look like a name here, too. Its variable is unset as well.
+    set -f
+    old_ifs=$IFS
+    IFS='
+'
+    for name in $exported; do
+        name=${name#export }
+        name=${name#declare -x }
+        name=${name%%=*}
+        case $name in
+        NODE_NAME | *[!A-Za-z0-9_]*) ;;
+        DENO_* | NODE_* | OTEL_*) unset "$name" ;;
+        esac
+    done
+    IFS=$old_ifs
+    set +f
+}
+
 main() {
     self=$0
     caller_umask=$(umask)
@@ -437,13 +513,10 @@ main() {
     # This script uses the tools of the system, whatever PATH the program gets.
     caller_path=$(path_for "$@")
     PATH=/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
-    uid=$(id -u)
+    seen=
+    find_uid
     { read -r boot_id </proc/sys/kernel/random/boot_id; } 2>/dev/null || boot_id=
-    # Variables of Deno and Node.js could loosen the flags, add code or trusted CAs, or end every start:
-    # a NODE_CHANNEL_FD inherited from a Node.js program names a descriptor that does not exist.
-    for name in $(env | sed -n 's/^\(\(DENO\|NODE\|OTEL\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
-        [ "$name" = NODE_NAME ] || unset "$name"
-    done
+    forget_variables
     read_verbosity "$@"
     find_marker
     work=

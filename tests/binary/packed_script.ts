@@ -83,6 +83,7 @@ export class PackedScript implements AsyncDisposable {
     await Deno.mkdir(`${directory}/bundle`);
     await Deno.writeTextFile(`${directory}/bundle/main.js`, "// the program\n");
     await Deno.writeTextFile(`${directory}/bundle/chunk.js`, "// a part of it\n");
+    await Deno.writeTextFile(`${directory}/bundle/everything.js`, "// loads both\n");
     const pack = fileURLToPath(new URL("../../deploy/pack.sh", import.meta.url));
     const args = ["9.8.7", "x86_64", `${directory}/deno`, `${directory}/bundle`, "--no-prompt"];
     const { stdout } = await new Deno.Command(pack, { args, stderr: "inherit" }).output();

@@ -133,7 +133,7 @@ for (const [what, change] of CHANGED_FILES) {
     );
     const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
     const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
-      `/var/cache/kube-relay/${packed.id}:\nchunk.js\nkube-relay\nmain.js\nv8\n`;
+      `/var/cache/kube-relay/${packed.id}:\nchunk.js\neverything.js\nkube-relay\nmain.js\nv8\n`;
     assertEquals(stdout, `${from}${from}${listing}${from}`);
     // The third start finds all well again.
     assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);
@@ -152,7 +152,8 @@ test("a program that was replaced by a directory makes its place unfit", async (
 test("a planted version directory of the caller's own is verified before it is run", async () => {
   await using packed = await PackedScript.create();
   const { stdout, stderr } = await packed.play(
-    "mkdir -m 700 /var/cache/kube-relay; plant /var/cache/kube-relay/$ID; root",
+    `P=/var/cache/kube-relay/$ID; mkdir -m 700 \${P%/*}; plant $P
+    for part in chunk everything; do : >$P/$part.js; chmod 600 $P/$part.js; done; root`,
   );
   assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`);
   assertMatch(

@@ -61,7 +61,8 @@ for (const shell of SHELLS) {
     assertEquals(
       stdout,
       from("/var/cache").repeat(3) + from("/run") +
-        "700 0 directory\n600 0 regular file\n700 0 regular file\n600 0 regular file\n" +
+        "700 0 directory\n600 0 regular file\n600 0 regular file\n700 0 regular file\n" +
+        "600 0 regular file\n" +
         "700 0 directory\n" +
         "600 0 regular file\n",
     );
@@ -132,11 +133,28 @@ test("the files are verified once in each boot, by the marker", async () => {
   assertEquals(stdout, "second start: not verified\nanother boot: verified\nmarked\n");
 });
 
-test("each script is run once after it was verified, to fill the code cache", async () => {
+test("all scripts are loaded once after they were verified, to fill the code cache", async () => {
   await using packed = await PackedScript.create();
   const { stdout } = await packed.play(`
       V=/var/cache/kube-relay/$ID/v8; root >/dev/null; ls $V; rm $V/*; root >/dev/null; ls $V`);
-  assertEquals(stdout, "ran-chunk.js\nran-main.js\nran-main.js\n");
+  assertEquals(stdout, "ran-everything.js\nran-main.js\nran-main.js\n");
+});
+
+/** Programs that the script starts somewhere. */
+const STARTED =
+  /^\++ (cat|env|find|gzip|head|id|mkdir|mktemp|mv|rm|sed|sha256sum|stat|tail|tr)\b/gm;
+
+test("a start in the same boot starts four programs before Deno, for any user", async () => {
+  await using packed = await PackedScript.create();
+  const { stderr } = await packed.play(`
+      mkdir -m 700 /run/user && chown 65534 /run/user
+      twice() { "$@" >/dev/null && SHELL_OF_TEST='sh -x' && "$@" >/dev/null && SHELL_OF_TEST= &&
+          echo next >&2; }
+      twice root; twice root CACHE_DIRECTORY=/var/cache/kube-relay RUNTIME_DIRECTORY=/run/kube-relay
+      twice plain HOME=$H XDG_RUNTIME_DIR=/run/user`);
+  const [...starts] = stderr.split("next\n").slice(0, 3);
+  const programs = starts.map((text) => [...text.matchAll(STARTED)].map(([, name]) => name));
+  assertEquals(programs, Array(3).fill(["stat", "stat", "stat", "cat"]));
 });
 
 test("a forged marker is ignored in a folder that other users could write", async () => {
@@ -144,7 +162,7 @@ test("a forged marker is ignored in a folder that other users could write", asyn
   const { stdout, stderr } = await packed.play(`
       P=/var/cache/kube-relay/$ID M=/run/kube-relay/verified-$ID; root >/dev/null
       forge() { echo '// changed' >>$P/main.js; { echo "$(cat /proc/sys/kernel/random/boot_id) $P"
-          cd $P && stat -c '%n %f %u %i %s %y %z' kube-relay chunk.js main.js; } >$M; }
+          cd $P && stat -c '%n %f %u %i %s %y %z' kube-relay chunk.js everything.js main.js; } >$M; }
       # Where only root can write, root's word is taken: this shows that the forgery is a good one.
       forge; root >/dev/null; tail -n 1 $P/main.js
       forge; chmod 777 /run/kube-relay; root >/dev/null; tail -n 1 $P/main.js`);
