@@ -2,74 +2,41 @@
  * kube-relay: the Kubernetes Service proxy for one node. Joins the real edges and the list of
  * backends to the application; everything else is elsewhere.
  *
+ * What is imported here is loaded by every command line, so it is little: the modes are loaded when a
+ * verb asks for them.
+ *
  * @module
  */
-import { createHostChecks } from "./backends/host_checks.ts";
-import { BACKENDS, createPacketTraces, ROUTING_BACKENDS } from "./backends/mod.ts";
-import { explainCrashes } from "./backends/netfilter/nft/explained_nft.ts";
-import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
-import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
-import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
-import { runCommandLine } from "./lib/tools/cli/command_line.ts";
-import { ToolsOfRun } from "./lib/tools/control/run_tools.ts";
-import type { ProgramDependencies } from "./lib/app/run/run_tools.ts";
-import { systemClock } from "./lib/os/clock.ts";
-import { systemCommandRunner } from "./lib/os/command_runner.ts";
-import { systemNetwork } from "./lib/os/network.ts";
-import { RememberedResults } from "./lib/os/remembered_results.ts";
+import type { Machine } from "./lib/app/run/run_tools.ts";
+import { systemClock as clock } from "./lib/os/clock.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
-import { takeStrayOutput, UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
+import { runCommandLine } from "./lib/tools/cli/command_line.ts";
 
 /** The machine as it is. */
-export function createDependencies(): ProgramDependencies {
-  const clock = systemClock;
-  const tools = explainCrashes(systemCommandRunner, clock);
-  const commands = new HeldNft({
-    commands: new RememberedResults(tools, clock),
-    clock,
-  });
+export function createMachine(): Machine {
+  const process = {
+    pid: Deno.pid,
+    uid: Deno.uid() ?? undefined,
+    hostname: Deno.hostname(),
+    cores: navigator.hardwareConcurrency,
+    kernelRelease: Deno.osRelease(),
+    env: (name: string) => Deno.env.get(name),
+    stdoutIsTerminal: Deno.stdout.isTerminal(),
+    columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
+  };
+  const edges = {
+    ...{ clock, process, openTerminal },
+    print: (text: string) => writeText(Deno.stdout, text),
+    complain: (text: string) => writeText(Deno.stderr, text),
+  };
   return {
-    clock: systemClock,
-    network: systemNetwork,
-    commands,
-    random: Math.random,
-    uncaught: new UncaughtErrors(),
-    spawnWorker,
-    backends: BACKENDS,
-    policyBackends: POLICY_BACKENDS,
-    routingBackends: ROUTING_BACKENDS,
-    hostChecks: createHostChecks({
-      clock: systemClock,
-      network: systemNetwork,
-      commands,
-      uid: Deno.uid() ?? undefined,
-      kernelRelease: Deno.osRelease(),
-      env: (name) => Deno.env.get(name),
-    }),
-    packetTraces: createPacketTraces({
-      clock: systemClock,
-      network: systemNetwork,
-      commands: tools,
-      random: Math.random,
-      pid: Deno.pid,
-    }),
-    process: {
-      pid: Deno.pid,
-      uid: Deno.uid() ?? undefined,
-      hostname: Deno.hostname(),
-      cores: navigator.hardwareConcurrency,
-      kernelRelease: Deno.osRelease(),
-      env: (name) => Deno.env.get(name),
-      stdoutIsTerminal: Deno.stdout.isTerminal(),
-      columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
+    ...edges,
+    async loadAll() {
+      const { createMachineEdges } = await import("./backends/machine.ts");
+      return { ...createMachineEdges(clock, process), ...edges, spawnWorker };
     },
-    createTools: (edges) => new ToolsOfRun(edges),
-    takeStrayOutput,
-    openTerminal,
-    print: (text) => writeText(Deno.stdout, text),
-    complain: (text) => writeText(Deno.stderr, text),
   };
 }
 
@@ -94,8 +61,9 @@ function restoreHome(): void {
 }
 
 // Both threads run it as their main module.
-if (isWorkerThread()) serveAsWorker();
-else if (import.meta.main) {
+if ("DedicatedWorkerGlobalScope" in globalThis) {
+  (await import("./backends/machine.ts")).serveAsWorker();
+} else if (import.meta.main) {
   restoreHome();
-  Deno.exit(await runCommandLine(createDependencies(), Deno.args, createTerminationSource()));
+  Deno.exit(await runCommandLine(createMachine(), Deno.args, createTerminationSource()));
 }

@@ -16,12 +16,12 @@ import { relayOptionsOf } from "../lib/config/relay_options.ts";
 import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { BACKEND_MODES } from "../lib/proxy/backend.ts";
-import { createDependencies } from "../main.ts";
+import { createMachine } from "../main.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 
 const SOURCE = "the dump";
 const DEPENDENCIES = {
-  ...createDependencies(),
+  ...await createMachine().loadAll(),
   backends: BACKENDS,
   logger: SILENT_LOGGER,
   commands: { run: () => Promise.reject(new Error("A program was started")) },

@@ -16,7 +16,7 @@ import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
-import { createDependencies } from "../main.ts";
+import { createMachine } from "../main.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { defaultRenderOptions } from "./support/builders/nftables_render_options.ts";
@@ -26,7 +26,7 @@ import { testDumpParts, testInformers } from "./support/builders/test_dump.ts";
 import { MemoryLogger } from "./support/fakes/memory_logger.ts";
 import { withFolder } from "./support/with_folder.ts";
 
-const DEPENDENCIES = { ...createDependencies(), logger: new MemoryLogger() };
+const DEPENDENCIES = { ...await createMachine().loadAll(), logger: new MemoryLogger() };
 const PARTS = testDumpParts();
 const CLUSTER_IP = "172.30.0.41";
 const FEW_ENDPOINTS = ["10.180.0.1", "10.180.0.2", "10.180.0.3", "10.180.0.4"];

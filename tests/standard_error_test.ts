@@ -155,9 +155,9 @@ const TALKATIVE = `
 import { EventEmitter } from "node:events";
 import process from "node:process";
 import { runCommandLine } from "${import.meta.resolve("../lib/tools/cli/command_line.ts")}";
-import { createDependencies } from "${import.meta.resolve("../main.ts")}";
+import { createMachine } from "${import.meta.resolve("../main.ts")}";
 
-const running = runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal);
+const running = runCommandLine(createMachine(), Deno.args, () => new AbortController().signal);
 const { log } = console;
 const timer = setInterval(() => {
   if (console.log === log) return;

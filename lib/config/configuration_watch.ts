@@ -14,12 +14,8 @@ import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import { routingPartsOf } from "../routing/routing_settings.ts";
 import { effectiveConfiguration, type KubeProxyConfiguration } from "./configuration.ts";
 import type { FlagValues } from "./flags.ts";
-import {
-  ConfigurationError,
-  loadConfiguration,
-  type LoadDependencies,
-  type LoadedConfiguration,
-} from "./load.ts";
+import { ConfigurationError } from "./configuration_error.ts";
+import { loadConfiguration, type LoadDependencies, type LoadedConfiguration } from "./load.ts";
 import { routingSettingsOf } from "./parse_routing.ts";
 
 /** The interval at which the file is checked. */

@@ -7,7 +7,8 @@ import { didYouMean } from "../api/nearest_name.ts";
 import { formatHostPort } from "../net/port.ts";
 import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
+import { ConfigurationError } from "./configuration_error.ts";
+import type { ConfigurationFile } from "./configuration_file.ts";
 import { flagConfiguration, isDefaultBlock } from "./configuration.ts";
 import type { UserContext } from "./default_paths.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
@@ -42,17 +43,10 @@ export interface LoadedConfiguration {
   readonly notices: readonly ConfigurationNotice[];
 }
 
-/** An invalid configuration. The message has one line for each problem. */
-export class ConfigurationError extends Error {
-  override name = "ConfigurationError";
-  constructor(readonly problems: readonly string[]) {
-    super(problems.join("\n"));
-  }
-}
-
 /** Dependencies of loading. */
 export interface LoadDependencies extends UserContext {
-  readonly readTextFile: (path: string) => Promise<string>;
+  /** @default {readConfigurationText} */
+  readonly readTextFile?: (path: string) => Promise<string>;
 }
 
 /**
@@ -64,9 +58,7 @@ export async function loadConfiguration(
   dependencies: LoadDependencies,
   { flags }: { readonly flags: FlagValues },
 ): Promise<LoadedConfiguration> {
-  const file = flags.config === undefined
-    ? undefined
-    : await readConfigurationFile(dependencies, flags.config);
+  const file = flags.config === undefined ? undefined : await readFile(dependencies, flags.config);
   if (file && !file.configuration) throw new ConfigurationError(file.problems);
   const notices: ConfigurationNotice[] = (file?.warnings ?? []).map((fields) => ({
     level: "warn",
@@ -102,6 +94,16 @@ export async function loadConfiguration(
     notices.push({ level: "info", message, fields: { cure } });
   }
   return deepFreeze({ proxy, relay, mode: isTry ? "userspace" : mode, notices });
+}
+
+async function readFile(
+  { readTextFile }: LoadDependencies,
+  path: string,
+): Promise<ConfigurationFile> {
+  // The reader of YAML is loaded only for a file.
+  const file = await import("./configuration_file.ts");
+  readTextFile ??= file.readConfigurationText;
+  return await file.readConfigurationFile({ readTextFile }, path);
 }
 
 /** Returns the configuration with the flags that apply. With a file, most of them do not. */

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { ConfigurationError, loadConfiguration, upstreamPath } from "./load.ts";
+import { ConfigurationError } from "./configuration_error.ts";
+import { loadConfiguration, upstreamPath } from "./load.ts";
 import { BACKEND_MODES } from "../proxy/backend.ts";
 import { parseFlags } from "./parse_flags.ts";
 

@@ -25,10 +25,13 @@ import {
 import { type Port, tryParsePort } from "../net/port.ts";
 import { type LabelSelector, parseLabelSelector } from "../policy/label_selector.ts";
 import { type AddressPool, type AnnounceMethod, UNUSABLE_RANGES } from "../routing/address_pool.ts";
-import { LONGEST_PREFIX, type PeerImports } from "../routing/bgp_plan.ts";
-import { peerName } from "../routing/node_bgp.ts";
-import { POD_ROUTE_METRIC } from "../routing/pod_network_plan.ts";
-import type { BgpSettings, ConfiguredPeer, RoutingSettings } from "../routing/routing_settings.ts";
+import { LONGEST_PREFIX, type PeerImports, peerName } from "../routing/bgp_plan.ts";
+import {
+  type BgpSettings,
+  type ConfiguredPeer,
+  POD_ROUTE_METRIC,
+  type RoutingSettings,
+} from "../routing/routing_settings.ts";
 
 const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
 /** The API server refuses any other class. */

@@ -201,18 +201,16 @@ function env(journalStream: string | undefined): (name: string) => string | unde
   return (name) => name === "JOURNAL_STREAM" ? journalStream : undefined;
 }
 
-Deno.test("logsToJournal() compares the variable with the real standard error", () => {
+Deno.test("logsToJournal() compares the variable with the real standard error", async () => {
   const { dev, ino } = fstatSync(2);
-  assert(logsToJournal(env(`${dev}:${ino}`)));
-  assert(!logsToJournal(env(`${dev}:${ino + 1}`)), "inherited, but led elsewhere");
-  assert(!logsToJournal(env(undefined)));
-  assert(!logsToJournal(env("")));
+  assert(await logsToJournal(env(`${dev}:${ino}`)));
+  assert(!await logsToJournal(env(`${dev}:${ino + 1}`)), "inherited, but led elsewhere");
+  assert(!await logsToJournal(env(undefined)));
+  assert(!await logsToJournal(env("")));
 });
 
-Deno.test("logsToJournal() does not mistake a closed standard error for a journal", () => {
+Deno.test("logsToJournal() does not mistake a closed standard error for a journal", async () => {
   assert(
-    !logsToJournal(env("1:2"), () => {
-      throw new Error("Bad file descriptor");
-    }),
+    !await logsToJournal(env("1:2"), () => Promise.reject(new Error("Bad file descriptor"))),
   );
 });

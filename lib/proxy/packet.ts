@@ -1,5 +1,5 @@
 import type { IpAddress } from "../net/ip_address.ts";
-import type { Port, Protocol } from "../net/port.ts";
+import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 
 /**
  * The sender of a packet. Policies for traffic from outside bind neither pods nor the node itself.
@@ -17,4 +17,9 @@ export interface Packet {
   readonly to: IpAddress;
   readonly port: Port;
   readonly protocol: Protocol;
+}
+
+/** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */
+export function socketOf({ to, port, protocol }: Packet): string {
+  return `${formatHostPort(to, port)}/${protocol}`;
 }

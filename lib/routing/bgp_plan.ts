@@ -128,3 +128,8 @@ export interface BgpSessionFigures {
   /** Updates of the peer that the filters refused since the session began. */
   readonly refusedUpdates: number;
 }
+
+/** Returns the name of a session with an address. */
+export function peerName(address: IpAddress): string {
+  return `peer_${address.replaceAll(/[^0-9a-f]/g, "_")}`;
+}

@@ -10,6 +10,7 @@ import {
   tryParseIpAddress,
 } from "../net/ip_address.ts";
 import { tryParsePort } from "../net/port.ts";
+import { peerName } from "./bgp_plan.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { ConfiguredPeer } from "./routing_settings.ts";
 
@@ -227,8 +228,3 @@ export const SESSION_DEFAULTS = {
   prepend: 0,
   nextHopSelf: false,
 } as const;
-
-/** Returns the name of a session with an address. */
-export function peerName(address: IpAddress): string {
-  return `peer_${address.replaceAll(/[^0-9a-f]/g, "_")}`;
-}

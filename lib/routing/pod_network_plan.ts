@@ -13,12 +13,6 @@ import { contentId } from "../policy/content_id.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { PodNetworkSettings } from "./routing_settings.ts";
 
-/**
- * The metric of routes to pods: preferred to those of BGP (512) and to IPv6's default one (1024).
- * Routes of networks on the node have a lower one, and are preferred.
- */
-export const POD_ROUTE_METRIC = 256;
-
 /** The tasks of this node for the network of pods. Deeply read-only. */
 export interface PodNetworkPlan {
   /** The ranges of this node's pods. */

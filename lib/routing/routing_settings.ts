@@ -3,6 +3,12 @@ import type { LabelSelector } from "../policy/label_selector.ts";
 import type { AddressPool } from "./address_pool.ts";
 import type { BgpImports, BgpPeer } from "./bgp_plan.ts";
 
+/**
+ * The metric of routes to pods: preferred to those of BGP (512) and to IPv6's default one (1024).
+ * Routes of networks on the node have a lower one, and are preferred.
+ */
+export const POD_ROUTE_METRIC = 256;
+
 /** The configuration of load balancer addresses and routes. Values are parsed. */
 export interface RoutingSettings {
   /** Services of this `loadBalancerClass` get addresses. */

@@ -28,6 +28,11 @@ export interface Row {
   readonly detail?: readonly string[];
 }
 
+/** A row that is a sentence; `text` has no full stop. */
+export function sentence(text: string, tone: Tone): Row {
+  return { cells: [`${text}.`], tone };
+}
+
 /** One line of a terminal. */
 export interface Line {
   readonly text: string;

@@ -5,10 +5,10 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { BUILT, Executable, EXECUTABLE_REQUIREMENTS } from "./executable.ts";
 
-const ignore = isMissing("tests/binary/loaded_modules_test.ts", EXECUTABLE_REQUIREMENTS);
+const test = testNeeding("tests/binary/loaded_modules_test.ts", EXECUTABLE_REQUIREMENTS);
 
 /** The most bytes of scripts that a verb loads, of 1.3 million, and the modules of Node.js. */
 const LOADED: readonly (readonly [args: string[], mostBytes: number, ofNode: string[]])[] = [
@@ -21,46 +21,41 @@ const LOADED: readonly (readonly [args: string[], mostBytes: number, ofNode: str
   [["diff"], 240_000, ["node:timers"]],
 ];
 
-Deno.test({
-  name:
-    "a verb of the self-extracting form loads only what it needs, and all of it from the code cache",
-  ignore,
-  async fn(t) {
-    const script = new TextDecoder("latin1").decode(
-      (await Deno.readFile(BUILT)).subarray(0, 32_768),
-    );
-    if (!script.startsWith("#!/bin/sh")) return; // `deno compile` makes one script.
-    const [, flags = ""] = /^\s*exec "\$place\/kube-relay" run -q (.*) "\$place\/\$script"/m.exec(
-      script,
-    )!;
-    await using executable = await Executable.create("root");
-    assertEquals((await executable.run(["--version"])).code, 0);
-    const [place] = [...Deno.readDirSync(`${executable.directory}/cache`)];
-    const folder = `${executable.directory}/cache/${place!.name}`;
-    for (const [args, mostBytes, ofNode] of LOADED) {
-      await t.step(args.join(" "), async () => {
-        const { stderr } = await new Deno.Command(`${folder}/kube-relay`, {
-          args: [
-            ...["run", "--log-level=debug", ...flags.split(" "), `${folder}/main.js`, ...args],
-            ...(args[0]!.startsWith("--") ? [] : [`--control-socket=${folder}/none`]),
-          ],
-          env: { DENO_DIR: `${folder}/v8`, HOME: folder },
-          stdin: "null",
-        }).output();
-        const text = new TextDecoder().decode(stderr);
-        const found = [...text.matchAll(/V8 code cache (\w+) for ES module: ([\w-]+:[^,]+),/g)];
-        const names = found.map(([, , module]) => module!);
-        const scripts = names.filter((name) => name.startsWith("file:"));
-        assert(scripts.includes(`file://${folder}/main.js`), text);
-        const bytes = scripts.map((url) => Deno.statSync(new URL(url)).size);
-        const total = bytes.reduce((sum, size) => sum + size, 0);
-        assert(total <= mostBytes, `${total} bytes of ${scripts.join(", ")}`);
-        assertEquals(names.filter((name) => name.startsWith("node:")), ofNode);
-        const stored = found.filter(([, what, module]) =>
-          what !== "hit" && scripts.includes(module!)
-        );
-        assertEquals(stored, [], "V8 compiles them at each start");
-      });
-    }
-  },
+test("a verb of the self-extracting form loads only what it needs, and all of it from the code cache", async (t) => {
+  const script = new TextDecoder("latin1").decode(
+    (await Deno.readFile(BUILT)).subarray(0, 32_768),
+  );
+  if (!script.startsWith("#!/bin/sh")) return; // `deno compile` makes one script.
+  const [, flags = ""] = /^\s*exec "\$place\/kube-relay" run -q (.*) "\$place\/\$script"/m.exec(
+    script,
+  )!;
+  await using executable = await Executable.create("root");
+  assertEquals((await executable.run(["--version"])).code, 0);
+  const [place] = await Array.fromAsync(Deno.readDir(`${executable.directory}/cache`));
+  const folder = `${executable.directory}/cache/${place!.name}`;
+  for (const [args, mostBytes, ofNode] of LOADED) {
+    await t.step(args.join(" "), async () => {
+      const { stderr } = await new Deno.Command(`${folder}/kube-relay`, {
+        args: [
+          ...["run", "--log-level=debug", ...flags.split(" "), `${folder}/main.js`, ...args],
+          ...(args[0]!.startsWith("--") ? [] : [`--control-socket=${folder}/none`]),
+        ],
+        env: { DENO_DIR: `${folder}/v8`, HOME: folder },
+        stdin: "null",
+      }).output();
+      const text = new TextDecoder().decode(stderr);
+      const found = [...text.matchAll(/V8 code cache (\w+) for ES module: ([\w-]+:[^,]+),/g)];
+      const names = found.map(([, , module]) => module!);
+      const scripts = names.filter((name) => name.startsWith("file:"));
+      assert(scripts.includes(`file://${folder}/main.js`), text);
+      const files = await Promise.all(scripts.map((url) => Deno.stat(new URL(url))));
+      const total = files.reduce((sum, { size }) => sum + size, 0);
+      assert(total <= mostBytes, `${total} bytes of ${scripts.join(", ")}`);
+      assertEquals(names.filter((name) => name.startsWith("node:")), ofNode);
+      const stored = found.filter(([, what, module]) =>
+        what !== "hit" && scripts.includes(module!)
+      );
+      assertEquals(stored, [], "V8 compiles them at each start");
+    });
+  }
 });

@@ -11,7 +11,8 @@
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FLAG_ROWS } from "../../lib/config/flags.ts";
-import { ConfigurationError, loadConfiguration } from "../../lib/config/load.ts";
+import { ConfigurationError } from "../../lib/config/configuration_error.ts";
+import { loadConfiguration } from "../../lib/config/load.ts";
 import { givenFlags, type ParsedFlags, parseFlags } from "../../lib/config/parse_flags.ts";
 import { fieldOf, warningTexts } from "./expectations.ts";
 

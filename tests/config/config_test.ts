@@ -8,11 +8,8 @@
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { CONFIGURATION_FIELDS, type FieldTree } from "../../lib/config/configuration.ts";
-import {
-  ConfigurationError,
-  loadConfiguration,
-  type LoadedConfiguration,
-} from "../../lib/config/load.ts";
+import { ConfigurationError } from "../../lib/config/configuration_error.ts";
+import { loadConfiguration, type LoadedConfiguration } from "../../lib/config/load.ts";
 import { fieldOf, warningTexts } from "./expectations.ts";
 
 const FOLDER = new URL(".", import.meta.url).pathname;

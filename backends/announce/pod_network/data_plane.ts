@@ -44,12 +44,12 @@ import { addressAt, IP_FAMILIES, type IpFamily, ipFamilyOf } from "../../../lib/
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
 import {
-  POD_ROUTE_METRIC,
   type PodNetworkPlan,
   type PodRoute,
   type PodTunnel,
   TUNNEL_PREFIX,
 } from "../../../lib/routing/pod_network_plan.ts";
+import { POD_ROUTE_METRIC } from "../../../lib/routing/routing_settings.ts";
 
 /** The options of {@linkcode PodNetworkDataPlane}. */
 export interface PodNetworkOptions {

@@ -45,11 +45,6 @@ interface WorkerScope {
   postMessage(message: unknown): void;
 }
 
-/** Whether this thread was started as a worker. */
-export function isWorkerThread(): boolean {
-  return "DedicatedWorkerGlobalScope" in globalThis;
-}
-
 /** Makes this thread a worker: it forwards as the main thread commands. */
 export function serveAsWorker(): void {
   const scope = globalThis as unknown as WorkerScope;

@@ -59,7 +59,19 @@ export interface ToolEdges extends Dependencies {
   readonly openFiles: OpenFiles;
 }
 
-/** What `main.ts` hands down. */
+/** The edges of a run. */
 export interface ProgramDependencies extends Dependencies {
   readonly createTools: (edges: ToolEdges) => RunTools;
+}
+
+/** The edges of a verb that asks a running process, or only prints. */
+export type VerbEdges = Pick<
+  Dependencies,
+  "clock" | "complain" | "openTerminal" | "print" | "process"
+>;
+
+/** What `main.ts` hands down. */
+export interface Machine extends VerbEdges {
+  /** Loads the modules of everything else, which takes longer than most verbs. */
+  readonly loadAll: () => Promise<Dependencies>;
 }

@@ -1,20 +1,14 @@
-import { readConfigurationText } from "../../config/configuration_file.ts";
 import { findFlag, type FlagValues } from "../../config/flags.ts";
-import {
-  ConfigurationError,
-  loadConfiguration,
-  type LoadedConfiguration,
-} from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import { didYouMean } from "../../api/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
 import { objectSourceConflicts } from "../../config/relay_options.ts";
-import { createLogger, logsToJournal } from "../../log/create_logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { printableColors, printableLines } from "../../log/printable_text.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
-import type { Dependencies } from "../../app/dependencies.ts";
-import type { ProgramDependencies } from "../../app/run/run_tools.ts";
+import type { Machine, VerbEdges } from "../../app/run/run_tools.ts";
 import type { Verb } from "./commands/command.ts";
 import { VERBS } from "./verbs.ts";
 
@@ -30,14 +24,14 @@ const FAILED = 1;
 
 /** Runs the verb of a command line and resolves to the exit code. Never rejects. */
 export async function runCommandLine(
-  machine: ProgramDependencies,
+  { loadAll, ...machine }: Machine,
   argv: readonly string[],
   endInOrder: TerminationSource,
 ): Promise<number> {
   const { print, complain, process } = machine;
   // Flags, files, objects and tools may contain any text, which must not control the terminal. Output to
   // a program or a file stays unchanged.
-  const dependencies: ProgramDependencies = {
+  const edges: VerbEdges = {
     ...machine,
     print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
     complain: (text) => complain(printableLines(text)),
@@ -47,26 +41,29 @@ export async function runCommandLine(
   try {
     const { command, flags, operands } = chooseCommand(argv);
     if (command.text) {
-      dependencies.print(command.text(flags, operands));
+      edges.print(await command.text(flags, operands));
       return DONE;
     }
-    const configuration = await loadFor(dependencies, { command, flags });
+    const configuration = await loadFor(edges, { command, flags });
     isJson = configuration.proxy.logging.format === "json";
+    const { createLogger, logsToJournal } = await import("./asking_verbs.ts");
     const logger = createLogger({
       format: isJson ? "json" : "text",
       verbosity: configuration.proxy.logging.verbosity,
       vmodule: configuration.proxy.logging.vmodule,
-      journal: logsToJournal(dependencies.process.env),
+      journal: await logsToJournal(process.env),
     });
-    const clock = command.serves ? dependencies.clock : seldomYielding(dependencies.clock);
+    const clock = command.serves ? machine.clock : seldomYielding(machine.clock);
     const context = {
       ...{ flags, operands, configuration, logger },
       endInOrder: () => ending ??= endInOrder(),
     };
-    const code = await command.run!({ ...dependencies, clock }, context);
+    const own = { ...edges, clock };
+    const loadAlso = async () => ({ ...await loadAll(), ...own });
+    const code = await command.run!({ ...own, loadAll: loadAlso }, context);
     return command.serves ? code : endedCode(code, ending);
   } catch (error) {
-    return endedCode(explain(dependencies, { error, isJson }), ending);
+    return endedCode(await explain(edges, { error, isJson }), ending);
   }
 }
 
@@ -134,32 +131,32 @@ function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): stri
 
 /** Loads the configuration. An invalid one is an error unless the verb works without. */
 async function loadFor(
-  dependencies: Dependencies,
+  edges: VerbEdges,
   { command, flags }: { readonly command: Verb; readonly flags: FlagValues },
 ): Promise<LoadedConfiguration> {
   const { "proxy-mode": mode = "", ...others } = flags;
   try {
-    return await load(dependencies, command.ownModes?.includes(mode) ? others : flags);
+    return await load(edges, command.ownModes?.includes(mode) ? others : flags);
   } catch (error) {
     const { enoughFlags, name } = command;
     if (!(error instanceof ConfigurationError) || enoughFlags === undefined) throw error;
-    for (const problem of error.problems) dependencies.complain(`kube-relay: ${problem}\n`);
-    dependencies.complain(`kube-relay: continuing '${name}' without the configuration\n`);
+    for (const problem of error.problems) edges.complain(`kube-relay: ${problem}\n`);
+    edges.complain(`kube-relay: continuing '${name}' without the configuration\n`);
     const enough = enoughFlags.map((flag) => [flag, flags[flag]] as const);
     const given = enough.filter(([, value]) => value !== undefined);
-    return await load(dependencies, Object.fromEntries(given));
+    return await load(edges, Object.fromEntries(given));
   }
 }
 
-function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
-  const { uid, env } = dependencies.process;
-  return loadConfiguration({ uid, env, readTextFile: readConfigurationText }, { flags });
+async function load({ process }: VerbEdges, flags: FlagValues): Promise<LoadedConfiguration> {
+  const { loadConfiguration } = await import("./asking_verbs.ts");
+  return await loadConfiguration(process, { flags });
 }
 
-function explain(
-  { complain }: Dependencies,
+async function explain(
+  { complain }: VerbEdges,
   { error, isJson }: { readonly error: unknown; readonly isJson: boolean },
-): number {
+): Promise<number> {
   if (error instanceof ConfigurationError) {
     for (const problem of error.problems) complain(`kube-relay: ${problem}\n`);
     complain("kube-relay: see --help\n");
@@ -167,6 +164,7 @@ function explain(
   }
   // A collector of JSON lines would lose a line of text, and with it the error.
   if (isJson) {
+    const { createLogger } = await import("./asking_verbs.ts");
     const sink = (line: string) => complain(`${line}\n`);
     createLogger({ format: "json", verbosity: 0, sink })
       .error("Command failed", { error: messageOf(error) });

@@ -14,7 +14,7 @@ import type { StatusReport } from "../status/status_report.ts";
 import { runCommandLine, seldomYielding } from "./command_line.ts";
 import { VERBS } from "./verbs.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
-import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+import { machineOf, testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A mode has to be there for the configuration to be right; no test gets as far as making it. */
 const BACKENDS: BackendTable = {
@@ -49,7 +49,7 @@ async function run(
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
   });
-  const code = await runCommandLine(dependencies, argv, () => signal);
+  const code = await runCommandLine(machineOf(dependencies), argv, () => signal);
   return { code, ...texts };
 }
 

@@ -1,6 +1,6 @@
 import type { Flag } from "../../config/flag.ts";
 import { FLAG_ROWS } from "../../config/flags.ts";
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import { BACKEND_MODES } from "../../proxy/backend.ts";
 import { askControl } from "../control/control_client.ts";
@@ -87,14 +87,11 @@ complete -c kube-relay -f -a '(__kube_relay_complete)'
 `,
 };
 
-/** The shells that have a script. */
-export const SHELLS = Object.keys(SCRIPTS);
-
 /** Returns the script of a shell. */
 export function completionScript(shell: string): string {
   if (Object.hasOwn(SCRIPTS, shell)) return SCRIPTS[shell]!;
   throw new ConfigurationError([
-    `Cannot complete for '${shell}': expected one of ${SHELLS.join(", ")}`,
+    `Cannot complete for '${shell}': expected one of ${Object.keys(SCRIPTS).join(", ")}`,
   ]);
 }
 

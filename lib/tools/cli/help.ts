@@ -2,29 +2,10 @@
 import { type Flag, FLAG_GROUPS } from "../../config/flag.ts";
 import { flagDefault, flagHelp, flagUsage, HELP_WIDTH } from "../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../config/flags.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
+import { VERSION, versionText } from "../../config/version.ts";
 import { wrapText } from "../../config/wrap_text.ts";
 import { ENVIRONMENT } from "../../os/permissions.ts";
 import type { Verb } from "./commands/command.ts";
-
-/** Returns the output of `--version`. */
-export function versionText(): string {
-  return `kube-relay v${VERSION} (kube-proxy ${KUBE_PROXY_RELEASE} compatible)`;
-}
-
-/** The details that a bug report needs. */
-export function rawVersion(): string {
-  const { os, arch, standalone } = Deno.build;
-  const { deno, v8 } = Deno.version;
-  return [
-    `version=${VERSION}`,
-    `kubeProxy=${KUBE_PROXY_RELEASE}`,
-    `platform=${os}/${arch}`,
-    `deno=${deno}`,
-    `v8=${v8}`,
-    `standalone=${standalone}`,
-  ].join(" ");
-}
 
 /** The exit codes of all verbs. */
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [

@@ -2,21 +2,13 @@
  * Every verb, in the order of the help. Parsing, help, the manual page and the completion of shells read
  * this table.
  */
-import { FROM_FORMS, TO_FORMS } from "../explain/packet_ends.ts";
-import { checkVerb } from "./commands/check.ts";
-import { cleanupVerb } from "./commands/cleanup.ts";
-import type { Verb } from "./commands/command.ts";
-import { diffVerb } from "./commands/diff.ts";
-import { doctorVerb } from "./commands/doctor.ts";
-import { dumpVerb } from "./commands/dump.ts";
-import { explainVerb } from "./commands/explain.ts";
-import { renderVerb, ROUTING_TEXTS } from "./commands/render.ts";
-import { runVerb } from "./commands/run.ts";
-import { statusVerb } from "./commands/status.ts";
-import { traceVerb } from "./commands/trace.ts";
-import { writeConfigurationVerb } from "./commands/write_configuration.ts";
-import { completeVerb, completionScript, SHELLS } from "./completion.ts";
-import { helpText, manPage, rawVersion, versionText } from "./help.ts";
+import { rawVersion, versionText } from "../../config/version.ts";
+import { FROM_FORMS, TO_FORMS } from "../explain/packet_end_forms.ts";
+import { ROUTING_TEXTS, type Verb } from "./commands/command.ts";
+
+const SHELLS = ["bash", "zsh", "fish"];
+const asking = () => import("./asking_verbs.ts");
+const planning = () => import("./planning_verbs.ts");
 
 export const VERBS: readonly Verb[] = [
   {
@@ -24,7 +16,7 @@ export const VERBS: readonly Verb[] = [
     summary: "serve Services (the default without a verb)",
     examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
     serves: true,
-    run: runVerb,
+    run: async ({ loadAll }, context) => await (await planning()).runVerb(await loadAll(), context),
   },
   {
     name: "status",
@@ -36,13 +28,14 @@ export const VERBS: readonly Verb[] = [
       "kube-relay status --watch",
       "kube-relay status --cluster --kubeconfig FILE",
     ],
-    run: statusVerb,
+    run: async (machine, context) => await (await asking()).statusVerb(machine, context),
   },
   {
     name: "doctor",
     summary: "check this machine: problems, and what works in each mode",
     examples: ["kube-relay doctor", "kube-relay doctor --mode userspace --manifests DIR --json"],
-    run: doctorVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).doctorVerb(await loadAll(), context),
   },
   {
     name: "check",
@@ -59,7 +52,8 @@ export const VERBS: readonly Verb[] = [
       "kube-relay check web.yaml policies.yaml --network-policy --json",
       "kubectl get services,endpointslices -o yaml | kube-relay check -",
     ],
-    run: checkVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).checkVerb(await loadAll(), context),
   },
   {
     name: "explain",
@@ -79,7 +73,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay explain bgp 192.0.2.0/28",
     ],
     replacesOperands: "policies",
-    run: explainVerb,
+    run: async (machine, context) => await (await asking()).explainVerb(machine, context),
   },
   {
     name: "render",
@@ -90,8 +84,9 @@ export const VERBS: readonly Verb[] = [
       "kube-relay render --from node7.json",
       "kube-relay render --mode bgp --config FILE --kubeconfig FILE",
     ],
-    ownModes: Object.keys(ROUTING_TEXTS),
-    run: renderVerb,
+    ownModes: ROUTING_TEXTS,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).renderVerb(await loadAll(), context),
   },
   {
     name: "diff",
@@ -103,7 +98,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay diff --manifests DIR",
       "kube-relay diff --from node7.json --manifests DIR",
     ],
-    run: diffVerb,
+    run: async (machine, context) => await (await asking()).diffVerb(machine, context),
   },
   {
     name: "dump",
@@ -114,7 +109,8 @@ export const VERBS: readonly Verb[] = [
       "kube-relay dump - | ssh desk 'cat > node7.json'",
       "kube-relay dump --mode nftables --manifests DIR what-if.json",
     ],
-    run: dumpVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).dumpVerb(await loadAll(), context),
   },
   {
     name: "trace",
@@ -125,7 +121,8 @@ export const VERBS: readonly Verb[] = [
       "kube-relay trace node 10.96.0.10:53/UDP --json",
       "kube-relay trace 10.244.1.7 default/web --wait 1m",
     ],
-    run: traceVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).traceVerb(await loadAll(), context),
   },
   {
     name: "cleanup",
@@ -134,7 +131,8 @@ export const VERBS: readonly Verb[] = [
     examples: ["kube-relay cleanup --dry-run"],
     // A node with a broken configuration needs the cleanup most; upstream refuses it.
     enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
-    run: cleanupVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).cleanupVerb(await loadAll(), context),
   },
   {
     name: "write-config",
@@ -142,7 +140,8 @@ export const VERBS: readonly Verb[] = [
     operands: [{ name: "FILE", help: "the file to write; /dev/stdout prints it" }],
     replacesOperands: "write-config-to",
     examples: ["kube-relay write-config effective.yaml --config config.conf"],
-    run: writeConfigurationVerb,
+    run: async ({ loadAll }, context) =>
+      await (await planning()).writeConfigurationVerb(await loadAll(), context),
   },
   {
     name: "completion",
@@ -153,7 +152,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay completion zsh >/usr/local/share/zsh/site-functions/_kube-relay",
       "kube-relay completion fish >~/.config/fish/completions/kube-relay.fish",
     ],
-    text: (_, [shell = ""]) => completionScript(shell),
+    text: async (_, [shell = ""]) => (await asking()).completionScript(shell),
   },
   {
     name: "man",
@@ -162,7 +161,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay man | man -l -",
       "kube-relay man >/usr/local/share/man/man8/kube-relay.8",
     ],
-    text: () => manPage(VERBS),
+    text: async () => (await asking()).manPage(VERBS),
   },
   {
     name: "version",
@@ -174,12 +173,12 @@ export const VERBS: readonly Verb[] = [
     summary: "print the completions of a command line",
     hidden: true,
     operands: [{ name: "WORDS", help: "the words before the cursor", optional: true, many: true }],
-    run: ({ print }, context) => completeVerb(VERBS, print, context),
+    run: async ({ print }, context) => await (await asking()).completeVerb(VERBS, print, context),
   },
   {
     name: "help",
     summary: "print this help (like --help), or the help of a verb",
     operands: [{ name: "VERB", help: "the verb to describe", optional: true }],
-    text: (_, [name]) => helpText(VERBS, name),
+    text: async (_, [name]) => (await asking()).helpText(VERBS, name),
   },
 ];

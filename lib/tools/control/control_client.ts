@@ -1,4 +1,4 @@
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { systemClock } from "../../os/clock.ts";
 import { type Answer, type Query, type RoutePath, ROUTES } from "./routes.ts";

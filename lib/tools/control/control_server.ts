@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";

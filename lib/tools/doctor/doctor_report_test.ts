@@ -17,7 +17,7 @@ import {
   missingFeature,
 } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
-import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+import { machineOf, testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 import type { BackendTable } from "../../app/dependencies.ts";
 import { parseCidr } from "../../net/cidr.ts";
@@ -96,7 +96,11 @@ async function doctor(folder: string, argv: readonly string[], machine: Machine 
   });
   const line = ["doctor", "--json", ...argv, `--control-socket=${folder}/c.sock`];
   const { signal } = new AbortController();
-  const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], () => signal);
+  const code = await runCommandLine(
+    machineOf(dependencies),
+    [...line, `--state-dir=${folder}`],
+    () => signal,
+  );
   assertEquals(texts.err, "");
   const report = JSON.parse(texts.out) as DoctorReport;
   const found = report.findings.filter(({ id }) => id !== "external-ips")

@@ -29,14 +29,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type PlannedNode, policyStateOf } from "../offline/planned_node.ts";
-import type { Report, Row } from "../report.ts";
-import {
-  explanationSteps,
-  headline,
-  type JudgedReceiver,
-  sentence,
-  socketOf,
-} from "./explanation_steps.ts";
+import { explanationSteps, headline, type JudgedReceiver } from "./explanation_steps.ts";
 import { type PacketScope, readPacketEnds } from "./packet_ends.ts";
 
 /** The context of an explanation. */
@@ -426,61 +419,4 @@ export async function explainPlanned(
     policies: policyStateOf(informers),
     machine,
   });
-}
-
-const TITLES: Readonly<Record<ExplanationStep["topic"], string>> = {
-  from: "From",
-  to: "To",
-  nearest: "Nearest",
-  sources: "Admitted",
-  policy: "Policy",
-  endpoints: "Endpoints",
-  source: "Source",
-  affinity: "Affinity",
-  settings: "Settings",
-  egress: "Egress",
-  ingress: "Ingress",
-  carriers: "Carried by",
-  kernel: "Kernel",
-};
-
-/** Shows each packet with its steps, below the assumptions about all of them. */
-export function explanationReport(
-  { mode, nodeName, assumptions, packets }: ExplainReport,
-): Report {
-  return {
-    title: "",
-    rows: [
-      { cells: [`On node ${nodeName}, mode ${mode}`] },
-      ...assumptions.map((text) => sentence(`Note: ${text}`, "warning")),
-    ],
-    parts: packets.map((explained) => ({
-      title: `${explained.packet.from.address} -> ${socketOf(explained.packet)}`,
-      rows: packetRows(explained),
-      parts: [],
-    })),
-  };
-}
-
-function packetRows(
-  { headline, verdict, policies, kernel, steps }: ExplainedPacket,
-): readonly Row[] {
-  const isAllowed = policies?.receivers.every((each) => each.isAllowed) ?? true;
-  const isAltered = kernel.kind === "asked" && kernel.differences.length > 0;
-  return [
-    // A denial comes first: it is the reason why the connection fails.
-    ...(policies?.answer === undefined
-      ? []
-      : [sentence(policies.answer, isAllowed ? "good" : "bad")]),
-    isAllowed
-      ? sentence(headline, verdict.kind === "forward" ? "good" : "bad")
-      : sentence(`Without NetworkPolicies: ${headline}`, "detail"),
-    ...(isAltered
-      ? [sentence("BUT the kernel holds something else: see the last step", "bad")]
-      : []),
-    ...steps.map(({ topic, text, items = [] }, index) => ({
-      cells: [String(index + 1), TITLES[topic], text],
-      detail: items,
-    })),
-  ];
 }

@@ -14,12 +14,8 @@ import { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import {
-  type AskMachine,
-  explainEnds,
-  type ExplainReport,
-  explanationReport,
-} from "./explain_report.ts";
+import { type AskMachine, explainEnds, type ExplainReport } from "./explain_report.ts";
+import { explanationReport } from "./explanation_view.ts";
 import { paintText } from "../report.ts";
 
 const { IPv4 } = ADDRESSES;

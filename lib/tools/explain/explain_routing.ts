@@ -1,5 +1,6 @@
 /** Explains addresses and routes by objects, and by what the running process sees on the machine. */
-import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import { type Cidr, hostCidr, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import {
@@ -16,8 +17,7 @@ import {
   type PlanNodeDependencies,
   planRouting,
 } from "../offline/planned_node.ts";
-import type { Report } from "../report.ts";
-import { sentence } from "./explanation_steps.ts";
+import { type Report, sentence } from "../report.ts";
 
 /** A question about a prefix or an address. */
 export type RoutingQuestion =

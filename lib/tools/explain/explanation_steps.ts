@@ -4,6 +4,7 @@ import { endSentence, type Judgement } from "../../policy/judge_connection.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
+import { socketOf } from "../../proxy/packet.ts";
 import type {
   ExplainedEndpoint,
   ExplanationStep,
@@ -17,7 +18,6 @@ import type {
 import type { SharedPlan } from "../../proxy/proxy_plan.ts";
 import type { FrontendRole, NodeTopology } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { Row, Tone } from "../report.ts";
 
 /** What NetworkPolicies say about the packet to one receiver. */
 export interface JudgedReceiver extends Judgement {
@@ -61,11 +61,6 @@ const OUTCOMES = {
 /** The display name of a ServicePort. */
 function nameOf(key: ServicePortKey | string): string {
   return key.slice(0, key.lastIndexOf("/"));
-}
-
-/** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */
-export function socketOf({ to, port, protocol }: PacketExplanation["packet"]): string {
-  return `${formatHostPort(to, port)}/${protocol}`;
 }
 
 /** Maximum number of named endpoints of each kind. */
@@ -369,9 +364,4 @@ function missItem(
     unserved: `${name} has this address and is not served: ${UNSERVED[reason ?? "no usable port"]}`,
   };
   return texts[kind];
-}
-
-/** A row that is a sentence; `text` has no full stop. */
-export function sentence(text: string, tone: Tone): Row {
-  return { cells: [`${text}.`], tone };
 }

@@ -1,5 +1,5 @@
 import { distance } from "fastest-levenshtein";
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 

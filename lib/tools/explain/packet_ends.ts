@@ -1,6 +1,6 @@
 /** Reads FROM and TO of `explain` and `trace`, and finds the packets that they mean on this node. Pure. */
 import type { Service } from "../../api/kinds/service.ts";
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { isInterfaceName } from "../../net/interface_name.ts";
 import {
@@ -26,14 +26,7 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { unproxiedReason } from "../../proxy/service_port.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { nearestServices } from "./find_service_ports.ts";
-
-/** For help, and for errors. */
-export const FROM_FORMS = "an address (10.1.2.3, or 10.1.2.3@eth0 with the interface by which it " +
-  "arrives), NAMESPACE/ADDRESS or NAMESPACE/POD, 'node' or 'outside'";
-/** The same of the other end. */
-export const TO_FORMS =
-  "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
-  "or number, NAMESPACE/POD:PORT, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
+import { FROM_FORMS, TO_FORMS } from "./packet_end_forms.ts";
 
 /** The sender of the packet. `isPod`: it was named as a pod's, `namespace/address`. */
 type FromText =

@@ -5,7 +5,7 @@ import { testEndpointSlice, testService } from "../../../tests/support/builders/
 import { planScenario } from "../../../tests/packet_flow/plan_scenario.ts";
 import type { PacketFlowSettings } from "../../../tests/packet_flow/packet_flow_case.ts";
 import type { Service } from "../../api/kinds/service.ts";
-import { ConfigurationError } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { PacketEndsError, type PacketScope, readPacketEnds } from "./packet_ends.ts";
 

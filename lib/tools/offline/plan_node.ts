@@ -24,7 +24,8 @@ import {
   parseConfiguration,
 } from "../../config/configuration.ts";
 import type { FlagValues } from "../../config/flags.ts";
-import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/configuration_error.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { InformerSet, type ListOptions } from "../../kube/informer_set.ts";
 import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
@@ -39,18 +40,13 @@ import { readMemberReport } from "../../routing/layer2_member.ts";
 import { askControl } from "../control/control_client.ts";
 import { INPUT_PART, type InputDump } from "../dump/dump_schema.ts";
 import { checkDump, DumpError, readDumpFile } from "../dump/read_dump.ts";
+import { wantedFamilies } from "./wanted_families.ts";
 import {
   type PlannedNode,
   type PlanNodeDependencies,
   planObjects,
   routedSubscriptions,
 } from "./planned_node.ts";
-
-/** The IP families that `--family` selects. */
-export function wantedFamilies(word: string | undefined): readonly IpFamily[] {
-  const wanted = word?.toLowerCase();
-  return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
-}
 
 /**
  * Plans a node from manifests, the cluster or, with `--from`, a dump. Throws as

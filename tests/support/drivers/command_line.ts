@@ -2,7 +2,7 @@
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { createDependencies } from "../../../main.ts";
+import { createMachine } from "../../../main.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 
 /** The result of a command line. */
@@ -27,13 +27,13 @@ export async function runInProcess(
   } = {},
 ): Promise<CommandLineResult> {
   const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
+  const machine = createMachine();
   const code = await runCommandLine(
     {
-      ...dependencies,
-      commands,
+      ...machine,
+      loadAll: async () => ({ ...await machine.loadAll(), commands }),
       process: {
-        ...dependencies.process,
+        ...machine.process,
         ...{ hostname: THIS_NODE, uid: 0, columns: 80, env: () => undefined },
         ...process,
       },

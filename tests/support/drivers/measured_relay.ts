@@ -5,7 +5,7 @@
  */
 import { cpuUsage } from "node:process";
 import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
-import { createDependencies } from "../../../main.ts";
+import { createMachine } from "../../../main.ts";
 
 /** The memory of a process after garbage collection, in bytes, and its CPU time in microseconds. */
 export interface RelayMeasurement {
@@ -37,6 +37,6 @@ async function answerQuestions(): Promise<void> {
 if (import.meta.main) {
   void answerQuestions();
   Deno.exit(
-    await runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal),
+    await runCommandLine(createMachine(), Deno.args, () => new AbortController().signal),
   );
 }

@@ -7,7 +7,7 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { createTerminationSource } from "../../../lib/os/termination_signals.ts";
 import { writeFile } from "../../../lib/os/write_file.ts";
 import type { HostChecks } from "../../../lib/proxy/host_checks.ts";
-import { createDependencies } from "../../../main.ts";
+import { createMachine } from "../../../main.ts";
 
 /** The default time limit of the command runner. */
 const USUAL_MS = 30_000;
@@ -43,9 +43,12 @@ function rememberProbes(hostChecks: HostChecks, folder: string): HostChecks {
 
 if (import.meta.main) {
   const [factor = "1", folder = "", ...args] = Deno.args;
-  const dependencies = createDependencies();
-  const commands = patientRunner(dependencies.commands, Number(factor));
-  const hostChecks = rememberProbes(dependencies.hostChecks, folder);
-  const patient = { ...dependencies, commands, hostChecks };
+  const machine = createMachine();
+  const loadAll = async () => {
+    const edges = await machine.loadAll();
+    const commands = patientRunner(edges.commands, Number(factor));
+    return { ...edges, commands, hostChecks: rememberProbes(edges.hostChecks, folder) };
+  };
+  const patient = { ...machine, loadAll };
   Deno.exit(await runCommandLine(patient, args, createTerminationSource()));
 }

@@ -1,5 +1,5 @@
-import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
-import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
+import type { Dependencies, ProcessInfo } from "../../../lib/app/dependencies.ts";
+import type { Machine, ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { ToolsOfRun } from "../../../lib/tools/control/run_tools.ts";
@@ -46,4 +46,9 @@ export function testDependencies(
     ...edges,
     process: { ...TEST_PROCESS, ...process },
   };
+}
+
+/** The machine of a command line that has these edges. */
+export function machineOf(edges: Dependencies): Machine {
+  return { ...edges, loadAll: () => Promise.resolve(edges) };
 }

@@ -1,7 +1,7 @@
 import { NETWORK_POLICY } from "../../../api/kinds/network_policy.ts";
 import { POD } from "../../../api/kinds/pod.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
 import { AUTO_ORDER } from "../../../app/run/choose_mode.ts";
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { objectId } from "../../../kube/informer_set.ts";
 import {
   formatProblem,
@@ -38,7 +38,7 @@ const STANDARD_INPUT = "-";
  * of them would change. Exits with status 1 after errors and with 3 after warnings.
  */
 export async function checkVerb(
-  edges: ProgramDependencies,
+  edges: Dependencies,
   context: CommandContext,
 ): Promise<number> {
   logNotices(context);
@@ -94,7 +94,7 @@ function withStandardInput(): ManifestFileSystem {
  * of the objects: everything else would look removed.
  */
 async function compareRunning(
-  dependencies: ProgramDependencies & PlanNodeDependencies,
+  dependencies: Dependencies & PlanNodeDependencies,
   configuration: CommandContext["configuration"],
 ): Promise<WhatIf | undefined> {
   const { relay } = configuration;

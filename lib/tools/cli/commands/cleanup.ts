@@ -1,4 +1,3 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { CleanupReport } from "../../../engine/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
@@ -18,7 +17,7 @@ import type { CommandContext } from "./command.ts";
  * Needs no cluster.
  */
 export async function cleanupVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   { configuration, logger, endInOrder }: CommandContext,
 ): Promise<number> {
   const { relay, proxy } = configuration;

@@ -9,7 +9,7 @@ import type { CleanupReport } from "../../../engine/data_plane.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../../proxy/host_checks.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../../control/control_server.ts";
-import { testDependencies } from "../../../../tests/support/fakes/test_dependencies.ts";
+import { machineOf, testDependencies } from "../../../../tests/support/fakes/test_dependencies.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
 
@@ -58,7 +58,7 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
     complain: (text) => void (texts.err += text),
   });
   const code = await runCommandLine(
-    dependencies,
+    machineOf(dependencies),
     ["--cleanup", "--state-dir=/nonexistent", "--control-socket=/nonexistent/socket", ...flags],
     () => new AbortController().signal,
   );

@@ -1,14 +1,11 @@
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
-import { formatProblem } from "../../../kube/manifests/manifest_problem.ts";
 import type { AdjustableLogger } from "../../../log/logger.ts";
 import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
+import type { Machine } from "../../../app/run/run_tools.ts";
 import { paintText, type Report } from "../../report.ts";
-import { planNode } from "../../offline/plan_node.ts";
-import type { PlannedNode } from "../../offline/planned_node.ts";
 
 /** The parsed command line of a verb. */
 export interface CommandContext {
@@ -38,6 +35,10 @@ export interface Operand {
   readonly choices?: readonly string[];
 }
 
+/** What `render` prints in place of the rules of a mode: the text of the BGP daemon, and of pods. */
+export const ROUTING_TEXTS = ["bgp", "pod-network"] as const;
+export type RoutingText = typeof ROUTING_TEXTS[number];
+
 /** One verb. It has either a text or something to run. */
 export interface Verb {
   readonly name: string;
@@ -63,9 +64,9 @@ export interface Verb {
   /** Whether it serves requests, so that its event loop has to stay responsive. */
   readonly serves?: true;
   /** Resolves to the exit code; a rejection is printed and exits with status 1. */
-  run?(dependencies: ProgramDependencies, context: CommandContext): Promise<number>;
+  run?(machine: Machine, context: CommandContext): Promise<number>;
   /** What it prints, whatever the configuration and the machine are. */
-  text?(flags: FlagValues, operands: readonly string[]): string;
+  text?(flags: FlagValues, operands: readonly string[]): string | Promise<string>;
 }
 
 /** The version of the fields of `--json`: within it, fields are only added. */
@@ -103,17 +104,4 @@ export function logNotices(
 /** Whether flags name a source of objects, so that the running process is not asked. */
 export function namesObjects({ manifests, kubeconfig, master }: FlagValues): boolean {
   return [manifests, kubeconfig, master].some((given) => given !== undefined);
-}
-
-/** Plans the objects that the flags name, and prints their problems to standard error. */
-export async function planNamedObjects(
-  dependencies: Dependencies,
-  context: CommandContext,
-): Promise<PlannedNode> {
-  logNotices(context);
-  const planned = await planNode({ ...dependencies, logger: context.logger }, context);
-  for (const problem of planned.problems) {
-    dependencies.complain(`kube-relay: ${formatProblem(problem)}\n`);
-  }
-  return planned;
 }

@@ -1,6 +1,6 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
-import { readConfigurationText } from "../../../config/configuration_file.ts";
-import { ConfigurationError, loadConfiguration } from "../../../config/load.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
+import { ConfigurationError } from "../../../config/configuration_error.ts";
+import { loadConfiguration } from "../../../config/load.ts";
 import { collectDoctorReport, isBlocked } from "../../doctor/doctor_report.ts";
 import { doctorView } from "../../doctor/doctor_view.ts";
 import { flagsInUse } from "../../doctor/flags_in_use.ts";
@@ -8,16 +8,15 @@ import { type CommandContext, printAnswer } from "./command.ts";
 
 /** Checks this machine. Exits with status 1 if a problem keeps kube-relay from working. */
 export async function doctorVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   { flags: given, configuration: own, ...context }: CommandContext,
 ): Promise<number> {
   // Feature tests that end in order leave nothing behind.
   const signal = context.endInOrder();
   const used = await flagsInUse(given, own.relay.controlSocket);
-  const { uid, env } = dependencies.process;
   const borrowed = used.flags === given
     ? { configuration: own, configuredBy: used.source, problems: used.problem ?? [] }
-    : await loadConfiguration({ uid, env, readTextFile: readConfigurationText }, used).then(
+    : await loadConfiguration(dependencies.process, used).then(
       (configuration) => ({ configuration, configuredBy: used.source, problems: [] }),
       (error: unknown) => {
         if (!(error instanceof ConfigurationError)) throw error;

@@ -1,4 +1,3 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
@@ -8,7 +7,8 @@ import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
 import type { PlannedNode } from "../../offline/planned_node.ts";
 import { jsonPieces } from "../json_stream.ts";
-import { type CommandContext, namesObjects, planNamedObjects } from "./command.ts";
+import { type CommandContext, namesObjects } from "./command.ts";
+import { planNamedObjects } from "./plan_named_objects.ts";
 
 /** Means standard output. */
 const STANDARD_OUTPUT = "-";
@@ -18,7 +18,7 @@ const STANDARD_OUTPUT = "-";
  * with status 1 if some of those objects could not be used.
  */
 export async function dumpVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   context: CommandContext,
 ): Promise<number> {
   const [path = STANDARD_OUTPUT] = context.operands ?? [];

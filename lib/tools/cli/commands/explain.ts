@@ -1,73 +1,23 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
-import { printableText } from "../../../log/printable_text.ts";
-import { IP_FAMILIES } from "../../../net/ip_address.ts";
-import { connectionTable } from "../../../policy/connection_table.ts";
+import type { Machine } from "../../../app/run/run_tools.ts";
 import { askControl } from "../../control/control_client.ts";
-import { explainPlanned, explanationReport } from "../../explain/explain_report.ts";
-import {
-  explainPlannedRouting,
-  explainRunningRouting,
-  parseRoutingQuestion,
-  routingReport,
-} from "../../explain/explain_routing.ts";
+import { explanationReport } from "../../explain/explanation_view.ts";
 import { parseFrom, parsePodName, parseTo } from "../../explain/packet_ends.ts";
-import { tablesReport } from "../../explain/policy_table_report.ts";
-import { planRunningNode } from "../../offline/plan_node.ts";
-import { policyStateOf } from "../../offline/planned_node.ts";
-import { type CommandContext, namesObjects, planNamedObjects, printAnswer } from "./command.ts";
+import { type CommandContext, namesObjects, printAnswer } from "./command.ts";
 
-/**
- * Asks the running process or, with `--manifests`, a kubeconfig or `--from`, makes its own plan. Exits with
- * status 1 if some of those objects could not be used.
- */
-export async function explainVerb(
-  edges: ProgramDependencies,
-  context: CommandContext,
-): Promise<number> {
-  const { flags, operands = [], configuration: { relay }, logger } = context;
-  const dependencies = { ...edges, logger };
-  const [from = "", to = ""] = operands;
-  const question = flags.policies === undefined ? parseRoutingQuestion(from, to) : undefined;
-  if (flags.policies === undefined && !question) {
+/** Asks the running process about a packet, and explains everything else here. */
+export async function explainVerb(machine: Machine, context: CommandContext): Promise<number> {
+  const { flags, operands: [from = "", to = ""] = [], configuration: { relay } } = context;
+  const isPacket = flags.policies === undefined && from !== "address" && from !== "bgp";
+  if (isPacket) {
     // Checked here, so that a wrong operand is wrong use with every source.
     if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
   }
-  const isRunning = flags.from === undefined && !namesObjects(flags);
-  const planned = isRunning ? undefined : await planNamedObjects(dependencies, context);
-  if (flags.policies !== undefined) {
-    const namespace = flags.policies;
-    // The work is done here, not in the running process: that one only gives its objects.
-    const { informers } = planned ?? await planRunningNode(dependencies, relay);
-    const state = policyStateOf(informers);
-    if (!state) throw new Error("Cannot print policies: no pods and policies are known");
-    const tables = IP_FAMILIES.map((family) => connectionTable(state, { namespace, family }))
-      .filter(({ groups }) => groups.some((group) => group.namespace === namespace));
-    if (tables.length === 0) {
-      throw new Error(
-        printableText(`Cannot print policies: no pod of namespace '${namespace}' is known`),
-      );
-    }
-    printAnswer(dependencies, context, () => ({ tables }), () => tablesReport(tables));
-  } else if (question) {
-    const explained = planned
-      ? await explainPlannedRouting(planned, question)
-      : await explainRunningRouting(dependencies, relay, question);
-    const { report, notes } = explained;
-    printAnswer(
-      dependencies,
-      context,
-      () => ({ ...report, notes }),
-      () => routingReport(explained),
-    );
-  } else {
-    const notAsked = flags.from !== undefined
-      ? "this is a dump; run explain on the node to ask its kernel"
-      : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-    const report = planned
-      ? await explainPlanned(dependencies.clock, { from, to }, planned, notAsked)
-      : await askControl(relay.controlSocket, "/explain", { from, to });
-    printAnswer(dependencies, context, () => report, () => explanationReport(report));
+  if (!isPacket || flags.from !== undefined || namesObjects(flags)) {
+    const { explainHere } = await import("../planning_verbs.ts");
+    return await explainHere(await machine.loadAll(), context);
   }
-  return planned?.isIncomplete ? 1 : 0;
+  const report = await askControl(relay.controlSocket, "/explain", { from, to });
+  printAnswer(machine, context, () => report, () => explanationReport(report));
+  return 0;
 }

@@ -1,19 +1,19 @@
 import type { Dependencies } from "../../../app/dependencies.ts";
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
-import { ConfigurationError } from "../../../config/load.ts";
+import { ConfigurationError } from "../../../config/configuration_error.ts";
 import { VERSION } from "../../../config/version.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import { serviceKey } from "../../../proxy/service_port_name.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import { type PlannedNode, planPolicies, planRouting } from "../../offline/planned_node.ts";
-import { type CommandContext, planNamedObjects } from "./command.ts";
+import type { CommandContext, RoutingText } from "./command.ts";
+import { planNamedObjects } from "./plan_named_objects.ts";
 
 /**
  * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
  * Exits with status 1 if some objects could not be used: the rest is printed, but it is not everything.
  */
 export async function renderVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   context: CommandContext,
 ): Promise<number> {
   const { service, "proxy-mode": mode = "" } = context.flags;
@@ -26,11 +26,11 @@ export async function renderVerb(
   return planned.isIncomplete ? 1 : 0;
 }
 
-/** What stands for a text of routing in place of a mode: that of the BGP daemon, and that of pods. */
-export const ROUTING_TEXTS: Readonly<Record<string, typeof printServices>> = {
+/** The texts of routing, each by the word that stands in place of a mode. */
+const ROUTING_TEXTS: Readonly<Record<string, typeof printServices>> = {
   bgp: printBgp,
   "pod-network": printPodNetwork,
-};
+} satisfies Record<RoutingText, typeof printServices>;
 
 /** Prints the rules of Services and, if they are enforced, of NetworkPolicies. */
 async function printServices(

@@ -11,18 +11,18 @@ import { chooseFamilies, chooseMode, commonFamilies } from "../../../app/run/cho
 import { admitManifests, loadConfiguredAuth } from "../../../app/run/object_source.ts";
 import { HostSettings } from "../../../app/run/host_settings.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/proxy_servers.ts";
 import { logConfiguration } from "../../../config/effective_flags.ts";
-import { versionText } from "../help.ts";
+import { ToolsOfRun } from "../../control/run_tools.ts";
+import { versionText } from "../../../config/version.ts";
 import type { CommandContext } from "./command.ts";
 
 const FAILED = 1;
 
 /** Serves Services until a signal ends it. The default verb. */
 export async function runVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   { endInOrder, ...context }: CommandContext,
 ): Promise<number> {
   const running = { ...context, signal: endInOrder() };
@@ -39,7 +39,7 @@ export async function runVerb(
 type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
 
 async function serve(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   { flags, configuration, logger, signal }: RunContext,
 ): Promise<number> {
   const { relay } = configuration;
@@ -95,7 +95,7 @@ async function serve(
     return 0;
   }
   try {
-    await runProxy(edges, run, signal);
+    await runProxy({ ...edges, createTools: (own) => new ToolsOfRun(own) }, run, signal);
   } catch (error) {
     return exitAfter(error, { configuration, logger, signal });
   }

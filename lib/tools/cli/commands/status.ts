@@ -1,21 +1,10 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
-import { ConfigurationError } from "../../../config/load.ts";
+import type { Machine, VerbEdges } from "../../../app/run/run_tools.ts";
+import { ConfigurationError } from "../../../config/configuration_error.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
-import {
-  HEALTHZ_PORT,
-  METRICS_PORT,
-  tryParseListenAddress,
-} from "../../../config/listen_address.ts";
-import { openTransport } from "../../../kube/api_transport.ts";
-import { KubeClient } from "../../../kube/client.ts";
-import { loadKubeAuth } from "../../../kube/kubeconfig.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import { changesReport, entryMatches } from "../../changes/changes_view.ts";
 import { askControl } from "../../control/control_client.ts";
-import type { Dependencies } from "../../../app/dependencies.ts";
-import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
-import { askCluster, clusterReport, isNodeProblem } from "../../status/cluster_status.ts";
 import { agesAt, matchesFilter, statusAnswer, statusProblems } from "../../status/status_answer.ts";
 import {
   answered,
@@ -32,27 +21,30 @@ const LAST_CHANGES = 20;
 
 /** Prints the Services, the quarantine and the last sync of the running process or of a dump. */
 export async function statusVerb(
-  dependencies: ProgramDependencies,
+  machine: Machine,
   context: CommandContext,
 ): Promise<number> {
   const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
   refuseConflicts(context.flags);
-  if (flags.cluster) return await printCluster(dependencies, context);
-  if (flags.watch) return await watch(dependencies, context);
-  if (flags.changes) return await printChanges(dependencies, context);
+  if (flags.cluster) {
+    const { printCluster } = await import("../planning_verbs.ts");
+    return await printCluster(await machine.loadAll(), context);
+  }
+  if (flags.watch) return await watch(machine, context);
+  if (flags.changes) return await printChanges(machine, context);
   const { report, now } = from === undefined
     ? {
       report: await askControl(relay.controlSocket, "/status"),
-      now: dependencies.clock.wallNow(),
+      now: machine.clock.wallNow(),
     }
-    : await readDumpedStatus(from);
+    : await (await import("../planning_verbs.ts")).readDumpedStatus(from);
   const options = { time: agesAt(now), filter };
   const show = flags.problems ? "problems" : flags.all ? "all" : "few";
   const most = show === "few" ? {} : { mostProblems: Infinity };
   const sources = report.sources.filter(({ problems }) => problems.length > 0);
   const shown = flags.problems ? { ...report, sources } : report;
   printAnswer(
-    dependencies,
+    machine,
     context,
     () => ({
       ...report,
@@ -71,41 +63,10 @@ export async function statusVerb(
       .flatMap(({ quarantined }) => quarantined.map(({ key }) => key)),
   ];
   if (filter !== "" && !names.some((name) => matchesFilter(name, filter))) {
-    dependencies.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
+    machine.complain(`kube-relay: No Service matches '${printableText(filter)}'\n`);
     return 1;
   }
   return statusProblems(report, options).length > 0 ? 1 : 0;
-}
-
-/** Prints the state of every node of the cluster. */
-async function printCluster(
-  dependencies: ProgramDependencies,
-  context: CommandContext,
-): Promise<number> {
-  const { clock, commands, process: { env } } = dependencies;
-  const { flags, logger, configuration: { proxy, relay: { master } } } = context;
-  const [home, isInPod] = [env("HOME"), env("KUBERNETES_SERVICE_HOST") !== undefined];
-  // As kubectl does, whose plugin this may be.
-  const isNamed = env("KUBECONFIG") || master !== undefined || isInPod || home === undefined;
-  const own = isNamed ? "" : `${home}/.kube/config`;
-  const kubeconfig = proxy.clientConnection.kubeconfig || own;
-  const auth = await loadKubeAuth({ clock, logger, commands }, {
-    ...(kubeconfig !== "" && { kubeconfig }),
-    ...(master !== undefined && { master }),
-    env,
-  });
-  await using transport = openTransport(clock, auth);
-  const portOf = (address: string, port: number) =>
-    tryParseListenAddress(address, port)?.port ?? port;
-  const nodes = await askCluster({ clock, client: new KubeClient({ clock, auth, transport }) }, {
-    metricsPort: portOf(proxy.metricsBindAddress, METRICS_PORT),
-    healthPort: portOf(proxy.healthzBindAddress, HEALTHZ_PORT),
-    signal: new AbortController().signal,
-  });
-  const show = flags.problems ? "problems" : flags.all ? "all" : "few";
-  const time = agesAt(clock.wallNow());
-  printAnswer(dependencies, context, () => ({ nodes }), () => clusterReport(nodes, { time, show }));
-  return flags.check && (nodes.length === 0 || nodes.some(isNodeProblem)) ? 1 : 0;
 }
 
 /** Flags that have no effect, or another meaning, together with one. */
@@ -139,7 +100,7 @@ const ENTRIES = 100;
  * when the user quits or the terminal closes.
  */
 async function watch(
-  { clock, process, openTerminal }: Dependencies,
+  { clock, process, openTerminal }: VerbEdges,
   { flags, configuration: { relay }, endInOrder }: CommandContext,
 ): Promise<number> {
   const { filter = "" } = flags;
@@ -191,13 +152,13 @@ async function watch(
 }
 
 async function printChanges(
-  dependencies: Dependencies,
+  dependencies: VerbEdges,
   context: CommandContext,
 ): Promise<number> {
   const { flags: { filter = "", from, json, last }, configuration: { relay } } = context;
   const report = from === undefined
     ? await askControl(relay.controlSocket, "/changes")
-    : await readDumpedChanges(from);
+    : await (await import("../planning_verbs.ts")).readDumpedChanges(from);
   const entries = report.entries.filter((entry) => entryMatches(entry, filter));
   const most = last ?? (json ? Infinity : LAST_CHANGES);
   const earlier = Math.max(0, entries.length - most);

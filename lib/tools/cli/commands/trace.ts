@@ -1,4 +1,4 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
 import { TraceError } from "../../../proxy/packet_trace.ts";
 import { askControl } from "../../control/control_client.ts";
 import { parseFrom, parseTo } from "../../explain/packet_ends.ts";
@@ -19,7 +19,7 @@ const NOT_TRACED = 1;
  * caller; the serving process is only asked.
  */
 export async function traceVerb(
-  dependencies: ProgramDependencies,
+  dependencies: Dependencies,
   { operands = [], flags, configuration, endInOrder }: CommandContext,
 ): Promise<number> {
   const { clock, random, packetTraces, complain, process } = dependencies;

@@ -1,4 +1,4 @@
-import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
 import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../../config/configuration.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
@@ -13,7 +13,7 @@ const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/s
 
 /** Writes the effective configuration. Asks neither the machine nor a cluster. */
 export async function writeConfigurationVerb(
-  { print }: ProgramDependencies,
+  { print }: Dependencies,
   context: CommandContext,
 ): Promise<number> {
   const { flags, operands: [file] = [], configuration } = context;
