@@ -4,7 +4,6 @@ import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/service_mode.ts";
 import { IptablesBackend } from "./backend.ts";
@@ -46,31 +45,6 @@ Deno.test("repair() writes nothing if nothing differs", async () => {
   await stage.backend.repair(plan);
   const written = calls.slice(before).filter(({ stdin }) => stdin !== "");
   assertEquals(written.map(({ line }) => line), []);
-});
-
-Deno.test("a rule that the kernel refused is no difference, and no repair writes it", async () => {
-  const [web, api] = [1, 2].map((number) =>
-    testServicePlan({
-      name: `web-${number}`,
-      clusterIp: `172.30.0.${number}`,
-      to: [`10.0.${number}.1:80`, `10.0.${number}.2:80`],
-    })
-  );
-  await using stage = new IptablesStage();
-  await stage.backend.start();
-  stage.machine.judge = (line) => line.includes("10.0.2.1") ? "Invalid argument" : undefined;
-  const plan = rulesPlan([web!, api!]);
-  const { quarantined } = await stage.sync(plan);
-  assertEquals(quarantined.map(({ key }) => key), [api!.key]);
-  await using other = anotherOn(stage, stage.backend.facts?.());
-  assertNotEquals(await other.compare?.(plan), []);
-  assertEquals(await other.compare?.(plan, { quarantined }), []);
-  const [chain] = [...stage.machine.tool.table("nat")]
-    .find(([, rules]) => rules.some((rule) => rule.includes("10.0.1.1"))) ?? [];
-  stage.machine.tool.restore(`*nat\n:${chain} - [0:0]\nCOMMIT\n`);
-  assertNotEquals(await other.compare?.(plan, { quarantined }), []);
-  await stage.backend.repair(plan);
-  assertEquals(await other.compare?.(plan, { quarantined }), []);
 });
 
 Deno.test("compare() gives the serving process the same result as any other process", async () => {

@@ -1,8 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 const WEB = testServicePlan({
   name: "web",
@@ -89,20 +88,6 @@ Deno.test("IpvsBackend leaves a device of another kind and its addresses alone",
   await assertRejects(() => stage.sync(PLAN), Error, "is not a dummy device");
   assertEquals([...machine.kernel.addresses], ["192.0.2.1"]);
   assertEquals(machine.kernel.table.getServers(), []);
-});
-
-Deno.test("IpvsBackend removes its objects for an address that the node has lost", async () => {
-  await using stage = await IpvsStage.started();
-  const planOn = (...addresses: readonly string[]) =>
-    testProxyPlan([WEB], { shared: { nodePortAddresses: addresses.map(parseIpAddress) } });
-  await stage.sync(planOn("198.51.100.1"));
-  const after = planOn();
-  // What is there is read again, and neither set nor device tells of that address.
-  stage.machine.commands.failNext("timeout");
-  await assertRejects(() => stage.sync(after));
-  await stage.sync(after);
-  const keys = stage.machine.kernel.table.getServers().map(({ key }) => key);
-  assertEquals(keys, ["-t 172.30.0.1:80"] as typeof keys);
 });
 
 Deno.test("removeOwnObjects() removes all sets except one in use, and this one when it is free", async () => {

@@ -58,16 +58,6 @@ for (const [tool, line, reason] of REFUSALS) {
     assertEquals((await stage.sync(ALL, { retried: [BAD] })).quarantined, []);
     assertEquals(machine.dump(), await golden(ALL));
   });
-
-  Deno.test(`IpvsBackend continues if '${line}' is refused for a later Service`, async () => {
-    const machine = new FakeIpvsMachine();
-    machine.refuses = (which, each) => which === tool && each === line ? reason : undefined;
-    await using stage = await IpvsStage.started(machine);
-    await stage.sync(ipvsPlanOf(...GOOD.slice(0, 2)));
-    const { quarantined } = await stage.sync(ALL);
-    assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
-    assertEquals(machine.dump(), await golden());
-  });
 }
 
 Deno.test("IpvsBackend finds the line at which ipvsadm gave up", async () => {
@@ -155,16 +145,6 @@ Deno.test("IpvsBackend serves by the node's scheduler if a Service's own cannot 
   await using other = new IpvsStage(machine);
   assertNotEquals(await other.backend.compare?.(plan), []);
   assertEquals(await other.backend.compare?.(plan, { quarantined }), []);
-});
-
-Deno.test("IpvsBackend quarantines nothing for a change by another program", async () => {
-  await using stage = await IpvsStage.started();
-  await stage.sync(ipvsPlanOf(...GOOD));
-  stage.machine.kernel.table.clear();
-  const changed = ipvsPlanOf(...GOOD.slice(1), service(1, { to: ["10.9.0.1:80"] }));
-  const { quarantined } = await stage.sync(changed);
-  assertEquals(quarantined, []);
-  assertEquals(stage.machine.dump(), await golden(changed));
 });
 
 Deno.test("IpvsBackend quarantines nothing if a tool may not be used at all", async () => {

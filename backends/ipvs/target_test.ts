@@ -1,5 +1,4 @@
 import { assert, assertEquals } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
@@ -231,14 +230,4 @@ Deno.test("IpvsTarget binds no address that the node has already", async () => {
   await stage.sync(testProxyPlan([plan], { shared: { interfaceAddresses: [node] } }));
   const { addresses, sets } = stage.machine.kernel;
   assertEquals([[...addresses], [...sets.get("KUBE-IPVS-IPS")!]], [["172.30.0.1"], ["172.30.0.1"]]);
-});
-
-Deno.test("IpvsTarget removes a Service that goes together with a change of all rules", async () => {
-  await using stage = await IpvsStage.started();
-  await stage.sync(testProxyPlan([service(1), service(2)]));
-  const localTraffic = { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } as const;
-  await stage.sync(testProxyPlan([service(1)], { shared: { localTraffic } }));
-  const { kernel } = stage.machine;
-  assertEquals(kernel.table.getServers().map(({ key }) => `${key}`), ["-t 172.30.0.1:80"]);
-  assertEquals([...kernel.addresses], ["172.30.0.1"]);
 });
