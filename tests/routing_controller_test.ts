@@ -340,7 +340,7 @@ Deno.test("BGP announces what is served, and withdraws within a second", async (
     ...{ clusterIP: "172.30.0.41", nodes: [A], externalTrafficPolicy: "Local" },
   }));
   const { api, clock, start } = cluster;
-  const relay = await start(
+  await using relay = await start(
     A,
     "--bgp",
     "--load-balancer-announce=bgp",
@@ -392,7 +392,6 @@ Deno.test("BGP announces what is served, and withdraws within a second", async (
     assertStringIncludes(summary, "BGP, AS 64512, 1 peer, 0 announced");
     assertStringIncludes(JSON.stringify(controllers![0]!.facts), "established");
   });
-  await relay[Symbol.asyncDispose]();
 });
 
 for (
@@ -463,17 +462,16 @@ Deno.test("a Service does not get the address and port of a BGP peer, also of th
 
 Deno.test("a BGP daemon that hangs delays no address of layer 2", async () => {
   await using cluster = await startCluster(...WEB);
-  const relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
+  await using relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
   const hanging = Promise.withResolvers<void>();
   relay.backends.daemon.hanging = hanging.promise;
   await relay.until("it answers", () => relay.held.length === 1);
   hanging.resolve();
-  await relay[Symbol.asyncDispose]();
 });
 
 Deno.test("a sync of routing that hangs makes the node unhealthy", async () => {
   await using cluster = await startCluster(...WEB);
-  const relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
+  await using relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
   await relay.until("it is healthy", async () => (await relay.health())[0] === 200);
   const hanging = Promise.withResolvers<void>();
   relay.backends.daemon.hanging = hanging.promise;
@@ -486,13 +484,12 @@ Deno.test("a sync of routing that hangs makes the node unhealthy", async () => {
   assertEquals([loops["IPv4"], Object.values(loops).includes(false)], [true, true]);
   hanging.resolve();
   await relay.until("it is healthy again", async () => (await relay.health())[0] === 200);
-  await relay[Symbol.asyncDispose]();
 });
 
 Deno.test("a run without routing reports nothing of it, and watches the kinds of Services alone", async () => {
   await using cluster = await startCluster(...WEB);
   const { api, clock } = cluster;
-  const relay = await RoutingRelay.start({ node: A, api, clock, isRouting: false });
+  await using relay = await RoutingRelay.start({ node: A, api, clock, isRouting: false });
   const paths = api.requests.filter(({ method }) => method === "GET").map(({ path }) => path);
   assertEquals([...new Set(paths)].sort(), [
     "/api/v1/nodes",
@@ -505,7 +502,6 @@ Deno.test("a run without routing reports nothing of it, and watches the kinds of
   assertEquals("controllers" in dump, false);
   assertEquals(Object.keys((await relay.health())[1]), ["IPv4"]);
   assertEquals((await relay.metrics()).filter((line) => line.includes("routing")), []);
-  await relay[Symbol.asyncDispose]();
 });
 
 Deno.test("missing permissions are reported, delay no Service, and are asked for again", async () => {

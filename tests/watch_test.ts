@@ -35,11 +35,8 @@ class Answers {
   phase = "serving";
   changes: ChangeEntry[] = [];
   #server: Awaited<ReturnType<typeof startControlServer>> | undefined;
-  readonly socket: string;
 
-  constructor(socket: string) {
-    this.socket = socket;
-  }
+  constructor(readonly socket: string) {}
 
   async start(): Promise<void> {
     this.#server = await startControlServer({

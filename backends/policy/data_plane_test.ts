@@ -3,9 +3,8 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import fc from "fast-check";
 import { SyncFailure } from "../../lib/engine/sync_event.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { judgeConnection, viewPlan } from "../../lib/policy/judge_connection.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import { clusterHistory, handleEvent } from "../../tests/policy/random_cluster.ts";
 import {

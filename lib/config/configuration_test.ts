@@ -1,9 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
-import { API_VERSION, KIND } from "./configuration.ts";
 import {
+  API_VERSION,
   CONFIGURATION_FIELDS,
   defaultConfiguration,
   effectiveConfiguration,
+  KIND,
   parseConfiguration,
 } from "./configuration.ts";
 

@@ -3,8 +3,7 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { systemClock } from "../os/clock.ts";
-import type { KubeProxyConfiguration } from "./configuration.ts";
-import { defaultConfiguration } from "./configuration.ts";
+import { defaultConfiguration, type KubeProxyConfiguration } from "./configuration.ts";
 import { changedFields, ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
 

@@ -1,7 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { API_VERSION, KIND } from "./configuration.ts";
-import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration.ts";
+import { API_VERSION, CONFIGURATION_FIELDS, KIND, parseConfiguration } from "./configuration.ts";
 import { encodeConfiguration } from "./encode_configuration.ts";
 import { formatDuration } from "../api/duration.ts";
 

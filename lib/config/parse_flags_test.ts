@@ -1,6 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { FlagValues } from "./flags.ts";
-import { findFlag } from "./flags.ts";
+import { findFlag, type FlagValues } from "./flags.ts";
 import { givenFlags, parseFlags, parseFlagValue } from "./parse_flags.ts";
 
 const ACCEPTED: readonly [argv: string[], values: FlagValues, positionals?: string[]][] = [

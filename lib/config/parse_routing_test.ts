@@ -1,7 +1,6 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { addressAt } from "../net/ip_address.ts";
-import { API_VERSION, KIND } from "./configuration.ts";
-import { defaultConfiguration, parseConfiguration } from "./configuration.ts";
+import { API_VERSION, defaultConfiguration, KIND, parseConfiguration } from "./configuration.ts";
 import { parseRouting, routingSettingsOf } from "./parse_routing.ts";
 import type { RoutingConfiguration } from "./routing.ts";
 

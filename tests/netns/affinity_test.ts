@@ -99,13 +99,11 @@ interface Wanted {
 
 /** A client outside of the cluster, and a Service for each pair of frontends. */
 class AffinityStage {
-  readonly relay: RelayProcess;
   readonly #scene: RelayScene;
   readonly #client: ProbeClient;
   #writes = 0;
 
-  constructor(scene: RelayScene, relay: RelayProcess) {
-    this.relay = relay;
+  constructor(scene: RelayScene, readonly relay: RelayProcess) {
     this.#scene = scene;
     this.#client = ProbeClient.start(scene.cluster.client);
   }

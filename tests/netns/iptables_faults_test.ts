@@ -40,10 +40,8 @@ function rulesOf(...chains: readonly string[]): string[] {
 
 /** A node with foreign rules, on which kube-relay runs in iptables mode. */
 class FaultScene implements AsyncDisposable {
-  readonly scene: RelayScene;
   readonly #variant: Variant;
-  private constructor(scene: RelayScene, variant: Variant) {
-    this.scene = scene;
+  private constructor(readonly scene: RelayScene, variant: Variant) {
     this.#variant = variant;
   }
   static async create(variant: Variant): Promise<FaultScene> {

@@ -10,9 +10,8 @@ import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_pl
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { Namespace } from "../support/stages/netns.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { WIRING } from "../support/stages/cluster_topology.ts";
-import { netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { RELAY_FLAGS, RelayScene } from "../support/stages/relay_scene.ts";
 import { program, testNeeding } from "../support/requirement.ts";

@@ -52,3 +52,29 @@ for (const variant of IPTABLES_VARIANTS) {
     },
   });
 }
+
+const nftTest = testNeeding("the packet-flow table through nftables", [
+  ...NEEDED,
+  ...["conntrack", "nft"].map(program),
+]);
+
+nftTest("packet flow with real packets through nftables mode", async (t) => {
+  await runPacketStage(t, {
+    name: "nftables",
+    mode: "nftables",
+    asUdp: true,
+    adapt: MODE_ADAPTATIONS.nftables,
+    async check({ node }) {
+      const chains = await node.output("nft", ["list", "chains"]);
+      const tables = [...chains.matchAll(/^table (\S+ \S+) \{/gm)].map(([, name]) => name);
+      assertEquals(tables.sort(), ["ip kube-relay", "ip6 kube-relay"]);
+      // The last scenario asks for node ports on 127.0.0.1, which takes a guard.
+      const filters = [...chains.matchAll(/^\tchain (\S+) \{\n\t\ttype filter/gm)];
+      assertEquals(
+        filters.map(([, name]) => name),
+        ["loopback-guard"],
+        "no other hook that every packet passes",
+      );
+    },
+  });
+});

@@ -40,13 +40,7 @@ COMMIT
 
 /** A node that kube-proxy serves. */
 class KubeProxyScene implements AsyncDisposable {
-  readonly scene: RelayScene;
-  readonly kubeProxy: LineProcess;
-
-  private constructor(scene: RelayScene, kubeProxy: LineProcess) {
-    this.scene = scene;
-    this.kubeProxy = kubeProxy;
-  }
+  private constructor(readonly scene: RelayScene, readonly kubeProxy: LineProcess) {}
 
   static async create(): Promise<KubeProxyScene> {
     const scene = await RelayScene.create();

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
-import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { CommandError } from "../../../lib/os/command_runner.ts";
 import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
@@ -10,7 +10,6 @@ import {
   createMemoryStore,
   ListedAddresses,
 } from "../../../tests/support/drivers/listed_addresses.ts";
-import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { type AddressStore, createFileStore } from "./address_store.ts";
 import type { AddressMode, WantedAddress } from "./addresses.ts";
 

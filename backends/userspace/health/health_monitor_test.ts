@@ -10,6 +10,7 @@ import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/po
 import {
   type TestServicePlan,
   testServicePlan,
+  testSharedPlan,
 } from "../../../tests/support/builders/service_plans.ts";
 import { randomFrom } from "../../../tests/support/builders/seeded_random.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
@@ -18,7 +19,6 @@ import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { endpointListsOf, NO_PART } from "../endpoint_loops.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
-import { testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import { HealthMonitor } from "./health_monitor.ts";
 
 const CHECKED: EdgeSettings = {

@@ -20,7 +20,7 @@ import type { BackendDependencies } from "../dependencies.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 
-interface Rig {
+interface Rig extends AsyncDisposable {
   readonly clock: FakeClock;
   readonly backend: FakeBackend;
   readonly proxy: ServiceFamily;
@@ -83,7 +83,10 @@ function createRig(serviceListeners: readonly ServiceSyncListener[] = []): Rig {
     new Services({ clock }, "IPv4", settings, { node: testNodeState() }),
     { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
   );
-  return { clock, backend, proxy, health, reports, finished, queued, complete };
+  return {
+    ...{ clock, backend, proxy, health, reports, finished, queued, complete },
+    [Symbol.asyncDispose]: () => proxy.loop.stop(),
+  };
 }
 
 const WEB = "ns1/web/TCP";
@@ -100,7 +103,7 @@ function heldEndpoints({ backend }: Rig): readonly string[] {
 }
 
 Deno.test("ServiceFamily syncs nothing before it is opened, then everything at once", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
   await rig.clock.advance(60_000);
@@ -109,11 +112,10 @@ Deno.test("ServiceFamily syncs nothing before it is opened, then everything at o
   await rig.clock.advance(0);
   assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
   assertEquals(heldEndpoints(rig), ["10.0.0.1"]);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily that is opened early reports it to its backend, until all is known", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   rig.backend.takesPartialPlans = true;
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -126,11 +128,10 @@ Deno.test("ServiceFamily that is opened early reports it to its backend, until a
   await rig.clock.advance(1_000);
   assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
   assertEquals(rig.complete, [false, true]);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily keeps the changes of failed syncs and retries, the first sync included", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
   rig.backend.failures.push(new Error("no such device"), new Error("no such device"));
@@ -145,11 +146,10 @@ Deno.test("ServiceFamily keeps the changes of failed syncs and retries, the firs
   assertEquals(rig.backend.syncs.at(-1)!.everything, true);
   assertEquals(rig.proxy.loop.status("").failures, 0);
   assertEquals(rig.reports.filter((line) => line === "sync failed").length, 2);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily tries a quarantined ServicePort again and reports it once", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
   rig.backend.refusals.set(WEB, "port 80 is taken");
@@ -164,11 +164,10 @@ Deno.test("ServiceFamily tries a quarantined ServicePort again and reports it on
     "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily turns unhealthy while its syncs fail for a minute, and recovers", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
   rig.proxy.open();
@@ -179,11 +178,10 @@ Deno.test("ServiceFamily turns unhealthy while its syncs fail for a minute, and 
   rig.backend.failures.length = 0;
   await rig.clock.advance(2000);
   assertEquals(rig.health.healthy(), true);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily follows the addresses of the machine, except its own", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
   await rig.proxy.start();
@@ -202,11 +200,10 @@ Deno.test("ServiceFamily follows the addresses of the machine, except its own", 
       parseIpAddress("192.168.0.77"),
     ].sort(),
   );
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily measures the time until a change of endpoints takes effect", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   rig.proxy.services.onService(undefined, testService("web"));
   rig.proxy.open();
@@ -223,11 +220,10 @@ Deno.test("ServiceFamily measures the time until a change of endpoints takes eff
   );
   await rig.clock.advance(0);
   assertEquals(rig.reports, ["programmed in 1.5 s"]);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily counts Services whose endpoints are all on other nodes", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   await rig.proxy.start();
   rig.proxy.services.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
   rig.proxy.services.onSlice(undefined, testEndpointSlice("web", { endpoints: ["10.0.0.1"] }));
@@ -237,7 +233,6 @@ Deno.test("ServiceFamily counts Services whose endpoints are all on other nodes"
   rig.proxy.services.onService(testService("web", { internalTrafficPolicy: "Local" }), undefined);
   await rig.clock.advance(5000);
   assertEquals(rig.proxy.services.noLocalEndpoints(), { internal: 0, external: 0 });
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily reports a fault of an object once, although it is deleted and recreated", async () => {
@@ -298,7 +293,7 @@ Deno.test("ServiceFamily names the slices with other ports where a ServicePort h
 });
 
 Deno.test("ServiceFamily counts its start as a request, and full and partial syncs", async () => {
-  const rig = createRig();
+  await using rig = createRig();
   const startedAt = rig.clock.wallNow();
   await rig.proxy.start();
   assertEquals(rig.queued, [startedAt]);
@@ -312,7 +307,6 @@ Deno.test("ServiceFamily counts its start as a request, and full and partial syn
   rig.proxy.services.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
   await rig.clock.advance(10_000);
   assertEquals(rig.finished, [undefined, true, true, false]);
-  await rig.proxy.loop.stop();
 });
 
 Deno.test("ServiceFamily plans every Service again with other settings, once", async () => {

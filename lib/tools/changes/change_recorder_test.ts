@@ -50,7 +50,7 @@ function createStage() {
     { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     recorder,
   );
-  return { clock, log, backend, proxy };
+  return { clock, log, backend, proxy, [Symbol.asyncDispose]: () => proxy.loop.stop() };
 }
 
 type Stage = ReturnType<typeof createStage>;
@@ -90,7 +90,7 @@ function last({ log }: Stage): ChangeEntry {
 }
 
 Deno.test("ChangeRecorder reports cause, effect and times of one change", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   stage.backend.takesMs = 40;
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(0);
@@ -116,11 +116,10 @@ Deno.test("ChangeRecorder reports cause, effect and times of one change", async 
     },
     { tone: "detail", text: "1 write (waited 0 ms, planned 0 ms, applied 40 ms)" },
   ]);
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder makes one cause of several changes that one sync takes", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   stage.backend.takesMs = 300;
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(100);
@@ -139,11 +138,10 @@ Deno.test("ChangeRecorder makes one cause of several changes that one sync takes
   ]);
   const { waitedMs = 0, tookMs = 0 } = last(stage);
   assert(waitedMs >= 200 && tookMs >= waitedMs + 300, `it waited ${waitedMs} of ${tookMs} ms`);
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder keeps one entry of a change that fails and then succeeds", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   stage.backend.error = "no such table";
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(1000);
@@ -160,11 +158,10 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   const [cause, effect, , had] = entry.lines;
   assertEquals([cause?.object, effect?.item], ["ns1/web-1", "ns1/web/TCP"]);
   assert(/^Had failed \d+ times: no such table$/.test(had!.text), had!.text);
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder marks entries that are slow compared with the others", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   stage.backend.takesMs = 30;
   const isSlow = () => last(stage).lines.some(({ text }) => text.startsWith("SLOW: "));
   for (let round = 0; round < 5; round++) {
@@ -176,11 +173,10 @@ Deno.test("ChangeRecorder marks entries that are slow compared with the others",
   setEndpoints(stage, ["10.0.0.5"], ["10.0.0.9"]);
   await stage.clock.advance(5000);
   assert(isSlow());
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, and one of their relist", async () => {
-  const stage = createStage();
+  await using stage = createStage();
   await stage.proxy.start();
   const services = Array.from(
     { length: 10_000 },
@@ -215,11 +211,10 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
   assertEquals(reported.reduce((sum, count) => sum + count), 10_000);
   assert(bursts.length <= 5, `${reported}`);
   assert(stage.log.bytes < 100_000, `${stage.log.bytes}`);
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added again among many", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   const web = testService("web");
   // Its sync begins at once; the next one takes the rest.
   stage.proxy.services.onService(undefined, testService("first"));
@@ -232,11 +227,10 @@ Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added
   const lines = syncs(stage).at(-1)!;
   assert(lines.includes("Service ns1/web updated (2 changes)"), lines.join("\n"));
   assert(lines.includes("and 93 Services"), lines.join("\n"));
-  await stage.proxy.loop.stop();
 });
 
 Deno.test("ChangeRecorder reports quarantine once at its begin and once at its end", async () => {
-  const stage = await serving();
+  await using stage = await serving();
   stage.backend.quarantined = [{ key: "ns1/web/TCP" as never, reason: "address in use" }];
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(10_000);
@@ -247,5 +241,4 @@ Deno.test("ChangeRecorder reports quarantine once at its begin and once at its e
     "QUARANTINE: ns1/web/TCP: address in use",
     "Out of quarantine: ns1/web/TCP",
   ]);
-  await stage.proxy.loop.stop();
 });

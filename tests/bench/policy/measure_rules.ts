@@ -109,13 +109,11 @@ async function hintVariant(variant: IptablesVariant): Promise<void> {
 
 /** A cluster, its plan, and the data plane of one tool. */
 class PolicyRules implements AsyncDisposable {
-  readonly state: PolicyState;
   readonly #planner: PolicyPlanner;
   readonly #commands = new CountingCommands();
   readonly #dataPlane: PolicyPlane;
 
-  constructor(tool: PolicyTool, state: PolicyState) {
-    this.state = state;
+  constructor(tool: PolicyTool, readonly state: PolicyState) {
     this.#planner = new PolicyPlanner(this.state, {
       family: "IPv4",
       nodeName: BENCH_NODE,

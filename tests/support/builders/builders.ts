@@ -1,5 +1,5 @@
 /** Builders of objects for tests: only the fields under test have to be named. */
-import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { LoopId } from "../../../lib/engine/loop_id.ts";
 import type { ObjectMeta } from "../../../lib/api/kind.ts";
 import type {
@@ -10,7 +10,6 @@ import type {
 import type { Endpoints } from "../../../lib/api/kinds/endpoints.ts";
 import type { Node } from "../../../lib/api/kinds/node.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";
-import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { type Endpoint, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { NodeState } from "../../../lib/proxy/node_state.ts";

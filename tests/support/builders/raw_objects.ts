@@ -1,6 +1,5 @@
 /** The objects of builders in the form in which API servers and manifests have them. */
-import type { ObjectMeta } from "../../../lib/api/kind.ts";
-import { apiVersionsOf } from "../../../lib/api/kind.ts";
+import { apiVersionsOf, type ObjectMeta } from "../../../lib/api/kind.ts";
 import { SERVICE_KINDS } from "../../../lib/app/service/service_subscriptions.ts";
 import type { RawObject } from "../../conformance/server.ts";
 

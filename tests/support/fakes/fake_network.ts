@@ -73,16 +73,13 @@ export class FakeConnection implements TcpConnection {
 
 /** A listener that is handed connections, or errors, by the test. */
 export class FakeListener implements TcpListener {
-  readonly addr: SocketAddress;
   closed = false;
   /** Calls of {@linkcode accept}. */
   asked = 0;
   readonly #queue: (TcpConnection | Error)[] = [];
   #waiting: PromiseWithResolvers<TcpConnection> | undefined;
 
-  constructor(addr: SocketAddress) {
-    this.addr = addr;
-  }
+  constructor(readonly addr: SocketAddress) {}
 
   offer(...next: readonly (TcpConnection | Error)[]): void {
     this.#queue.push(...next);

@@ -15,11 +15,9 @@ interface FrrPath {
 
 /** A router that runs FRR: zebra, bgpd and bfdd. */
 export class FrrRouter {
-  readonly namespace: Namespace;
   readonly #folder: string;
 
-  constructor(namespace: Namespace, folder: string) {
-    this.namespace = namespace;
+  constructor(readonly namespace: Namespace, folder: string) {
     this.#folder = folder;
   }
 
@@ -71,11 +69,9 @@ export class FrrRouter {
 
 /** A router that runs gobgpd. */
 export class GobgpRouter {
-  readonly namespace: Namespace;
   readonly #folder: string;
 
-  constructor(namespace: Namespace, folder: string) {
-    this.namespace = namespace;
+  constructor(readonly namespace: Namespace, folder: string) {
     this.#folder = folder;
   }
 

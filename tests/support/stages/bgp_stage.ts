@@ -27,14 +27,12 @@ export function bgpRequirements(): Requirement[] {
 
 /** A machine with a BIRD and a data plane. */
 export class BirdNode implements AsyncDisposable {
-  readonly namespace: Namespace;
   readonly paths: BirdPaths;
   readonly logger = new MemoryLogger();
   readonly #made: BirdDataPlane[] = [];
   #bird: LineProcess | undefined;
 
-  constructor(namespace: Namespace, folder: string) {
-    this.namespace = namespace;
+  constructor(readonly namespace: Namespace, folder: string) {
     this.paths = {
       file: `${folder}/bird.conf`,
       secretsFile: `${folder}/bird-secrets.conf`,
@@ -109,16 +107,16 @@ export class BirdNode implements AsyncDisposable {
 
 /** Machines in one network. Machine 1 is 192.0.2.1 and 2001:db8::1, and so on. */
 export class BgpStage implements AsyncDisposable {
-  readonly folder: string;
   /** Has the bridge `br0`, whose ports are `port1` and so on. */
   readonly hub: Namespace;
-  readonly machines: readonly Namespace[];
   readonly #made: AsyncDisposable[] = [];
 
-  private constructor(folder: string, hub: Namespace, machines: readonly Namespace[]) {
-    this.folder = folder;
+  private constructor(
+    readonly folder: string,
+    hub: Namespace,
+    readonly machines: readonly Namespace[],
+  ) {
     this.hub = hub;
-    this.machines = machines;
   }
 
   /** Makes a switch and as many machines. */

@@ -29,8 +29,6 @@ const SYNC_PERIOD_MS = 3_600_000;
 
 /** The node, and what serves it. */
 export class CompareStage implements AsyncDisposable {
-  readonly node: Namespace;
-  readonly mode: BackendMode;
   /** The commands that backends ran, as on a command line. */
   readonly calls: string[] = [];
   readonly logger = new MemoryLogger();
@@ -39,9 +37,7 @@ export class CompareStage implements AsyncDisposable {
   readonly #watchMs: number | undefined;
   #plan: ProxyPlan | undefined;
 
-  private constructor(node: Namespace, mode: BackendMode, watchMs?: number) {
-    this.node = node;
-    this.mode = mode;
+  private constructor(readonly node: Namespace, readonly mode: BackendMode, watchMs?: number) {
     this.#watchMs = watchMs;
     this.serving = this.#create();
   }

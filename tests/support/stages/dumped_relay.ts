@@ -34,14 +34,12 @@ export interface DumpedRelayOptions {
 
 /** A running kube-relay of one family, IPv4. */
 export class DumpedRelay implements AsyncDisposable {
-  readonly folder: string;
   readonly #options: DumpedRelayOptions;
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #live: { readonly backend: Backend; readonly plan: ProxyPlan } | undefined;
 
-  private constructor(folder: string, options: DumpedRelayOptions) {
-    this.folder = folder;
+  private constructor(readonly folder: string, options: DumpedRelayOptions) {
     this.#options = options;
   }
 

@@ -13,13 +13,7 @@ import { webServices, webSlices } from "../builders/web_service.ts";
 
 /** Disposing of it ends and removes all. */
 export class IptablesScene implements AsyncDisposable {
-  readonly scene: RelayScene;
-  readonly variant: IptablesVariant;
-
-  private constructor(scene: RelayScene, variant: IptablesVariant) {
-    this.scene = scene;
-    this.variant = variant;
-  }
+  private constructor(readonly scene: RelayScene, readonly variant: IptablesVariant) {}
 
   /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(variant: IptablesVariant): Promise<IptablesScene> {

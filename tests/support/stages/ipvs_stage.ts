@@ -1,6 +1,5 @@
 import type { DriftFigures } from "../../../backends/netfilter/rule_plane.ts";
-import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
-import type { IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
+import { IpvsBackend, type IpvsBackendOptions } from "../../../backends/ipvs/backend.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import {

@@ -58,12 +58,9 @@ export interface DenoOptions {
  * A network namespace. Its disposal ends the processes started in it and removes it with its links.
  */
 export class Namespace implements AsyncDisposable {
-  readonly name: string;
   readonly #processes = new Set<LineProcess>();
 
-  private constructor(name: string) {
-    this.name = name;
-  }
+  private constructor(readonly name: string) {}
 
   /** Makes a namespace whose `lo` is up. The label shows in its name. */
   static async create(label: string): Promise<Namespace> {

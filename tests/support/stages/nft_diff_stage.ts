@@ -30,14 +30,10 @@ export const DIFF_SHARED: SharedPlan = testSharedPlan({
 
 /** A layout, and a table that was synced with it once. */
 export class NftDiffStage {
-  readonly layout: NftablesLayout;
-  readonly machine: FakeNftMachine;
   readonly target: NftablesTarget;
   readonly engine: Reconciler<string, unknown, ServicePortKey>;
 
-  private constructor(machine: FakeNftMachine, layout: NftablesLayout) {
-    this.machine = machine;
-    this.layout = layout;
+  private constructor(readonly machine: FakeNftMachine, readonly layout: NftablesLayout) {
     const runner = new NftRunner(machine, servicesTable("IPv4"));
     const clock = new FakeClock();
     this.target = new NftablesTarget({ clock, runner }, "IPv4");

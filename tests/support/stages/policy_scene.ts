@@ -62,7 +62,6 @@ export const ANSWERED = { silenceMs: ANSWER_MS };
 
 /** Disposing of it ends and removes all. */
 export class PolicyScene implements AsyncDisposable {
-  readonly cluster: ClusterTopology;
   readonly state = new PolicyState();
   readonly logger = new MemoryLogger();
   readonly drift: unknown[] = [];
@@ -73,8 +72,7 @@ export class PolicyScene implements AsyncDisposable {
   );
   #dataPlanes: readonly PolicyPlane[] = [];
 
-  private constructor(cluster: ClusterTopology, make: PolicyDataPlaneFactory) {
-    this.cluster = cluster;
+  private constructor(readonly cluster: ClusterTopology, make: PolicyDataPlaneFactory) {
     this.#make = make;
     const { localPods: [web, db], localPodClient, remotePods: [remote], client, node } = cluster;
     this.#clients = {

@@ -21,13 +21,7 @@ export const RELAY_FLAGS: readonly string[] = [
 
 /** Disposing of it ends and removes all. */
 export class RelayScene implements AsyncDisposable {
-  readonly cluster: ClusterTopology;
-  readonly folder: string;
-
-  private constructor(cluster: ClusterTopology, folder: string) {
-    this.cluster = cluster;
-    this.folder = folder;
-  }
+  private constructor(readonly cluster: ClusterTopology, readonly folder: string) {}
 
   /** Makes the cluster; pods `pod-a1` (here) and `pod-b1` (other node) answer on port 8080. */
   static async create(): Promise<RelayScene> {

@@ -27,13 +27,7 @@ const SABOTAGE = `table ip sabotage {
 
 /** Disposing of it ends and removes all. */
 export class RuleScene implements AsyncDisposable {
-  readonly scene: RelayScene;
-  readonly mode: RuleMode;
-
-  private constructor(scene: RelayScene, mode: RuleMode) {
-    this.scene = scene;
-    this.mode = mode;
-  }
+  private constructor(readonly scene: RelayScene, readonly mode: RuleMode) {}
 
   /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(mode: RuleMode): Promise<RuleScene> {

@@ -20,17 +20,14 @@ export interface TraceResult extends CommandResult {
 
 /** Disposing of it ends and removes all. */
 export class TraceStage implements AsyncDisposable {
-  readonly scene: RelayScene;
-  readonly relay: RelayProcess;
-  readonly mode: RuleMode | undefined;
   /** As it was before. */
   readonly #history = historyOfNft();
 
-  private constructor(scene: RelayScene, relay: RelayProcess, mode: RuleMode | undefined) {
-    this.scene = scene;
-    this.relay = relay;
-    this.mode = mode;
-  }
+  private constructor(
+    readonly scene: RelayScene,
+    readonly relay: RelayProcess,
+    readonly mode: RuleMode | undefined,
+  ) {}
 
   /** Starts kube-relay on manifests that `write` has written; without a mode, in userspace. */
   static async start(

@@ -6,8 +6,7 @@
  * `lo`.
  */
 import { runTool } from "../drivers/run_tool.ts";
-import type { Requirement } from "../requirement.ts";
-import { program } from "../requirement.ts";
+import { program, type Requirement } from "../requirement.ts";
 
 /** The program to run in the guest, and its input. */
 export interface GuestOptions {

@@ -2,8 +2,8 @@
  * Parses rules of iptables in the forms that the modes of Services and the data plane of
  * NetworkPolicy write. A new kind of rule has to be added here. Pure.
  */
-import type { Cidr } from "../../../lib/net/cidr.ts";
 import {
+  type Cidr,
   cidrFamilyOf,
   hostCidr,
   networkOf,
