@@ -128,6 +128,7 @@ export abstract class RuleBackend<
   abstract readonly mode: BackendMode;
   readonly usesConntrack = true;
   readonly counting = this;
+  #isDistrusted = false;
   /** Of the last sync, whether it succeeded or not. */
   protected plan: ProxyPlan | undefined;
   /** Absent before the first plan. */
@@ -249,6 +250,10 @@ export abstract class RuleBackend<
     return { summary, services, quarantined };
   }
 
+  distrust(isDistrusted: boolean): void {
+    this.#isDistrusted = isDistrusted;
+  }
+
   ruleCounters(): Promise<RuleCounters> {
     const { failedWrites } = this;
     const failedPartialWrites = this.engine?.partialFailures ?? 0;
@@ -286,7 +291,7 @@ export abstract class RuleBackend<
       (deepEqual(current.options, options) && deepEqual(this.#localTraffic, shared.localTraffic)));
     const layout = isNew ? this.createLayout(shared, options) : current;
     this.layout = layout;
-    if (isNew && current && !comparesLayouts) this.engine?.forget();
+    if (this.#isDistrusted || (isNew && current && !comparesLayouts)) this.engine?.forget();
     if (isNew || changes.shared) refused.forgetAll();
     if (!isNew && changes.shared) layout.setShared?.(shared);
     this.#localTraffic = isNew ? shared.localTraffic : this.#localTraffic;

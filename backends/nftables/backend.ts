@@ -70,6 +70,9 @@ export class NftablesBackend
     this.#runner = new NftRunner(dependencies, servicesTable(options.family));
   }
 
+  /** No other program writes tables of these names. */
+  override distrust(): void {}
+
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
     const { localhostNodePorts } = renderOptionsOf(this.#options, nodePorts, ALL_FEATURES);
     return localhostNodePorts ? [ROUTE_LOCALNET] : [];

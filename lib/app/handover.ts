@@ -118,8 +118,10 @@ const LOOK_DELAY_MS = 5_000;
 
 type HandoverDependencies = Dependencies & {
   readonly logger: Logger;
-  /** Called after kube-proxy has ended: it may have changed our rules. */
+  /** Compares the rules: a kube-proxy may have changed ours. */
   readonly recheck: () => void;
+  /** Whether every sync reads all rules, as a kube-proxy may change ours at any time. */
+  readonly distrust: (isDistrusted: boolean) => void;
   /** Annotations of the own Node, if known. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 };
@@ -134,6 +136,8 @@ export class KubeProxyHandover implements AddressHandover {
   readonly #missing: Set<IpFamily>;
   readonly #served = Promise.withResolvers<void>();
   #pending: boolean;
+  /** Whether a sync has ended since the last comparison. */
+  #hasSynced = false;
 
   constructor(
     dependencies: HandoverDependencies,
@@ -151,6 +155,7 @@ export class KubeProxyHandover implements AddressHandover {
   }
 
   synced(family: IpFamily, _plan?: ProxyPlan, changes?: PlanChanges): void {
+    this.#hasSynced = true;
     if (changes?.isPartial) return;
     this.#missing.delete(family);
     if (this.#missing.size === 0) this.#served.resolve();
@@ -193,9 +198,16 @@ export class KubeProxyHandover implements AddressHandover {
       evidence: alive.evidence,
       cure: alive.cure,
     });
+    // A change makes both write. In iptables mode some chains have the same names. A sync that comes last
+    // would write only some of them, and packets would pass halves of two rule sets.
+    this.#dependencies.distrust(true);
     while (await findKubeProxyAlive(hostChecks, signal)) {
+      // It may have written in the middle of the last sync.
+      if (this.#hasSynced) this.#dependencies.recheck();
+      this.#hasSynced = false;
       await clock.sleep(ALIVE_PERIOD_MS, signal);
     }
+    this.#dependencies.distrust(false);
     logger.info("kube-proxy has ended");
     await this.#remove(signal);
     this.#dependencies.recheck();

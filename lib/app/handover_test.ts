@@ -78,9 +78,10 @@ class Stage {
       userspace: (_, { family }) => this.#backend(`addresses ${family}`),
     };
     const recheck = () => void this.asked.push("recheck");
+    const distrust = (isOn: boolean) => void this.asked.push(`distrust ${isOn}`);
     const edges = testDependencies({ hostChecks, clock, backends, process: { uid } });
     this.handover = new KubeProxyHandover(
-      { ...edges, logger, recheck, nodeAnnotations: () => ANNOTATIONS },
+      { ...edges, logger, recheck, distrust, nodeAnnotations: () => ANNOTATIONS },
       { ...configuration, mode, families: ["IPv4", "IPv6"] },
     );
     this.running = this.handover.note().then(() => this.handover.run(this.controller.signal));
@@ -130,10 +131,16 @@ Deno.test("KubeProxyHandover takes over at once and again when kube-proxy has en
   const stage = await Stage.create({ takeover: true });
   stage.alive = true;
   const removals = () => stage.asked.filter((what) => what === "remove").length;
+  const comparisons = () => stage.asked.filter((what) => what === "recheck").length;
   await stage.serve();
   await eventually("kube-proxy is asked again", () => stage.clock.pendingTimers > 0);
   await stage.clock.advance(12_000);
   assertEquals(removals(), 1, "no fight with a kube-proxy that runs");
+  assertEquals(comparisons(), 1, "after the first sync");
+  stage.handover.synced("IPv4");
+  stage.handover.synced("IPv6");
+  await stage.clock.advance(12_000);
+  assertEquals(comparisons(), 2, "once after further syncs");
   assertEquals(stage.handover.pending, true);
   assertEquals(stage.complaints.length, 1);
   stage.alive = false;
@@ -141,7 +148,9 @@ Deno.test("KubeProxyHandover takes over at once and again when kube-proxy has en
   await stage.running;
   assertEquals(stage.handover.pending, false);
   assertEquals(removals(), 2);
-  assertEquals(stage.asked.slice(-2), ["remove", "recheck"], "it may have written to our chains");
+  const last = ["distrust false", "remove", "recheck"];
+  assertEquals(stage.asked.slice(-3), last, "it may have written to our chains");
+  assertEquals(stage.asked.indexOf("distrust true"), 2, `${stage.asked}`);
 });
 
 /** Serves, and lets time pass until the run ends. */

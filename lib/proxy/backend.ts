@@ -164,4 +164,9 @@ export interface Backend extends DataPlane, ServiceMode {
   readonly connections?: ConnectionView;
   /** Only in a mode that writes rules. */
   readonly counting?: RuleCounting;
+  /**
+   * Whether another program may write objects of the same names at any time: then each sync reads
+   * everything. Only in a mode with such names. @default {false}
+   */
+  distrust?(isDistrusted: boolean): void;
 }

@@ -69,6 +69,7 @@ export class ServiceController implements Controller {
       ...parts,
       nodeAnnotations: () => startUp.node.annotations,
       recheck: () => this.families.forEach(({ backend }) => backend.recheck()),
+      distrust: (isOn) => this.families.forEach(({ backend }) => backend.distrust?.(isOn)),
     }, configuration);
     this.#serviceHealth = createServiceHealth(parts, this.handover);
     // The first listeners of a sync; the guard and the report come after the loops' own.
