@@ -4,6 +4,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../lib/api/service_annotations.ts";
 import { VERSION } from "../lib/config/version.ts";
+import { grafanaDashboard } from "./support/docs/grafana_dashboard.ts";
 import { prometheusRule } from "./support/docs/monitoring_files.ts";
 import { flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
 
@@ -33,6 +34,7 @@ for (
 for (
   const [path, source, make] of [
     ["deploy/monitoring/prometheus-rule.yaml", "deploy/monitoring/alerts.yaml", prometheusRule],
+    ["deploy/monitoring/dashboard.json", "lib/metrics/metric_table.ts", grafanaDashboard],
   ] as const
 ) {
   Deno.test(`${path} agrees with ${source}`, async () => {

@@ -30,7 +30,7 @@ interface Row {
 
 /** Paths that every client may request. */
 const PATHS: readonly Row[] = [
-  { path: "/metrics", type: PROMETHEUS, body: /^# HELP \w+ [^]*\nkubernetes_build_info\{/m },
+  { path: "/metrics", type: PROMETHEUS, body: /^# HELP \w+ [^]*\nkube_relay_build_info\{/m },
   {
     path: "/metrics",
     accept: "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",

@@ -186,15 +186,6 @@ const PROXY_METRICS = {
   // Every Kubernetes component gets these from its shared libraries, unless they only concern Go.
   ...rows(
     "gauge",
-    { major: ["1"], minor: ["36"], git_version: ["(version)"], platform: ["(platform)"] },
-    {},
-    {
-      "kubernetes_build_info":
-        "Always 1. Labels: the compatible Kubernetes version and the version of kube-relay",
-    },
-  ),
-  ...rows(
-    "gauge",
     { name: ["(each gate of --feature-gates)"], stage: ["", "ALPHA", "BETA", "DEPRECATED"] },
     {},
     {

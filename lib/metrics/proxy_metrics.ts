@@ -508,13 +508,6 @@ function combinations(labels: Metric["labels"]): readonly Record<string, string>
 function setFacts(its: Instruments, options: MetricsOptions): void {
   const { version, mode, families = IP_FAMILIES, featureGates = [], clock = systemClock } = options;
   its["kube_relay_build_info"].set({ version, mode, deno: Deno.version.deno }, 1);
-  const { major: [major], minor: [minor] } = METRICS["kubernetes_build_info"].labels;
-  its["kubernetes_build_info"].set({
-    major,
-    minor,
-    "git_version": `v${major}.${minor}.0+kube-relay-${version}`,
-    platform: `${Deno.build.os}/${Deno.build.arch === "x86_64" ? "amd64" : "arm64"}`,
-  }, 1);
   its["process_start_time_seconds"].set(clock.wallNow() / 1000);
   for (const { name, stage, enabled } of featureGates) {
     its["kubernetes_feature_enabled"].set({ name, stage }, Number(enabled));

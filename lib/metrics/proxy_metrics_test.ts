@@ -160,7 +160,8 @@ Deno.test("ProxyMetrics reports CPU, memory and start of the process without /pr
 Deno.test("ProxyMetrics describes the build", async () => {
   const { body, contentType } = await create().render();
   assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",mode="userspace",deno="');
-  assertMatch(body, /kubernetes_build_info\{major="1",minor="36",git_version="v1\.36\.0\+kube-re/);
+  // Its version would differ from that of most clusters, for which mixins have an alert.
+  assertEquals(body.includes("kubernetes_build_info"), false);
   assertStringIncludes(contentType, "text/plain");
 });
 

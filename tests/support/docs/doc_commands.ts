@@ -48,6 +48,7 @@ const KUBECTL_VERBS = [
   "delete",
   "exec",
   "get",
+  "label",
   "logs",
   "patch",
   "rollout",
@@ -209,7 +210,10 @@ async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<
   }
   expect(KUBECTL_VERBS.includes(plain[0]!), `kubectl ${plain[0]}`);
   for (const [, kind, name] of plain.join(" ").matchAll(/\b(daemonset|configmap)[/ ]([\w-]+)/g)) {
-    expect(["kube-relay", "kube-relay-cleanup", "kube-proxy"].includes(name!), `${kind} ${name}`);
+    expect(
+      ["kube-relay", "kube-relay-cleanup", "kube-relay-dashboard", "kube-proxy"].includes(name!),
+      `${kind} ${name}`,
+    );
   }
   const inside = args.indexOf("--");
   if (inside >= 0) await checkRelay(args.slice(inside + 2));
