@@ -9,7 +9,12 @@ import { readConfigurationFile } from "../lib/config/configuration_file.ts";
 import { BACKENDS } from "../backends/mod.ts";
 import { COMMAND_PAGES, readPage } from "./support/docs/command_pages.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
-import { checkDocCommand, checkRelay, type DocScene } from "./support/docs/doc_commands.ts";
+import {
+  checkChartValues,
+  checkDocCommand,
+  checkRelay,
+  type DocScene,
+} from "./support/docs/doc_commands.ts";
 import { extractBlocks, type MarkdownBlock } from "./support/docs/markdown_blocks.ts";
 import { parseShell } from "./support/docs/shell_commands.ts";
 
@@ -53,7 +58,17 @@ async function checkShell({ text }: MarkdownBlock, scene: DocScene): Promise<voi
 
 async function checkYaml({ text, line }: MarkdownBlock): Promise<void> {
   for (const object of parseManifest(text, `line ${line}`)) {
-    if (object.kind === undefined) {
+    if (object.kind === undefined && "networkPolicy" in object) {
+      await checkChartValues(object as unknown as Readonly<Record<string, unknown>>);
+      const { config } = object as unknown as { readonly config: object };
+      const type = {
+        apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+        kind: "KubeProxyConfiguration",
+      };
+      const readTextFile = () => Promise.resolve(JSON.stringify({ ...type, ...config }));
+      const { problems, warnings } = await readConfigurationFile({ readTextFile }, "config.conf");
+      assertEquals([problems, warnings], [[], []]);
+    } else if (object.kind === undefined) {
       const unknown = Object.keys(object).filter((key) => !K3S_KEYS.includes(key));
       assertEquals(unknown, [], "keys of k3s's config.yaml");
     } else if (object.kind === "KubeProxyConfiguration") {

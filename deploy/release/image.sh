@@ -15,6 +15,7 @@
 # Needs root and the Debian packages mmdebstrap, umoci, jq and git; for another machine also
 # qemu-user-static with binfmt-support, because Debian's packages run programs when they are installed.
 set -euo pipefail
+umask 022
 export LC_ALL=C
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 

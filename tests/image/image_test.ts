@@ -15,10 +15,13 @@ import { ApiProcess } from "../support/drivers/api_process.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
 import { eventually } from "../support/eventually.ts";
-import { file, isMissing } from "../support/requirement.ts";
+import { file, isMissing, program } from "../support/requirement.ts";
 import { WIRING } from "../support/stages/cluster_topology.ts";
-import { netnsRequirements } from "../support/stages/netns.ts";
+import { frrOfScene } from "../support/stages/bgp_routers.ts";
+import { BgpScene, sceneNode, sceneService, sceneSlice } from "../support/stages/bgp_scene.ts";
+import { bgpRequirements } from "../support/stages/bgp_stage.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
+import { CHART_REQUIREMENTS, configOf, podOf, render } from "./chart.ts";
 import { Containerd, CONTAINERD_REQUIREMENTS, type Pod } from "./containerd.ts";
 
 const ARCHIVE = fileURLToPath(
@@ -26,8 +29,10 @@ const ARCHIVE = fileURLToPath(
 );
 
 const ignore = isMissing("the image", [
-  ...netnsRequirements(),
+  program("socat"),
+  ...bgpRequirements(),
   ...CONTAINERD_REQUIREMENTS,
+  ...CHART_REQUIREMENTS,
   file(ARCHIVE, "deploy/release/image.sh dist"),
 ]);
 
@@ -47,9 +52,9 @@ const NODE = rawObjects(
   testNode({ spec: { podCIDRs: Object.values(WIRING).map(({ pods }) => pods.local) } }),
 );
 
-async function podOf(path: string): Promise<Pod> {
-  const [daemonSet] = await readManifest(`kubernetes/${path}`);
-  return (daemonSet as unknown as { spec: { template: { spec: Pod } } }).spec.template.spec;
+async function podIn(path: string): Promise<Pod> {
+  const objects = await readManifest(`kubernetes/${path}`);
+  return podOf(objects, objects[0]?.metadata.name);
 }
 
 /** A member of the archive, parsed. */
@@ -103,11 +108,14 @@ Deno.test({
     for (const path of ["kubeadm.yaml", "kubeadm-userspace.yaml", "k3s.yaml"]) {
       await t.step(`Services work on a node that runs ${path}`, () => serve(containerd, path));
     }
+    await t.step("BIRD of the same image announces what kube-relay serves", () => {
+      return announce(containerd);
+    });
   },
 });
 
 async function serve(containerd: Containerd, path: string): Promise<void> {
-  const pod = await podOf(path);
+  const pod = await podIn(path);
   await using scene = await RelayScene.create();
   const { cluster, folder } = scene;
   const root = `${folder}/root`;
@@ -138,8 +146,67 @@ async function serve(containerd: Containerd, path: string): Promise<void> {
   assertEquals(await relay.stop(), 0, relay.process.errors);
   if (path.includes("userspace")) return;
   assertEquals(await client.who(VIP), "pod-b1", "the rules stay");
-  const cleanup = await podOf("cleanup.yaml");
+  const cleanup = await podIn("cleanup.yaml");
   const { process } = await containerd.run(cleanup, cleanup.initContainers![0]!, node);
   assertEquals((await process.status()).code, 0, process.errors);
   assertNotEquals(await client.who(VIP), "pod-b1", "the rules are removed");
+}
+
+/** The address of a Service, which a router learns from the BIRD of the chart. */
+const ANNOUNCED = "203.0.113.10";
+
+async function announce(containerd: Containerd): Promise<void> {
+  await using scene = await BgpScene.create({ nodes: 1, others: 1 });
+  const [first] = scene.nodes;
+  const frr = scene.stage.frr(2);
+  const session = " neighbor 192.0.2.1 remote-as 64512";
+  const password = " neighbor 192.0.2.1 password correct-horse";
+  await frr.start(frrOfScene(1).flatMap((line) => line === session ? [line, password] : [line]));
+  await scene.startServers();
+  await scene.api.write([
+    sceneNode(first!),
+    sceneService("web", { clusterIP: "10.96.0.10" }),
+    sceneSlice("web", [first!]),
+  ]);
+  const objects = await render({
+    routing: { enabled: true },
+    bgp: { enabled: true, passwordSecret: "passwords" },
+    config: {
+      mode: "nftables",
+      conntrack: { maxPerCore: 0 },
+      routing: {
+        announce: "bgp",
+        pools: [`${ANNOUNCED}-${ANNOUNCED}`],
+        bgp: {
+          localAs: 64_512,
+          peers: [{
+            ...{ name: "frr", address: "192.0.2.2", as: 64_513 },
+            passwordFile: "/etc/kube-relay-bgp/frr",
+          }],
+        },
+      },
+    },
+  });
+  const root = `${scene.stage.folder}/root`;
+  for (const folder of ["kube-proxy", "config", "bgp-passwords"]) {
+    await Deno.mkdir(`${root}/${folder}`, { recursive: true });
+  }
+  await Deno.copyFile(scene.api.kubeconfig, `${root}/kube-proxy/kubeconfig.conf`);
+  await Deno.writeTextFile(`${root}/config/config.conf`, configOf(objects)!);
+  await Deno.writeTextFile(`${root}/bgp-passwords/frr`, "correct-horse", { mode: 0o400 });
+  const node = { network: first!.namespace, root, env: { NODE_NAME: first!.name } };
+  const [birdPod, relayPod] = [podOf(objects, "kube-relay-bird"), podOf(objects)];
+  // As the kubelet may do it: BIRD first. It waits for its configuration.
+  const bird = await containerd.run(birdPod, birdPod.containers[0]!, node);
+  const relay = await containerd.run(relayPod, relayPod.containers[0]!, node);
+  const client = ProbeClient.start(await scene.attachClient(2));
+  const target = { protocol: "TCP", address: ANNOUNCED, port: 80 } as const;
+  await eventually("a client behind the router has an answer", async () => {
+    for (const { process } of [bird, relay]) {
+      if (process.hasEnded) throw new Error(`it has ended: ${process.errors}`);
+    }
+    return await client.who(target) === first!.name;
+  });
+  assertEquals((await frr.paths(`${ANNOUNCED}/32`)).length, 1);
+  assertEquals([await relay.stop(), await bird.stop()], [0, 0], bird.process.errors);
 }

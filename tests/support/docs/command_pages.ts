@@ -11,6 +11,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "README.md",
   "CONTRIBUTING.md",
   "deploy/README.md",
+  "docs/helm.md",
   "docs/k3s.md",
   "docs/kubeadm.md",
   "docs/load_balancer.md",

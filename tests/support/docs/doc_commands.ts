@@ -7,7 +7,7 @@ import { loadConfiguration } from "../../../lib/config/load.ts";
 import { VERSION } from "../../../lib/config/version.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { VERBS } from "../../../lib/tools/cli/verbs.ts";
-import { readManifest } from "./deploy_files.ts";
+import { readDeployFile, readManifest } from "./deploy_files.ts";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
 
@@ -88,6 +88,11 @@ const CHECKS: Readonly<Record<string, Check>> = {
     expect(output === "dist", `OUTPUT_DIR ${output}`);
     expect([undefined, "x86_64", "aarch64"].includes(machine), `MACHINE ${machine}`);
   },
+  "deploy/release/chart.sh": async ([output]) => {
+    await Deno.stat(`${ROOT}deploy/release/chart.sh`);
+    expect(output === "dist", `OUTPUT_DIR ${output}`);
+  },
+  helm: checkHelm,
   skopeo: ([verb, from, to]) => {
     expect(verb === "copy" && from === `oci-archive:${IMAGE}`, `skopeo ${verb} ${from}`);
     expect(to === `docker://registry.example/kube-relay:${VERSION}`, `${to}`);
@@ -135,6 +140,30 @@ const CHECKS: Readonly<Record<string, Check>> = {
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
 };
+
+/** The values of the chart exist, and its file has the name that chart.sh gives it. */
+async function checkHelm([verb, release, ...args]: readonly string[]): Promise<void> {
+  expect(release === "kube-relay", `release ${release}`);
+  expect(["install", "upgrade", "uninstall"].includes(verb!), `helm ${verb}`);
+  if (verb !== "uninstall") {
+    expect(args.shift() === `dist/kube-relay-${VERSION}.tgz`, "the file of the chart");
+  }
+  while (args.length > 0) {
+    const flag = args.shift()!;
+    if (flag === "--set") {
+      const [name = "", value] = args.shift()!.split("=");
+      await checkChartValues({ [name.split(".")[0]!]: value });
+    } else if (flag === "-n") expect(args.shift() === "kube-system", "the namespace");
+    else if (flag === "--values") args.shift();
+    else expect(["--reuse-values", "--take-ownership"].includes(flag), flag);
+  }
+}
+
+/** The names of values are in the schema of the chart. */
+export async function checkChartValues(values: Readonly<Record<string, unknown>>): Promise<void> {
+  const schema = JSON.parse(await readDeployFile("chart/kube-relay/values.schema.json"));
+  for (const name of Object.keys(values)) expect(name in schema.properties, `value ${name}`);
+}
 
 /** Checks one command. Throws an Error for a mistake, and for a program that has no check. */
 export async function checkDocCommand(words: readonly string[], scene: DocScene): Promise<void> {
