@@ -124,26 +124,6 @@ for (const point of ["first sync", "a change"] as const) {
     }
   }
 
-  for (const restart of [false, true]) {
-    const then = restart ? "and kube-relay with it, which starts again" : "and kube-relay goes on";
-    Deno.test(`sequence: ${point}: the restore is killed after each part, ${then}`, async () => {
-      let wasKilled = true;
-      let parts = 0;
-      for (let killedAfter = 1; wasKilled; killedAfter++) {
-        await using stage = await stageAt(point);
-        const foreign = stage.machine.rules(isForeign);
-        stage.machine.killedAfter = killedAfter;
-        wasKilled = await stage.trySync(AFTER) !== undefined;
-        if (wasKilled) parts++;
-        stage.machine.killedAfter = Infinity;
-        if (restart) await stage.restart();
-        await stage.sync(AFTER);
-        assertGolden(stage, foreign);
-      }
-      assert(parts >= 2, `${parts} parts`);
-    });
-  }
-
   Deno.test(`sequence: ${point}: only the second table is refused`, async () => {
     await using stage = await stageAt(point);
     const foreign = stage.machine.rules(isForeign);

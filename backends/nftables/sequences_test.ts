@@ -166,33 +166,17 @@ Deno.test("sequence: the repair fails, and is tried again", async () => {
   assertGolden(stage);
 });
 
-const CHANGES: readonly (readonly [what: string, text: string, kind: "chain" | "rule"])[] = [
-  ["a rule is added", `add rule ${TABLE} services drop\n`, "chain"],
-  ["an element is added", `add element ${TABLE} cluster-ips {\n  172.30.0.99\n}\n`, "rule"],
-  [
-    "an element is taken away",
-    `delete element ${TABLE} node-ports {\n  tcp . ${firstNodePort()}\n}\n`,
-    "rule",
-  ],
-];
-
-function firstNodePort(): number {
-  return Math.min(...[...AFTER.services.values()].map(({ nodePort }) => nodePort!));
-}
-
-for (const [what, text, kind] of CHANGES) {
-  Deno.test(`sequence: ${what}, and the next full reading repairs it`, async () => {
-    await using stage = await stageAt("first sync");
-    await stage.sync(AFTER);
-    // How rules are printed is learnt by the first reading after they were written.
-    await stage.pass(31_000);
-    assertEquals(stage.drift, []);
-    stage.machine.tool.run(text);
-    await stage.pass(31_000);
-    assertGolden(stage);
-    assertEquals(stage.drift, [{ kind, found: 1, repaired: 1 }]);
-  });
-}
+Deno.test("sequence: a rule is added, and the next full reading repairs it", async () => {
+  await using stage = await stageAt("first sync");
+  await stage.sync(AFTER);
+  // How rules are printed is learnt by the first reading after they were written.
+  await stage.pass(31_000);
+  assertEquals(stage.drift, []);
+  stage.machine.tool.run(`add rule ${TABLE} services drop\n`);
+  await stage.pass(31_000);
+  assertGolden(stage);
+  assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
+});
 
 Deno.test("sequence: a restart adopts the table, and neither it nor the watch writes anything", async () => {
   await using stage = await stageAt("first sync");
