@@ -85,7 +85,6 @@ export function cidrs(...texts: readonly string[]): BgpImports["mesh"] {
 
 /** Plans for golden texts, by name. */
 export const BGP_PLANS: Readonly<Record<string, BgpPlan>> = {
-  empty: bgpPlan(),
   routers: bgpPlan({
     peers: [
       bgpPeer("tor_1", "192.0.2.2", {
@@ -138,29 +137,23 @@ export const BGP_PLANS: Readonly<Record<string, BgpPlan>> = {
       refused: cidrs("10.96.0.0/12", "192.0.2.1/32"),
     },
   }),
-  mesh: bgpPlan({
-    peers: ["192.0.2.12", "192.0.2.13"].map((address, index) =>
-      bgpPeer(`node_${index + 2}`, address, {
-        as: 64_512,
-        role: "mesh",
-        port: parsePort(1_790),
-        gracefulRestartSeconds: 60,
-      })
-    ),
-    announced: [announced("10.244.1.0/24", { kind: "pod-cidr", to: ["mesh", "reflector-client"] })],
-    imports: { ...NO_IMPORTS, mesh: cidrs("10.244.0.0/16"), refused: cidrs("10.244.1.0/24") },
-  }),
   reflector: bgpPlan({
     peers: [
       bgpPeer("client", "192.0.2.12", {
         as: 64_512,
         role: "reflector-client",
         reflectorClusterId: "0.0.0.1",
+        port: parsePort(1_790),
       }),
-      bgpPeer("other_reflector", "192.0.2.13", { as: 64_512, role: "mesh" }),
+      bgpPeer("other_reflector", "192.0.2.13", {
+        as: 64_512,
+        role: "mesh",
+        port: parsePort(1_790),
+        gracefulRestartSeconds: 60,
+      }),
       bgpPeer("tor", "192.0.2.2"),
     ],
     announced: [announced("10.244.1.0/24", { kind: "pod-cidr", to: ["mesh", "reflector-client"] })],
-    imports: { ...NO_IMPORTS, mesh: cidrs("10.244.0.0/16") },
+    imports: { ...NO_IMPORTS, mesh: cidrs("10.244.0.0/16"), refused: cidrs("10.244.1.0/24") },
   }),
 };
