@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { rawEndpointSlice } from "../support/builders/raw_objects.ts";
 import { readDeployFile } from "../support/docs/deploy_files.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";
@@ -183,6 +183,23 @@ class K3sNode {
     );
   }
 
+  /** In the order of `docs/going_back.md`. */
+  async goBack(endpoints: readonly PodNode[]): Promise<void> {
+    const { namespace, folder } = this.pod;
+    const cleanup = () =>
+      RelayProcess.run(namespace, {
+        folder,
+        args: ["--cleanup", `--control-socket=${folder}/control.sock`],
+      });
+    await assertRejects(cleanup, Error, "stop it first");
+    await this.relay.kill();
+    await this.reaches(endpoints[0]!);
+    await cleanup();
+    assertEquals(/KUBE-/.exec(await savedRules(namespace, "nft")), null);
+    await this.startKubeProxy(endpoints);
+    await this.reaches(endpoints[0]!);
+  }
+
   /** Resolves once calls reach this pod. */
   async reaches({ name }: PodNode): Promise<void> {
     await eventually(`${this.pod.name} reaches ${name}`, async () => {
@@ -193,7 +210,7 @@ class K3sNode {
 
 Deno.test({
   name:
-    "docs/k3s.md: kube-relay on every node, then k3s without kube-proxy: no call of a Service fails",
+    "docs/k3s.md: kube-relay on every node, then k3s without kube-proxy: no call of a Service fails; and back",
   ignore,
   async fn() {
     await using scene = await createPodScene([2, 2, 2]);
@@ -228,6 +245,6 @@ Deno.test({
       assertStringIncludes(await savedRules(node.pod.namespace, "nft"), "198.51.100.0/24");
     }
     await Promise.all(nodes.map((node) => node.stopLoad()));
-    for (const { relay } of nodes) await relay.kill();
+    for (const node of nodes) await node.goBack([b, c]);
   },
 });
