@@ -110,8 +110,8 @@ Deno.test("check exits with 3 if there are only warnings: an item for an endpoin
     }),
   });
   assertEquals(out.split("\n"), [
-    "web.yaml:1: warning: Service default/web: metadata.annotations['kube-relay.io/endpoint-weights'] is 10.0.0.1:8081=4, 10.0.0.9=5: The Service has no such endpoint",
-    "web.yaml:1: warning: Service default/web: metadata.annotations['kube-relay.io/unix-sockets'] is 10.0.0.7:80=unix:/run/app.sock: The Service has no such endpoint",
+    "web.yaml:6:5: warning: Service default/web: metadata.annotations['kube-relay.io/endpoint-weights'] is 10.0.0.1:8081=4, 10.0.0.9=5: The Service has no such endpoint",
+    "web.yaml:7:5: warning: Service default/web: metadata.annotations['kube-relay.io/unix-sockets'] is 10.0.0.7:80=unix:/run/app.sock: The Service has no such endpoint",
     "2 warnings in 1 file",
     "",
   ]);
@@ -122,7 +122,7 @@ Deno.test("check reports addresses that two Services ask for, and objects that t
   const { code, out } = await check({ "a.yaml": service("web"), "b.yaml": service("api") });
   assertStringIncludes(
     out,
-    "a.yaml:1: error: Service default/web: port 'http': 10.96.0.10:80/TCP belongs to default/api:http/TCP: ",
+    "a.yaml:1:1: error: Service default/web: port 'http': 10.96.0.10:80/TCP belongs to default/api:http/TCP: ",
   );
   assertEquals(code, 1);
   const twice = await check({ "a.yaml": service("web"), "b.yaml": service("web") });
@@ -143,7 +143,7 @@ Deno.test("check reports a policy that is not enforced, and with --network-polic
   const off = await check({ "web.yaml": POLICY.replace(", except: [11.0.0.0/8]", "") });
   assertEquals(
     off.out.split("\n")[0],
-    "web.yaml:1: warning: NetworkPolicy default/web: is ignored: NetworkPolicies are enforced with --network-policy only",
+    "web.yaml:1:1: warning: NetworkPolicy default/web: is ignored: NetworkPolicies are enforced with --network-policy only",
   );
   assertEquals(off.code, 3);
   const on = await check({ "web.yaml": POLICY }, ["--network-policy"]);

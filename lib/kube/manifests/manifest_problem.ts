@@ -75,6 +75,12 @@ export function formatPath(path: FieldPath): string {
   }).join("");
 }
 
+/** Returns the steps of a path that {@linkcode formatPath} wrote. */
+export function pathSteps(path: string): FieldPath {
+  return [...path.matchAll(/\['([^']*)'\]|\[(\d+)\]|(\w+)/g)]
+    .map(([, quoted, index, name]) => index === undefined ? quoted ?? name! : Number(index));
+}
+
 /** Writes a value in one line. */
 function formatValue(value: unknown): string {
   if (value === undefined) return "";

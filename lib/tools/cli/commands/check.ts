@@ -2,13 +2,16 @@ import { NETWORK_POLICY } from "../../../api/kinds/network_policy.ts";
 import { POD } from "../../../api/kinds/pod.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { AUTO_ORDER } from "../../../app/run/choose_mode.ts";
+import { MAX_YAML_LENGTH, readYaml, type YamlDocument } from "../../../config/yaml_source.ts";
 import { objectId } from "../../../kube/informer_set.ts";
 import {
   formatProblem,
   type ObjectFinding,
+  pathSteps,
   problemPlace,
   problemWords,
 } from "../../../kube/manifests/manifest_problem.ts";
+import { rawObjectId } from "../../../kube/manifests/manifest_objects.ts";
 import { hostFileSystem, type ManifestFileSystem } from "../../../kube/manifests/manifests.ts";
 import { countText } from "../../../log/count_text.ts";
 import { messageOf } from "../../../log/message_of.ts";
@@ -52,10 +55,11 @@ export async function checkVerb(
   };
   const planned = await planNode(dependencies, { flags: {}, configuration });
   const whatIf = await compareRunning(dependencies, configuration);
-  const findings = distinct([
+  const found = distinct([
     ...findingsOf(dependencies, planned),
     ...(whatIf ? findingsOf(dependencies, whatIf.after) : []),
   ]);
+  const findings = inOrder(await locate(dependencies.fileSystem, planned, found));
   const { files = [] } = planned;
   if (!context.flags.json) {
     const paint = painter(usesColor(edges.process));
@@ -162,10 +166,34 @@ function warning(
   return { ...place, ...(file && { line: 1 }), severity: "warning", path: "", value: "", message };
 }
 
-/** The findings without repetitions, by file and line, those without a file first. */
 function distinct(findings: readonly ObjectFinding[]): readonly ObjectFinding[] {
-  const byText = new Map(findings.map((each) => [formatProblem(each), each]));
-  return [...byText.values()].sort((one, other) =>
+  return [...new Map(findings.map((each) => [formatProblem(each), each])).values()];
+}
+
+/** Adds the place of the field to findings about objects that are documents of their own. */
+async function locate(
+  { readText }: ManifestFileSystem,
+  { informers }: PlannedNode,
+  findings: readonly ObjectFinding[],
+): Promise<readonly ObjectFinding[]> {
+  const texts = new Map<string, Promise<readonly YamlDocument[]>>();
+  const documentsOf = async (file: string) => {
+    const text = await readText(file, MAX_YAML_LENGTH).catch(() => "");
+    return readYaml(text, { file, quick: true }).documents;
+  };
+  return await Promise.all(findings.map(async (finding) => {
+    const { file, column, object = "", path } = finding;
+    const spec = informers.kinds.get(object.slice(0, object.indexOf(" ")));
+    if (file === undefined || column !== undefined || !spec) return finding;
+    const documents = await texts.getOrInsertComputed(file, documentsOf);
+    const document = documents.find(({ value }) => rawObjectId(spec, value) === object);
+    return document ? { ...finding, ...document.positionOf(pathSteps(path)) } : finding;
+  }));
+}
+
+/** By file and line, those without a file first. */
+function inOrder(findings: readonly ObjectFinding[]): readonly ObjectFinding[] {
+  return findings.toSorted((one, other) =>
     compare(one.file ?? "", other.file ?? "") || (one.line ?? 0) - (other.line ?? 0) ||
     (one.column ?? 0) - (other.column ?? 0)
   );
