@@ -61,3 +61,44 @@ Deno.test("docs/annotations.md has each annotation of the table with its values 
 Deno.test("deno.json has the version of the program", async () => {
   assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);
 });
+
+/** The pages that people read; code and tables are no prose. */
+const PROSE = await Promise.all(
+  [
+    ...["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md"],
+    ...pagesIn("docs"),
+    ...pagesIn("docs/decisions"),
+  ].map(async (path) => ({
+    path,
+    lines: (await Deno.readTextFile(ROOT + path)).replaceAll(/^\s*```[\s\S]*?^\s*```/gm, "")
+      .split("\n"),
+  })),
+);
+
+function pagesIn(folder: string): readonly string[] {
+  const names = [...Deno.readDirSync(ROOT + folder)].map(({ name }) => name);
+  return names.filter((name) => name.endsWith(".md")).map((name) => `${folder}/${name}`);
+}
+
+function isTable(line: string): boolean {
+  return line.trimStart().startsWith("|");
+}
+
+/** A page that says everything twice is not read once. */
+const MOST_WORDS = 45_000;
+
+Deno.test(`the docs have at most ${MOST_WORDS} words of prose: say it once, and link`, () => {
+  const words = PROSE.flatMap(({ lines }) => lines).filter((line) => !isTable(line))
+    .flatMap((line) => line.split(/\s+/)).filter((word) => /\w/.test(word));
+  assert(words.length <= MOST_WORDS, `${words.length} words`);
+  assert(words.length > MOST_WORDS / 2, `only ${words.length} words were found`);
+});
+
+Deno.test("no cell of a table in the docs has more than 200 characters: it is text", () => {
+  const long = PROSE.flatMap(({ path, lines }) =>
+    lines.filter(isTable).flatMap((line) => line.split("|")).map((cell) => cell.trim())
+      .filter((cell) => cell.length > 200 && !/^:?-+:?$/.test(cell))
+      .map((cell) => `${path}: ${cell}`)
+  );
+  assertEquals(long, []);
+});

@@ -145,9 +145,10 @@ const FLAGS = {
 
   ...group("Proxying", "ignored", {
     "proxy-mode": text("MODE", "mode", { aliases: ["mode"] })(
-      `${BACKEND_MODES.join(", ")}, or auto for the best one that the host supports. ` +
-        "Empty means iptables, or auto on a host without support for it; with --manifests it means userspace. " +
-        "kube-relay never replaces a mode that you name",
+      `${
+        BACKEND_MODES.join(", ")
+      }, or auto for the best one that works here. Empty means iptables, ` +
+        "or auto where that fails; with --manifests userspace. A named mode is never replaced",
     ),
     "iptables-sync-period": duration("iptables.syncPeriod", { alsoField: "nftables.syncPeriod" })(
       "base of the health time-out, in every mode but ipvs: /healthz fails when a change has waited for twice as long",
@@ -197,8 +198,8 @@ const FLAGS = {
       "count the traffic of each Service (modes userspace and nftables); the number of metric series then grows with the cluster",
     ),
     "tools-path": list("DIR")(
-      "folders that are searched for iptables, nft, ipset and the other tools before the usual ones, for hosts such as " +
-        "k3s that ship their own; works only in the self-extracting executable, for any other form set the PATH",
+      "folders that are searched for iptables, nft, ipset and the other tools before the usual ones, as on k3s; works only " +
+        "in the self-extracting executable, for any other form set the PATH",
     ),
   }),
 

@@ -20,6 +20,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/upgrade.md",
   "docs/going_back.md",
   "docs/check.md",
+  "docs/troubleshooting.md",
   "docs/render.md",
   "docs/diff.md",
   "docs/dump.md",
