@@ -6,6 +6,8 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { program, testNeeding } from "../support/requirement.ts";
 import { eventually } from "../support/eventually.ts";
 import { TcpServer } from "../support/drivers/tcp_peers.ts";
+import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
+import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import { TerminalProcess } from "../support/drivers/terminal_process.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, type Output, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
@@ -136,6 +138,30 @@ for (const user of USERS) {
       await terminal.type("q");
       assertEquals(await terminal.ended(), { code: 0, isRestored: true });
     });
+    await t.step(
+      "kubectl-kube_relay status --cluster, with the kubeconfig of kubectl",
+      async () => {
+        await using api = await FakeApiServer.start();
+        api.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-a" } });
+        api.nodePort = () => ({
+          text: '# TYPE x gauge\nkube_relay_build_info{version="1.2.3"} 1\n',
+        });
+        await executable.makeDirectory("home/.kube");
+        const kubeconfig = `${folder}/home/.kube/config`;
+        const content = { server: api.url, ca: api.ca, user: { token: api.rotateToken() } };
+        await writeKubeconfig(kubeconfig, content);
+        await executable.give(kubeconfig);
+        const link = `${folder}/kubectl-kube_relay`;
+        await Deno.symlink("kube-relay", link);
+        const [command, ...args] = executable
+          .command(["status", "--cluster"], [`HOME=${folder}/home`])
+          .map((word) => word === executable.path ? link : word);
+        const { code, stdout } = await new Deno.Command(command!, { args, stderr: "inherit" })
+          .output();
+        assertEquals(code, 0);
+        assertMatch(new TextDecoder().decode(stdout), /1 v1\.2\.3[^]*\nnode-a +serving/);
+      },
+    );
     await t.step("status --json of a file name that a terminal would obey", async () => {
       await Deno.writeTextFile(`${folder}/manifests/bad-\u009b2J\u202e.yaml`, "{");
       await eventually("the file is reported", async () => {

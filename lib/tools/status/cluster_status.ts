@@ -223,7 +223,7 @@ export function clusterReport(
   const states = Map.groupBy(nodes, ({ state }) => state);
   const builds = Map.groupBy(
     nodes.filter(({ version }) => version !== undefined),
-    ({ version, mode }) => `v${version} ${mode}`,
+    ({ version, mode }) => `v${version} ${mode}`.trimEnd(),
   );
   const counts = (groups: ReadonlyMap<string, readonly unknown[]>) =>
     [...groups].map(([name, { length }]) => `${length} ${name}`).sort().join(", ");
