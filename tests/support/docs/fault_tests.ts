@@ -542,8 +542,8 @@ export const FAULT_TESTS: Readonly<
   ],
   "a chain or jump cannot be made": [
     [
-      "backends/iptables/sequences_test.ts",
-      "sequence: ${point}: the restore is killed after each part, ${then}",
+      "backends/iptables/target_property_test.ts",
+      "the engine gives the rules of a rendering from nothing, whatever happened before",
     ],
   ],
   "iptables-restore refuses all or a part": [
