@@ -163,6 +163,9 @@ test("--service-counters counts every packet once, from every client, to every a
   );
   assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
   assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
+  // Of the node: the connections above.
+  assert(/^kube_relay_conntrack_entries [1-9]/m.test(metrics), metrics);
+  assert(/^kube_relay_conntrack_limit [1-9]/m.test(metrics), metrics);
   // Past every Service: counted only by the endpoint.
   const before = await counted(relay, "web");
   const probe = ProbeClient.start(localPodClient);
