@@ -10,7 +10,6 @@ import {
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import { IptablesWriterStage } from "../../tests/support/stages/iptables_writer_stage.ts";
 import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
-import { ruleDifferences } from "./target.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 
@@ -311,39 +310,6 @@ Deno.test("the rules: the engine adds one rule of kube-relay to a chain that the
   stage.machine.tool.restore(`${kubelets.join("\n")}\n`);
   await stage.write();
   assertEquals(stage.machine.tool.table("filter").get("KUBE-FIREWALL"), [drop]);
-});
-
-Deno.test("ruleDifferences() names jumps that are missing, extra, altered or reordered", async () => {
-  const [external, health, firewall] = [
-    ...["KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"],
-  ].map((target) =>
-    renderIptables(testProxyPlan([]), OPTIONS).lines
-      .find((line) => line.startsWith("-I INPUT ") && line.endsWith(target))!.slice(9)
-  );
-  const older = firewall!.replace("-m conntrack --ctstate NEW ", "");
-  const cases: readonly (readonly [lines: readonly string[], differences: readonly string[]])[] = [
-    [[], []],
-    [[`-D INPUT ${health}`], ["missing KUBE-NODEPORTS"]],
-    [[`-A INPUT ${health}`], ["extra KUBE-NODEPORTS"]],
-    [[`-D INPUT ${external}`, `-I INPUT ${external}`], ["reordered KUBE-EXTERNAL-SERVICES"]],
-    [[`-D INPUT ${firewall}`, `-A INPUT ${older}`], ["altered KUBE-PROXY-FIREWALL"]],
-    [[`-A INPUT ${older}`], ["extra KUBE-PROXY-FIREWALL"]],
-    [["-D INPUT -j KUBE-FIREWALL"], ["missing KUBE-FIREWALL"]],
-  ];
-  for (const [lines, expected] of cases) {
-    const stage = new IptablesWriterStage();
-    await stage.write();
-    stage.machine.tool.restore(["*filter", ...lines, "COMMIT", ""].join("\n"));
-    const differences = ruleDifferences(await stage.engine.compare(), stage.layout);
-    assertEquals(
-      differences.map(({ object, name, kind, wanted, found }) => {
-        assertEquals([object, name], ["jump", "filter INPUT"]);
-        return `${kind} ${(wanted ?? found)?.split(" ").at(-1)}`;
-      }),
-      expected,
-      lines.join(),
-    );
-  }
 });
 
 /** Gives ServicePorts to a machine whose kernel refuses some. */

@@ -145,19 +145,6 @@ Deno.test("a check reads again if the kernel repeats elements in place of others
   }
 });
 
-Deno.test("a check removes rules that another program adds before and after a start", async () => {
-  const { machine, layout, table } = await NftDiffStage.create();
-  const right = [...table.chains.get("services") ?? []];
-  const add = () => machine.tool.run("add rule ip kube-relay services ip saddr 10.0.0.1 drop\n");
-  add();
-  const stage = await NftDiffStage.create(machine, layout);
-  for (let time = 1; time <= 4; time++) {
-    add();
-    assertEquals(await stage.verify(), ["services"]);
-    assertEquals(stage.table.chains.get("services"), right);
-  }
-});
-
 Deno.test("the numbers of endpoints are kept after a write that failed, and after a restart", async () => {
   const stage = await NftDiffStage.create();
   const change = async (...to: readonly string[]) => {
