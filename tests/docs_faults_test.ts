@@ -1,8 +1,4 @@
-/**
- * Each fault of docs/faults.md is shown by a test that exists.
- *
- * @module
- */
+/** Each fault of docs/faults.md is shown by a test that exists. */
 import { assert, assertEquals } from "@std/assert";
 import { FAULT_TESTS } from "./support/docs/fault_tests.ts";
 

@@ -1,8 +1,4 @@
-/**
- * The contract of kube-proxy's metrics port, path by path, against the running server.
- *
- * @module
- */
+/** The contract of kube-proxy's metrics port, path by path, against the running server. */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import {

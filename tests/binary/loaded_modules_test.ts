@@ -1,8 +1,6 @@
 /**
  * Tests how little of the program a verb loads, and that V8 has its code beforehand: by counts, because
  * times depend on the machine.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { testNeeding } from "../support/requirement.ts";

@@ -2,8 +2,6 @@
  * The self-extracting form with a small script in place of Deno. Its actions before the program
  * starts can thus be tried in milliseconds, as root and as another user, in a mount namespace whose
  * /run, /tmp and /var/cache are empty.
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";

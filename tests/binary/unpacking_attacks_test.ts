@@ -1,8 +1,6 @@
 /**
  * Tests folders that another user prepared, and files that another user changed: they are never
  * run, and always named.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { isMissing, testUnless } from "../support/requirement.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests where and how the self-extracting form unpacks if no other program interferes, and what the
  * program sees.
- *
- * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { testNeeding } from "../support/requirement.ts";

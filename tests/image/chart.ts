@@ -1,8 +1,4 @@
-/**
- * The packed chart, rendered by helm.
- *
- * @module
- */
+/** The packed chart, rendered by helm. */
 import { assert } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { VERSION } from "../../lib/config/version.ts";

@@ -1,8 +1,6 @@
 /**
  * Tests the packed chart by helm: its objects are those of deploy/kubernetes, and an API server takes
  * them. Run deploy/release/chart.sh first.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { loadConfiguration } from "../../lib/config/load.ts";
@@ -12,11 +10,11 @@ import { buildApiserver } from "../conformance/build_apiserver.ts";
 import { createStrictly } from "../conformance/manifest_tests.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { parseManifest, readDeployFile, readManifest } from "../support/docs/deploy_files.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import { startApiMachinery } from "../support/stages/api_machinery.ts";
 import { CHART_REQUIREMENTS, configOf, helm, podOf, render, sorted, type Values } from "./chart.ts";
 
-const ignore = isMissing("the chart", CHART_REQUIREMENTS);
+const test = testNeeding("the chart", CHART_REQUIREMENTS);
 
 async function manifests(...names: readonly string[]): Promise<RawObject[]> {
   const objects = await Promise.all(names.map((name) => readManifest(`kubernetes/${name}.yaml`)));
@@ -53,53 +51,42 @@ const SAME: readonly [Values, readonly string[]][] = [
 ];
 
 for (const [values, names] of SAME) {
-  Deno.test({
-    name: `the chart with ${JSON.stringify(values)} makes the objects of ${names.join(" and ")}`,
-    ignore,
-    fn: async () => assertEquals(await render(values), await manifests(...names)),
-  });
+  test(`the chart with ${JSON.stringify(values)} makes the objects of ${names.join(" and ")}`, async () =>
+    assertEquals(await render(values), await manifests(...names)));
 }
 
-Deno.test({
-  name: "the chart gives the rights for NetworkPolicies and routing that the manifests give",
-  ignore,
-  async fn() {
-    const withRights = await render({
-      networkPolicy: { enabled: true },
-      routing: { enabled: true },
-    });
-    const noDaemonSet = ({ kind }: RawObject) => kind !== "DaemonSet";
-    assertEquals(
-      withRights.filter(noDaemonSet),
-      await manifests("rbac", "network-policy-rbac", "routing-rbac"),
-    );
-    assertEquals(argsOf(withRights).slice(-2), ["--network-policy", "--routing"]);
-    assertEquals(await render({ rbac: { create: false }, serviceAccount: { create: false } }), [
-      ...await manifests("kubeadm"),
-    ]);
-  },
+test("the chart gives the rights for NetworkPolicies and routing that the manifests give", async () => {
+  const withRights = await render({
+    networkPolicy: { enabled: true },
+    routing: { enabled: true },
+  });
+  const noDaemonSet = ({ kind }: RawObject) => kind !== "DaemonSet";
+  assertEquals(
+    withRights.filter(noDaemonSet),
+    await manifests("rbac", "network-policy-rbac", "routing-rbac"),
+  );
+  assertEquals(argsOf(withRights).slice(-2), ["--network-policy", "--routing"]);
+  assertEquals(await render({ rbac: { create: false }, serviceAccount: { create: false } }), [
+    ...await manifests("kubeadm"),
+  ]);
 });
 
-Deno.test({
-  name: "on k3s the chart gives the identity of the kubeconfig the rights for routing",
-  ignore,
-  async fn() {
-    const objects = await render({
-      cluster: "k3s",
-      networkPolicy: { enabled: true },
-      routing: { enabled: true },
-    });
-    const k3sPolicies = "--policy-kubeconfig=/var/lib/rancher/k3s/agent/k3scontroller.kubeconfig";
-    assertEquals(argsOf(objects).slice(-3), ["--network-policy", k3sPolicies, "--routing"]);
-    const subjects = objects.filter(({ kind }) => kind.endsWith("Binding"))
-      .map((object) => (object as unknown as { subjects: unknown }).subjects);
-    const user = {
-      apiGroup: "rbac.authorization.k8s.io",
-      kind: "User",
-      name: "system:kube-proxy",
-    };
-    assertEquals(subjects, [[user], [user]]);
-  },
+test("on k3s the chart gives the identity of the kubeconfig the rights for routing", async () => {
+  const objects = await render({
+    cluster: "k3s",
+    networkPolicy: { enabled: true },
+    routing: { enabled: true },
+  });
+  const k3sPolicies = "--policy-kubeconfig=/var/lib/rancher/k3s/agent/k3scontroller.kubeconfig";
+  assertEquals(argsOf(objects).slice(-3), ["--network-policy", k3sPolicies, "--routing"]);
+  const subjects = objects.filter(({ kind }) => kind.endsWith("Binding"))
+    .map((object) => (object as unknown as { subjects: unknown }).subjects);
+  const user = {
+    apiGroup: "rbac.authorization.k8s.io",
+    kind: "User",
+    name: "system:kube-proxy",
+  };
+  assertEquals(subjects, [[user], [user]]);
 });
 
 /** Reads the arguments, and the configuration file that they name, by the real parsers. */
@@ -111,69 +98,61 @@ async function configurationOf(objects: readonly RawObject[]) {
   return await loadConfiguration({ uid: 0, env: () => undefined, readTextFile }, { flags });
 }
 
-Deno.test({
-  name: "kube-relay reads the configuration of the chart as it is meant",
-  ignore,
-  async fn() {
-    const objects = await render(OWN_CONFIG);
-    const { proxy, mode } = await configurationOf(objects);
-    assertEquals([mode, proxy.hostnameOverride], ["nftables", "node-1"]);
-    assertEquals([proxy.detectLocalMode, proxy.nodePortAddresses], ["NodeCIDR", ["primary"]]);
-    assertEquals([proxy.routing.enabled, proxy.routing.bgp.enabled], [true, true]);
-    assertEquals(proxy.routing.bgp.localAs, 4_200_000_000);
-    const role = objects.find(({ kind }) => kind === "Role");
-    assertEquals(role?.metadata.namespace, "leases");
-    assertEquals(podOf(objects, "kube-relay-bird").containers.length, 1);
+test("kube-relay reads the configuration of the chart as it is meant", async () => {
+  const objects = await render(OWN_CONFIG);
+  const { proxy, mode } = await configurationOf(objects);
+  assertEquals([mode, proxy.hostnameOverride], ["nftables", "node-1"]);
+  assertEquals([proxy.detectLocalMode, proxy.nodePortAddresses], ["NodeCIDR", ["primary"]]);
+  assertEquals([proxy.routing.enabled, proxy.routing.bgp.enabled], [true, true]);
+  assertEquals(proxy.routing.bgp.localAs, 4_200_000_000);
+  const role = objects.find(({ kind }) => kind === "Role");
+  assertEquals(role?.metadata.namespace, "leases");
+  assertEquals(podOf(objects, "kube-relay-bird").containers.length, 1);
 
-    const onK3s = await render({ cluster: "k3s", config: { detectLocalMode: "ClusterCIDR" } });
-    const own = await configurationOf(onK3s);
-    assertEquals(
-      [own.proxy.detectLocalMode, own.proxy.healthzBindAddress],
-      ["ClusterCIDR", "127.0.0.1:10256"],
-    );
-    assertEquals(
-      own.proxy.clientConnection.kubeconfig,
-      "/var/lib/rancher/k3s/agent/kubeproxy.kubeconfig",
-    );
-    assertEquals(
-      own.proxy.conntrack,
-      (await configurationOf(await render({ cluster: "k3s" }))).proxy.conntrack,
-    );
+  const onK3s = await render({ cluster: "k3s", config: { detectLocalMode: "ClusterCIDR" } });
+  const own = await configurationOf(onK3s);
+  assertEquals(
+    [own.proxy.detectLocalMode, own.proxy.healthzBindAddress],
+    ["ClusterCIDR", "127.0.0.1:10256"],
+  );
+  assertEquals(
+    own.proxy.clientConnection.kubeconfig,
+    "/var/lib/rancher/k3s/agent/kubeproxy.kubeconfig",
+  );
+  assertEquals(
+    own.proxy.conntrack,
+    (await configurationOf(await render({ cluster: "k3s" }))).proxy.conntrack,
+  );
 
-    const onKubeadm = await configurationOf(await render({ mode: "nftables" }));
-    assertEquals(onKubeadm.mode, "nftables");
-  },
+  const onKubeadm = await configurationOf(await render({ mode: "nftables" }));
+  assertEquals(onKubeadm.mode, "nftables");
 });
 
-Deno.test({
-  name: "the values of images and pods are obeyed",
-  ignore,
-  async fn() {
-    const digest = `sha256:${"0a".repeat(32)}`;
-    const objects = await render({
-      image: { repository: "registry.local/kr", digest, pullPolicy: "Always" },
-      imagePullSecrets: [{ name: "pull" }],
-      extraArgs: ["--v=4"],
-      resources: { requests: { cpu: "1" } },
-      tolerations: [],
-      podLabels: { team: "network" },
-      podAnnotations: { note: "a" },
-      updateStrategy: { rollingUpdate: { maxUnavailable: 2 } },
-    });
-    const text = JSON.stringify(objects.find(({ kind }) => kind === "DaemonSet"));
-    for (
-      const part of [
-        `"image":"registry.local/kr@${digest}","imagePullPolicy":"Always"`,
-        '"imagePullSecrets":[{"name":"pull"}]',
-        '"--takeover","--v=4"]',
-        '"resources":{"requests":{"cpu":"1"}}',
-        '"labels":{"app.kubernetes.io/name":"kube-relay","k8s-app":"kube-proxy","team":"network"}',
-        '"annotations":{"note":"a"}',
-        '"updateStrategy":{"rollingUpdate":{"maxUnavailable":2}}',
-      ]
-    ) assertStringIncludes(text, part);
-    assert(!text.includes("tolerations"), text);
-  },
+test("the values of images and pods are obeyed", async () => {
+  const digest = `sha256:${"0a".repeat(32)}`;
+  const objects = await render({
+    image: { repository: "registry.local/kr", digest, pullPolicy: "Always" },
+    imagePullSecrets: [{ name: "pull" }],
+    extraArgs: ["--v=4"],
+    resources: { requests: { cpu: "1" } },
+    tolerations: [],
+    podLabels: { team: "network" },
+    podAnnotations: { note: "a" },
+    updateStrategy: { rollingUpdate: { maxUnavailable: 2 } },
+  });
+  const text = JSON.stringify(objects.find(({ kind }) => kind === "DaemonSet"));
+  for (
+    const part of [
+      `"image":"registry.local/kr@${digest}","imagePullPolicy":"Always"`,
+      '"imagePullSecrets":[{"name":"pull"}]',
+      '"--takeover","--v=4"]',
+      '"resources":{"requests":{"cpu":"1"}}',
+      '"labels":{"app.kubernetes.io/name":"kube-relay","k8s-app":"kube-proxy","team":"network"}',
+      '"annotations":{"note":"a"}',
+      '"updateStrategy":{"rollingUpdate":{"maxUnavailable":2}}',
+    ]
+  ) assertStringIncludes(text, part);
+  assert(!text.includes("tolerations"), text);
 });
 
 /** Values that are refused, and what helm says about them. */
@@ -188,57 +167,45 @@ const REFUSED: readonly [Values, string][] = [
 ];
 
 for (const [values, words] of REFUSED) {
-  Deno.test({
-    name: `the chart refuses ${JSON.stringify(values)}`,
-    ignore,
-    async fn() {
-      const error = await assertRejects(() => helm("template", values), Error);
-      assertStringIncludes(error.message, words);
-    },
+  test(`the chart refuses ${JSON.stringify(values)}`, async () => {
+    const error = await assertRejects(() => helm("template", values), Error);
+    assertStringIncludes(error.message, words);
   });
 }
 
-Deno.test({
-  name: "every value has its place in the schema, and the chart has the version of the program",
-  ignore,
-  async fn() {
-    const schema = JSON.parse(await readDeployFile("chart/kube-relay/values.schema.json"));
-    const text = await readDeployFile("chart/kube-relay/values.yaml");
-    const [values] = parseManifest(text, "values.yaml") as unknown as Values[];
-    const { global: _, ...described } = schema.properties;
-    assertEquals(Object.keys(values!).toSorted(), Object.keys(described).toSorted());
-    for (const [name, value] of Object.entries(values!)) {
-      if (described[name].additionalProperties !== false) continue;
-      assertEquals(
-        Object.keys(value as Values).toSorted(),
-        Object.keys(described[name].properties).toSorted(),
-        name,
-      );
-    }
-    const chart = await readDeployFile("chart/kube-relay/Chart.yaml");
-    assertStringIncludes(chart, `\nversion: ${VERSION}\nappVersion: ${VERSION}\n`);
-  },
+test("every value has its place in the schema, and the chart has the version of the program", async () => {
+  const schema = JSON.parse(await readDeployFile("chart/kube-relay/values.schema.json"));
+  const text = await readDeployFile("chart/kube-relay/values.yaml");
+  const [values] = parseManifest(text, "values.yaml") as unknown as Values[];
+  const { global: _, ...described } = schema.properties;
+  assertEquals(Object.keys(values!).toSorted(), Object.keys(described).toSorted());
+  for (const [name, value] of Object.entries(values!)) {
+    if (described[name].additionalProperties !== false) continue;
+    assertEquals(
+      Object.keys(value as Values).toSorted(),
+      Object.keys(described[name].properties).toSorted(),
+      name,
+    );
+  }
+  const chart = await readDeployFile("chart/kube-relay/Chart.yaml");
+  assertStringIncludes(chart, `\nversion: ${VERSION}\nappVersion: ${VERSION}\n`);
 });
 
-Deno.test({
-  name: "helm lint and an API server with strict field checking take what the chart makes",
-  ignore,
-  async fn(t) {
-    const apiserver = await buildApiserver();
-    assert(apiserver !== undefined, "Go is missing");
-    await using server = await startApiMachinery({ program: apiserver });
-    const policies = { networkPolicy: { enabled: true }, routing: { enabled: true } };
-    const pods = { imagePullSecrets: [{ name: "pull" }], updateStrategy: { type: "OnDelete" } };
-    const cases = [...SAME.map(([values]) => values), OWN_CONFIG, { ...policies, ...pods }];
-    for (const values of cases) {
-      await t.step(JSON.stringify(values), async () => {
-        await helm("lint", values);
-        for (const object of await render(values)) {
-          // The API machinery of the tests has none.
-          if (object.kind === "ConfigMap") continue;
-          assertEquals(await createStrictly(server, object), "created");
-        }
-      });
-    }
-  },
+test("helm lint and an API server with strict field checking take what the chart makes", async (t) => {
+  const apiserver = await buildApiserver();
+  assert(apiserver !== undefined, "Go is missing");
+  await using server = await startApiMachinery({ program: apiserver });
+  const policies = { networkPolicy: { enabled: true }, routing: { enabled: true } };
+  const pods = { imagePullSecrets: [{ name: "pull" }], updateStrategy: { type: "OnDelete" } };
+  const cases = [...SAME.map(([values]) => values), OWN_CONFIG, { ...policies, ...pods }];
+  for (const values of cases) {
+    await t.step(JSON.stringify(values), async () => {
+      await helm("lint", values);
+      for (const object of await render(values)) {
+        // The API machinery of the tests has none.
+        if (object.kind === "ConfigMap") continue;
+        assertEquals(await createStrictly(server, object), "created");
+      }
+    });
+  }
 });

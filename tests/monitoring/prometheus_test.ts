@@ -1,8 +1,6 @@
 /**
  * A real Prometheus that scrapes a running kube-relay, and a target with every metric of the table: the
  * queries of the Kubernetes mixin, the dashboard and the alert rules, and the scrape configurations.
- *
- * @module
  */
 import { assert, assertEquals } from "@std/assert";
 import { parse } from "@std/yaml";

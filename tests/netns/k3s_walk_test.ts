@@ -2,8 +2,6 @@
  * Walks through `docs/k3s.md` on a cluster of stand-ins: two servers and an agent, each with a pod, a
  * kube-proxy that writes rules, and an API server on loopback, as k3s has it on every node. Pods call
  * a Service all the time, and no call may fail.
- *
- * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { rawEndpointSlice } from "../support/builders/raw_objects.ts";
@@ -12,7 +10,7 @@ import { ApiProcess } from "../support/drivers/api_process.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
 import { eventually } from "../support/eventually.ts";
-import { isMissing } from "../support/requirement.ts";
+import { testNeeding } from "../support/requirement.ts";
 import {
   iptablesRequirements,
   restoreRules,
@@ -22,7 +20,7 @@ import { netnsRequirements } from "../support/stages/netns.ts";
 import { createPodScene, ECHO_PORT, type PodNode } from "../support/stages/pod_scene.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 
-const ignore = isMissing("the way of docs/k3s.md", [
+const test = testNeeding("the way of docs/k3s.md", [
   ...netnsRequirements(),
   ...iptablesRequirements("nft"),
 ]);
@@ -208,43 +206,38 @@ class K3sNode {
   }
 }
 
-Deno.test({
-  name:
-    "docs/k3s.md: kube-relay on every node, then k3s without kube-proxy: no call of a Service fails; and back",
-  ignore,
-  async fn() {
-    await using scene = await createPodScene([2, 2, 2]);
-    const [a, b, c] = scene.nodes as [PodNode, PodNode, PodNode];
-    const nodes = await Promise.all(scene.nodes.map((each) => K3sNode.create(each, scene.nodes)));
-    const write = (...endpoints: readonly PodNode[]) =>
-      Promise.all(nodes.map((each) => each.write(scene.nodes, endpoints)));
-    await write(a, b);
-    for (const node of nodes) await node.startKubeProxy([a, b]);
-    for (const node of nodes) {
-      await node.reaches(a);
-      await node.startLoad(scene.nodes.map(({ name }) => name));
-    }
+test("docs/k3s.md: kube-relay on every node, then k3s without kube-proxy: no call of a Service fails; and back", async () => {
+  await using scene = await createPodScene([2, 2, 2]);
+  const [a, b, c] = scene.nodes as [PodNode, PodNode, PodNode];
+  const nodes = await Promise.all(scene.nodes.map((each) => K3sNode.create(each, scene.nodes)));
+  const write = (...endpoints: readonly PodNode[]) =>
+    Promise.all(nodes.map((each) => each.write(scene.nodes, endpoints)));
+  await write(a, b);
+  for (const node of nodes) await node.startKubeProxy([a, b]);
+  for (const node of nodes) {
+    await node.reaches(a);
+    await node.startLoad(scene.nodes.map(({ name }) => name));
+  }
 
-    // 1. On every node, next to kube-proxy. Changes reach nodes of both kinds.
-    for (const node of nodes) {
-      await node.startRelay();
-      await node.relay.logged("kube-proxy still runs");
-    }
-    await write(a, b, c);
-    for (const node of nodes) await node.reaches(c);
+  // 1. On every node, next to kube-proxy. Changes reach nodes of both kinds.
+  for (const node of nodes) {
+    await node.startRelay();
+    await node.relay.logged("kube-proxy still runs");
+  }
+  await write(a, b, c);
+  for (const node of nodes) await node.reaches(c);
 
-    // 2. The servers one after another, then the agent.
-    for (const node of nodes) await node.restartK3s();
-    await write(b, c);
-    for (const node of nodes) {
-      await node.reaches(b);
-      // A start of a node that has been taken over.
-      await node.restartRelay();
-      const { families } = await node.relay.status();
-      assertEquals(families.flatMap(({ services }) => services).length, 1);
-      assertStringIncludes(await savedRules(node.pod.namespace, "nft"), "198.51.100.0/24");
-    }
-    await Promise.all(nodes.map((node) => node.stopLoad()));
-    for (const node of nodes) await node.goBack([b, c]);
-  },
+  // 2. The servers one after another, then the agent.
+  for (const node of nodes) await node.restartK3s();
+  await write(b, c);
+  for (const node of nodes) {
+    await node.reaches(b);
+    // A start of a node that has been taken over.
+    await node.restartRelay();
+    const { families } = await node.relay.status();
+    assertEquals(families.flatMap(({ services }) => services).length, 1);
+    assertStringIncludes(await savedRules(node.pod.namespace, "nft"), "198.51.100.0/24");
+  }
+  await Promise.all(nodes.map((node) => node.stopLoad()));
+  for (const node of nodes) await node.goBack([b, c]);
 });

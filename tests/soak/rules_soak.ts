@@ -5,8 +5,6 @@
  * left out of step with a fresh start, or if damage is reported when there was none.
  *
  * `deno task soak:rules [MINUTES] [--mode=nftables|iptables|legacy] [--seed=N]`
- *
- * @module
  */
 import { assertEquals } from "@std/assert";
 import { THIS_NODE } from "../support/builders/address_plan.ts";

@@ -1,8 +1,6 @@
 /**
  * `deploy/monitoring/dashboard.json`: a dashboard for Grafana with rows for the cluster, and for each
  * node every metric of the table.
- *
- * @module
  */
 import type { Metric } from "../../../lib/metrics/metric_table.ts";
 import { METRIC_ROWS } from "../metric_rows.ts";

@@ -1,8 +1,4 @@
-/**
- * A Prometheus on loopback, with a folder of its own.
- *
- * @module
- */
+/** A Prometheus on loopback, with a folder of its own. */
 import { stringify } from "@std/yaml";
 import { eventually } from "../eventually.ts";
 import { LineProcess } from "./line_process.ts";
