@@ -104,6 +104,56 @@ Deno.test("loadConfiguration() reports that a file cannot be read, and why", asy
   ]);
 });
 
+const ONCE = "at once; give one of them";
+
+/** Where objects may come from, and what is said of two places at once. */
+const SOURCES: readonly (readonly [argv: string, ...problems: string[]])[] = [
+  ["--manifests=m"],
+  ["--master=https://m --kubeconfig=k"],
+  ["--manifests=m --unix-socket-folders=/run/app"],
+  [
+    "--unix-socket-folders=/run/app",
+    "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
+  ],
+  [
+    "--manifests=m --unix-socket-folders=run",
+    "--unix-socket-folders: Expected absolute paths, found 'run'",
+  ],
+  [
+    "--manifests=m --kubeconfig=/k",
+    `--manifests: Cannot take objects from manifests and from kubeconfig '/k' ${ONCE}`,
+  ],
+  [
+    "--manifests=m --master=https://h",
+    `--manifests: Cannot take objects from manifests and from --master ${ONCE}`,
+  ],
+  [
+    "--manifests=m --network-policy --policy-kubeconfig=/p",
+    `--policy-kubeconfig: Cannot take policies from '/p' and from manifests ${ONCE}`,
+  ],
+  [
+    "--manifests=m --routing --routing-kubeconfig=/r",
+    `--routing-kubeconfig: Cannot take Nodes and addresses from '/r' and from manifests ${ONCE}`,
+  ],
+  ["--manifests=", "--manifests: Expected the path of a file or folder, found nothing"],
+  [`--control-socket=/${"s".repeat(106)}`],
+  [
+    `--control-socket=/${"ä".repeat(53)}s`,
+    `--control-socket: Expected a path of at most 107 bytes, found '/${
+      "ä".repeat(53)
+    }s' with 108: ` +
+    "Unix sockets have no room for more",
+  ],
+];
+
+for (const [argv, ...problems] of SOURCES) {
+  Deno.test(`loadConfiguration() ${problems.length > 0 ? "refuses" : "takes"} ${argv}`, async () => {
+    const words = argv.split(" ");
+    if (problems.length > 0) assertEquals(await problemsOf(words), problems);
+    else await load(words);
+  });
+}
+
 Deno.test("loadConfiguration() refuses a --master that is no URL", async () => {
   assertEquals((await problemsOf(["--master=ftp://10.0.0.1"])).length, 1);
 });
