@@ -112,7 +112,7 @@ interface UnknownField {
  * Returns every field that the tree does not know. They are no errors, because a file for a newer
  * kube-proxy must work. Fields below an unknown field are not reported.
  */
-export function unknownFields(
+function unknownFields(
   value: unknown,
   tree: FieldTree,
   parent: readonly string[] = [],

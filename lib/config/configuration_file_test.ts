@@ -1,9 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import {
-  readConfigurationFile,
-  readConfigurationText,
-  unknownFields,
-} from "./configuration_file.ts";
+import { readConfigurationFile, readConfigurationText } from "./configuration_file.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -11,11 +7,12 @@ function read(text: string) {
   return readConfigurationFile({ readTextFile: () => Promise.resolve(text) }, "file");
 }
 
-Deno.test("readConfigurationFile() skips empty documents", async () => {
+Deno.test("readConfigurationFile() skips empty documents, and finds no field in a list", async () => {
   for (const text of [`---\n${HEAD}---\n`, `# one\n---\n# two\n---\n${HEAD}---\n---\n`]) {
     const { configuration, problems, warnings } = await read(text);
     assertEquals([configuration?.oomScoreAdj, problems, warnings], [-999, [], []]);
   }
+  assertEquals((await read("[1]")).warnings, [], "what is no block has no fields");
 });
 
 Deno.test("readConfigurationFile() uses the first document and names the others", async () => {
@@ -30,31 +27,6 @@ Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts
   assertEquals(warnings.length, 21);
   assertEquals(warnings[19]?.at, "file:22:1");
   assertEquals(warnings[20], { at: "file", reason: "980 more fields are unknown and ignored" });
-});
-
-const TREE = { mode: undefined, iptables: { syncPeriod: undefined, minSyncPeriod: undefined } };
-
-Deno.test("unknownFields() finds fields that are none, at any depth, with the nearest name", () => {
-  assertEquals(unknownFields({ mod: 1, iptables: { syncperiod: 1 }, other: { mode: 1 } }, TREE), [
-    { path: ["mod"], message: "Field 'mod' is unknown and ignored; did you mean 'mode'?" },
-    {
-      path: ["iptables", "syncperiod"],
-      message: "Field 'iptables.syncperiod' is unknown and ignored; did you mean 'syncPeriod'?",
-    },
-    { path: ["other"], message: "Field 'other' is unknown and ignored" },
-  ]);
-});
-
-Deno.test("unknownFields() finds nothing if there is nothing to find", () => {
-  for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
-    assertEquals(unknownFields(value, TREE), []);
-  }
-});
-
-Deno.test("unknownFields() does not treat properties of every object as fields, retired or not", () => {
-  assertEquals(unknownFields({ constructor: 1 }, TREE), [
-    { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
-  ]);
 });
 
 Deno.test("readConfigurationText() reports an endless file as a problem", async () => {
