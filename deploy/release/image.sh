@@ -3,11 +3,12 @@
 # OUTPUT_DIR/kube-relay_VERSION_ARCH.oci.tar. From the same commit and the same versions of Debian's
 # packages it makes the same bytes.
 #
-# Usage: deploy/release/image.sh OUTPUT_DIR [MACHINE]
+# Usage: deploy/release/image.sh OUTPUT_DIR [MACHINE…]
 #   OUTPUT_DIR  has what compile.sh made: kube-relay or kube-relay-MACHINE, and THIRD-PARTY-LICENSES
-#   MACHINE     x86_64 or aarch64 (default: this machine)
+#   MACHINE     x86_64 or aarch64 (default: IMAGE_MACHINES, else MACHINES, else this machine)
 #
 # Environment:
+#   IMAGE_MACHINES the same as the arguments, for a release without an image of some machine
 #   IMAGE_NAME     the name without a tag (default: registry.example/kube-relay)
 #   SOURCE_URL     where the source is, for the label of that name
 #   DEBIAN_MIRROR  where Debian's packages are (default: that of this machine's apt)
@@ -104,28 +105,22 @@ add_layer() {
   umoci raw add-layer --image "$image" --history.created="$created" --history.created_by="$2" "$1"
 }
 
-main() {
-  (($# == 1 || $# == 2)) || fail "usage: deploy/release/image.sh OUTPUT_DIR [MACHINE]"
-  output=$(realpath -- "$1") machine=${2:-$(uname -m)}
+make_image() {
+  machine=$1
   case $machine in
     x86_64) arch=amd64 ;;
     aarch64) arch=arm64 ;;
     *) fail "unknown machine '$machine': expected x86_64 or aarch64" ;;
   esac
   check_tools
-  executable=$output/kube-relay
-  [[ $machine == "$(uname -m)" ]] || executable+=-$machine
+  executable=$output/kube-relay-$machine
+  if [[ $machine == "$(uname -m)" && ! -f $executable ]]; then executable=$output/kube-relay; fi
   [[ -f $executable ]] || fail "$executable does not exist: run ./compile.sh first"
-  SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-  export SOURCE_DATE_EPOCH
   created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
   version=$(jq -r .version deno.json)
   name=${IMAGE_NAME:-registry.example/kube-relay}:$version
-  work=$(mktemp -d)
-  trap 'rm -rf -- "$work"' EXIT
+  rm -rf -- "${work:?}"/*
   image=$work/layout:$version
-  readonly output machine arch executable created version name work image
-
   debian_layer
   relay_layer
   umoci init --layout "$work/layout"
@@ -133,9 +128,11 @@ main() {
   add_layer "$work/debian.tar" "Debian $suite: $packages"
   add_layer "$work/relay.tar" "kube-relay $version"
   local label=--config.label=org.opencontainers.image
+  # The kubelet makes /run/kube-relay readable for all. Named in this way it is used all the same.
   umoci config --image "$image" --no-history --created="$created" --os=linux --architecture="$arch" \
     --config.entrypoint=/usr/local/bin/kube-relay \
     --config.env=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    --config.env=RUNTIME_DIRECTORY=/run/kube-relay \
     "$label.title=kube-relay" "$label.description=Network agent for Kubernetes nodes" \
     "$label.version=$version" "$label.revision=$(git rev-parse HEAD)" "$label.created=$created" \
     "$label.licenses=Apache-2.0" ${SOURCE_URL:+"$label.source=$SOURCE_URL"}
@@ -154,6 +151,20 @@ main() {
   printf 'image.sh: made %s: %s, %s, %d MB\n' "$output/$archive" "$name" \
     "$(jq -r '.manifests[0].digest' "$work/layout/index.json")" \
     $(($(stat -c %s "$output/$archive") / 1000000))
+}
+
+main() {
+  (($# > 0)) || fail "usage: deploy/release/image.sh OUTPUT_DIR [MACHINE…]"
+  local machines=${IMAGE_MACHINES:-${MACHINES:-$(uname -m)}}
+  output=$(realpath -- "$1")
+  shift
+  SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+  export SOURCE_DATE_EPOCH
+  work=$(mktemp -d)
+  trap 'rm -rf -- "$work"' EXIT
+  # One word per machine.
+  # shellcheck disable=SC2048
+  for machine in ${*:-$machines}; do make_image "$machine"; done
 }
 
 main "$@"

@@ -16,6 +16,7 @@ import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
 import { eventually } from "../support/eventually.ts";
 import { file, isMissing, program } from "../support/requirement.ts";
+import { namesIn } from "../support/with_folder.ts";
 import { WIRING } from "../support/stages/cluster_topology.ts";
 import { frrOfScene } from "../support/stages/bgp_routers.ts";
 import { BgpScene, sceneNode, sceneService, sceneSlice } from "../support/stages/bgp_scene.ts";
@@ -143,6 +144,9 @@ async function serve(containerd: Containerd, path: string): Promise<void> {
   // Every tool that it may start is where Deno looks for it.
   const tools = TOOLS.filter(({ kind }) => kind === "system").map(({ name }) => name);
   await relay.exec("sh", "-c", 'for tool; do command -v "$tool" || exit; done', "sh", ...tools);
+  // Else each start compares the executable with its checksum.
+  const kept = await namesIn(`${root}/run/kube-relay`);
+  assert(kept.some((name) => name.startsWith("verified-")), kept.join(" "));
   assertEquals(await relay.stop(), 0, relay.process.errors);
   if (path.includes("userspace")) return;
   assertEquals(await client.who(VIP), "pod-b1", "the rules stay");
