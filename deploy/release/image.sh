@@ -52,7 +52,7 @@ check_tools() {
 
 # Makes the tar file of the packages. What is removed names this machine or the time of the build.
 debian_layer() {
-  local mirror option
+  local mirror option signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
   local -a options=(--dpkgopt='path-include=/usr/share/doc/*/copyright')
   # apt fills the place in, mmdebstrap the folder.
   # shellcheck disable=SC2016
@@ -62,12 +62,12 @@ debian_layer() {
   for option in "${left_out[@]}"; do options=(--dpkgopt="path-exclude=$option" "${options[@]}"); done
   # shellcheck disable=SC2016
   mmdebstrap --quiet --variant=essential --architectures="$arch" --include="${packages// /,}" \
-    --keyring=/usr/share/keyrings/debian-archive-keyring.gpg "${options[@]}" \
-    --customize-hook='cd "$1" && rm -rf -- etc/hostname etc/resolv.conf etc/*- var/cache/apt \
+    "${options[@]}" \
+    --customize-hook='cd "$1" && rm -rf -- etc/apt/sources.list etc/hostname etc/resolv.conf etc/*- var/cache/apt \
       var/cache/debconf/*-old var/cache/ldconfig/* var/lib/dpkg/*-old var/log/* var/lib/apt' \
     "$suite" "$work/debian.tar" \
-    "deb $mirror $suite main" "deb $mirror $suite-updates main" \
-    "deb ${mirror%/debian}/debian-security $suite-security main"
+    "deb $signed $mirror $suite main" "deb $signed $mirror $suite-updates main" \
+    "deb $signed ${mirror%/debian}/debian-security $suite-security main"
 }
 
 # Makes the tar file of kube-relay. The self-extracting form unpacks now instead of on each node, where
