@@ -40,6 +40,10 @@ const VERBS: readonly VerbCase[] = [
   [() => ["diff"], /as planned/],
   [() => ["diff", "--json"], /"differences": 0/],
   [({ folder }) => ["diff", `--manifests=${folder}/manifests`], /Nothing would change/],
+  [
+    ({ folder }) => ["check", `${folder}/manifests`],
+    /No problems in 1 file[^]*Nothing would change/,
+  ],
   [() => ["trace", "node", "default/web"], /default\/web\/TCP/],
   [() => ["dump", "-"], /"kind":"kube-relay dump"/],
   [({ folder }) => ["dump", `${folder}/home/node.json`], /read it with --from/],
@@ -65,7 +69,18 @@ const VERBS: readonly VerbCase[] = [
   [() => ["completion", "fish"], /complete -c kube-relay/],
   [() => ["man"], /^\.TH KUBE-RELAY/],
   [() => ["doctor"], /userspace/],
-  ...["status", "explain", "diff", "trace", "dump", "render", "doctor", "completion", "man"].map(
+  ...[
+    "status",
+    "check",
+    "explain",
+    "diff",
+    "trace",
+    "dump",
+    "render",
+    "doctor",
+    "completion",
+    "man",
+  ].map(
     (verb): VerbCase => [() => [verb, "--help"], new RegExp(`Usage:\n +kube-relay ${verb}\\b`)],
   ),
 ];
