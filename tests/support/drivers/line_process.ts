@@ -4,7 +4,7 @@ import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 /** Longest wait for a line or for the end of a process. */
 const DEADLINE_MS = 90_000 * DEADLINE_FACTOR;
 /** The number of characters kept from standard error. */
-const KEPT_ERRORS = 20_000;
+const KEPT_ERRORS = 100_000;
 
 /** A child process. The caller ends it by {@linkcode kill} or by disposing of it. */
 export class LineProcess implements AsyncDisposable {
