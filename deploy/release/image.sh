@@ -38,16 +38,27 @@ fail() {
   exit 1
 }
 
-check_tools() {
+# choose MACHINE: sets what depends on it. Fails if its image cannot be made.
+choose() {
   local tool
+  machine=$1
+  case $machine in
+    x86_64) arch=amd64 ;;
+    aarch64) arch=arm64 ;;
+    *) fail "unknown machine '$machine': expected x86_64 or aarch64" ;;
+  esac
   [[ $(id -u) == 0 ]] || fail "needs root, which the files of the image belong to"
   for tool in mmdebstrap umoci jq git; do
     command -v "$tool" >/dev/null || fail "needs the Debian package $tool"
   done
   # It starts programs of that machine, as dpkg will.
   if [[ $machine != "$(uname -m)" ]] && ! arch-test "$arch" >/dev/null 2>&1; then
-    fail "cannot run programs of $machine: install arch-test, qemu-user-static and binfmt-support"
+    fail "cannot run programs of $machine: install arch-test, qemu-user-static and binfmt-support," \
+      "or leave its image out by IMAGE_MACHINES"
   fi
+  executable=$output/kube-relay-$machine
+  if [[ $machine == "$(uname -m)" && ! -f $executable ]]; then executable=$output/kube-relay; fi
+  [[ -f $executable ]] || fail "$executable does not exist: run ./compile.sh first"
 }
 
 # Makes the tar file of the packages. What is removed names this machine or the time of the build.
@@ -106,16 +117,7 @@ add_layer() {
 }
 
 make_image() {
-  machine=$1
-  case $machine in
-    x86_64) arch=amd64 ;;
-    aarch64) arch=arm64 ;;
-    *) fail "unknown machine '$machine': expected x86_64 or aarch64" ;;
-  esac
-  check_tools
-  executable=$output/kube-relay-$machine
-  if [[ $machine == "$(uname -m)" && ! -f $executable ]]; then executable=$output/kube-relay; fi
-  [[ -f $executable ]] || fail "$executable does not exist: run ./compile.sh first"
+  choose "$1"
   created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
   version=$(jq -r .version deno.json)
   name=${IMAGE_NAME:-registry.example/kube-relay}:$version
@@ -163,8 +165,11 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf -- "$work"' EXIT
   # One word per machine.
-  # shellcheck disable=SC2048
-  for machine in ${*:-$machines}; do make_image "$machine"; done
+  # shellcheck disable=SC2086,SC2206
+  if (($# == 0)); then set -- $machines; fi
+  # What cannot be made is said before minutes have passed.
+  for machine in "$@"; do choose "$machine"; done
+  for machine in "$@"; do make_image "$machine"; done
 }
 
 main "$@"
