@@ -22,10 +22,7 @@ export const FAULT_TESTS: Readonly<
   ],
   "an unknown feature gate": [
     ["tests/config/invalid/gate_unknown.yaml"],
-    [
-      "lib/config/feature_gates_test.ts",
-      "checkFeatureGates() distinguishes invalid gates from gates without effect",
-    ],
+    ["tests/config/valid/gates_of_others.yaml"],
   ],
   "the file cannot be read": [
     ["lib/config/load_test.ts", "loadConfiguration() reports that a file cannot be read, and why"],
