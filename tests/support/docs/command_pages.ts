@@ -18,6 +18,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/bgp.md",
   "docs/pod_network.md",
   "docs/upgrade.md",
+  "docs/releasing.md",
   "docs/going_back.md",
   "docs/check.md",
   "docs/troubleshooting.md",

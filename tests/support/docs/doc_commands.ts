@@ -100,6 +100,12 @@ const CHECKS: Readonly<Record<string, Check>> = {
   ctr: (args) => {
     expect(args.join(" ") === `-n k8s.io images import ${IMAGE}`, `ctr ${args.join(" ")}`);
   },
+  "ssh-keygen": (args) => {
+    const verify = "-Y verify -f allowed_signers -I releases@kube-relay -n kube-relay-release";
+    expect(args.join(" ").startsWith(`${verify} -s SHA256SUMS.sig`), args.join(" "));
+  },
+  sha256sum: (args) => expect(args.at(-1) === "SHA256SUMS", args.join(" ")),
+  export: ([assignment]) => expect(/^RELEASE_SIGNING_KEY=/.test(assignment!), assignment!),
   "./compile.sh": (args, { compileScript }) => {
     for (const arg of args) expect(compileScript.includes(`\n  ${arg.split("=")[0]} `), arg);
   },
@@ -119,7 +125,11 @@ const CHECKS: Readonly<Record<string, Check>> = {
   "iptables-restore": checkRestore,
   "ip6tables-restore": checkRestore,
   nft: checkNft,
-  "apt-get": (args) => expect(args.join(" ") === "install bird2", `apt-get ${args.join(" ")}`),
+  "apt-get": (args) => {
+    const words = args.join(" ");
+    const packages = ["install bird2", `install ./kube-relay_${VERSION}_amd64.deb`];
+    expect(packages.includes(words), `apt-get ${words}`);
+  },
   birdc: ([flag, socket, ...words]) => {
     expect(flag === "-s" && socket === DEFAULT_BIRD_SOCKET, `birdc ${flag} ${socket}`);
     expect(words.join(" ") === "graceful restart", `birdc ${words.join(" ")}`);

@@ -1,0 +1,74 @@
+#!/bin/sh
+# What the scripts of both packages do. deb.sh and rpm.sh put this file in front of each script.
+set -e
+
+units="kube-relay.service kube-relay-userspace.service kube-relay-bird.service"
+# Here the executable outlives its package, since what it added to the node does so, too.
+kept=/var/lib/kube-relay-removed
+
+say() { echo "kube-relay: $*"; }
+
+has_systemd() { [ -d /run/systemd/system ]; }
+
+reload_units() { ! has_systemd || systemctl daemon-reload || true; }
+
+# manage COMMAND UNIT…: systemctl, if systemd runs and, on Debian, policy-rc.d permits it.
+manage() {
+    if ! has_systemd; then
+        return 0
+    elif command -v deb-systemd-invoke >/dev/null; then
+        deb-systemd-invoke "$@" || true
+    else
+        systemctl "$@" || true
+    fi
+}
+
+# A user for kube-relay-userspace.service, so that files can be given to it.
+after_installation() {
+    getent passwd kube-relay >/dev/null ||
+        useradd --system --user-group --no-create-home --home-dir /nonexistent \
+            --shell /usr/sbin/nologin kube-relay
+    rm -rf "$kept"
+    reload_units
+}
+
+# The rules stay during the restart, and no start waits for files to be unpacked. BIRD is not restarted,
+# because that ends its sessions.
+after_upgrade() {
+    after_installation
+    if has_systemd && systemctl --quiet is-active kube-relay.service; then
+        kube-relay --version >/dev/null 2>&1 || true
+    fi
+    manage try-restart kube-relay.service kube-relay-userspace.service
+}
+
+before_removal() {
+    # One word per unit.
+    # shellcheck disable=SC2086
+    manage stop $units
+    mkdir -p "$kept"
+    chmod 0700 "$kept"
+    ln -f /usr/bin/kube-relay "$kept/kube-relay" 2>/dev/null || cp /usr/bin/kube-relay "$kept/kube-relay"
+    say "the rules and addresses that kube-relay added to this node stay."
+    say "To remove them: $kept/kube-relay --cleanup && rm -r $kept"
+}
+
+after_removal() {
+    reload_units
+    rm -rf /var/cache/kube-relay /var/cache/kube-relay-service /var/cache/private/kube-relay-service
+}
+
+# clean_up: removes what kube-relay added to the node. A cleanup also removes the rules of kube-proxy, and
+# those of a kube-relay in a container, so none is done while another proxy serves.
+clean_up() {
+    [ -x "$kept/kube-relay" ] || return 0
+    if grep -qsx kube-relay /proc/[0-9]*/comm ||
+        "$kept/kube-relay" --cleanup --dry-run 2>&1 | grep -q "will write its rules again"; then
+        say "another proxy serves this node, so no rule was removed."
+    elif ! "$kept/kube-relay" --cleanup; then
+        say "not everything was removed. Try again: $kept/kube-relay --cleanup && rm -r $kept"
+        return 0
+    fi
+    rm -rf "$kept" /run/kube-relay
+    after_removal
+}

@@ -1,0 +1,4 @@
+
+case $1 in
+remove) before_removal ;;
+esac
