@@ -63,9 +63,9 @@ export async function askControlText<Path extends RoutePath>(
   let text: string;
   let status: number;
   try {
-    // The host name has no effect: the connection goes to the socket.
+    // The connection goes to the socket, but Deno looks up a name, which would wait for a dead resolver.
     const { signal } = controller;
-    const response = await fetch(`http://localhost${place}?${new URLSearchParams(given)}`, {
+    const response = await fetch(`http://127.0.0.1${place}?${new URLSearchParams(given)}`, {
       ...{ client, signal, method, redirect: "manual" },
       // A compressed answer could have any size after decompression.
       headers: { "accept-encoding": "identity" },
