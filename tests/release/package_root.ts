@@ -62,7 +62,7 @@ mount -t tmpfs tmpfs $R/tmp
 mkdir -p $R/run/systemd/system && mkdir $R/release && mount --bind "$RELEASE" $R/release
 printf '%s' "$SYSTEMCTL" >$R/usr/bin/systemctl && chmod 0755 $R/usr/bin/systemctl
 : >$R/var/log/systemctl
-# The node: an endpoint, and a way to addresses of Services.
+# The node: an endpoint, and a way to addresses of Services. No name can be resolved, not even localhost.
 ip link set lo up && ip address add 10.244.1.10/32 dev lo
 ip link add eth0 type veth peer name eth1; ip address add 192.0.2.1/24 dev eth0
 ip link set eth0 up; ip link set eth1 up
