@@ -106,6 +106,20 @@ find_denort() {
   if [[ -f $zip ]]; then echo "$zip"; fi
 }
 
+# Names each part after its content. The hash in the name that Deno gives it depends on the folder of the
+# sources, so two clones of a commit would make different files.
+name_by_content() {
+  local part name digest
+  local -a names=()
+  for part in "$work"/bundle/*-????????.js; do
+    name=$(basename -- "$part" .js)
+    digest=$(sed -E 's/-[A-Z0-9]{8}\.js/.js/g' "$part" | sha256sum | cut -c 1-8)
+    names+=(-e "s/${name//./\\.}\.js/${name%-*}-$digest.js/g")
+    mv -- "$part" "$work/bundle/${name%-*}-$digest.js"
+  done
+  sed -i "${names[@]}" "$work"/bundle/*.js
+}
+
 # Writes $work/bundle/main.js with the parts that it loads when they are needed, the program of workers
 # next to it, and their source maps, which tell what went into them.
 bundle() {
@@ -117,6 +131,7 @@ bundle() {
       --outdir "$work/bundle" $program
   done
   load_node_late
+  name_by_content
   # Loads each of them and runs none, for the code cache. The program of workers works only in one.
   for part in "$work"/bundle/*.js; do
     printf 'await import("./%s").catch(() => {});\n' "$(basename -- "$part")"
