@@ -15,12 +15,6 @@ Deno.test("readConfigurationFile() skips empty documents, and finds no field in 
   assertEquals((await read("[1]")).warnings, [], "what is no block has no fields");
 });
 
-Deno.test("readConfigurationFile() uses the first document and names the others", async () => {
-  const { configuration, warnings } = await read(`${HEAD}mode: ipvs\n---\n${HEAD}mode: nftables\n`);
-  assertEquals(configuration?.mode, "ipvs");
-  assertEquals(warnings, [{ at: "file:5:1", reason: "Only the first document is used" }]);
-});
-
 Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts the others", async () => {
   const fields = Array.from({ length: 1_000 }, (_, index) => `field${index}: 1\n`);
   const { warnings } = await read(HEAD + fields.join(""));
@@ -29,6 +23,23 @@ Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts
   assertEquals(warnings[20], { at: "file", reason: "980 more fields are unknown and ignored" });
 });
 
+<<<<<<< HEAD
+=======
+const TREE = { mode: undefined, iptables: { syncPeriod: undefined, minSyncPeriod: undefined } };
+
+Deno.test("unknownFields() finds nothing if there is nothing to find", () => {
+  for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
+    assertEquals(unknownFields(value, TREE), []);
+  }
+});
+
+Deno.test("unknownFields() does not treat properties of every object as fields, retired or not", () => {
+  assertEquals(unknownFields({ constructor: 1 }, TREE), [
+    { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
+  ]);
+});
+
+>>>>>>> 0e035bcd (tests: sentences of the configuration that tests/config says)
 Deno.test("readConfigurationText() reports an endless file as a problem", async () => {
   const { configuration, problems } = await readConfigurationFile(
     { readTextFile: readConfigurationText },

@@ -26,30 +26,6 @@ Deno.test("parseConfiguration() treats null as absent in every field", () => {
   assertEquals(configuration, defaultConfiguration());
 });
 
-Deno.test("parseConfiguration() treats zero as the default only if upstream does", () => {
-  const { configuration } = parseConfiguration({
-    ...HEAD,
-    clientConnection: { qps: 0, burst: 0 },
-    iptables: { syncPeriod: "0s", minSyncPeriod: "0s", masqueradeBit: 0 },
-    ipvs: { syncPeriod: "0s", minSyncPeriod: "0s" },
-    conntrack: { maxPerCore: 0, tcpEstablishedTimeout: "0s" },
-    configSyncPeriod: "0s",
-    oomScoreAdj: 0,
-    logging: { flushFrequency: "0s" },
-  });
-  const { clientConnection, iptables, ipvs, conntrack } = configuration!;
-  assertEquals([clientConnection.qps, clientConnection.burst], [5, 10]);
-  assertEquals([iptables.syncPeriod, iptables.minSyncPeriod, iptables.masqueradeBit], [
-    30e3,
-    1e3,
-    0,
-  ]);
-  assertEquals([ipvs.syncPeriod, ipvs.minSyncPeriod], [30e3, 0]);
-  assertEquals([conntrack.maxPerCore, conntrack.tcpEstablishedTimeout], [0, 0]);
-  assertEquals([configuration!.configSyncPeriod, configuration!.oomScoreAdj], [900e3, 0]);
-  assertEquals(configuration!.logging.flushFrequency, 5_000);
-});
-
 Deno.test("parseConfiguration() accepts flushFrequency also in nanoseconds", () => {
   const parse = (flushFrequency: unknown) =>
     parseConfiguration({ ...HEAD, logging: { flushFrequency } });
@@ -68,13 +44,6 @@ Deno.test("parseConfiguration() names every field of a wrong type", () => {
   const isNamed = (prefix: string) => paths.some((path) => path.startsWith(prefix));
   for (const field of Object.keys(CONFIGURATION_FIELDS)) {
     assert(field in HEAD || isNamed(field), `${field} was accepted`);
-  }
-});
-
-Deno.test("parseConfiguration() wants version and kind, whatever it is given", () => {
-  for (const value of [null, "text", 7, [], {}, { apiVersion: "v1", kind: "ConfigMap" }]) {
-    const paths = parseConfiguration(value).problems.map(({ path }) => path.join("."));
-    assertEquals(paths.slice(0, 2), ["apiVersion", "kind"], JSON.stringify(value));
   }
 });
 

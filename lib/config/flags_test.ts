@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { defaultConfiguration } from "./configuration.ts";
-import { findFlag, FLAG_ROWS } from "./flags.ts";
+import { FLAG_ROWS } from "./flags.ts";
 import { parseFlagValue } from "./parse_flags.ts";
 
 const TYPE_OF_FIELD: Readonly<Record<string, string>> = {
@@ -48,10 +48,4 @@ Deno.test("FLAGS never ignores with --config a flag that the file cannot express
     // kube-proxy's two port flags are parts of the fields of two others.
     if (deprecated === undefined) assertEquals(withConfig === "used", field === undefined, name);
   }
-});
-
-Deno.test("findFlag() accepts aliases, and _ for -", () => {
-  assertEquals(findFlag("mode")?.name, "proxy-mode");
-  assertEquals(findFlag("proxy_mode")?.name, "proxy-mode");
-  assertEquals(findFlag("proxymode"), undefined);
 });

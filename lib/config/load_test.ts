@@ -1,7 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { ConfigurationError } from "./configuration_error.ts";
 import { loadConfiguration, upstreamPath } from "./load.ts";
-import { BACKEND_MODES } from "../proxy/backend.ts";
 import { parseFlags } from "./parse_flags.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -79,31 +78,13 @@ Deno.test("loadConfiguration() says that manifests without a mode mean userspace
   assertEquals([named.mode, named.notices], ["auto", []]);
 });
 
-Deno.test("loadConfiguration() listens on IPv6 if bindAddress is IPv6", async () => {
-  const { proxy } = await load(["--bind-address=::"]);
-  assertEquals(proxy.healthzBindAddress, "[::]:10256");
-  assertEquals(proxy.metricsBindAddress, "[::1]:10249");
-});
-
-Deno.test("loadConfiguration() names the flag or the place in the file of each problem", async () => {
-  const modes = BACKEND_MODES.join(", ");
-  assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipsv", "--service-cidr=y"]), [
-    "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x' (KubeProxyConfiguration.ClusterCIDR)",
-    `--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only ${modes}, auto; did you mean 'ipvs'?`,
-    "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
-  ]);
-  assertEquals(
-    await problemsOf(["--config=c.yaml", "--cluster-cidr=x"], { file: "oomScoreAdj: 5000\n" }),
-    ["c.yaml:3:1: oomScoreAdj: Expected a number from -1000 to 1000, found 5000 (KubeProxyConfiguration.OOMScoreAdj)"],
-  );
-});
-
 Deno.test("loadConfiguration() reports that a file cannot be read, and why", async () => {
   assertEquals(await problemsOf(["--config=c.yaml"]), [
     "--config: Cannot read configuration file 'c.yaml': No such file",
   ]);
 });
 
+<<<<<<< HEAD
 const ONCE = "at once; give one of them";
 
 /** Where objects may come from, and what is said of two places at once. */
@@ -158,6 +139,8 @@ Deno.test("loadConfiguration() refuses a --master that is no URL", async () => {
   assertEquals((await problemsOf(["--master=ftp://10.0.0.1"])).length, 1);
 });
 
+=======
+>>>>>>> 0e035bcd (tests: sentences of the configuration that tests/config says)
 Deno.test("loadConfiguration() finds places for a plain user", async (t) => {
   const cases: readonly [string, Case, string, string][] = [
     [

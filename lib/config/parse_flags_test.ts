@@ -97,18 +97,6 @@ function parseOne(name: string, text: string): unknown {
   return "value" in result ? result.value : undefined;
 }
 
-Deno.test("parseFlagValue() reads numbers, pairs and patterns by the type of the row", () => {
-  assertEquals(parseOne("kube-api-qps", "-1.5"), -1.5);
-  assertEquals(parseOne("kube-api-qps", "1e2"), 100);
-  assertEquals(parseOne("feature-gates", "A=true, B=F,"), { A: true, B: false });
-  assertEquals(parseOne("vmodule", "a*=1,b=2"), [
-    { filePattern: "a*", verbosity: 1 },
-    { filePattern: "b", verbosity: 2 },
-  ]);
-  assertEquals(parseOne("version", "v1.36.0-k3s1"), "v1.36.0-k3s1");
-  assertEquals(parseOne("detect-local-mode", ""), "");
-});
-
 Deno.test("parseFlagValue() refuses similar but invalid texts", () => {
   for (
     const [name, text] of [

@@ -32,17 +32,6 @@ Deno.test("readYaml() keeps keys strings and leaves timestamps and merge keys al
   ]);
 });
 
-Deno.test("readYaml() as kube-proxy follows merge keys, and has booleans of YAML 1.1 without quotation marks", () => {
-  const read = (text: string) => valuesOf(readYaml(text, { file: FILE, asKubeProxy: true }));
-  assertEquals(read("a: &x {b: 1, c: 1}\nd:\n  <<: *x\n  c: 2\n"), [
-    { a: { b: 1, c: 1 }, d: { b: 1, c: 2 } },
-  ]);
-  assertEquals(read("[yes, No, on, OFF, true, 'yes', nothing, 'n']"), [
-    [true, false, true, false, true, "yes", "nothing", "n"],
-  ]);
-  assertEquals(read("{on: 1, no: 2}"), [{ on: 1, no: 2 }]);
-});
-
 Deno.test("readYaml() as kube-proxy merges no prototype", () => {
   const text = "a: &x {constructor: 1}\nb:\n  <<: *x\n";
   const [value] = valuesOf(readYaml(text, { file: FILE, asKubeProxy: true }));
@@ -210,13 +199,4 @@ Deno.test("positionOf() follows aliases and counts from the origin of the text",
 Deno.test("readYaml() counts the lines of errors from the origin too", () => {
   const { errors } = readYaml("b: *x", { file: FILE, origin: { line: 9, column: 3 } });
   assertEquals(errors.map(({ line, column }) => [line, column]), [[9, 6]]);
-});
-
-Deno.test("readYaml() with asKubeProxy uses the last of several keys, names its line, and warns", () => {
-  const text = "a: 1\nb: {c: 1, c: 2}\na: 3\n";
-  const { documents, errors, warnings } = readYaml(text, { file: "f", asKubeProxy: true });
-  assertEquals([errors, documents[0]?.value], [[], { a: 3, b: { c: 2 } }]);
-  assertEquals(documents[0]?.positionOf(["a"]), { line: 3, column: 1 });
-  assertEquals(warnings.map(({ line, column }) => [line, column]), [[3, 1], [2, 11]]);
-  assertEquals(readYaml(text, { file: "f" }).errors.length, 2);
 });
