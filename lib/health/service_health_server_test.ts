@@ -180,18 +180,6 @@ test("ServiceHealthServer serves both families of a Service from one port (kuber
   assertEquals((await ask(port)).status, 200);
 });
 
-Deno.test("ServiceHealthServer follows the node's addresses", async () => {
-  await using stage = createStage();
-  const port = unusedPort();
-  const services = [service(port, ["10.0.0.1:80"])];
-  await stage.sync(services, { addresses: ["127.0.0.1"] });
-  assert(await refused(port, "127.0.0.2"));
-  await stage.sync(services, { addresses: ["127.0.0.2"] });
-  assert(await refused(port, "127.0.0.1"));
-  assertEquals((await ask(port, "127.0.0.2")).status, 200);
-  assertEquals(stage.failures, []);
-});
-
 Deno.test("ServiceHealthServer keeps its other addresses when one has left the machine", async () => {
   await using stage = createStage();
   const port = unusedPort();
@@ -267,19 +255,6 @@ Deno.test("ServiceHealthServer opens all ports one try after a handover, and cal
     await stage.server.settled();
     assert(stage.failures.length > 0, "another program has it");
   }
-});
-
-Deno.test("ServiceHealthServer leaves nothing behind when it is stopped", async () => {
-  const clock = new FakeClock();
-  const stage = createStage({ clock });
-  const [free, taken] = [unusedPort(), unusedPort()];
-  using _ = Deno.listen({ hostname: "127.0.0.1", port: taken });
-  await stage.sync([service(free), { ...service(taken), name: "other" }]);
-  const idle = await Deno.connect({ hostname: "127.0.0.1", port: free });
-  await stage.server.stop();
-  assert(await refused(free));
-  assertEquals(clock.pendingTimers, 0);
-  idle.close();
 });
 
 Deno.test("ServiceHealthServer opens a thousand ports without holding up the event loop", async () => {

@@ -3,12 +3,9 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { testNeeding } from "../../tests/support/requirement.ts";
 import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
 import { systemClock } from "./clock.ts";
 import { type HttpAcceptor, HttpConnections } from "./http_server.ts";
-import { systemNetwork } from "./network.ts";
-import { probeWildcard } from "./wildcard.ts";
 
 const LOOPBACK = { hostname: "127.0.0.1", port: 0 };
 
@@ -52,17 +49,6 @@ Deno.test("listenHttp() answers any Host header, except for those that Go refuse
       assertEquals(answer.endsWith("\r\n\r\n/livez hi false"), status === 200);
     });
   }
-  await listener.close();
-});
-
-const test = testNeeding("listenHttp() on [::]", [[
-  "an IPv6 socket that takes IPv4",
-  probeWildcard(systemNetwork) === "both",
-]]);
-test("listenHttp() names an IPv4 client of [::] by its IPv4 address", async () => {
-  const listener = listenHttp({ hostname: "::", port: 0 }, (_, peer) => new Response(peer));
-  const response = await fetch(`http://127.0.0.1:${listener.address.port}/`);
-  assertEquals(await response.text(), "127.0.0.1");
   await listener.close();
 });
 
