@@ -23,23 +23,6 @@ Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts
   assertEquals(warnings[20], { at: "file", reason: "980 more fields are unknown and ignored" });
 });
 
-<<<<<<< HEAD
-=======
-const TREE = { mode: undefined, iptables: { syncPeriod: undefined, minSyncPeriod: undefined } };
-
-Deno.test("unknownFields() finds nothing if there is nothing to find", () => {
-  for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
-    assertEquals(unknownFields(value, TREE), []);
-  }
-});
-
-Deno.test("unknownFields() does not treat properties of every object as fields, retired or not", () => {
-  assertEquals(unknownFields({ constructor: 1 }, TREE), [
-    { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
-  ]);
-});
-
->>>>>>> 0e035bcd (tests: sentences of the configuration that tests/config says)
 Deno.test("readConfigurationText() reports an endless file as a problem", async () => {
   const { configuration, problems } = await readConfigurationFile(
     { readTextFile: readConfigurationText },

@@ -84,7 +84,6 @@ Deno.test("loadConfiguration() reports that a file cannot be read, and why", asy
   ]);
 });
 
-<<<<<<< HEAD
 const ONCE = "at once; give one of them";
 
 /** Where objects may come from, and what is said of two places at once. */
@@ -135,12 +134,6 @@ for (const [argv, ...problems] of SOURCES) {
   });
 }
 
-Deno.test("loadConfiguration() refuses a --master that is no URL", async () => {
-  assertEquals((await problemsOf(["--master=ftp://10.0.0.1"])).length, 1);
-});
-
-=======
->>>>>>> 0e035bcd (tests: sentences of the configuration that tests/config says)
 Deno.test("loadConfiguration() finds places for a plain user", async (t) => {
   const cases: readonly [string, Case, string, string][] = [
     [
