@@ -3,6 +3,8 @@
  * fail, or answer rubbish.
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { createHealthzHandler } from "../lib/health/healthz_server.ts";
+import { ProxyHealth } from "../lib/health/proxy_health.ts";
 import { ApiError } from "../lib/kube/api_error.ts";
 import { ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import { systemClock } from "../lib/os/clock.ts";
@@ -17,7 +19,24 @@ import { withFolder } from "./support/with_folder.ts";
 
 const METRICS_PORT = 10_249;
 const NO_PROBLEM = { state: 0, sync: 0, quarantine: 0, source: 0, kernel: 0, service: 0 };
-const HEALTHY = JSON.stringify({ lastUpdated: "2026-01-01 00:00:00", nodeEligible: true });
+
+/** The answer of a node's health port. */
+async function healthText(): Promise<string> {
+  const clock = new FakeClock();
+  const health = new ProxyHealth({ clock }, { timeoutMs: 10_000 });
+  for (const controller of ["service", "routing"] as const) {
+    for (const family of ["IPv4", "IPv6"] as const) {
+      health.on({ kind: "synced", loop: { controller, family } });
+    }
+  }
+  const options = { health, now: () => clock.wallNow(), phase: () => undefined };
+  const handler = createHealthzHandler({ ...options, onAnswer: () => {} });
+  return await handler(new Request("http://node/healthz")).text();
+}
+
+const HEALTHY = await healthText();
+/** Of kube-proxy. */
+const FOREIGN = HEALTHY.replace(/,"program":.*(?=\})/, "");
 
 /** The metrics of a kube-relay with these problems. */
 async function metricsText(problems: Partial<typeof NO_PROBLEM> = {}): Promise<string> {
@@ -125,6 +144,22 @@ node-e  healthy                                    503 ServiceUnavailable: error
   });
 });
 
+Deno.test("status --cluster knows kube-proxy by its health port", async () => {
+  const answers = {
+    "node-a": [undefined, { text: FOREIGN }],
+    "node-b": [undefined, { text: "{}" }],
+  };
+  await withCluster({
+    ...answers,
+    "node-c": [undefined, { text: FOREIGN, status: 503 }],
+  }, async (run) => {
+    const { code, out } = await run("--check", "--json");
+    assertEquals(code, 1);
+    const { nodes } = JSON.parse(out) as { readonly nodes: readonly { readonly state: string }[] };
+    assertEquals(nodes.map(({ state }) => state), ["other program", "no answer", "other program"]);
+  });
+});
+
 Deno.test("status --cluster --check exits with 0 if every node is well, and 1 without nodes", async () => {
   const text = await metricsText();
   await withCluster(
@@ -220,6 +255,7 @@ function manyNodes(count: number, answer: (path: string, signal: AbortSignal) =>
       seen.most = Math.max(seen.most, ++seen.open);
       try {
         for (const line of (await answer(path, signal)).split("\n")) onLine(line);
+        return 200;
       } finally {
         seen.open--;
       }

@@ -123,7 +123,8 @@ function bodyPattern(
     `^\\{"lastUpdated":"${TIME}","currentTime":"${TIME}",` +
       (path === "healthz" ? `"nodeEligible":${nodeEligible},` : "") +
       `"healthy":${healthy}` +
-      (status.length > 0 ? `,"status":\\{${status.join(",")}\\}` : "") + "\\}$",
+      (status.length > 0 ? `,"status":\\{${status.join(",")}\\}` : "") +
+      ',"program":"kube-relay"\\}$',
   );
 }
 

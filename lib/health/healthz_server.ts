@@ -1,3 +1,4 @@
+import { SERVER_NAME } from "../os/http_connection.ts";
 import { answerJson, answerNotFound } from "../os/plain_answer.ts";
 import type { ProxyHealth } from "./proxy_health.ts";
 
@@ -7,7 +8,7 @@ const NEVER = "0001-01-01T00:00:00Z";
 /**
  * Creates the handler of `/healthz` (for load balancers: also checks whether the node is eligible)
  * and `/livez` (for liveness probes: only checks the proxy), with kube-proxy's codes, headers and
- * bodies (KEP-3836). Accepts any method, as upstream.
+ * bodies (KEP-3836), and `program`. Accepts any method, as upstream.
  */
 export function createHealthzHandler(
   { health, now: timeNow, phase, onAnswer }: {
@@ -45,6 +46,9 @@ export function createHealthzHandler(
       healthy,
       ...(status.length > 0 && { status: Object.fromEntries(status) }),
       ...(currentPhase !== undefined && { phase: currentPhase }),
+      // kube-proxy does not have it. `status --cluster` must tell them apart, and a gateway may replace
+      // the header `Server`.
+      program: SERVER_NAME,
     };
     onAnswer(path, good ? 200 : 503);
     return answerJson(body, "application/json", good ? 200 : 503);

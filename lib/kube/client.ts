@@ -53,6 +53,8 @@ interface ApiRequest {
   readonly body?: string;
   /** Whether the answer may be in protobuf. */
   readonly mayBeProtobuf?: boolean;
+  /** A status that is no failure, besides those of success. */
+  readonly accepts?: number | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -106,20 +108,24 @@ export class KubeClient {
   }
 
   /**
-   * Reads a text that the API server passes on, of a node for example, and calls back for each line. The
-   * sender is not trusted: a RangeError is thrown for more than `mostBytes` or for a very long line.
+   * Reads a text that the API server passes on, of a node for example, and calls back for each line;
+   * resolves to the status. The sender is not trusted: a RangeError is thrown for more than `mostBytes` or
+   * for a very long line.
    */
   async readLines(
-    { path, mostBytes, signal }: {
+    { path, mostBytes, accepts, signal }: {
       readonly path: string;
       readonly mostBytes: number;
+      /** A status that is no failure, besides those of success. */
+      readonly accepts?: number;
       readonly signal: AbortSignal;
     },
     onLine: (line: string) => void,
-  ): Promise<void> {
+  ): Promise<number> {
     using call = new LinkedAbort(signal);
     using _limit = this.#limit(call);
-    const { body } = await this.#send({ method: "GET", path, signal: call.signal });
+    const request = { method: "GET", path, accepts, signal: call.signal } as const;
+    const { body, status } = await this.#send(request);
     const decoder = new TextDecoder();
     let [rest, total] = ["", 0];
     for await (const chunk of body) {
@@ -131,6 +137,7 @@ export class KubeClient {
       for (const line of lines) onLine(line);
     }
     if (rest !== "") onLine(rest);
+    return status;
   }
 
   /** Creates one object in the collection at `path`; resolves to the stored object. */
@@ -259,7 +266,8 @@ export class KubeClient {
     for (;;) {
       const mayBeProtobuf = request.mayBeProtobuf === true && !this.#jsonOnly.has(request.path);
       const response = await this.#sendOnce({ ...request, mayBeProtobuf });
-      if (response.status >= 200 && response.status < 300) return response;
+      const { status } = response;
+      if (status >= 200 && status < 300 || status === request.accepts) return response;
       const error = await toApiError(request, response);
       if (mayBeProtobuf && error.isMediaTypeRefused()) {
         this.#jsonOnly.add(request.path);

@@ -11,6 +11,7 @@ import { countText } from "../../log/count_text.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { PROBLEM_KINDS, type ProblemKind } from "../../metrics/metric_table.ts";
 import type { Clock } from "../../os/clock.ts";
+import { SERVER_NAME } from "../../os/http_connection.ts";
 import type { Report, Row, Tone } from "../report.ts";
 
 /** The state of a node. `healthy` and `unhealthy`: only its health port could be read. */
@@ -45,6 +46,8 @@ const AT_ONCE = 50;
 const PAGE = 100;
 /** A node with the counters of 8,000 Service ports has 5 MB. */
 const MOST_BYTES = 8 * 1024 * 1024;
+/** An answer of the health port has 80 bytes for each controller and IP family. */
+const MOST_HEALTH_BYTES = 8 * 1024;
 /** Longest time for both ports of a node. */
 const NODE_MS = 5000;
 const LATE = `no answer within ${NODE_MS / 1000} s`;
@@ -88,7 +91,10 @@ export async function askCluster(
           if (call.signal.aborted || isForbidden(error)) throw error;
           const path = `${place}:${healthPort}/proxy/healthz`;
           const state = await readHealth(client, path, call.signal);
-          asked.push({ node: { node: name, state, reason } });
+          const isOther = state === "other program";
+          asked.push({
+            node: { node: name, state, reason: isOther ? otherProgram("health") : reason },
+          });
         } catch {
           signal.throwIfAborted();
           asked.push({ node: { node: name, state: "no answer", reason }, error });
@@ -113,6 +119,10 @@ function isForbidden(error: unknown): boolean {
 function nameOf(raw: unknown): string {
   const { metadata } = Object(raw) as { readonly metadata?: { readonly name?: unknown } | null };
   return String(metadata?.name);
+}
+
+function otherProgram(port: string): string {
+  return `the ${port} port is that of another program, such as kube-proxy`;
 }
 
 /** The answer of the API server, or of the node, without the request that failed. */
@@ -153,8 +163,7 @@ async function readMetrics(
   });
   if (!isMetrics) throw new Error("the answer of the metrics port is no text of Prometheus");
   if (build === undefined) {
-    const reason = "the metrics port is that of another program, such as kube-proxy";
-    return { node, state: "other program", reason };
+    return { node, state: "other program", reason: otherProgram("metrics") };
   }
   const textOf = (label: string) => (build!.get(label) ?? "").slice(0, MOST_TEXT);
   return {
@@ -172,18 +181,13 @@ async function readHealth(
   client: NodeReader,
   path: string,
   signal: AbortSignal,
-): Promise<"healthy" | "unhealthy"> {
+): Promise<"healthy" | "unhealthy" | "other program"> {
   let text = "";
-  try {
-    await client.readLines({ path, mostBytes: MOST_TEXT, signal }, (line) => text += line);
-  } catch (error) {
-    // The API server's own failure is a `Status` with a reason.
-    if (error instanceof ApiError && error.status === 503 && error.reason === undefined) {
-      return "unhealthy";
-    }
-    throw error;
-  }
-  if (/"lastUpdated"/.test(text)) return "healthy";
+  const options = { path, mostBytes: MOST_HEALTH_BYTES, accepts: 503, signal };
+  const status = await client.readLines(options, (line) => text += line);
+  if (text.includes(`"program":"${SERVER_NAME}"`)) return status === 503 ? "unhealthy" : "healthy";
+  if (text.includes('"lastUpdated"')) return "other program";
+  // The API server's own 503, or another server.
   throw new Error("neither the metrics port nor the health port is that of kube-relay");
 }
 
