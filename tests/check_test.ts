@@ -173,6 +173,38 @@ Deno.test("check --json has the findings as data", async () => {
   assertEquals(code, 3);
 });
 
+Deno.test("check and render know the errors of a file behind a hundred warnings", async () => {
+  const warned = Array.from(
+    { length: 101 },
+    (_, index) => service(`web-${index}`, { at: `10.96.1.${index + 1}`, more: "  lables: {}\n" }),
+  ).join("---\n");
+  const bad = service("bad", { at: "nonsense" });
+  const { code, out } = await check({ "web.yaml": `${warned}---\n${bad}` });
+  assertStringIncludes(out, 'error: Service default/bad: spec.clusterIP is "nonsense"');
+  assertStringIncludes(out, "web.yaml:1: warning: 2 more warnings\n");
+  assertEquals([out.split("\n").at(-2), code], ["1 error and 100 warnings in 1 file", 1]);
+  await withFolder(async (folder) => {
+    await Deno.writeTextFile(`${folder}/web.yaml`, `${warned}---\n${bad}`);
+    const rendered = await runInProcess(["render", "--mode=nftables", `--manifests=${folder}`]);
+    assertEquals(rendered.code, 1, rendered.err);
+  });
+  const many = Array.from({ length: 101 }, (_, index) => service(`bad-${index}`, { at: "here" }));
+  const all = await check({ "web.yaml": [...many, warned].join("---\n") });
+  assertStringIncludes(all.out, "web.yaml:1: error: 1 more error\n");
+  assertStringIncludes(all.out, "web.yaml:1: warning: 101 more warnings\n");
+});
+
+Deno.test("check reports the findings of more than a thousand files", async () => {
+  const files = Array.from({ length: 1_010 }, (_, index) => {
+    const at = index < 1_001 ? `10.96.${index >> 8}.${index & 255 || 256}` : "10.97.0.1";
+    return [`${index}.yaml`, index === 1_009 ? "a: [\n" : service(`web-${index}`, { at })];
+  });
+  const { code, out } = await check(Object.fromEntries(files), ["--json"]);
+  const { files: count, findings } = JSON.parse(out);
+  assertEquals([count, code], [1_010, 1]);
+  assertEquals(findings.some(({ file }: { file?: string }) => file === "1009.yaml"), true);
+});
+
 Deno.test("check takes several files and every mode, and refuses a path that does not exist", () =>
   withFolder(async (folder) => {
     const paths = [`${folder}/a.yaml`, `${folder}/b.txt`];

@@ -38,19 +38,34 @@ const LONGEST_VALUE = 80;
 
 /** The problems of one file. */
 export class ManifestProblems {
-  /** The first hundred. */
+  /** A hundred of them, errors before warnings. */
   readonly list: ManifestProblem[] = [];
-  /** The number of further problems. */
-  notShown = 0;
+  /** The numbers of further problems. */
+  readonly notShown = { error: 0, warning: 0 };
 
   constructor(readonly file: string) {}
 
-  /** Adds a problem. Calls `locate` only if it is kept, because it may parse the text again. */
+  /** Whether one of them is an error; the list has one then. */
+  get hasError(): boolean {
+    return this.list.some(({ severity }) => severity === "error");
+  }
+
+  /**
+   * Adds a problem; an error takes the place of a warning if there are too many. Calls `locate` only if it
+   * is kept, because it may parse the text again.
+   */
   add(
     problem: Omit<ManifestProblem, "file" | "line" | "column">,
     locate: () => TextPosition,
   ): void {
-    if (this.list.length >= MOST_PROBLEMS) return void this.notShown++;
+    if (this.list.length >= MOST_PROBLEMS) {
+      const last = problem.severity === "warning"
+        ? -1
+        : this.list.findLastIndex(({ severity }) => severity === "warning");
+      this.notShown[last < 0 ? problem.severity : "warning"]++;
+      if (last < 0) return;
+      this.list.splice(last, 1);
+    }
     const { line, column } = locate();
     const { severity, object, path, value, message } = problem;
     this.list.push({

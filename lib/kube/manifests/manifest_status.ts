@@ -57,10 +57,10 @@ export interface ManifestFileStatus {
   readonly path: string;
   /** Number of objects in it, including those that another file has too. */
   readonly objects: number;
-  /** The first hundred. */
+  /** A hundred of them, errors before warnings. */
   readonly problems: readonly ManifestProblem[];
-  /** Number of further problems. */
-  readonly problemsNotShown: number;
+  /** Numbers of further problems. */
+  readonly problemsNotShown: ManifestProblems["notShown"];
   /** Milliseconds since 1970 at which it was last read without an error. */
   readonly lastGoodAtMs?: number;
   /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
@@ -71,7 +71,7 @@ export interface ManifestFileStatus {
   readonly missing?: string;
 }
 
-/** Maximum number of files in a status: 100,000 would block the event loop for half a second. */
+/** Maximum number of files in the status of a proxy: 100,000 would block the event loop for half a second. */
 const MAX_FILES = 1_000;
 
 /** Returns how many files a status leaves out. */
@@ -84,28 +84,32 @@ export function filesNotShown(
 
 /**
  * The state of each file and of each path without a file, with the reason; sorted by path. If there are
- * too many, those with problems precede.
+ * more than `most`, those with errors precede, then those with warnings.
  */
 export function manifestStatus(
   records: ReadonlyMap<string, ManifestFileRecord>,
   store: ManifestStore,
   missing: ReadonlyMap<string, string>,
+  most = MAX_FILES,
 ): ManifestFileStatus[] {
   const shadowed = store.shadowed();
-  const found = [...missing].slice(0, MAX_FILES).map(([path, reason]): ManifestFileStatus => {
+  const found = [...missing].slice(0, most).map(([path, reason]): ManifestFileStatus => {
     const problems = new ManifestProblems(path);
     const message = `Cannot read manifest: ${reason}; it is read once there is one`;
     const problem = { severity: "error" as const, path: "", value: "", message };
     problems.add(problem, () => ({ line: 1, column: 1 }));
-    const { list } = problems;
-    return { path, objects: 0, problems: list, problemsNotShown: 0, stale: false, missing: reason };
+    const { list, notShown } = problems;
+    return {
+      ...{ path, objects: 0, problems: list, problemsNotShown: notShown },
+      ...{ stale: false, missing: reason },
+    };
   });
-  const [bad, good]: [string[], string[]] = [[], []];
+  const [bad, odd, good]: [string[], string[], string[]] = [[], [], []];
   for (const [path, { problems }] of records) {
-    (problems.list.length > 0 || shadowed.has(path) ? bad : good).push(path);
+    const isOdd = problems.list.length > 0 || shadowed.has(path);
+    (problems.hasError ? bad : isOdd ? odd : good).push(path);
   }
-  const room = MAX_FILES - found.length;
-  for (const path of [...bad.slice(0, room), ...good.slice(0, Math.max(0, room - bad.length))]) {
+  for (const path of [...bad, ...odd, ...good].slice(0, most - found.length)) {
     const record = records.get(path)!;
     const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
     const unserved = unservedKinds(record.ignored);
@@ -114,7 +118,7 @@ export function manifestStatus(
       path,
       objects: store.objectsOf(path).size,
       problems: problems.list,
-      problemsNotShown: problems.notShown + record.problems.notShown,
+      problemsNotShown: problems.notShown,
       ...(record.lastGoodAtMs !== undefined && { lastGoodAtMs: record.lastGoodAtMs }),
       stale: record.isStale,
       ...(unserved.size > 0 && { unserved: cure ? `${names} (${cure})` : names }),
@@ -142,6 +146,8 @@ function mergeProblems(
     const problem = { severity: "warning" as const, object: id, path: "", value: "", message };
     merged.add(problem, () => ({ line, column: 1 }));
   }
+  merged.notShown.error += problems.notShown.error;
+  merged.notShown.warning += problems.notShown.warning;
   return merged;
 }
 
@@ -208,7 +214,7 @@ export class ManifestLog {
         inFiles.add(path);
       }
       const found = mergeProblems(record.problems, shadowed.get(path) ?? []);
-      problems += found.list.length + found.notShown + record.problems.notShown;
+      problems += found.list.length + found.notShown.error + found.notShown.warning;
       for (const problem of found.list) {
         if (this.#isLogged(problem)) logged++;
       }

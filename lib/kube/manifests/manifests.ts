@@ -159,9 +159,9 @@ export class FileManifestSource {
     this.#slice = new TimeSlice(clock);
   }
 
-  /** Returns the state of each file, or of the first thousand, those with problems before others. */
-  status(): readonly ManifestFileStatus[] {
-    return manifestStatus(this.#records, this.#store, this.#missing);
+  /** Returns the state of each file, of at most `most`, those with problems before others. @default {a thousand} */
+  status(most?: number): readonly ManifestFileStatus[] {
+    return manifestStatus(this.#records, this.#store, this.#missing, most);
   }
 
   /** As {@linkcode ManifestStore.placeOf}. */

@@ -307,6 +307,21 @@ Deno.test("status() shows a thousand of very many files, those with problems amo
   ]);
 });
 
+Deno.test("status() shows files with errors before a thousand with warnings, and all of them if asked", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles(".", "m");
+  for (let index = 0; index < 1_100; index++) {
+    const warned = serviceYaml(`web-${index}`, `10.0.${index >> 8}.${index & 255}`);
+    files.write(`m/${index}.yaml`, index === 999 ? "kind: [\n" : `${warned}other: x\n`);
+  }
+  await using harness = new ManifestHarness(clock, files, "m");
+  await settledUntil(clock, () => harness.informers.services.synced);
+  const { source } = harness;
+  assertEquals(source.status().length, 1_000);
+  assertEquals(source.status(1).map(({ path }) => path), ["m/999.yaml"]);
+  assertEquals(source.status(Infinity).length, 1_100);
+});
+
 Deno.test("run() ends while a file system hangs", async () => {
   const clock = new FakeClock();
   const files = new FakeManifestFiles("m");

@@ -293,7 +293,7 @@ export async function readObjectsOnce(
   try {
     await Promise.race([synced.promise, running]);
     // The log has the problems of the API server's objects.
-    const read = files?.status() ?? [];
+    const read = files?.status(Infinity) ?? [];
     const { path, missing } = read.find(({ missing }) => missing !== undefined) ?? {};
     // A proxy waits for the folder; here it would mean that there are no Services.
     if (missing !== undefined) throw new Error(`Cannot read manifests of '${path}': ${missing}`);
@@ -303,7 +303,7 @@ export async function readObjectsOnce(
       placed: (finding) => ({ ...files?.placeOf(finding.object ?? ""), ...finding }),
       problems: read.flatMap(({ path: file, problems, problemsNotShown }) => [
         ...problems,
-        ...(problemsNotShown > 0 ? [furtherProblems(file, problemsNotShown)] : []),
+        ...furtherProblems(file, problemsNotShown),
       ]),
       isIncomplete: read.some(({ problems }) =>
         problems.some(({ severity }) => severity === "error")
@@ -316,7 +316,14 @@ export async function readObjectsOnce(
   }
 }
 
-function furtherProblems(file: string, count: number): ObjectFinding {
-  const message = `${countText(count, "more problem")}`;
-  return { file, line: 1, severity: "warning", path: "", value: "", message };
+function furtherProblems(
+  file: string,
+  counts: ManifestFileStatus["problemsNotShown"],
+): readonly ObjectFinding[] {
+  return (["error", "warning"] as const).filter((severity) => counts[severity] > 0).map(
+    (severity) => {
+      const message = countText(counts[severity], `more ${severity}`);
+      return { file, line: 1, severity, path: "", value: "", message };
+    },
+  );
 }
