@@ -113,6 +113,8 @@ function logRemoval(
 
 /** Time between two checks whether kube-proxy has ended. */
 const ALIVE_PERIOD_MS = 5_000;
+/** A kube-proxy has ended if it was not found by so many checks in a row: it may only restart. */
+const CHECKS_OF_END = 3;
 /** Delays the check of all rules until Services have settled. */
 const LOOK_DELAY_MS = 5_000;
 
@@ -201,7 +203,9 @@ export class KubeProxyHandover implements AddressHandover {
     // A change makes both write. In iptables mode some chains have the same names. A sync that comes last
     // would write only some of them, and packets would pass halves of two rule sets.
     this.#dependencies.distrust(true);
-    while (await findKubeProxyAlive(hostChecks, signal)) {
+    for (let absences = 0;;) {
+      absences = await findKubeProxyAlive(hostChecks, signal) ? 0 : absences + 1;
+      if (absences === CHECKS_OF_END) break;
       // It may have written in the middle of the last sync.
       if (this.#hasSynced) this.#dependencies.recheck();
       this.#hasSynced = false;

@@ -144,6 +144,13 @@ Deno.test("KubeProxyHandover takes over at once and again when kube-proxy has en
   assertEquals(stage.handover.pending, true);
   assertEquals(stage.complaints.length, 1);
   stage.alive = false;
+  await stage.clock.advance(10_000);
+  stage.alive = true;
+  await stage.clock.advance(5_000);
+  assertEquals(stage.handover.pending, true, "a restart of kube-proxy");
+  stage.alive = false;
+  await stage.clock.advance(10_000);
+  assertEquals(stage.handover.pending, true, "two checks are too few");
   await stage.clock.advance(5_000);
   await stage.running;
   assertEquals(stage.handover.pending, false);

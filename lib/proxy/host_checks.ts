@@ -76,7 +76,7 @@ export interface RoutingIntent {
 
 /** Options of the search for findings. */
 export interface FindingOptions extends HostCheckOptions {
-  /** `ports`: only whether a kube-proxy answers now, within 300 ms. @default {"everything"} */
+  /** `ports`: only whether a kube-proxy runs now, within 3 s. @default {"everything"} */
   readonly scope?: "ports" | "everything";
   /** The running mode, whose rules are not reported. @default {none runs} */
   readonly mode?: BackendMode;

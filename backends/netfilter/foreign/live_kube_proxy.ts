@@ -22,6 +22,8 @@ import { formatHostPort } from "../../../lib/net/port.ts";
  * listener; a kube-proxy that lacks CPU, as during boot, needs seconds.
  */
 const TIMEOUT_MS = 3_000;
+/** A connection without an answer in time. */
+const SILENCE = `nothing within ${TIMEOUT_MS / 1000} s`;
 /** Most of an answer that is read. */
 const MAX_ANSWER_BYTES = 8 * 1024;
 /** kube-proxy's default ports. Other ports are not kube-proxy's. */
@@ -35,7 +37,8 @@ const MODES = ["iptables", "ipvs", "nftables", "userspace", "kernelspace"];
 
 /**
  * Asks kube-proxy's default ports on loopback. `live`: a kube-proxy that runs, with its answers, one line
- * each, and that at `/proxyMode`, if that port answered. `impostors`: answers like kube-proxy's from
+ * each, and that at `/proxyMode`, if that port answered. A program that takes connections without an
+ * answer in time counts, because a kube-proxy that lacks CPU still writes rules. `impostors`: answers like kube-proxy's from
  * programs of other users. `uid`: the user of this process; `undefined` = unknown.
  */
 export async function findLiveKubeProxy(
@@ -59,11 +62,13 @@ export async function findLiveKubeProxy(
   const answers = await Promise.all(
     questions.map(({ address, path }) => ask(edges.network, address, path, signal)),
   ).finally(() => timer.cancel());
+  if (options.signal?.aborted) return { impostors: [] };
   const evidence: string[] = [];
   const impostors: string[] = [];
   let mode: string | undefined;
   for (const [index, { address, path }] of questions.entries()) {
-    const said = kubeProxyAnswer(path, answers[index] ?? "");
+    const answer = answers[index];
+    const said = answer === undefined ? SILENCE : kubeProxyAnswer(path, answer);
     if (said === undefined) continue;
     const line = `${formatHostPort(address.hostname, address.port)}${path} says ${said}`;
     const owner = await ownerOf(edges.commands, address, options);
@@ -71,7 +76,7 @@ export async function findLiveKubeProxy(
       impostors.push(`${line}, from a program of user ${owner}`);
       continue;
     }
-    if (path === "/proxyMode") mode ??= said;
+    if (path === "/proxyMode" && said !== SILENCE) mode ??= said;
     evidence.push(line);
   }
   const live = { evidence, ...(mode !== undefined && { mode }) };
@@ -101,26 +106,30 @@ async function ownerOf(
 }
 
 /**
- * Returns the answer to a `GET` request, or its start; "" without a listener or an answer in time. Uses a
- * plain socket, since Deno's client would follow redirects and keep the connection.
+ * Returns the answer to a `GET` request, or its start; "" without a listener; `undefined` if a listener
+ * has not answered when the signal is aborted. A connection that is not made in time is no listener:
+ * a packet filter may drop it. Uses a plain socket, since Deno's client would follow redirects and keep
+ * the connection.
  */
 async function ask(
   network: Network,
   address: SocketAddress,
   path: string,
   signal: AbortSignal,
-): Promise<string> {
+): Promise<string | undefined> {
   let close = () => {};
+  let isConnected = false;
   const giveUp = () => close();
   signal.addEventListener("abort", giveUp, { once: true });
   try {
     signal.throwIfAborted();
     const connection = await network.connectTcp(address, signal);
+    isConnected = true;
     close = () => {
       close = () => {};
       connection.close();
     };
-    if (signal.aborted) return "";
+    if (signal.aborted) return undefined;
     // HTTP/1.0: the end of the connection is the end of the answer, which never comes in chunks.
     const host = formatHostPort(address.hostname, address.port);
     let rest = new TextEncoder().encode(`GET ${path} HTTP/1.0\r\nHost: ${host}\r\n\r\n`);
@@ -134,8 +143,7 @@ async function ask(
     }
     return new TextDecoder().decode(buffer.subarray(0, length));
   } catch {
-    // Refused, reset, or timed out.
-    return "";
+    return isConnected && signal.aborted ? undefined : "";
   } finally {
     signal.removeEventListener("abort", giveUp);
     close();
