@@ -59,6 +59,13 @@ const CASES: readonly Case[] = [
     "20m",
     true,
   ],
+  [
+    "Down",
+    "kube-relay stopped yesterday",
+    { [`up{${AT}}`]: "1x10 0x1800", [`kube_relay_build_info{${AT}}`]: "1x10 stale" },
+    "30h",
+    true,
+  ],
   ["Down", "it answers", { ...INFO, [`up{${AT}}`]: "1x30" }, "20m", false],
   ["Down", "a restart", { ...INFO, [`up{${AT}}`]: "1x15 0 0 0 1x30" }, "20m", false],
   [
