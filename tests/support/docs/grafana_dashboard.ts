@@ -199,10 +199,10 @@ export function grafanaDashboard(): string {
     panels.push({ id, type: "row", title, collapsed: true, gridPos, panels: objects });
     [y, id] = [y + 1, id + 1 + objects.length];
   }
-  const variable = (name: string, query: string) => ({
+  const variable = (name: string, query: string, more = {}) => ({
     ...{ name, label: name, type: "query", datasource: { type: "prometheus", uid: "$datasource" } },
     ...{ definition: query, query: { query, refId: name }, refresh: 2, sort: 1 },
-    ...{ multi: true, includeAll: true, allValue: ".+" },
+    ...{ multi: true, includeAll: true, ...more },
     current: { text: ["All"], value: ["$__all"] },
   });
   const dashboard = {
@@ -212,8 +212,12 @@ export function grafanaDashboard(): string {
     templating: {
       list: [
         { name: "datasource", label: "data source", type: "datasource", query: "prometheus" },
+        // Without `allValue`, all of them are those of kube-relay, and not every job of Prometheus.
         variable("job", "label_values(kube_relay_build_info, job)"),
-        variable("instance", `label_values(kube_relay_build_info{${CLUSTER}}, instance)`),
+        variable("instance", `label_values(kube_relay_build_info{${CLUSTER}}, instance)`, {
+          // The names of thousands of nodes would be too long for a query.
+          allValue: ".+",
+        }),
       ],
     },
     panels,
