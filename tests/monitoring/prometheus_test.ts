@@ -10,6 +10,7 @@ import { METRIC_ROWS } from "../support/metric_rows.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { THIS_NODE } from "../support/builders/address_plan.ts";
 import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
+import { runTool } from "../support/drivers/run_tool.ts";
 import { PrometheusProcess } from "../support/drivers/prometheus_process.ts";
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import { PolicyRelay } from "../support/stages/policy_relay.ts";
@@ -173,6 +174,25 @@ Deno.test("the dashboard has every metric of the table, and panels that do not o
   }
 });
 
+Deno.test("the dashboard's default shows the jobs of kube-relay, and no others", async () => {
+  const { templating } = JSON.parse(await Deno.readTextFile(`${MONITORING}/dashboard.json`));
+  const variables = templating.list as readonly Readonly<Record<string, unknown>>[];
+  const job = variables.find(({ name }) => name === "job")!;
+  assertEquals([job["definition"], job["includeAll"], job["allValue"]], [
+    "label_values(kube_relay_build_info, job)",
+    true,
+    undefined,
+  ]);
+});
+
+Deno.test({
+  name: "Debian's Prometheus accepts the configuration for hosts",
+  ignore: isMissing("tests/monitoring", [program("promtool")]),
+  fn: async () => {
+    await runTool("promtool", ["check", "config", `${MONITORING}/prometheus.yml`]);
+  },
+});
+
 interface Relabeling {
   readonly [field: string]: unknown;
 }
@@ -181,10 +201,14 @@ Deno.test({
   name: "the scrape configurations find the metrics port of a node, as job kube-proxy",
   ignore,
   async fn() {
-    const text = await Deno.readTextFile(`${MONITORING}/prometheus.yml`);
-    const { scrape_configs: [nodes, hosts] } = parse(text) as {
-      readonly scrape_configs: readonly Readonly<Record<string, unknown>>[];
+    const jobOf = async (file: string) => {
+      const { scrape_configs: [job] } = parse(
+        await Deno.readTextFile(`${MONITORING}/${file}`),
+      ) as { readonly scrape_configs: readonly Readonly<Record<string, unknown>>[] };
+      return job;
     };
+    const nodes = await jobOf("prometheus-cluster.yml");
+    const hosts = await jobOf("prometheus.yml");
     const relabelings = nodes!["relabel_configs"] as readonly Relabeling[];
     // Debian's Prometheus is built without the discovery of Kubernetes: its results stand here.
     const { kubernetes_sd_configs: discovery, ...rest } = nodes!;
