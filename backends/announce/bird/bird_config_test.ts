@@ -1,35 +1,15 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { AnnouncedPrefix, BgpPeer } from "../../../lib/routing/bgp_plan.ts";
-import {
-  announced,
-  bgpPeer,
-  bgpPlan,
-  cidrs,
-  NO_IMPORTS,
-} from "../../../tests/support/builders/bgp_plans.ts";
+import { announced, bgpPeer, bgpPlan } from "../../../tests/support/builders/bgp_plans.ts";
 import { atOnce } from "../../netfilter/in_steps.ts";
-import { birdConfig, OWNER_LINE } from "./bird_config.ts";
+import { birdConfig } from "./bird_config.ts";
 
 const SECRETS = "/run/secrets.conf";
 
 function configOf(...parameters: Parameters<typeof bgpPlan>) {
   return atOnce(birdConfig(bgpPlan(...parameters), SECRETS));
 }
-
-Deno.test("birdConfig() gives the same plan the same bytes and ID, and another plan another ID", () => {
-  const plan = { peers: [bgpPeer("a", "192.0.2.2")], announced: [announced("203.0.113.1/32")] };
-  assertEquals(configOf(plan), configOf(structuredClone(plan)));
-  const ids = new Set([
-    configOf(plan).id,
-    configOf({ ...plan, routerId: "192.0.2.3" }).id,
-    configOf({ ...plan, announced: [announced("203.0.113.2/32")] }).id,
-    configOf({ ...plan, peers: [bgpPeer("a", "192.0.2.2", { prepend: 1 })] }).id,
-    atOnce(birdConfig(bgpPlan(plan), SECRETS, undefined, new Set(["a"]))).id,
-  ]);
-  assertEquals(ids.size, 5);
-  assert(configOf(plan).text.startsWith(`${OWNER_LINE}\n`));
-});
 
 /** A peer that BIRD would refuse, and the reason that users are given. */
 const WRONG_PEERS: Readonly<Record<string, readonly [fields: Partial<BgpPeer>, reason: string]>> = {
@@ -102,18 +82,6 @@ for (const fields of WRONG_PREFIXES) {
     assert(text.includes("203.0.113.2/32") && !text.includes("203.0.113.1/32"), text);
   });
 }
-
-Deno.test("birdConfig() accepts a default route from external peers alone, however wide a prefix is", () => {
-  const imports = { ...NO_IMPORTS, mesh: cidrs("0.0.0.0/0"), external: cidrs("0.0.0.0/0") };
-  const peers = [
-    bgpPeer("a", "192.0.2.2"),
-    bgpPeer("b", "192.0.2.3", { role: "mesh", as: 64_512 }),
-  ];
-  const filters = (defaultRoute: boolean) =>
-    configOf({ peers, imports: { ...imports, defaultRoute } }).text.match(/if net.len.*/g);
-  assertEquals(filters(false), ["if net.len = 0 then reject;", "if net.len = 0 then reject;"]);
-  assertEquals(filters(true), ["if net.len = 0 then accept;", "if net.len = 0 then reject;"]);
-});
 
 Deno.test("birdConfig() waits for peers after a start for 15 s, or much less than they wait", () => {
   const wait = (...seconds: readonly number[]) =>

@@ -32,22 +32,3 @@ for (const [content, reason] of WRONG) {
       assert(text.endsWith('define password_a = "fine";\n'), text);
     }));
 }
-
-Deno.test("readSecrets() gives a new ID only to new passwords", () =>
-  withFolder(async (folder) => {
-    const passwordFile = `${folder}/password`;
-    const peers = [bgpPeer("a", "192.0.2.2", { passwordFile })];
-    let number = 0;
-    const random = () => ++number / 1000;
-    await Deno.writeTextFile(passwordFile, "one");
-    const first = await readSecrets(random, undefined, peers);
-    const same = await readSecrets(random, first.text, peers);
-    assertEquals(same, first);
-    await Deno.writeTextFile(passwordFile, "two");
-    const second = await readSecrets(random, first.text, peers);
-    assert(second.id !== first.id);
-    // Also if a former password comes back.
-    await Deno.writeTextFile(passwordFile, "one");
-    const third = await readSecrets(random, second.text, peers);
-    assert(third.id !== first.id && third.id !== second.id);
-  }));
