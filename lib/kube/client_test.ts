@@ -167,20 +167,6 @@ async function* silence(signal: AbortSignal): AsyncGenerator<Uint8Array, undefin
   });
 }
 
-Deno.test("KubeClient gives up after the second 401", () =>
-  withClient(async ({ fake, client, auth }) => {
-    fake.rotateToken();
-    const error = await assertRejects(() => client.get("/version", signal), ApiError);
-    assertEquals([error.isUnauthorized(), auth.refreshes, fake.requests.length], [true, 1, 2]);
-  }));
-
-Deno.test("KubeClient keeps the wait that a busy server asks for", () =>
-  withClient(async ({ fake, client }) => {
-    fake.failNext({ status: 429, reason: "TooManyRequests", retryAfterSeconds: 7 });
-    const error = await assertRejects(() => client.get("/version", signal), ApiError);
-    assertEquals([error.isTooManyRequests(), error.retryAfterMs], [true, 7000]);
-  }));
-
 Deno.test("KubeClient puts the path of the server's URL before its own", () =>
   withClient(async ({ fake, client }) => {
     await assertRejects(() => client.get("/version", signal), ApiError);

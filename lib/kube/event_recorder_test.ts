@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
@@ -85,26 +85,6 @@ function event(note = "a"): KubeEvent {
 function refusal(status: number): Error {
   return apiErrorFromStatus({ code: status, message: "no" }, { action: "create" });
 }
-
-Deno.test("EventRecorder sends events that were recorded before the client existed", () =>
-  withRecorder(async ({ client }) => {
-    assertEquals(client.sent, ["create EVENTS"]);
-    const { metadata, eventTime, ...body } = client.bodies[0]!;
-    assertEquals((metadata as { namespace: string }).namespace, "default");
-    assertMatch(String(eventTime), /^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}000Z$/);
-    assertEquals(body, {
-      apiVersion: "events.k8s.io/v1",
-      kind: "Event",
-      reportingController: "kube-proxy",
-      reportingInstance: "kube-proxy-host-a",
-      action: "StartKubeProxy",
-      reason: "Starting",
-      regarding: { apiVersion: "v1", kind: "Node", name: "node-a" },
-      note: "a",
-      type: "Normal",
-    });
-    await settle();
-  }, ({ recorder }) => recorder.record(event())));
 
 Deno.test("EventRecorder cuts a note between characters, escapes what a terminal would obey, and uses the namespace", () =>
   withRecorder(async ({ recorder, client }) => {

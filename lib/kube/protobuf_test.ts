@@ -1,5 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
-import fc from "fast-check";
+import { assertEquals } from "@std/assert";
 import { message } from "../../tests/support/builders/protobuf_objects.ts";
 import type { KindSpec } from "../api/kind.ts";
 import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
@@ -148,16 +147,6 @@ Deno.test("slimObject() keeps a NetworkPolicy of which a part in protobuf cannot
     podSelector: {},
     ingress: [{ ports: [{ port: "http" }] }],
   });
-});
-
-Deno.test("slimObject() throws for no bytes", () => {
-  for (const spec of [SERVICE, ENDPOINT_SLICE, NETWORK_POLICY, POD, LEASE]) {
-    fc.assert(fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
-      const { object, problems } = slim(spec, message([[1, META], [2, bytes], [3, bytes]]));
-      assert(object !== undefined || problems.length > 0);
-      slim(spec, bytes);
-    }));
-  }
 });
 
 Deno.test("slimObject() refuses an object of a million empty items in protobuf", () => {

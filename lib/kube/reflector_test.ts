@@ -34,15 +34,6 @@ for (const refusal of ["invalid", "error event"] as const) {
     }, { early: (fake) => fake.streamingLists = refusal }));
 }
 
-Deno.test("Reflector.run() lists in pages if a streaming list never ends", () =>
-  followServices(async (stage) => {
-    await eventually("the list is complete", () => stage.informer.synced);
-    assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
-  }, {
-    early: (fake) => fake.streamingLists = "never ending",
-    timing: { stallMs: 50 },
-  }));
-
 Deno.test("Reflector.run() asks without a field selector that the server doesn't know", () =>
   followServices(async (stage, fake) => {
     await eventually("the list is complete", () => stage.informer.synced);
@@ -82,19 +73,6 @@ Deno.test("Reflector.run() waits between lists whose version expires at once", (
     await eventually("it waits", () => stage.waits.length >= 3);
     assertEquals(stage.waits.slice(0, 3), [20, 40, 80]);
     assert(stage.asked.length < 12, stage.asked.join());
-  }));
-
-Deno.test("Reflector.run() lists again when the requested page has expired", () =>
-  followServices(async (stage) => {
-    await eventually("the list is complete", () => stage.informer.synced);
-    assertEquals(stage.informer.size, 602);
-    assertEquals(stage.asked.slice(0, 4), ["list", "list", "list", "list"]);
-  }, {
-    streamingLists: false,
-    early: (fake) => {
-      for (let index = 0; index < 600; index++) fake.store.create(service(`web-${index}`));
-      fake.failNext({ status: 410, reason: "Expired", query: "continue" });
-    },
   }));
 
 Deno.test("Reflector.run() waits between lists whose second page expires each time", () =>
@@ -158,17 +136,6 @@ for (const [asked, waited] of [[1, 1000], [86_400, 60_000]] as const) {
     }));
 }
 
-Deno.test("Reflector.run() keeps events before garbage, and continues", () =>
-  followServices(async (stage, fake) => {
-    fake.store.create(service("c"));
-    fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
-    await stage.failed("is not JSON");
-    fake.store.create(service("d"));
-    await stage.has("a", "b", "c", "d");
-    assertEquals(stage.handled, ["add c", "add d"]);
-    assertEquals(stage.asked, ["streaming list", "watch 1003"]);
-  }));
-
 Deno.test("Reflector.run() keeps no more objects than a cluster can have", () =>
   followServices(async (stage, fake) => {
     for (let index = 0; index < 249_998; index++) {
@@ -210,29 +177,6 @@ Deno.test("Reflector.run() gives up a watch that does not end at its time", () =
     timing: { minWatchSeconds: 0.5, watchGraceMs: 50 },
     early: (fake) => fake.endsWatches = false,
   }));
-
-Deno.test("Reflector.run() continues without an optional resource, and asks again later", async () => {
-  const events: string[] = [];
-  let stage: ReflectorStage | undefined;
-  await followServices(async (started, fake) => {
-    stage = started;
-    // Later, it asks again and is listing for a moment.
-    await eventually("it has given up", () => events.length > 0);
-    assertEquals(stage.informer.synced, false);
-    fake.setMissing(PATH, undefined);
-    await stage.has("a", "b");
-    // A streaming list ends after its objects.
-    await eventually("the list is complete", () => events.at(-1) === "listed");
-    assertEquals(new Set(events), new Set(["unavailable", "listed"]));
-    assertEquals(stage.logger.lines.filter(({ level }) => level === "warn").length, 1);
-  }, {
-    selection: { ...SERVICES, optionalOn: [404] },
-    early: (fake) => fake.setMissing(PATH, 404),
-    onUnavailable: () => events.push(String(stage?.reflector.status.phase)),
-    onListed: () => events.push("listed"),
-    timing: { refusalPatienceMs: 0, unavailableRetryMs: 20 },
-  });
-});
 
 Deno.test("Reflector.run() requests a refused optional resource by back-off while others fail too", async () => {
   let othersFail = true;

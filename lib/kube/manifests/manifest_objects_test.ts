@@ -119,41 +119,6 @@ for (const [what, text, problem] of REFUSED) {
   });
 }
 
-Deno.test("ManifestFileContent keeps the good objects next to a bad one", () => {
-  const bad = MINIMAL.replace("port: 80", "port: 0").replace("name: web", "name: bad");
-  const { content } = readManifest(`${MINIMAL}---\n${bad}---\n${MINIMAL.replace("web", "web-2")}`);
-  assertEquals([...content.objects.keys()], ["Service default/web", "Service default/web-2"]);
-  assertEquals([...content.refused.keys()], ["Service default/bad"]);
-});
-
-const WARNED: readonly (readonly [what: string, text: string, problem: string])[] = [
-  [
-    "an unknown field of the spec",
-    serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAfinity: ClientIP}"),
-    'a.yaml:5:50: Service default/web: spec.sessionAfinity is "ClientIP": ' +
-    "is no field of kind Service; did you mean 'sessionAffinity'?",
-  ],
-  [
-    "an unknown field of a port",
-    serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodeport: 30000}]}"),
-    "a.yaml:5:48: Service default/web: spec.ports[0].nodeport is 30000: " +
-    "is no field of kind Service; did you mean 'nodePort'?",
-  ],
-  [
-    "an unknown field that is near to none",
-    `${MINIMAL}colour: red\n`,
-    'a.yaml:6:1: Service default/web: colour is "red": is no field of kind Service',
-  ],
-];
-
-for (const [what, text, problem] of WARNED) {
-  Deno.test(`ManifestFileContent warns of ${what} and accepts the object`, () => {
-    const { objects, problems } = readManifest(text);
-    assertEquals(problems, [problem]);
-    assertEquals(objects.length, 1);
-  });
-}
-
 Deno.test("ManifestFileContent warns of a kind with a similar name", () => {
   const { content, problems } = readManifest("apiVersion: v1\nkind: Servise\n");
   assertEquals([...content.ignored.keys()], ["Servise"]);

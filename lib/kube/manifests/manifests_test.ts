@@ -16,45 +16,6 @@ const WEB_1 = serviceYaml("web", "10.0.0.1");
 const WEB_2 = serviceYaml("web", "10.0.0.2");
 const DB = serviceYaml("db", "10.0.0.9");
 
-Deno.test("new FileManifestSource() does nothing until it is run, and resolves when aborted", async () => {
-  const clock = new FakeClock();
-  {
-    await using harness = new ManifestHarness(clock, new FakeManifestFiles("m"), "m");
-    await settledUntil(clock, () => harness.informers.services.synced);
-  }
-  assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("run() feeds all informers and counts them as synced", async () => {
-  await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, ({ harness }) => {
-    assertEquals(harness.informers.take(), ["+Service default/web", "+Service default/db"]);
-    const { services, endpointSlices, endpoints, nodes, serviceCidrs } = harness.informers;
-    for (const informer of [services, endpointSlices, endpoints, nodes, serviceCidrs]) {
-      assert(informer.synced);
-    }
-    return Promise.resolve();
-  });
-});
-
-Deno.test("run() counts as synced with nothing to read, and reads what appears later", async () => {
-  await withManifests({}, async (started) => {
-    const { files, harness } = started;
-    assertEquals(harness.problems, [
-      "later.yaml:1:1: Cannot read manifest: there is no such file or folder; it is read once there is one",
-      "n:1:1: Cannot read manifest: there is no such file or folder; it is read once there is one",
-    ]);
-    files.write("./later.yaml", WEB_1);
-    files.write("later.yaml", WEB_1);
-    await letPass(started, SEEN_MS);
-    assertEquals(harness.informers.take(), ["+Service default/web"]);
-    files.addFolder("n");
-    files.write("n/db.yaml", DB);
-    await letPass(started, 10_000);
-    assertEquals(harness.informers.take(), ["+Service default/db"]);
-    assertEquals(harness.problems, []);
-  }, ["later.yaml", "n"]);
-});
-
 Deno.test("run() reports only real differences, and keeps the identity of unchanged objects", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
     const { files, harness: { informers } } = started;
@@ -70,34 +31,6 @@ Deno.test("run() reports only real differences, and keeps the identity of unchan
     files.write("m/a.yaml", WEB_2);
     await letPass(started, SEEN_MS);
     assertEquals(informers.take(), ["-Service default/db"]);
-  });
-});
-
-Deno.test("run() uses an object of two files from the first by path, from the other one after its deletion, and stays with that", async () => {
-  await withManifests({ "m/b.yaml": WEB_2, "m/a.yaml": WEB_1 }, async (started) => {
-    const { files, harness } = started;
-    assertEquals(harness.informers.take(), ["+Service default/web"]);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
-    assertEquals(harness.problems, [
-      "m/b.yaml:1:1: Service default/web: is not used: m/a.yaml:1 has it too, and comes first by name",
-    ]);
-    files.remove("m/a.yaml");
-    await letPass(started, SEEN_MS);
-    await letPass(started, 300);
-    assertEquals(harness.informers.take(), ["~Service default/web"]);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
-    assertEquals(harness.problems, []);
-    files.write("m/a.yaml", WEB_1);
-    await letPass(started, SEEN_MS);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
-    const reason = "Service default/web: is not used: m/b.yaml:1 has it too, and was in use before";
-    assertEquals(harness.problems, [`m/a.yaml:1:1: ${reason}`]);
-    const { level, fields } = harness.logger.lines.findLast(({ level }) => level === "warn")!;
-    assertEquals([level, fields.file, `${fields.object}: ${fields.reason}`], [
-      "warn",
-      "m/a.yaml",
-      reason,
-    ]);
   });
 });
 
@@ -146,20 +79,6 @@ Deno.test("run() treats a file as deleted or empty only after a moment", async (
     assertEquals(harness.source.status().map(({ path, objects }) => [path, objects]), [
       ["m/b.yaml", 0],
     ]);
-  });
-});
-
-Deno.test("run() reads a folder again that was deleted and made again", async () => {
-  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
-    const { files, harness } = started;
-    files.removeFolder("m");
-    files.addFolder("m");
-    files.write("m/a.yaml", WEB_2);
-    await letPass(started, SEEN_MS);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
-    files.write("m/a.yaml", WEB_1);
-    await letPass(started, SEEN_MS);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
   });
 });
 
