@@ -26,7 +26,10 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
    * An invalid manifest is then used without its invalid fields, unless a valid version is known.
    */
   readonly restricts?: true;
-  /** Completes a validated manifest as an API server would: defaults, and rules across fields. */
+  /**
+   * Completes a manifest as an API server would: defaults, and rules across fields. Also called for
+   * problems of a manifest whose values have the right types and are invalid otherwise; must not throw.
+   */
   readonly complete?: (manifest: never, report: ManifestReport) => unknown;
   /** Only a type: the objects of this kind. */
   readonly [OBJECT]?: T;

@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { type Cidr, cidrContains, parseCidr, prefixLengthOf } from "../../net/cidr.ts";
+import { type Cidr, cidrContains, prefixLengthOf, tryParseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { defineKind, type ManifestReport, type ObjectOf } from "../kind.ts";
 import {
@@ -185,9 +185,11 @@ function checkPeers(peers: readonly Peer[], path: Path, report: ManifestReport):
 
 function checkBlock({ cidr, except }: IpBlock, path: Path, report: ManifestReport): void {
   if (!cidr) return report.error({ path: [...path, "cidr"], message: "is missing" });
-  const block = parseCidr(cidr.trim());
+  const block = tryParseCidr(cidr.trim());
   for (const [index, value] of (except ?? []).entries()) {
-    if (isStrictlyWithin(parseCidr(value.trim()), block)) continue;
+    const inner = tryParseCidr(value.trim());
+    // The schema refuses a block that cannot be parsed.
+    if (!block || !inner || isStrictlyWithin(inner, block)) continue;
     const message = `has to lie within cidr, ${cidr}, and be smaller`;
     report.error({ path: [...path, "except", index], value, message });
   }

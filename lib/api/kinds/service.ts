@@ -1,10 +1,5 @@
 import * as v from "valibot";
-import {
-  type IpFamily,
-  ipFamilyOf,
-  parseIpAddress,
-  tryParseIpAddress,
-} from "../../net/ip_address.ts";
+import { type IpFamily, ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
 import { defineKind, type ManifestReport, type ObjectOf } from "../kind.ts";
 import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../labels.ts";
 import {
@@ -177,6 +172,8 @@ function checkAddresses(addresses: readonly string[], spec: Spec, report: Manife
     return report.error({ path: ["spec", "clusterIP"], message });
   }
   const families = addresses.map(familyOf);
+  // The schema refuses such an address.
+  if (addresses.some((each, index) => each !== "None" && families[index] === undefined)) return;
   if (addresses.length > 2 || families.includes(undefined) || families[0] === families[1]) {
     const message = "has to hold one address, or one of each IP family";
     return report.error({ path: ["spec", "clusterIPs"], value: addresses, message });
@@ -193,9 +190,10 @@ function checkAddresses(addresses: readonly string[], spec: Spec, report: Manife
   }
 }
 
-/** `undefined` for "None", which stands alone or not at all. */
-function familyOf(address: string): IpFamily | undefined {
-  return address === "None" ? undefined : ipFamilyOf(parseIpAddress(address));
+/** `undefined` for "None", which stands alone or not at all, and for an invalid address. */
+function familyOf(text: string): IpFamily | undefined {
+  const address = tryParseIpAddress(text);
+  return address && ipFamilyOf(address);
 }
 
 function checkPorts(ports: Ports, report: ManifestReport): void {

@@ -66,6 +66,8 @@ export function kindOf(
       ? "nothing"
       : Array.isArray(value)
       ? "a list"
+      : typeof value === "string" && /[\0\uFFFD]/.test(value)
+      ? "text that is not UTF-8; save the file as UTF-8"
       : `a ${typeof value}`;
     report.error({ path: [], message: `Expected an object, with fields, found ${found}` });
     return undefined;
@@ -146,7 +148,17 @@ export function readManifestObject(
   for (const problem of unknownFields(spec, value)) report.warn(problem);
   const result = v.safeParse(spec.schema, value, { abortPipeEarly: true });
   if (!result.success) {
-    for (const issue of result.issues) report.error(toProblem(issue));
+    const problems = result.issues.map(toProblem);
+    for (const problem of problems) report.error(problem);
+    // Other rules need fields of the right types; what they say of an invalid value adds nothing.
+    if (result.typed) {
+      const known = new Set(problems.map(({ path }) => path.join("\n")));
+      const isNew = ({ path }: ManifestFieldProblem) => !known.has(path.join("\n"));
+      spec.complete?.(result.output as never, {
+        error: (problem) => isNew(problem) && report.error(problem),
+        warn: (problem) => isNew(problem) && report.warn(problem),
+      });
+    }
     return undefined;
   }
   const manifest = spec.complete?.(result.output as never, report) ?? result.output;
