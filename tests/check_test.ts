@@ -205,6 +205,97 @@ Deno.test("check reports the findings of more than a thousand files", async () =
   assertEquals(findings.some(({ file }: { file?: string }) => file === "1009.yaml"), true);
 });
 
+Deno.test("check reports contradictions between fields beside invalid values, each fault once", async () => {
+  const broken = `apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.11]
+  ports: [{port: 80, nodePort: 99999}, {port: 80, nodePort: 30001}]
+`;
+  const web = await check({ "web.yaml": broken });
+  const fields = (out: string) =>
+    [...out.matchAll(/error: .*? (spec\S*?)(?: is |:)/g)].map(([, at]) => at);
+  assertEquals(fields(web.out).sort(), [
+    "spec.clusterIP",
+    "spec.ports[0].name",
+    "spec.ports[0].nodePort",
+    "spec.ports[1].name",
+    "spec.ports[1].port",
+  ], web.out);
+  const bad = broken.replace("10.96.0.10", "nonsense").replace("10.96.0.11", "nonsense");
+  assertEquals(fields((await check({ "web.yaml": bad })).out).sort(), [
+    "spec.clusterIP",
+    "spec.clusterIPs[0]",
+    "spec.ports[0].name",
+    "spec.ports[0].nodePort",
+    "spec.ports[1].name",
+    "spec.ports[1].port",
+  ]);
+});
+
+Deno.test("check reports each fault of a NetworkPolicy once, in the words of its file", async () => {
+  const { out, code } = await check({
+    "web.yaml": `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec:
+  podSelector: {matchExpressions: [{key: app, operator: Exists, values: [a]}]}
+  ingress:
+  - from: [{ipBlock: {cidr: 10.0.0.0/40, except: [11.0.0.0/8]}}, {}]
+    ports: [{port: 80, endPort: 70}]
+`,
+  }, ["--network-policy"]);
+  assertEquals(out.replaceAll(/: has to[^\n]*|^.*NetworkPolicy default.web: /gm, "").split("\n"), [
+    "spec.podSelector.matchExpressions[0].values: cannot stand with Exists",
+    'spec.ingress[0].from[0].ipBlock.cidr is "10.0.0.0/40"',
+    "spec.ingress[0].from[1]",
+    "spec.ingress[0].ports[0].endPort is 70",
+    "4 errors in 1 file",
+    "",
+  ]);
+  assertEquals(code, 1);
+});
+
+Deno.test("check reports links that lead nowhere, names that are not UTF-8, and missing paths beside the rest", () =>
+  withFolder(async (folder) => {
+    await Deno.writeTextFile(`${folder}/a.yaml`, service("web", { at: "here" }));
+    await Deno.symlink("none", `${folder}/b.yaml`);
+    const made = await new Deno.Command("sh", {
+      args: ["-c", `: > "$1/$(printf 'c\\377').yaml"`, "sh", folder],
+    }).output();
+    assertEquals(made.success, true);
+    const socket = `--control-socket=${folder}/none.sock`;
+    const { out, code } = await runInProcess(["check", folder, `${folder}/gone`, socket]);
+    const lines = out.replaceAll(`${folder}/`, "").split("\n");
+    assertEquals(lines.map((line) => line.slice(0, 60)), [
+      'a.yaml:6:3: error: Service default/web: spec.clusterIP is "h',
+      "b.yaml:1:1: error: Cannot read manifest: it is a link to a f",
+      "c\uFFFD.yaml:1:1: error: Cannot read manifest: its name is not va",
+      "gone:1:1: error: Cannot read manifest: there is no such file",
+      "4 errors in 4 files",
+      "",
+    ]);
+    assertEquals(code, 1);
+  }));
+
+Deno.test("check says that a manifest is not UTF-8", () =>
+  withFolder(async (folder) => {
+    const text = service("web");
+    const wide = Uint16Array.from(`\uFEFF${text}`, (each) => each.charCodeAt(0));
+    await Deno.writeFile(`${folder}/web.yaml`, new Uint8Array(wide.buffer));
+    const { out } = await runInProcess(["check", `${folder}/web.yaml`]);
+    assertStringIncludes(out, "found text that is not UTF-8; save the file as UTF-8");
+  }));
+
+Deno.test("check of a device names the operand for standard input", async () => {
+  const { code, err } = await runInProcess(["check", "/dev/null"]);
+  assertStringIncludes(err, "it is not a regular file; for standard input, give -");
+  assertEquals(code, 1);
+});
+
 Deno.test("check takes several files and every mode, and refuses a path that does not exist", () =>
   withFolder(async (folder) => {
     const paths = [`${folder}/a.yaml`, `${folder}/b.txt`];

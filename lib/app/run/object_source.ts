@@ -21,6 +21,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import { tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import { addressesOfHost } from "../../os/host_addresses.ts";
+import { fileState } from "../../os/file_state.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { KnownHost } from "../../proxy/frontend_owners.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -152,7 +153,10 @@ export async function admitManifests(
 async function holdsManifest(path: string): Promise<boolean> {
   try {
     if (!(await Deno.stat(path)).isDirectory) return true;
-    for await (const { name } of Deno.readDir(path)) if (MANIFEST_NAME.test(name)) return true;
+    for await (const { name } of Deno.readDir(path)) {
+      // A link may lead nowhere.
+      if (MANIFEST_NAME.test(name) && await fileState(`${path}/${name}`)) return true;
+    }
     return false;
   } catch (error) {
     return !(error instanceof Deno.errors.NotFound);

@@ -22,6 +22,7 @@ Deno.test("admitManifests() refuses a start without a manifest on a node of a cl
     const [node, empty, full] = [`${folder}/kubelet`, `${folder}/empty`, `${folder}/full`];
     for (const each of [node, empty, full]) await Deno.mkdir(each);
     await Deno.writeTextFile(`${empty}/README.md`, "");
+    await Deno.symlink("none", `${empty}/web.yaml`);
     await Deno.writeTextFile(`${full}/web.yaml`, "");
     const admitted = async (paths: readonly string[], nodeFolder: string) => {
       const logger = new MemoryLogger();

@@ -73,6 +73,8 @@ const LOST_NAME = "its name is not valid UTF-8; rename the file";
 export interface ManifestFileSystem {
   /** Follows symlinks. `undefined` if nothing has this name. */
   stat(path: string): Promise<FileState | undefined>;
+  /** Whether the name is that of a symlink. */
+  isLink(path: string): Promise<boolean>;
   /** Names in a folder; `undefined` if it does not exist. */
   list(folder: string): Promise<readonly string[] | undefined>;
   /** Rejects for anything but a regular file, without waiting, and for more than `maxBytes`. */
@@ -82,6 +84,8 @@ export interface ManifestFileSystem {
 /** The machine's files. */
 export const hostFileSystem: ManifestFileSystem = {
   stat: fileState,
+
+  isLink: (path) => Deno.lstat(path).then(({ isSymlink }) => isSymlink, () => false),
 
   async list(folder) {
     const names: string[] = [];
@@ -286,6 +290,10 @@ export class FileManifestSource {
     const state = isListed ? await this.#fileSystem.stat(path) : undefined;
     if (!state) {
       this.#changing.delete(path);
+      // What had objects counts as deleted first.
+      if (isListed && previous.size === 0 && await this.#fileSystem.isLink(path)) {
+        throw new Deno.errors.NotFound("it is a link to a file that does not exist");
+      }
       if (!this.#records.has(path)) return undefined;
       if (previous.size > 0 && this.#isSuspect(path)) return CONFIRM_MS;
       this.#records.delete(path);

@@ -51,13 +51,14 @@ import {
 /**
  * Plans a node from manifests, the cluster or, with `--from`, a dump. Throws as
  * {@linkcode readObjectsOnce}, or a DumpError; also if this build does not have the mode, or if the mode
- * depends on the machine.
+ * depends on the machine. With `mayMissPaths`, missing paths of several are among the problems.
  */
 export async function planNode(
   dependencies: PlanNodeDependencies,
-  { flags, configuration }: {
+  { flags, configuration, mayMissPaths = false }: {
     readonly flags: Pick<FlagValues, "family" | "from">;
     readonly configuration: LoadedConfiguration;
+    readonly mayMissPaths?: boolean;
   },
 ): Promise<PlannedNode> {
   const families = wantedFamilies(flags.family);
@@ -79,7 +80,7 @@ export async function planNode(
   }
   const proxy = effectiveConfiguration(configuration.proxy, mode);
   const nodeName = nodeNameOf(proxy, dependencies.process);
-  const read = await readObjectsOnce(dependencies, { configuration, nodeName });
+  const read = await readObjectsOnce(dependencies, { configuration, nodeName, mayMissPaths });
   const planned = await planObjects(dependencies, {
     informers: read.informers,
     configuration: { relay, proxy },
@@ -227,13 +228,15 @@ const LIST_WAIT_MS = 30_000;
  */
 export async function readObjectsOnce(
   dependencies: Pick<PlanNodeDependencies, keyof Dependencies | "logger" | "fileSystem">,
-  { configuration, nodeName, subscriptions, kubeconfig }: {
+  { configuration, nodeName, subscriptions, kubeconfig, mayMissPaths = false }: {
     readonly configuration: LoadedConfiguration;
     readonly nodeName: string;
     /** @default {those of Services and, where these are read, of policies} */
     readonly subscriptions?: ReadonlyMap<KindSpec, ListOptions>;
     /** @default {that of the configuration} */
     readonly kubeconfig?: string;
+    /** Whether missing paths of `--manifests` are only reported if there are others. */
+    readonly mayMissPaths?: boolean;
   },
 ): Promise<{
   readonly informers: InformerSet;
@@ -296,7 +299,10 @@ export async function readObjectsOnce(
     const read = files?.status(Infinity) ?? [];
     const { path, missing } = read.find(({ missing }) => missing !== undefined) ?? {};
     // A proxy waits for the folder; here it would mean that there are no Services.
-    if (missing !== undefined) throw new Error(`Cannot read manifests of '${path}': ${missing}`);
+    const isFatal = !mayMissPaths || read.every(({ missing }) => missing !== undefined);
+    if (missing !== undefined && isFatal) {
+      throw new Error(`Cannot read manifests of '${path}': ${missing}`);
+    }
     return {
       informers,
       files: read,

@@ -62,6 +62,10 @@ export class FakeManifestFiles implements ManifestFileSystem {
     );
   }
 
+  isLink(): Promise<boolean> {
+    return Promise.resolve(false);
+  }
+
   list(folder: string): Promise<readonly string[] | undefined> {
     if (!this.#folders.has(folder)) return Promise.resolve(undefined);
     const names = [...this.#files.keys()]

@@ -53,7 +53,10 @@ export async function checkVerb(
     ...context.configuration,
     mode: mode === "auto" ? AUTO_ORDER[0]! : mode,
   };
-  const planned = await planNode(dependencies, { flags: {}, configuration });
+  const planned = await planNode(dependencies, {
+    ...{ flags: {}, configuration },
+    mayMissPaths: true,
+  });
   const whatIf = await compareRunning(dependencies, configuration);
   const found = distinct([
     ...findingsOf(dependencies, planned),
@@ -82,10 +85,14 @@ function withStandardInput(): ManifestFileSystem {
   let text: Promise<string> | undefined;
   return {
     ...hostFileSystem,
-    stat: (path) =>
-      path === STANDARD_INPUT
-        ? Promise.resolve({ kind: "file", identity: "", version: "", size: 0 })
-        : hostFileSystem.stat(path),
+    async stat(path) {
+      if (path === STANDARD_INPUT) return { kind: "file", identity: "", version: "", size: 0 };
+      const state = await hostFileSystem.stat(path);
+      if (state?.kind === "other" && /^\/(?:dev|proc)\//.test(path)) {
+        throw new TypeError("it is not a regular file; for standard input, give -");
+      }
+      return state;
+    },
     readText: (path, maxBytes) =>
       path === STANDARD_INPUT
         ? text ??= readStandardInput(maxBytes)
@@ -103,7 +110,9 @@ async function compareRunning(
 ): Promise<WhatIf | undefined> {
   const { relay } = configuration;
   for (const path of relay.manifests) {
-    const state = path === STANDARD_INPUT ? undefined : await hostFileSystem.stat(path);
+    const state = path === STANDARD_INPUT
+      ? undefined
+      : await hostFileSystem.stat(path).catch(() => undefined);
     if (state?.kind !== "folder") return undefined;
   }
   try {
@@ -140,6 +149,12 @@ function* findingsOf(
       yield placed(warning(message, { object: objectId(spec as typeof POD, object) }));
     }
   }
+  // Of these, a policy is planned without its invalid fields.
+  const invalid = new Set(
+    planned.problems.map(({ severity, file, object }) =>
+      severity === "error" && file !== undefined ? object : undefined
+    ),
+  );
   for (const [family, plan] of plans) {
     for (const service of plan.services.values()) {
       const { name, key, endpoints } = service;
@@ -153,7 +168,8 @@ function* findingsOf(
       }
     }
     for (const problem of planPolicies(dependencies, planned, family)?.problems ?? []) {
-      yield placed(findingOf(problem));
+      const finding = findingOf(problem);
+      if (!invalid.has(finding.object)) yield placed(finding);
     }
   }
 }
