@@ -228,6 +228,35 @@ Deno.test("sequence: rules of a kube-proxy that ran at the same time are removed
   assertGolden(stage, foreign);
 });
 
+Deno.test("sequence: next to a kube-proxy, rules are compared after a sync, once in ten times what that takes", async () => {
+  await using stage = await stageAt("first sync");
+  await stage.sync(AFTER);
+  const { commands } = stage.machine;
+  const run = commands.run.bind(commands);
+  let reads = 0;
+  let readMs = 1_000;
+  commands.run = async (program, ...rest) => {
+    if (program === "iptables-save") {
+      reads++;
+      if (readMs > 0) await stage.clock.sleep(readMs);
+    }
+    return await run(program, ...rest);
+  };
+  const readsOf = async (ms: number) => {
+    const before = reads;
+    stage.backend.distrust!(true);
+    await stage.pass(ms);
+    return reads - before;
+  };
+  assertEquals(await readsOf(2_000), 1);
+  assertEquals(await readsOf(2_000), 0, "no sync has ended since");
+  readMs = 0;
+  await stage.sync(BEFORE);
+  assertEquals(await readsOf(5_000), 0, "too early");
+  await stage.pass(5_000);
+  assertEquals(await readsOf(2_000), 1);
+});
+
 Deno.test("sequence: foreign rules that come later stay where they were put", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(BEFORE);

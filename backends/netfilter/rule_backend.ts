@@ -129,6 +129,8 @@ export abstract class RuleBackend<
   readonly usesConntrack = true;
   readonly counting = this;
   #isDistrusted = false;
+  /** Whether another program may have written in the middle of a sync since the last comparison. */
+  #isSuspect = true;
   /** Of the last sync, whether it succeeded or not. */
   protected plan: ProxyPlan | undefined;
   /** Absent before the first plan. */
@@ -252,6 +254,9 @@ export abstract class RuleBackend<
 
   distrust(isDistrusted: boolean): void {
     this.#isDistrusted = isDistrusted;
+    if (!isDistrusted || !this.#isSuspect || this.edges.clock.now() < this.restsUntil) return;
+    this.#isSuspect = false;
+    this.recheck();
   }
 
   ruleCounters(): Promise<RuleCounters> {
@@ -285,6 +290,7 @@ export abstract class RuleBackend<
     const { clock } = this.edges;
     const { shared, services } = plan;
     this.#isWritten = false;
+    this.#isSuspect = true;
     const options = this.optionsOf(plan, changes);
     const current = this.layout;
     const isNew = current === undefined || !(current.fits?.(shared, options) ??

@@ -63,6 +63,9 @@ export interface CountingTarget<Owner extends string> extends Target<string, unk
   countAnew(): void;
 }
 
+/** A comparison that may wait begins after so many times the duration of the last one. */
+const REST_PARTS = 10;
+
 /** A data plane of one IP family. Runs nothing before it is started. */
 export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extends string> {
   readonly family: IpFamily;
@@ -79,6 +82,8 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
   /** Ends the pause between two checks. */
   #wake = new AbortController();
   #schedule: VerificationSchedule | undefined;
+  /** Until then, comparisons that may wait cost a small part of the time. */
+  protected restsUntil = 0;
   /** Whether a comparison failed or was requested: the next check repeats it. */
   #mustCompare = false;
   /** Whether the next check runs at once. */
@@ -214,7 +219,9 @@ export abstract class RulePlane<Kept extends CountingTarget<Owner>, Owner extend
         if (this.hasUnwrittenPlan) return undefined;
         const startedAt = clock.now();
         changes = await this.verify();
-        this.#schedule?.verified(clock.now(), clock.now() - startedAt);
+        const durationMs = clock.now() - startedAt;
+        this.#schedule?.verified(clock.now(), durationMs);
+        this.restsUntil = clock.now() + durationMs * REST_PARTS;
         // In this turn: the next sync counts from zero, and may want something else.
         return watch.found(changes);
       } finally {

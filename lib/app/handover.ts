@@ -122,7 +122,7 @@ type HandoverDependencies = Dependencies & {
   readonly logger: Logger;
   /** Compares the rules: a kube-proxy may have changed ours. */
   readonly recheck: () => void;
-  /** Whether every sync reads all rules, as a kube-proxy may change ours at any time. */
+  /** Called with `true` again and again while a kube-proxy may change our rules at any time. */
   readonly distrust: (isDistrusted: boolean) => void;
   /** Annotations of the own Node, if known. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
@@ -138,8 +138,6 @@ export class KubeProxyHandover implements AddressHandover {
   readonly #missing: Set<IpFamily>;
   readonly #served = Promise.withResolvers<void>();
   #pending: boolean;
-  /** Whether a sync has ended since the last comparison. */
-  #hasSynced = false;
 
   constructor(
     dependencies: HandoverDependencies,
@@ -157,7 +155,6 @@ export class KubeProxyHandover implements AddressHandover {
   }
 
   synced(family: IpFamily, _plan?: ProxyPlan, changes?: PlanChanges): void {
-    this.#hasSynced = true;
     if (changes?.isPartial) return;
     this.#missing.delete(family);
     if (this.#missing.size === 0) this.#served.resolve();
@@ -202,14 +199,11 @@ export class KubeProxyHandover implements AddressHandover {
     });
     // A change makes both write. In iptables mode some chains have the same names. A sync that comes last
     // would write only some of them, and packets would pass halves of two rule sets.
-    this.#dependencies.distrust(true);
-    for (let absences = 0;;) {
-      absences = await findKubeProxyAlive(hostChecks, signal) ? 0 : absences + 1;
-      if (absences === CHECKS_OF_END) break;
-      // It may have written in the middle of the last sync.
-      if (this.#hasSynced) this.#dependencies.recheck();
-      this.#hasSynced = false;
+    for (let absences = 0; absences < CHECKS_OF_END;) {
+      // Each time, because it may have written in the middle of the last sync.
+      this.#dependencies.distrust(true);
       await clock.sleep(ALIVE_PERIOD_MS, signal);
+      absences = await findKubeProxyAlive(hostChecks, signal) ? 0 : absences + 1;
     }
     this.#dependencies.distrust(false);
     logger.info("kube-proxy has ended");

@@ -166,7 +166,8 @@ export interface Backend extends DataPlane, ServiceMode {
   readonly counting?: RuleCounting;
   /**
    * Whether another program may write objects of the same names at any time: then each sync reads
-   * everything. Only in a mode with such names. @default {false}
+   * everything, and a repeated call compares everything after a sync. Only in a mode with such names.
+   * @default {false}
    */
   distrust?(isDistrusted: boolean): void;
 }
