@@ -24,6 +24,7 @@ export function createMachine(): Machine {
     kernelRelease: Deno.osRelease(),
     env: (name: string) => Deno.env.get(name),
     stdoutIsTerminal: Deno.stdout.isTerminal(),
+    stderrIsTerminal: Deno.stderr.isTerminal(),
     columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
   };
   const edges = {

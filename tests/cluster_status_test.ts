@@ -144,6 +144,16 @@ node-e  healthy                                    503 ServiceUnavailable: error
   });
 });
 
+Deno.test("status --cluster knows that the clock of a node is ahead", async () => {
+  const text = (await metricsText()).replaceAll(
+    /^(kubeproxy_sync_proxy_rules_last_timestamp_seconds\{.*\}) .*$/gm,
+    "$1 8e12",
+  );
+  await withCluster({ "node-a": [{ text }] }, async (run) => {
+    assertStringIncludes((await run()).out, "  120    in the future");
+  });
+});
+
 Deno.test("status --cluster knows kube-proxy by its health port", async () => {
   const answers = {
     "node-a": [undefined, { text: FOREIGN }],
@@ -317,6 +327,28 @@ Deno.test("askCluster() waits 5 s for a silent node, for both of its ports toget
   assertEquals(seen.requests, 4, "the health port of a silent node is not asked");
 });
 
+Deno.test("askCluster() reports its progress while nodes are silent", async () => {
+  const clock = new FakeClock();
+  const { client } = manyNodes(
+    150,
+    (_, signal) =>
+      new Promise((_, reject) =>
+        signal.addEventListener("abort", () => reject(signal.reason), { once: true })
+      ),
+  );
+  const reports: string[] = [];
+  const onProgress = (asked: number, all: number) => void reports.push(`${asked} of ${all}`);
+  const asking = askCluster({ clock, client }, { ...PORTS, onProgress });
+  for (let second = 0; second < 15; second++) {
+    await settle();
+    await clock.advance(1000);
+  }
+  assertEquals((await asking).length, 150);
+  assertEquals(reports, ["100 of 150"]);
+  await clock.advance(60_000);
+  assertEquals(reports.length, 1, "none after its end");
+});
+
 Deno.test("askCluster() stops if it is aborted", async () => {
   const ending = new AbortController();
   const { client } = manyNodes(
@@ -337,6 +369,7 @@ Deno.test("askCluster() stops if it is aborted", async () => {
 
 for (
   const [what, line] of [
+    ["a number of ports that is none", 'kube_relay_planned_service_ports{ip_family="IPv4"} NaN'],
     ["numbers that are none", 'kube_relay_problems{kind="sync"} x'],
     [
       "a date that is none",

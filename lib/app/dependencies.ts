@@ -91,6 +91,8 @@ export interface ProcessInfo {
   readonly kernelRelease?: string;
   readonly env: (name: string) => string | undefined;
   readonly stdoutIsTerminal: boolean;
+  /** @default {false} */
+  readonly stderrIsTerminal?: boolean;
   /** Columns of the terminal; 80 without a terminal. */
   readonly columns: number;
 }

@@ -10,7 +10,7 @@ import { LinkedAbort, Watchdog } from "../../kube/linked_abort.ts";
 import { countText } from "../../log/count_text.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { PROBLEM_KINDS, type ProblemKind } from "../../metrics/metric_table.ts";
-import type { Clock } from "../../os/clock.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
 import { SERVER_NAME } from "../../os/http_connection.ts";
 import type { Report, Row, Tone } from "../report.ts";
 
@@ -52,6 +52,8 @@ const MOST_HEALTH_BYTES = 8 * 1024;
 const NODE_MS = 5000;
 const LATE = `no answer within ${NODE_MS / 1000} s`;
 const MOST_TEXT = 200;
+/** Time between two reports of progress; thousands of silent nodes take minutes. */
+const PROGRESS_MS = 12_000;
 
 /**
  * Asks every node that may run kube-relay; resolves to their states, sorted by name. Rejects if the API
@@ -59,10 +61,12 @@ const MOST_TEXT = 200;
  */
 export async function askCluster(
   { clock, client }: { readonly clock: Clock; readonly client: NodeReader },
-  { metricsPort, healthPort, signal }: {
+  { metricsPort, healthPort, signal, onProgress = () => {} }: {
     readonly metricsPort: number;
     readonly healthPort: number;
     readonly signal: AbortSignal;
+    /** Called now and then while it lasts. */
+    readonly onProgress?: (asked: number, all: number) => void;
   },
 ): Promise<readonly ClusterNode[]> {
   const names: string[] = [];
@@ -102,7 +106,19 @@ export async function askCluster(
       }
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, askNext));
+  let timer: Timer | undefined;
+  const reportLater = () => {
+    timer = clock.setTimer(PROGRESS_MS, () => {
+      onProgress(asked.length, names.length);
+      reportLater();
+    });
+  };
+  reportLater();
+  try {
+    await Promise.all(Array.from({ length: AT_ONCE }, askNext));
+  } finally {
+    timer?.cancel();
+  }
   if (asked.length > 0 && asked.every(({ error }) => isForbidden(error))) {
     throw new Error(
       `Cannot ask the nodes: ${messageOf(asked[0]!.error)}. This user needs the right to get ` +
@@ -132,6 +148,8 @@ function reasonOf(error: unknown): string {
 
 /** One line of Prometheus' text with labels. */
 const SAMPLE = /^(kube(?:proxy|_relay)_\w+)\{(.*)\} (\S+)$/;
+/** The latest date of ECMAScript, in seconds. No number that is read of a kube-relay is larger. */
+const MOST_VALUE = 8.64e12;
 /** Ends at the first one of another form. */
 const LABEL = /(\w+)="([^"\\]*)",?/gy;
 
@@ -148,10 +166,11 @@ async function readMetrics(
   await client.readLines({ path, mostBytes: MOST_BYTES, signal }, (line) => {
     isMetrics ||= line.startsWith("# TYPE ");
     const [, name, labelText = "", text] = SAMPLE.exec(line) ?? [];
-    if (name === undefined) return;
+    const value = Number(text);
+    // Neither for NaN.
+    if (name === undefined || !(Math.abs(value) <= MOST_VALUE)) return;
     const labels = () =>
       new Map([...labelText.matchAll(LABEL)].map(([, label, value]) => [label!, value!]));
-    const value = Number(text);
     if (name === "kube_relay_build_info") build = labels();
     else if (name === "kube_relay_planned_service_ports") servicePorts += value;
     else if (name === "kubeproxy_sync_proxy_rules_last_timestamp_seconds") {
@@ -170,8 +189,7 @@ async function readMetrics(
     node,
     state: problems.state === undefined ? "serving" : "not serving",
     ...{ version: textOf("version"), mode: textOf("mode"), servicePorts },
-    // Beyond it, there is no date in ECMAScript.
-    ...(Math.abs(syncedAt) <= 8.64e15 && { lastSync: new Date(syncedAt).toISOString() }),
+    ...(syncedAt < Infinity && { lastSync: new Date(syncedAt).toISOString() }),
     problems,
   };
 }

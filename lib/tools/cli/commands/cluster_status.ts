@@ -11,12 +11,15 @@ import { askCluster, clusterReport, isNodeProblem } from "../../status/cluster_s
 import { agesAt } from "../../status/status_answer.ts";
 import { type CommandContext, printAnswer } from "./command.ts";
 
+/** How far a clock is ahead that counts as right. */
+const MOST_AHEAD_MS = 60_000;
+
 /** Prints the state of every node of the cluster. */
 export async function printCluster(
   dependencies: Dependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { clock, commands, process: { env } } = dependencies;
+  const { clock, commands, complain, process: { env, stderrIsTerminal = false } } = dependencies;
   const { flags, logger, configuration: { proxy, relay: { master } } } = context;
   const [home, isInPod] = [env("HOME"), env("KUBERNETES_SERVICE_HOST") !== undefined];
   // As kubectl does, whose plugin this may be.
@@ -35,9 +38,15 @@ export async function printCluster(
     metricsPort: portOf(proxy.metricsBindAddress, METRICS_PORT),
     healthPort: portOf(proxy.healthzBindAddress, HEALTHZ_PORT),
     signal: new AbortController().signal,
+    ...(stderrIsTerminal && {
+      onProgress: (asked, all) => complain(`Asked ${asked} of ${all} nodes\n`),
+    }),
   });
   const show = flags.problems ? "problems" : flags.all ? "all" : "few";
-  const time = agesAt(clock.wallNow());
+  const now = clock.wallNow();
+  const ages = agesAt(now);
+  // The clock of a node may be ahead.
+  const time = (at: number) => at > now + MOST_AHEAD_MS ? "in the future" : ages(Math.min(at, now));
   printAnswer(dependencies, context, () => ({ nodes }), () => clusterReport(nodes, { time, show }));
   return flags.check && (nodes.length === 0 || nodes.some(isNodeProblem)) ? 1 : 0;
 }
