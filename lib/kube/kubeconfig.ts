@@ -61,6 +61,11 @@ export async function loadKubeAuth(
   const { kubeconfig, master, env, serviceAccountFolder = SERVICE_ACCOUNT_FOLDER } = options;
   const readIdentity = () => {
     const file = kubeconfig ?? env("KUBECONFIG");
+    if (kubeconfig === undefined && file?.includes(":")) {
+      throw new KubeAuthError(
+        `Cannot use KUBECONFIG '${file}': one file is expected, not a list; choose it by --kubeconfig`,
+      );
+    }
     return file
       ? readKubeconfig(file, master, pluginOf)
       : findAccount(serviceAccountFolder, master, env);

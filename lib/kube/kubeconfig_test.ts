@@ -163,6 +163,13 @@ Deno.test("loadKubeAuth() uses the server of --master, and gives HOST:PORT a sch
   assertEquals((await folder.load({ master: "127.0.0.1:8001" })).server, "http://127.0.0.1:8001");
 });
 
+Deno.test("loadKubeAuth() refuses a list of files in KUBECONFIG", async () => {
+  await using folder = await Folder.make({});
+  const KUBECONFIG = `${folder.kubeconfig}:/etc/other`;
+  const loading = () => folder.loadAccount({ KUBECONFIG });
+  await assertRejects(loading, KubeAuthError, "one file is expected, not a list");
+});
+
 Deno.test("loadKubeAuth() finds KUBECONFIG, then the account of the pod, then --master alone", async () => {
   await using folder = await Folder.make({});
   const KUBECONFIG = folder.kubeconfig;
