@@ -48,11 +48,11 @@ Deno.test("ManifestFileContent reads the items of lists, with the places of thei
       "- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: None}}\n" +
       "- apiVersion: v1\n  kind: ServiceList\n  items:\n" +
       "  - metadata: {name: b}\n    spec: {clusterIP: None}\n" +
-      "  - metadata: {name: c}\n    spec:\n      clusterIP: x\n",
+      "  - metadata: {name: c}\n    spec:\n      ports: [{port: 80}]\n      clusterIP: x\n",
   );
   assertEquals(objects.map(({ metadata }) => metadata.name), ["a", "b"]);
   assertEquals(problems, [
-    'a.yaml:12:7: Service default/c: spec.clusterIP is "x": ' + NO_CLUSTER_IP,
+    'a.yaml:13:7: Service default/c: spec.clusterIP is "x": ' + NO_CLUSTER_IP,
   ]);
 });
 
