@@ -61,7 +61,7 @@ const DEFAULT_BIRD_SOCKET = defaultConfiguration().routing.bgp.controlSocket;
 
 /** The only folders of a machine in which commands may write or remove files. */
 const OWN_PLACES =
-  /^\/(var\/lib\/rancher\/k3s\/server\/manifests\/kube-relay\.yaml$|etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
+  /^\/(var\/lib\/rancher\/k3s\/server\/manifests\/kube-relay\.yaml$|etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/(kube-relay|kubectl-kube_relay)$|var\/(cache|lib)\/kube-relay|run\/kube-relay)/;
 
 /** What `deploy/release/image.sh dist` makes. */
 const IMAGE = `dist/kube-relay_${VERSION}_amd64.oci.tar`;
@@ -82,6 +82,9 @@ const CHECKS: Readonly<Record<string, Check>> = {
   kubeadm: ([verb, ...args]) => {
     expect(["init", "upgrade"].includes(verb!), `kubeadm ${verb}`);
     expect(args.length > 0, "kubeadm without a phase");
+    // Without a file, kubeadm replaces the ConfigMap by defaults.
+    const isProxy = args.join(" ").startsWith("phase addon kube-proxy");
+    expect(!isProxy || args.includes("--config"), "kubeadm without --config");
   },
   "deploy/release/image.sh": async ([output, machine]) => {
     await Deno.stat(`${ROOT}deploy/release/image.sh`);
@@ -142,12 +145,17 @@ const CHECKS: Readonly<Record<string, Check>> = {
     }
   },
   ssh: ([_host, ...words]) => expect(words.join(" ") === "tar -xf -", `ssh ${words.join(" ")}`),
-  tee: checkOwnPlaces,
+  // Not tee, which would print a key; the file is never readable by other users.
+  sh: ([flag, script = ""]) => {
+    const [, path] = /^umask 077; cat > (\S+)$/.exec(script) ?? [];
+    expect(flag === "-c" && path !== undefined, script);
+    checkOwnPlaces([path!]);
+  },
+  echo: () => {},
   ln: ([flag, target, link = ""]) => {
     expect(flag === "-s" && target === "kube-relay", `ln ${flag} ${target}`);
     checkOwnPlaces([link.replace("kubectl-kube_relay", "kube-relay")]);
   },
-  chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
 };
 
@@ -250,7 +258,8 @@ async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<
   expect(KUBECTL_VERBS.includes(plain[0]!), `kubectl ${plain[0]}`);
   for (const [, kind, name] of plain.join(" ").matchAll(/\b(daemonset|configmap)[/ ]([\w-]+)/g)) {
     expect(
-      ["kube-relay", "kube-relay-cleanup", "kube-relay-dashboard", "kube-proxy"].includes(name!),
+      ["kube-relay", "kube-relay-cleanup", "kube-relay-dashboard", "kube-proxy", "kubeadm-config"]
+        .includes(name!),
       `${kind} ${name}`,
     );
   }
