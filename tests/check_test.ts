@@ -225,13 +225,14 @@ spec:
     "spec.ports[1].name",
     "spec.ports[1].port",
   ], web.out);
-  const bad = broken.replace("10.96.0.10", "nonsense").replace("10.96.0.11", "nonsense");
+  const bad = broken.replace("NodePort", "ClusterIP").replaceAll(/10.96.0.1./g, "nonsense");
   assertEquals(fields((await check({ "web.yaml": bad })).out).sort(), [
     "spec.clusterIP",
     "spec.clusterIPs[0]",
     "spec.ports[0].name",
     "spec.ports[0].nodePort",
     "spec.ports[1].name",
+    "spec.ports[1].nodePort",
     "spec.ports[1].port",
   ]);
 });
