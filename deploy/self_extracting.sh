@@ -384,8 +384,8 @@ launch() {
     place=$1 script=$2
     shift 2
     # Deno reads .npmrc in HOME before any flag counts: a FIFO there would hang every start. The program
-    # restores HOME.
-    export KUBE_RELAY_HOME="${HOME-}" HOME="$place" DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
+    # restores HOME. It knows the name of this script from the first one.
+    export KUBE_RELAY_NAME="${self##*/}" KUBE_RELAY_HOME="${HOME-}" HOME="$place" DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
     PATH=$caller_path
     umask "$caller_umask"
     exec "$place/kube-relay" run @FLAGS@ "$place/$script" "$@"

@@ -15,6 +15,7 @@ const PURPOSES: Readonly<Record<string, string>> = {
   "PATH": "see whether the folders of --tools-path come first",
   "HOME": "find ~/.kube/config",
   "KUBE_RELAY_HOME": "restore HOME, which the self-extracting form hides from Deno",
+  "KUBE_RELAY_NAME": "know whether kubectl started the self-extracting form as its plugin",
   "KUBERNETES_SERVICE_HOST": "find the API server from inside a pod",
   "KUBERNETES_SERVICE_PORT": "find the API server from inside a pod",
   "NOTIFY_SOCKET": "notify systemd: READY=1 and STATUS=",

@@ -229,6 +229,7 @@ test("the program gets the caller's arguments, PATH and umask, and none of Deno'
     `HOME=/var/cache/kube-relay/${packed.id}`,
     "HTTPS_PROXY=http://127.0.0.1:1",
     "KUBE_RELAY_HOME=/run/home",
+    "KUBE_RELAY_NAME=program",
     "NODE_NAME=n1",
     "PATH=/usr/bin:/bin",
     "umask 0027",

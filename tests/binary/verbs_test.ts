@@ -175,6 +175,10 @@ for (const user of USERS) {
           .output();
         assertEquals(code, 0);
         assertMatch(new TextDecoder().decode(stdout), /1 v1\.2\.3[^]*\nnode-a +serving/);
+        const [program, ...others] = [command!, ...args.slice(0, args.indexOf(link) + 1)];
+        const bare = await new Deno.Command(program, { args: others, stderr: "piped" }).output();
+        assertEquals(bare.code, 2);
+        assertMatch(new TextDecoder().decode(bare.stderr), /A plugin of kubectl does not serve/);
       },
     );
     await t.step("status --json of a file name that a terminal would obey", async () => {

@@ -21,6 +21,8 @@ const DONE = 0;
 /** Exit code for a wrong command line or configuration. */
 const WRONG_USE = 2;
 const FAILED = 1;
+/** The name under which kubectl starts a plugin. */
+const PLUGIN = "kubectl-kube_relay";
 
 /** Runs the verb of a command line and resolves to the exit code. Never rejects. */
 export async function runCommandLine(
@@ -39,7 +41,7 @@ export async function runCommandLine(
   let isJson = false;
   let ending: AbortSignal | undefined;
   try {
-    const { command, flags, operands } = chooseCommand(argv);
+    const { command, flags, operands } = chooseCommand(argv, process.env("KUBE_RELAY_NAME"));
     if (command.text) {
       edges.print(await command.text(flags, operands));
       return DONE;
@@ -73,7 +75,7 @@ function endedCode(code: number, ending: AbortSignal | undefined): number {
   return code !== DONE && reason instanceof TerminationRequest ? reason.exitCode : code;
 }
 
-function chooseCommand(argv: readonly string[]): {
+function chooseCommand(argv: readonly string[], program: string | undefined): {
   readonly command: Verb;
   readonly flags: FlagValues;
   readonly operands: readonly string[];
@@ -94,6 +96,11 @@ function chooseCommand(argv: readonly string[]): {
       const { verbs } = findFlag(name)!;
       if (verbs === undefined || verbs.includes(wanted)) continue;
       all.push(`Flag --${name} belongs to '${verbs.join("', '")}', not to '${wanted}'`);
+    }
+    if (wanted === "run" && program === PLUGIN) {
+      all.push(
+        "A plugin of kubectl does not serve: name a verb, such as 'status --cluster', 'explain' or 'help'",
+      );
     }
     // `diff` compares both.
     if (wanted !== "diff") all.push(...objectSourceConflicts(values));

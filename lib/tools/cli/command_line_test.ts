@@ -129,6 +129,16 @@ Deno.test("runCommandLine() lets no control character of an argument or a file r
   }
 });
 
+Deno.test("runCommandLine() serves no Services as a plugin of kubectl", async () => {
+  const env = (name: string) => name === "KUBE_RELAY_NAME" ? "kubectl-kube_relay" : undefined;
+  for (const argv of [[], ["run"], ["--mode=userspace"]]) {
+    const { code, out, err } = await run(argv, { env });
+    assertEquals([code, out], [2, ""]);
+    assertStringIncludes(err, "A plugin of kubectl does not serve: name a verb");
+  }
+  assertEquals((await run(["--version"], { env })).code, 0);
+});
+
 Deno.test("runCommandLine() refuses a mode that this build does not have, and exits with 1", async () => {
   assertEquals(await run(["--mode=ipvs", NO_SERVER]), {
     code: 1,
