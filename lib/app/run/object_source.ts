@@ -125,7 +125,12 @@ export function createApiObjectSource(
 }
 
 /** Folders that a node of a cluster has, and other hosts do not. */
-const NODE_FOLDERS = ["/var/lib/rancher/k3s", "/var/lib/kubelet"];
+const NODE_FOLDERS = [
+  "/var/lib/rancher/k3s",
+  "/var/lib/kubelet",
+  "/var/lib/k0s",
+  "/var/snap/microk8s",
+];
 
 /**
  * Warns if there is no file of manifests. Throws an Error on a node of a cluster: there, a start without

@@ -39,3 +39,19 @@ Deno.test("admitManifests() refuses a start without a manifest on a node of a cl
       assertEquals(await admitted([empty, path], node), []);
     }
   }));
+
+for (
+  const path of ["/var/lib/rancher/k3s", "/var/lib/kubelet", "/var/lib/k0s", "/var/snap/microk8s"]
+) {
+  Deno.test(`admitManifests() knows a node of a cluster by ${path}`, async () => {
+    const { stat } = Deno;
+    Deno.stat = (name) =>
+      name === path ? stat("/") : Promise.reject(new Deno.errors.NotFound(`${name}`));
+    try {
+      const admitted = admitManifests({ logger: new MemoryLogger() }, ["/none"]);
+      await assertRejects(() => admitted, Error, `(${path} exists)`);
+    } finally {
+      Deno.stat = stat;
+    }
+  });
+}
