@@ -82,6 +82,14 @@ for (
     ["kube-relay-userspace.service", ["--proxy-mode=userspace"]],
   ] as const
 ) {
+  Deno.test(`${unit} sets each variable of its command: systemd 254 warns about others`, async () => {
+    const text = await readDeployFile(unit);
+    const [command = ""] = /^ExecStart=.*$/m.exec(text) ?? [];
+    const used = [...command.matchAll(/\$(\w+)/g)].map(([, name]) => name).sort();
+    const [, set = ""] = /^Environment=(.*)$/m.exec(text) ?? [];
+    assertEquals(set.split(" "), used.map((name) => `${name}=`));
+  });
+
   test(`systemd starts ${unit} with the flags of /etc/default/kube-relay, and on k3s never`, async () => {
     const defaults = await readDeployFile("kube-relay.default");
     const manifests = [...own, "--manifests=/etc/kube-relay/manifests"].join(" ");
