@@ -62,7 +62,9 @@ parse_arguments() {
   readonly target=$machine-unknown-linux-gnu
   native=false output=$dist/kube-relay-$machine
   if [[ $machine == "$(uname -m)" ]]; then native=true output=$dist/kube-relay; fi
-  readonly native output dist
+  embedded_deno_version=$target_deno_version
+  [[ $native == false ]] || embedded_deno_version=$deno_version
+  readonly native output dist embedded_deno_version
 }
 
 # Sets deno to a command that is the pinned version: another one may bundle differently.
@@ -252,7 +254,7 @@ main() {
   : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
   export SOURCE_DATE_EPOCH
   "${deno[@]}" run -q --no-prompt --allow-read --allow-env=SOURCE_DATE_EPOCH deploy/sbom.ts \
-    "$work"/bundle/*.map >"$work/kube-relay.spdx.json"
+    "$embedded_deno_version" "$work"/bundle/*.map >"$work/kube-relay.spdx.json"
   mv "$work/THIRD-PARTY-LICENSES" "$work/kube-relay.spdx.json" "$dist/"
   mv "$work/kube-relay" "$output"
   # That of a release would no longer fit.

@@ -2,7 +2,7 @@
  * Writes the software bill of materials of the executable, as SPDX 2.3: kube-relay, Deno and the npm
  * packages in the bundle, with the checksums of `deno.lock`.
  *
- * `SOURCE_DATE_EPOCH=… deno run --allow-read --allow-env=SOURCE_DATE_EPOCH deploy/sbom.ts main.js.map …`
+ * `SOURCE_DATE_EPOCH=… deno run --allow-read --allow-env=SOURCE_DATE_EPOCH deploy/sbom.ts DENO_VERSION main.js.map …`
  *
  * @module
  */
@@ -123,7 +123,8 @@ if (import.meta.main) {
   const { version } = await readJson(new URL("../deno.json", import.meta.url));
   const { npm } = await readJson(new URL("../deno.lock", import.meta.url));
   const listed: ListedPackage[] = [];
-  for (const found of await packagesOfMaps(Deno.args)) {
+  const [deno = "", ...maps] = Deno.args;
+  for (const found of await packagesOfMaps(maps)) {
     const { license } = await readJson(join(found.directory, "package.json"));
     const integrity = integrityOf(found, npm);
     listed.push({
@@ -135,6 +136,6 @@ if (import.meta.main) {
   }
   const epoch = Deno.env.get("SOURCE_DATE_EPOCH");
   const created = epoch === undefined ? new Date() : new Date(Number(epoch) * 1000);
-  const text = renderSbom({ version, deno: Deno.version.deno, created }, listed);
+  const text = renderSbom({ version, deno, created }, listed);
   await Deno.stdout.write(new TextEncoder().encode(text));
 }

@@ -257,7 +257,7 @@ mark() {
     # Without a marker, the next start verifies again, which is only slower.
     if ! { printf '%s\n' "$fingerprint" >"$marker.$$" && mv -fT -- "$marker.$$" "$marker"; } \
         2>/dev/null; then
-        rm -f -- "$marker.$$"
+        rm -f -- "$marker.$$" 2>/dev/null || :
     fi
 }
 

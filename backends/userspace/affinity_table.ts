@@ -60,18 +60,26 @@ export class AffinityTable {
     const hash = hashText(client);
     const first = WAYS * (hash & (SETS - 1));
     const tag = (hash >>> 12) & 0x3ff;
-    let [oldest, longest] = [first, -1];
-    for (let cell = first; cell < first + WAYS; cell++) {
-      const [low, high] = [this.#halves[2 * cell]!, this.#halves[2 * cell + 1]!];
-      const isKnown = (low | high) !== 0;
-      if (isKnown && high >>> TAG_SHIFT === tag) return this.#read(cell, tag, now, timeoutMs);
-      const age = isKnown ? ageOf(low & (TIMES - 1), now) : Infinity;
-      if (age > longest) [oldest, longest] = [cell, age];
+    for (;;) {
+      let [chosen, chosenLow, chosenHigh, longest] = [first, 0, 0, -1];
+      for (let cell = first; cell < first + WAYS; cell++) {
+        const [low, high] = [this.#halves[2 * cell]!, this.#halves[2 * cell + 1]!];
+        const isKnown = (low | high) !== 0;
+        const isClient = isKnown && high >>> TAG_SHIFT === tag;
+        const age = isKnown ? ageOf(low & (TIMES - 1), now) : Infinity;
+        if (!isClient && age <= longest) continue;
+        [chosen, chosenLow, chosenHigh, longest] = [cell, low, high, age];
+        if (isClient) break;
+      }
+      const record = this.#read(chosen, tag, now, timeoutMs);
+      // Another thread may have written since it was chosen, even for another client.
+      if (
+        this.#halves[2 * chosen] === chosenLow && this.#halves[2 * chosen + 1] === chosenHigh
+      ) return record;
     }
-    return this.#read(oldest, tag, now, timeoutMs);
   }
 
-  /** Another thread may have written since it was chosen: only what is read at once belongs together. */
+  /** Only what is read at once belongs together. */
   #read(cell: number, tag: number, now: number, timeoutMs: number): AffinityRecord {
     const found = Atomics.load(this.#records, cell);
     const time = Number(found & (BigInt(TIMES) - 1n));
