@@ -3,7 +3,8 @@
 # OUTPUT_DIR/kube-relay_VERSION_ARCH.oci.tar. From the same commit and the same versions of Debian's
 # packages it makes the same bytes.
 #
-# Usage: deploy/release/image.sh OUTPUT_DIR [MACHINE…]
+# Usage: deploy/release/image.sh [--check] OUTPUT_DIR [MACHINE…]
+#   --check     only reports what this machine lacks to build the image
 #   OUTPUT_DIR  has what compile.sh made: kube-relay or kube-relay-MACHINE, and THIRD-PARTY-LICENSES
 #   MACHINE     x86_64 or aarch64 (default: IMAGE_MACHINES, else MACHINES, else this machine)
 #
@@ -56,8 +57,12 @@ choose() {
     fail "cannot run programs of $machine: install arch-test, qemu-user-static and binfmt-support," \
       "or leave its image out by IMAGE_MACHINES"
   fi
+}
+
+# The short name is the newer one: ./compile.sh writes no other for this machine.
+find_executable() {
   executable=$output/kube-relay-$machine
-  if [[ $machine == "$(uname -m)" && ! -f $executable ]]; then executable=$output/kube-relay; fi
+  if [[ $machine == "$(uname -m)" && -f $output/kube-relay ]]; then executable=$output/kube-relay; fi
   [[ -f $executable ]] || fail "$executable does not exist: run ./compile.sh first"
 }
 
@@ -118,6 +123,7 @@ add_layer() {
 
 make_image() {
   choose "$1"
+  find_executable
   created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
   version=$(jq -r .version deno.json)
   name=${IMAGE_NAME:-registry.example/kube-relay}:$version
@@ -156,7 +162,9 @@ make_image() {
 }
 
 main() {
-  (($# > 0)) || fail "usage: deploy/release/image.sh OUTPUT_DIR [MACHINE…]"
+  local check=false
+  if [[ ${1-} == --check ]]; then check=true && shift; fi
+  (($# > 0)) || fail "usage: deploy/release/image.sh [--check] OUTPUT_DIR [MACHINE…]"
   local machines=${IMAGE_MACHINES:-${MACHINES:-$(uname -m)}}
   output=$(realpath -- "$1")
   shift
@@ -168,7 +176,11 @@ main() {
   # shellcheck disable=SC2086,SC2206
   if (($# == 0)); then set -- $machines; fi
   # What cannot be made is said before minutes have passed.
-  for machine in "$@"; do choose "$machine"; done
+  for machine in "$@"; do
+    choose "$machine"
+    [[ $check == true ]] || find_executable
+  done
+  if [[ $check == true ]]; then return; fi
   for machine in "$@"; do make_image "$machine"; done
 }
 

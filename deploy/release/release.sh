@@ -2,8 +2,8 @@
 # Makes everything that a release consists of: `deno task release`. docs/releasing.md describes it.
 #
 # Each step is a program in this folder. It gets the directory of the release as its argument, writes
-# its files there, and finds VERSION, SOURCE_DATE_EPOCH and MACHINES in its environment. The same
-# commit results in the same bytes.
+# its files there, and finds VERSION, SOURCE_DATE_EPOCH, MACHINES and IMAGE_MACHINES in its environment.
+# The same commit results in the same bytes.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 
@@ -19,6 +19,7 @@ Makes the files of a release in DIRECTORY (default: dist), then SHA256SUMS.
 
 Environment:
   RELEASE_SIGNING_KEY  file of the SSH key that signs SHA256SUMS; without it nothing is signed
+  IMAGE_MACHINES       the machines that get an image (default: this one, $(uname -m))
   SOURCE_DATE_EPOCH    the date of all files (default: that of the commit)
   PACKAGE_MAINTAINER   name and address in the packages
 EOF
@@ -67,17 +68,52 @@ find_version() {
   fi
 }
 
-# Writes SHA256SUMS of all files, and its signature.
-sign() {
-  (
-    cd "$directory"
-    find . -type f ! -name 'SHA256SUMS*' -printf '%P\0' | sort -z | xargs -0 sha256sum >SHA256SUMS
-  )
-  if [[ -z ${RELEASE_SIGNING_KEY-} ]]; then
-    say "not signed: RELEASE_SIGNING_KEY is not set"
-    return
+is_skipped() { [[ $skipped == *" $1 "* ]]; }
+
+# need PROGRAM PACKAGE [STEP]
+need() {
+  if [[ -n ${3-} ]] && is_skipped "$3"; then return; fi
+  command -v "$1" >/dev/null || fail "needs the Debian package $2${3:+, or --skip $3}"
+}
+
+# A missing tool or key is reported now instead of after minutes.
+check_machine() {
+  need git git
+  need npm npm executables.sh
+  need dpkg-deb dpkg-dev deb.sh
+  need rpmbuild rpm rpm.sh
+  is_skipped image.sh || deploy/release/image.sh --check "$directory" ||
+    fail "cannot make the image: install what it needs, or --skip image.sh"
+  if [[ -n ${RELEASE_SIGNING_KEY-} ]]; then
+    need ssh-keygen openssh-client
+    [[ -r $RELEASE_SIGNING_KEY ]] || fail "cannot read RELEASE_SIGNING_KEY, '$RELEASE_SIGNING_KEY'"
   fi
-  ssh-keygen -q -Y sign -f "$RELEASE_SIGNING_KEY" -n kube-relay-release "$directory/SHA256SUMS"
+}
+
+# Prints the names that files of a release may have.
+names() {
+  local machine
+  printf '%s\n' THIRD-PARTY-LICENSES kube-relay{,.8,.spdx.json} completion/kube-relay.{bash,zsh,fish}
+  for machine in $MACHINES; do
+    printf '%s\n' "kube-relay-$machine" "kube-relay_${VERSION}_"{"linux_$machine.tar.gz","$machine.rpm"}
+  done
+  printf '%s\n' "kube-relay_${VERSION}_"{amd64,arm64}.{deb,oci.tar} "kube-relay-$VERSION.tgz"
+}
+
+# Writes SHA256SUMS and its signature. Both are renamed when they are complete.
+sign() {
+  local new=$directory/SHA256SUMS.new
+  (cd "$directory" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | sort) >"$work/found"
+  names | sort >"$work/names"
+  comm -12 "$work/found" "$work/names" | (cd "$directory" && xargs -d '\n' sha256sum) >"$new"
+  comm -23 "$work/found" "$work/names" | sed "s/^/release: not a file of the release: /"
+  if [[ -n ${RELEASE_SIGNING_KEY-} ]]; then
+    ssh-keygen -q -Y sign -f "$RELEASE_SIGNING_KEY" -n kube-relay-release "$new"
+    mv -- "$new.sig" "$directory/SHA256SUMS.sig"
+  else
+    say "not signed: RELEASE_SIGNING_KEY is not set"
+  fi
+  mv -- "$new" "$directory/SHA256SUMS"
 }
 
 main() {
@@ -85,13 +121,18 @@ main() {
   parse_arguments "$@"
   find_version
   export VERSION SOURCE_DATE_EPOCH MACHINES="x86_64 aarch64" LC_ALL=C TZ=UTC
+  # Debian's packages of another machine need programs that run its executables.
+  export IMAGE_MACHINES=${IMAGE_MACHINES:-$(uname -m)}
   umask 022
   mkdir -p "$directory"
+  check_machine
+  work=$(mktemp -d)
+  trap 'rm -rf -- "$work"' EXIT
   # A directory without SHA256SUMS is not complete. Files of another version must not be published.
-  rm -f -- "$directory"/SHA256SUMS* "$directory"/kube-relay_*
+  rm -f -- "$directory"/SHA256SUMS* "$directory"/kube-relay_* "$directory"/kube-relay-*.tgz
   if [[ $reuse == false ]]; then rm -f -- "$directory"/kube-relay{,-x86_64,-aarch64}; fi
   for step in "${steps[@]}"; do
-    if [[ $skipped == *" $step "* ]]; then continue; fi
+    if is_skipped "$step"; then continue; fi
     say "$step"
     "deploy/release/$step" "$directory"
   done
