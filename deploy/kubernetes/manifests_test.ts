@@ -202,10 +202,17 @@ Deno.test("deploy/kubernetes/cleanup.yaml cleans every node up that kube-relay c
   ]);
   assertEquals(cleanup!.args, ["--cleanup"]);
   assertEquals(cleanup!.securityContext, relay.container.securityContext);
-  // Everything but the credentials: what was recorded on the node is what is removed.
+  // Everything but the credentials: what was recorded on the node is what is removed. A user who
+  // enables the network of pods adds the folder of CNI.
   const notCredentials = ({ name }: { readonly name: string }) => name !== "k3s-agent";
-  assertEquals(cleanup!.volumeMounts, relay.container.volumeMounts.filter(notCredentials));
-  assertEquals(pod.volumes, relay.volumes.filter(notCredentials));
+  assertEquals(cleanup!.volumeMounts, [
+    ...relay.container.volumeMounts.filter(notCredentials),
+    { name: "cni", mountPath: "/etc/cni/net.d" },
+  ]);
+  assertEquals(pod.volumes, [
+    ...relay.volumes.filter(notCredentials),
+    { name: "cni", hostPath: { path: "/etc/cni/net.d", type: "DirectoryOrCreate" } },
+  ]);
   assertEquals(pod.container.command, ["sleep", "infinity"]);
 });
 
