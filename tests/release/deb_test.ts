@@ -83,10 +83,11 @@ Deno.test({ name: "the package for Debian", ignore }, async (t) => {
         `inside dpkg -i /release/kube-relay_0.1.0_amd64.deb >&2; serve
         inside dpkg -r kube-relay >said
         inside sh -c "$(sed -n 's/.*To remove them: //p' said)" >&2
-        echo "tables: $(rules)"; inside dpkg -P kube-relay`,
+        echo "tables: $(rules), left: $(cd $R && ls -d var/cache/kube-relay* run/kube-relay var/lib/kube-relay-removed 2>/dev/null)"
+        inside dpkg -P kube-relay`,
         RELEASE,
       );
-      assertMatch(said, /^tables: 0\n/);
+      assertMatch(said, /^tables: 0, left: \n/);
     });
 
     await t.step("a purge while another proxy serves the node removes no rule", async () => {
@@ -103,6 +104,42 @@ Deno.test({ name: "the package for Debian", ignore }, async (t) => {
         said,
         "kube-relay: another proxy serves this node, so no rule was removed.\nanswers: yes\n",
       );
+    });
+
+    await t.step("a purge removes nothing that another kube-relay serves from", async () => {
+      const said = await root.play(
+        `inside dpkg -i /release/kube-relay_0.1.0_amd64.deb >&2
+        cp $R/usr/bin/kube-relay $R/usr/local/bin/kube-relay
+        sed 's#/usr/bin#/usr/local/bin#' $R/usr/lib/systemd/system/kube-relay.service >unit
+        serve; inside systemctl stop kube-relay.service
+        wants=$R/etc/systemd/system/multi-user.target.wants; mkdir -p $wants
+        for unit in kube-relay kube-relay-bird; do ln -s ../$unit.service $wants; done
+        inside dpkg -r kube-relay >&2
+        cp unit $R/etc/systemd/system/kube-relay.service
+        inside systemctl start kube-relay.service
+        wait_for test -S $R/run/kube-relay/control.sock; wait_for ask
+        inside dpkg -P kube-relay >said; grep '^kube-relay: ' said
+        (cd $R && ls -d etc/kube-relay/manifests/web.yaml run/kube-relay/control.sock var/cache/kube-relay/v* var/lib/kube-relay-removed | sed 's/v0.*/v/')
+        ls $wants | grep kube
+        ask && echo answers; inside systemctl stop kube-relay.service`,
+        RELEASE,
+      );
+      assertMatch(
+        said,
+        /^kube-relay: another proxy .*\nkube-relay: To remove them when .*\nkube-relay: a kube-relay runs, so these stay: .*\netc\/kube-relay\/manifests\/web\.yaml\nrun\/kube-relay\/control\.sock\nvar\/cache\/kube-relay\/v\nvar\/lib\/kube-relay-removed\nkube-relay\.service\nanswers\n$/,
+      );
+    });
+
+    await t.step("can be removed without room for the executable", async () => {
+      const said = await root.play(
+        `inside dpkg -i /release/kube-relay_0.1.0_amd64.deb >&2
+        mkdir $R/var/lib/kube-relay-removed
+        mount -t tmpfs -o size=1M tmpfs $R/var/lib/kube-relay-removed
+        inside dpkg -r kube-relay >said; grep '^kube-relay: ' said
+        ls -A $R/var/lib/kube-relay-removed; test ! -e $R/usr/bin/kube-relay`,
+        RELEASE,
+      );
+      assertMatch(said, /^kube-relay: the rules .* stay\.\n$/);
     });
 
     await t.step("policy-rc.d can forbid the restart", async () => {

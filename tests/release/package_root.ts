@@ -37,7 +37,9 @@ read -r pid 2>/dev/null </run/service.pid
 runs() { [ -n "$pid" ] && [ -d "/proc/$pid" ]; }
 end() { runs || return 0; kill "$pid"; while runs; do sleep 0.1; done; }
 launch() {
-  line=$(sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/kube-relay.service)
+  unit=/etc/systemd/system/kube-relay.service
+  [ -e $unit ] || unit=/usr/lib/systemd/system/kube-relay.service
+  line=$(sed -n 's/^ExecStart=//p' $unit)
   . /etc/default/kube-relay
   eval "exec env -i PATH=/usr/sbin:/usr/bin CACHE_DIRECTORY=/var/cache/kube-relay \\
     RUNTIME_DIRECTORY=/run/kube-relay $line" </dev/null >>/var/log/kube-relay 2>&1 &
