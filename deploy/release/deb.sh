@@ -9,13 +9,20 @@ maintainer=${PACKAGE_MAINTAINER:-The kube-relay authors <maintainers@kube-relay.
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
+# Prints the size as dpkg-gencontrol counts it, which no file system changes: KiB of each file, and one
+# for each folder and link.
+installed_size() {
+  find "$root" -mindepth 1 -path "$root/DEBIAN" -prune -o -printf '%y %s\n' |
+    awk '{ size += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print size }'
+}
+
 write_control() {
   cat <<EOF
 Package: kube-relay
-Version: $VERSION
+Version: $(package_version)
 Architecture: $architecture
 Maintainer: $maintainer
-Installed-Size: $(du -ks --exclude=DEBIAN "$root" | cut -f 1)
+Installed-Size: $(installed_size)
 Depends: iproute2, libc6 (>= $(needed_glibc "$root/usr/bin/kube-relay")), libgcc-s1, passwd
 Recommends: conntrack, kmod, nftables | iptables, procps
 Suggests: bird2, ipset, iptables, ipvsadm, iputils-arping, ndisc6, nftables
@@ -36,7 +43,7 @@ EOF
 write_documents() {
   local documents=$root/usr/share/doc/kube-relay
   printf 'kube-relay (%s) stable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n -- %s  %s\n' \
-    "$VERSION" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" |
+    "$(package_version)" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" |
     gzip -9n >"$documents/changelog.gz"
   rm -- "$documents/LICENSE"
   cat >"$documents/copyright" <<EOF

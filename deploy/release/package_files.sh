@@ -9,6 +9,9 @@ debian_architecture() {
   esac
 }
 
+# Prints the version as dpkg and rpm sort it: 1.0.0~rc.1 is before 1.0.0. rpm refuses a '-'.
+package_version() { echo "${VERSION/-/'~'}"; }
+
 # copy_documents DIRECTORY: README.md and what it links to, at the same places.
 copy_documents() {
   local file

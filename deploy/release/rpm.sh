@@ -19,7 +19,7 @@ script() {
 write_spec() {
   cat <<EOF
 Name: kube-relay
-Version: $VERSION
+Version: $(package_version)
 Release: 1
 Summary: Network agent for Kubernetes nodes, in place of kube-proxy
 License: Apache-2.0
