@@ -53,11 +53,14 @@ parse_arguments() {
 
 # The packages carry the version of deno.json, and their users read about it in CHANGELOG.md.
 find_version() {
-  local documented
+  local documented other
   VERSION=$(sed -n 's/^  "version": "\(.*\)",$/\1/p' deno.json)
   documented=$(sed -n 's/^## \[\([^]]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
   [[ $VERSION == "$documented" ]] ||
     fail "deno.json has version '$VERSION', but CHANGELOG.md begins with '$documented': make them equal"
+  other=$(grep -nE '^(appV|v)ersion: |^ *image: .*/kube-relay:' \
+    deploy/chart/kube-relay/Chart.yaml deploy/kubernetes/*.yaml | grep -vE ": ?${VERSION//./\\.}\$") || true
+  [[ -z $other ]] || fail "deno.json has version '$VERSION'; change these lines to it:"$'\n'"$other"
   if grep -qxF "## [$VERSION] - unreleased" CHANGELOG.md; then
     say "CHANGELOG.md calls $VERSION unreleased: write its date there before you publish these files"
   fi

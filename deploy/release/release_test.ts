@@ -10,6 +10,9 @@ const NATIVE = new TextDecoder().decode(
   (await new Deno.Command("uname", { args: ["-m"] }).output()).stdout,
 ).trim();
 
+const CHART = "deploy/chart/kube-relay/Chart.yaml";
+const MANIFEST = "deploy/kubernetes/kubeadm.yaml";
+
 /** In place of ./compile.sh: it writes the same files. */
 const COMPILE = `#!/bin/bash
 machine=\${2%-unknown-linux-gnu} dist=$4
@@ -60,10 +63,17 @@ async function withRelease(
 ): Promise<void> {
   await withFolder(async (folder) => {
     await Deno.mkdir(`${folder}/deploy/release`, { recursive: true });
-    await Deno.mkdir(`${folder}/bin`);
+    for (const name of ["bin", "deploy/kubernetes", "deploy/chart/kube-relay"]) {
+      await Deno.mkdir(`${folder}/${name}`, { recursive: true });
+    }
     await Deno.mkdir(`${folder}/dist`);
     await Deno.writeTextFile(`${folder}/deno.json`, '{\n  "version": "1.2.3",\n}\n');
     await Deno.writeTextFile(`${folder}/CHANGELOG.md`, "## [1.2.3] - 2026-01-02\n");
+    await Deno.writeTextFile(`${folder}/${CHART}`, "version: 1.2.3\nappVersion: 1.2.3\n");
+    await Deno.writeTextFile(
+      `${folder}/${MANIFEST}`,
+      "  image: registry.example/kube-relay:1.2.3\n",
+    );
     for (const name of ["release.sh", "executables.sh"]) {
       await Deno.copyFile(new URL(name, HERE), `${folder}/deploy/release/${name}`);
     }
@@ -173,4 +183,18 @@ Deno.test("files of another version are removed, and other files are not in SHA2
     assertStringIncludes(output, "release: not a file of the release: notes.txt\n");
     const names = await namesIn(`${folder}/dist`);
     assertEquals(names.filter((name) => [...old, "notes.txt"].includes(name)), ["notes.txt"]);
+  }));
+
+Deno.test("another version in the chart or a manifest is named, and ends the release", () =>
+  withRelease(async (folder, run) => {
+    await Deno.writeTextFile(`${folder}/${CHART}`, "version: 1.2.3\nappVersion: 1.2.30\n");
+    await Deno.writeTextFile(
+      `${folder}/${MANIFEST}`,
+      "  image: registry.example/kube-relay:1.2.2\n",
+    );
+    assertEquals(await run(), [
+      1,
+      "release: deno.json has version '1.2.3'; change these lines to it:\n" +
+      `${CHART}:2:appVersion: 1.2.30\n${MANIFEST}:1:  image: registry.example/kube-relay:1.2.2\n`,
+    ]);
   }));
