@@ -62,6 +62,17 @@ Deno.test("deno.json has the version of the program", async () => {
   assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);
 });
 
+Deno.test("each decision has a number of its own, in its name and its heading", async () => {
+  const pages = pagesIn("docs/decisions");
+  const numbers = await Promise.all(pages.map(async (path) => {
+    const [, heading] = /^# (\d+)\. /.exec(await Deno.readTextFile(ROOT + path)) ?? [];
+    const number = path.split("/").at(-1)!.slice(0, 4);
+    assertEquals(heading?.padStart(4, "0"), number, path);
+    return number;
+  }));
+  assertEquals(numbers.toSorted(), [...new Set(numbers)].toSorted());
+});
+
 /** The pages that people read; code and tables are no prose. */
 const PROSE = await Promise.all(
   [
