@@ -320,10 +320,22 @@ unpack_into() {
     return 1
 }
 
-# Keeps what is younger than a week, because another version may be in use next to this one.
+# Removes other versions from DIRECTORY. Keeps what is younger than a week, because a user may go back
+# to it, and what runs, because a process reads scripts again later.
 remove_old_versions() {
-    find "$1" -mindepth 1 -maxdepth 1 -type d \
-        -name 'v*-????????????????' -mtime +6 ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
+    for old in "$1"/v*-????????????????; do
+        [ "$old" != "$1/$id" ] && [ -n "$(find "$old" -maxdepth 0 -type d -mtime +6 2>/dev/null)" ] &&
+            ! is_running "$old" && rm -rf -- "$old"
+    done 2>/dev/null
+}
+
+# Whether a process runs the program in DIRECTORY.
+is_running() {
+    for executable in /proc/[0-9]*/exe; do
+        # shellcheck disable=SC3013 # dash and busybox have -ef
+        [ "$executable" -ef "$1/kube-relay" ] && return 0
+    done
+    return 1
 }
 
 # Removes leftovers of killed starts from DIRECTORY. Files younger than ten minutes may belong to a

@@ -177,15 +177,24 @@ test("a read-only place that was filled beforehand is used, as in an image", asy
   assertEquals(stderr, "");
 });
 
-test("versions unused for a week and broken-off unpackings are removed, nothing else is", async () => {
-  await using packed = await PackedScript.create();
-  const { stdout } = await packed.play(`
-      B=/var/cache/kube-relay; mkdir -m 700 $B; cd $B
-      mkdir v1.0.0-0123456789abcdef v1.0.1-0123456789abcdef .unpack.old .unpack.new v1-mine
-      touch -d '8 days ago' v1.0.0-0123456789abcdef v1-mine; touch -d '1 hour ago' .unpack.old
-      root >/dev/null; ls -A | grep -v "^$ID$"`);
-  assertEquals(stdout, ".unpack.new\nv1-mine\nv1.0.1-0123456789abcdef\n");
-});
+for (const shell of SHELLS) {
+  test(`versions unused for a week and broken-off unpackings are removed, nothing else is, by ${shell}`, async () => {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(
+      `B=/var/cache/kube-relay; mkdir -m 700 $B; cd $B; mkfifo /run/started /run/end
+      mkdir v1.0.0-0123456789abcdef v1.0.1-0123456789abcdef v1.0.2-0123456789abcdef .unpack.old .unpack.new v1-mine
+      cp /proc/$$/exe v1.0.2-0123456789abcdef/kube-relay
+      v1.0.2-0123456789abcdef/kube-relay -c 'echo >/run/started; read -r _ </run/end' & read -r _ </run/started
+      touch -d '8 days ago' v1.0.0-* v1.0.2-* v1-mine; touch -d '1 hour ago' .unpack.old
+      root >/dev/null; ls -A | grep -v "^$ID$"; echo >/run/end; wait`,
+      { shell },
+    );
+    assertEquals(
+      stdout,
+      ".unpack.new\nv1-mine\nv1.0.1-0123456789abcdef\nv1.0.2-0123456789abcdef\n",
+    );
+  });
+}
 
 test("the leftovers of a killed first start are removed by a later start, in use or not", async () => {
   await using packed = await PackedScript.create();

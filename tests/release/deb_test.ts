@@ -146,12 +146,14 @@ Deno.test({ name: "the package for Debian", ignore }, async (t) => {
       const said = await root.play(
         `inside dpkg -i /release/kube-relay_0.1.0_amd64.deb >&2; serve
         printf '#!/bin/sh\\nexit 101\\n' >$R/usr/sbin/policy-rc.d && chmod +x $R/usr/sbin/policy-rc.d
+        running=$(echo $R/var/cache/kube-relay/v0.1.0-*); touch -d '10 days ago' $running
         : >$R/var/log/systemctl; inside dpkg -i /release/kube-relay_0.99.0_amd64.deb >&2
         grep -c restart $R/var/log/systemctl || true
+        ls $R/var/cache/kube-relay | sed 's/-.*//'; ls $running/main.js | sed 's#.*/##'
         inside systemctl stop kube-relay.service`,
         next,
       );
-      assertEquals(said, "0\n");
+      assertEquals(said, "0\nv0.1.0\nv0.99.0\nmain.js\n");
     });
   } finally {
     await Deno.remove(next, { recursive: true });

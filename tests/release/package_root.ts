@@ -163,10 +163,15 @@ export async function runCommand(
   return text;
 }
 
-/** Makes a later version of the packages, with the same executable. */
+/** Makes a later version of the packages. Its executable unpacks the same files into another folder. */
 export async function makeNext(step: string): Promise<string> {
   const folder = await Deno.makeTempDir({ prefix: "next-release-" });
   await runCommand("cp", ["-al", `${RELEASE}/.`, folder]);
+  await runCommand("sed", [
+    "-i",
+    "1,/^readonly id=/s/^readonly id=.*/readonly id='v0.99.0-0123456789abcdef'/",
+    `${folder}/kube-relay-x86_64`,
+  ]);
   const epoch = await runCommand("git", ["log", "-1", "--format=%ct"]);
   await runCommand(`deploy/release/${step}`, [folder], {
     VERSION: "0.99.0",
