@@ -30,6 +30,15 @@ Deno.test({ name: "the package for Debian", ignore }, async (t) => {
       );
     });
 
+    await t.step("uses a group of the user's name", async () => {
+      const said = await root.play(
+        `inside groupadd kube-relay; inside dpkg -i /release/kube-relay_0.1.0_amd64.deb >&2
+        inside id kube-relay | sed 's/=[0-9]*/=/g'`,
+        RELEASE,
+      );
+      assertEquals(said, "uid=(kube-relay) gid=(kube-relay) groups=(kube-relay)\n");
+    });
+
     await t.step(
       "an upgrade restarts the service without losing a request, and asks nothing",
       async () => {

@@ -26,9 +26,12 @@ manage() {
 
 # A user for kube-relay-userspace.service, so that files can be given to it.
 after_installation() {
-    getent passwd kube-relay >/dev/null ||
-        useradd --system --user-group --no-create-home --home-dir /nonexistent \
+    if ! getent passwd kube-relay >/dev/null; then
+        group=--user-group
+        ! getent group kube-relay >/dev/null || group=--gid=kube-relay
+        useradd --system "$group" --no-create-home --home-dir /nonexistent \
             --shell /usr/sbin/nologin kube-relay
+    fi
     rm -rf "$kept"
     reload_units
 }
