@@ -155,6 +155,33 @@ test("the values of images and pods are obeyed", async () => {
   assert(!text.includes("tolerations"), text);
 });
 
+test("text that looks like a number stays text, and a large number is written out", async () => {
+  const objects = await render({
+    priorityClassName: "123",
+    serviceAccount: { name: "1e3" },
+    terminationGracePeriodSeconds: 1_000_000,
+    podLabels: { "k8s-app": null, on: "true" },
+    routing: { enabled: true },
+    bgp: { enabled: true, passwordSecret: "456" },
+    config: { healthzBindAddress: "[::]:10256", routing: { leaseNamespace: "789" } },
+  });
+  const daemonSet = JSON.stringify(
+    objects.find(({ kind, metadata }) => kind === "DaemonSet" && metadata.name === "kube-relay"),
+  );
+  for (
+    const part of [
+      '"priorityClassName":"123"',
+      '"serviceAccountName":"1e3"',
+      '"terminationGracePeriodSeconds":1000000',
+      '"secretName":"456"',
+      '"labels":{"app.kubernetes.io/name":"kube-relay","on":"true"}',
+    ]
+  ) assertStringIncludes(daemonSet, part);
+  const role = objects.find(({ kind }) => kind === "Role");
+  assertEquals(role?.metadata.namespace, "789");
+  assertStringIncludes(JSON.stringify(objects), '"kind":"ServiceAccount","name":"1e3"');
+});
+
 /** Values that are refused, and what helm says about them. */
 const REFUSED: readonly [Values, string][] = [
   [{ cluster: "eks" }, "cluster"],
@@ -164,6 +191,15 @@ const REFUSED: readonly [Values, string][] = [
   [{ networkpolicy: { enabled: true } }, "networkpolicy"],
   [{ image: { tags: "a" } }, "tags"],
   [{ extraArgs: "--v=4" }, "extraArgs"],
+  [{ cluster: "other", apiServer: "https://a\n            - --v=9" }, "apiServer"],
+  [{ image: { repository: "a: b" } }, "repository"],
+  [{ podLabels: { team: true } }, "podLabels"],
+  [{ podAnnotations: { note: 1 } }, "podAnnotations"],
+  [{ routing: { enabled: true }, config: { routing: true } }, "/config/routing"],
+  [
+    { config: { healthzBindAddress: "0.0.0.0:10300" } },
+    "config.healthzBindAddress is 0.0.0.0:10300: leave its port at 10256",
+  ],
 ];
 
 for (const [values, words] of REFUSED) {

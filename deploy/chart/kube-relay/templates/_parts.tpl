@@ -1,7 +1,7 @@
 {{/* The image of every container, and when it is pulled. */}}
 {{- define "kube-relay.image" -}}
 {{- with .Values.image -}}
-image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+image: {{ print .repository (.digest | empty | ternary ":" "@") (.digest | default .tag | default $.Chart.AppVersion) | quote }}
 {{- if .pullPolicy }}
 imagePullPolicy: {{ .pullPolicy }}
 {{- end }}
@@ -15,7 +15,7 @@ hostNetwork: true
 imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{ toJson . }}
@@ -53,7 +53,7 @@ affinity: {{ toJson . }}
   name: system:kube-proxy
 {{- else -}}
 - kind: ServiceAccount
-  name: {{ .Values.serviceAccount.name }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ .Values.serviceAccount.name | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 {{- end }}
