@@ -14,7 +14,7 @@ script() {
   printf '%s\n' "$@"
 }
 
-# rpm expands $1 and $units when it runs the scripts.
+# The scripts expand $1.
 # shellcheck disable=SC2016
 write_spec() {
   cat <<EOF
@@ -26,7 +26,7 @@ License: Apache-2.0
 Group: System/Daemons
 Packager: ${PACKAGE_MAINTAINER:-The kube-relay authors <maintainers@kube-relay.invalid>}
 AutoReqProv: no
-Requires: coreutils, gzip, libc.so.6(GLIBC_$(needed_glibc "$root/usr/bin/kube-relay"))(64bit), libgcc_s.so.1()(64bit)
+Requires: coreutils, findutils, grep, gzip, sed, libc.so.6(GLIBC_$(needed_glibc "$root/usr/bin/kube-relay"))(64bit), libgcc_s.so.1()(64bit)
 Requires: (iproute or iproute2)
 Requires(post): /usr/sbin/useradd
 Recommends: (nftables or iptables), conntrack-tools, kmod
@@ -49,10 +49,10 @@ cp -a $root/. %{buildroot}
 $(script 'if [ "$1" -gt 1 ]; then after_upgrade; else after_installation; fi')
 
 %preun
-$(script '[ "$1" -gt 0 ] || before_removal' '[ "$1" -gt 0 ] || manage --no-reload disable $units')
+$(script '[ "$1" -gt 0 ] || before_removal')
 
 %postun
-$(script '[ "$1" -gt 0 ] || after_removal')
+$(script '[ "$1" -gt 0 ] || remove_links' '[ "$1" -gt 0 ] || after_removal')
 
 %files
 %config(noreplace) /etc/default/kube-relay

@@ -65,16 +65,19 @@ Deno.test({ name: "the RPM package", ignore }, async (t) => {
     await t.step("a removal leaves rules and names the command that removes them", async () => {
       const said = await root.play(
         `${RPM} rpm -i --nodeps $R/release/kube-relay_0.1.0_x86_64.rpm; serve
+        link=$R/etc/systemd/system/multi-user.target.wants/kube-relay.service
+        ln -s /usr/lib/systemd/system/kube-relay.service $link
         rpm -e kube-relay >said; grep '^kube-relay: ' said
         echo "runs: $(says pgrep -x kube-relay), tables: $(rules)"
         ask && echo answers
         inside sh -c "$(sed -n 's/.*To remove them: //p' said)" >&2
-        echo "tables: $(rules), left: $(cd $R && ls -d var/lib/kube-relay* usr/bin/kube* 2>/dev/null)"`,
+        echo "tables: $(rules), left: $(cd $R && ls -d var/lib/kube-relay* var/cache/kube-relay* run/kube-relay usr/bin/kube* 2>/dev/null)"
+        echo "enabled: $(says test -h $link)"`,
         RELEASE,
       );
       assertMatch(
         said,
-        /^kube-relay: the rules .* stay\.\nkube-relay: To remove them: .*\nruns: no, tables: [1-9]\nanswers\ntables: 0, left: \n$/,
+        /^kube-relay: the rules .* stay\.\nkube-relay: To remove them: .*\nruns: no, tables: [1-9]\nanswers\ntables: 0, left: \nenabled: no\n$/,
       );
     });
   } finally {
