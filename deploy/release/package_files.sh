@@ -29,7 +29,7 @@ copy_package_files() {
   for unit in deploy/*.service; do
     install -d "$root/usr/lib/systemd/system"
     # /usr/local belongs to the administrator.
-    sed -e 's#/usr/local/bin/kube-relay#/usr/bin/kube-relay#' -e '/^#  /d' "$unit" \
+    sed -e 's#/usr/local/bin/kube-relay#/usr/bin/kube-relay#' -e '/^#   install /d' "$unit" \
       >"$root/usr/lib/systemd/system/${unit##*/}"
   done
   install -D -m 0644 deploy/kube-relay.default "$root/etc/default/kube-relay"

@@ -21,7 +21,8 @@ Deno.test({ name: "the package for Debian", ignore }, async (t) => {
         inside id kube-relay | sed 's/=[0-9]*/=/g'
         inside kube-relay --version
         echo "processes: $(says pgrep -x kube-relay)"
-        inside dpkg -V kube-relay`,
+        inside dpkg -V kube-relay
+        uniq -d $R/usr/lib/systemd/system/kube-relay.service`,
         RELEASE,
       );
       assertMatch(
