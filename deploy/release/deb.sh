@@ -46,6 +46,7 @@ write_documents() {
     "$(package_version)" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" |
     gzip -9n >"$documents/changelog.gz"
   rm -- "$documents/LICENSE"
+  unlink_missing "$documents"
   cat >"$documents/copyright" <<EOF
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: kube-relay

@@ -12,12 +12,24 @@ debian_architecture() {
 # Prints the version as dpkg and rpm sort it: 1.0.0~rc.1 is before 1.0.0. rpm refuses a '-'.
 package_version() { echo "${VERSION/-/'~'}"; }
 
+# unlink_missing DIRECTORY: leaves only the text of a link to a file that is not there, such as a source.
+unlink_missing() {
+  local page link
+  find "$1" -name '*.md' | while read -r page; do
+    { grep -oE '\]\([^)#:]+' "$page" || true; } | cut -c 3- | sort -u | while read -r link; do
+      if [[ -e ${page%/*}/$link ]]; then continue; fi
+      printf 's|\\[\\([^]]*\\)\\](%s\\(#[^)]*\\)\\?)|\\1|g\n' "${link//./\\.}"
+    done | sed -zi -f - "$page"
+  done
+}
+
 # copy_documents DIRECTORY: README.md and what it links to, at the same places.
 copy_documents() {
   local file
   git ls-files -- README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples deploy |
     grep -vE '^deploy/(release|image)/|^examples/(demo|stories)/|\.(ts|sh)$|_notices' |
     while read -r file; do install -D -m 0644 -- "$file" "$1/$file"; done
+  unlink_missing "$1"
 }
 
 # copy_package_files RELEASE MACHINE ROOT: the files of the package, below ROOT.

@@ -1,6 +1,7 @@
 /** Tests what the packages say about themselves. How they install is tested in tests/release. */
 import { assertEquals } from "@std/assert";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { followLinks } from "../../tests/support/docs/links.ts";
 import { runTool } from "../../tests/support/drivers/run_tool.ts";
 import { program, testNeeding } from "../../tests/support/requirement.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
@@ -33,7 +34,7 @@ async function withPackage(
   });
 }
 
-test("the package for Debian sorts before its release, and has the size of its files", () =>
+test("the package for Debian sorts before its release, has the size of its files, and no dead link", () =>
   withPackage("deb.sh", "1.0.0-rc.1", async (folder) => {
     const file = `${folder}/kube-relay_1.0.0-rc.1_amd64.deb`;
     const [version, size] = (await runTool("dpkg-deb", [
@@ -46,6 +47,11 @@ test("the package for Debian sorts before its release, and has the size of its f
       line.startsWith("-") ? Math.ceil(Number(line.split(/\s+/)[2]) / 1024) : 1
     );
     assertEquals(Number(size), sizes.reduce((sum, kib) => sum + kib, 0));
+    await runTool("dpkg-deb", ["--extract", file, `${folder}/root`]);
+    const docs = pathToFileURL(`${folder}/root/usr/share/doc/kube-relay/`);
+    const { count, broken } = await followLinks(docs);
+    assertEquals(broken, []);
+    assertEquals(count > 50, true, `only ${count} links were found`);
   }));
 
 test("the package for Fedora sorts before its release", () =>
