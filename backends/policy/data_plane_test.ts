@@ -489,6 +489,13 @@ Deno.test("iptables: in a closed range, a pod is known after it is isolated, and
 const EVENTS: Readonly<Record<string, (stage: PolicyPlaneStage) => void>> = {
   "a pod is isolated": (stage) => allow(stage, "web", "db"),
   "a pod is isolated no more": ({ state }) => state.setPolicy(policyKey("x/db"), undefined),
+  "one end of a connection is isolated instead of the other": ({ state }) => {
+    state.setPolicy(policyKey("x/db"), undefined);
+    setPolicy(state, "x/other", {
+      podSelector: { matchLabels: { app: "other" } },
+      policyTypes: ["Egress"],
+    });
+  },
   "a pod has another list": (stage) => {
     allow(stage, "db-3", "web", 81);
     addPod(stage, "db", DB, "db-3");

@@ -252,14 +252,21 @@ class IptablesPolicyTarget extends PolicyTarget {
   }
 
   async #write(batch: PolicyBatch): Promise<void> {
-    const ruleLines = batch.ruleLines();
-    const { before, after } = batch.setLines();
-    if (ruleLines.length > 0) {
+    const { before, left, entered, after } = batch.setLines();
+    let rest = after;
+    if (entered.length > 0 && left.length > 0) {
+      // The two ends of a connection may be meant, one of which was isolated and the other one is now:
+      // nothing is taken away before all that comes is in force.
       await this.#restoreSets(before);
-      this.#count("ruleLines", ruleLines.length);
-      await this.#runner.restore({ lines: ruleLines });
+      await this.#restoreRules(batch.ruleLines("new"));
+      await this.#restoreSets([...entered, ...left]);
+      await this.#restoreRules(batch.ruleLines("old"));
+    } else {
+      const lines = batch.ruleLines("all");
+      if (lines.length > 0) await this.#restoreSets([...before, ...left]);
+      await this.#restoreRules(lines);
+      rest = [...lines.length > 0 ? [] : [...before, ...left], ...entered, ...after];
     }
-    const rest = [...ruleLines.length > 0 ? [] : before, ...after];
     this.#doomed = new Set();
     try {
       await this.#restoreSets([...rest, ...batch.destroyLines]);
@@ -276,6 +283,12 @@ class IptablesPolicyTarget extends PolicyTarget {
     if (lines.length === 0) return;
     this.#count("setLines", lines.length);
     await restoreSets(this.#edges.commands, { lines, timeoutMs: IPSET_TIMEOUT_MS });
+  }
+
+  async #restoreRules(lines: readonly string[]): Promise<void> {
+    if (lines.length === 0) return;
+    this.#count("ruleLines", lines.length);
+    await this.#runner.restore({ lines });
   }
 
   /** Finds the refused rules of lists, or names of sets. Returns none if another part was refused. */
@@ -302,7 +315,8 @@ class IptablesPolicyTarget extends PolicyTarget {
     batch: PolicyBatch,
   ): Promise<ReadonlyMap<Part, string>> {
     const refused = new Map<Part, string>();
-    let lines = batch.setLines().before;
+    const sets = batch.setLines();
+    let lines = [...sets.before, ...sets.left];
     for (let refusal = error; refused.size < MAX_REFUSED_SETS;) {
       // The name of a set that is to replace another one is truncated.
       const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(refusal.message)?.[1];
@@ -428,8 +442,11 @@ class PolicyBatch {
     }
   }
 
-  /** The lines of `ipset restore` that come before the rules, and those that come after them. */
-  setLines(): { readonly before: readonly string[]; readonly after: readonly string[] } {
+  /**
+   * The lines of `ipset restore`: those that come before the rules, of pods that are no longer isolated,
+   * of pods that are isolated now, and those that come after the rules.
+   */
+  setLines(): Readonly<Record<"before" | "left" | "entered" | "after", readonly string[]>> {
     /** Entries of sets that stay. */
     const [added, deleted]: [Entry[], Entry[]] = [[], []];
     for (const [set, changes] of this.#entries) {
@@ -453,18 +470,16 @@ class PolicyBatch {
         ...[...this.#created].map(([name, options]) => createLine(name, options)),
         ...replaced,
         ...added.filter((entry) => !entered.has(entry)).map((entry) => addLine(...entry)),
-        // A pod of a closed range is no longer known before it is no longer isolated.
-        ...[...left].reverse().map((entry) => deleteLine(...entry)),
       ],
-      after: [
-        ...[...entered].map((entry) => addLine(...entry)),
-        ...deleted.filter((entry) => !left.has(entry)).map((entry) => deleteLine(...entry)),
-      ],
+      // A pod of a closed range is no longer known before it is no longer isolated.
+      left: [...left].reverse().map((entry) => deleteLine(...entry)),
+      entered: [...entered].map((entry) => addLine(...entry)),
+      after: deleted.filter((entry) => !left.has(entry)).map((entry) => deleteLine(...entry)),
     };
   }
 
-  /** The input for `iptables-restore`, with one COMMIT. */
-  ruleLines(): readonly string[] {
+  /** The input for `iptables-restore`, with one COMMIT: what comes, what goes, or both. */
+  ruleLines(which: "new" | "old" | "all"): readonly string[] {
     const [removed, inserted]: [ChainLine[], ChainLine[]] = [[], []];
     for (const from of POD_CHAINS.keys()) {
       for (const { before, after } of this.#entries.get(from)?.values() ?? []) {
@@ -474,12 +489,16 @@ class PolicyBatch {
         else removed.push({ from, rule: before });
       }
     }
+    const comes = which === "old" ? undefined : {
+      chains: this.written,
+      jumps: [...this.#jumps, ...inserted],
+    };
+    const goes = which === "new" ? undefined : { removed: this.#removedChains };
     return restoreLines([{
       table: "filter",
-      chains: this.written,
-      removedJumps: [...this.#removedJumps, ...removed],
-      jumps: [...this.#jumps, ...inserted],
-      removed: this.#removedChains,
+      ...comes,
+      ...goes,
+      removedJumps: [...comes ? this.#removedJumps : [], ...goes ? removed : []],
     }]);
   }
 
