@@ -10,6 +10,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
+import { eventually } from "../support/eventually.ts";
 import { testNeeding } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 
@@ -64,14 +65,17 @@ for (const family of IP_FAMILIES) {
     );
     const plan = testProxyPlan(services, { family });
     const { compare, repair } = userspaceComparison({ runner, store }, { family });
-    const state = async () =>
-      [
-        await node.ip("addr show dev lo"),
-        await node.ip(`${family === "IPv6" ? "-6" : "-4"} route show table local type local`),
-        // The kernel takes this mark from a new address in its own time.
-      ].join("").replaceAll(" tentative", "").split("\n").map((line) => line.trim()).sort().join(
-        "\n",
-      );
+    const state = async () => {
+      // The kernel takes this mark from a new address in its own time. If the address is deleted before,
+      // its route may come back.
+      const addresses = await eventually("no address is tentative", async () => {
+        const text = await node.ip("addr show dev lo");
+        return text.includes(" tentative") ? undefined : text;
+      });
+      const routes = `${family === "IPv6" ? "-6" : "-4"} route show table local type local`;
+      return [addresses, await node.ip(routes)].join("").split("\n").map((line) => line.trim())
+        .sort().join("\n");
+    };
     const before = await state();
     assertEquals(await compare(plan), []);
     const rows: readonly (readonly [damage: readonly string[], ...found: string[]])[] = [
