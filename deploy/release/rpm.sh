@@ -29,7 +29,7 @@ AutoReqProv: no
 Requires: coreutils, findutils, grep, gzip, sed, libc.so.6(GLIBC_$(needed_glibc "$root/usr/bin/kube-relay"))(64bit), libgcc_s.so.1()(64bit)
 Requires: (iproute or iproute2)
 Requires(post): /usr/sbin/useradd
-Recommends: (nftables or iptables), conntrack-tools, kmod
+Recommends: (nftables or iptables), (procps-ng or procps), conntrack-tools, kmod
 Suggests: bird, ipset, ipvsadm
 
 %description
