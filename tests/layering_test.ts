@@ -113,6 +113,11 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     files: /^lib\/(os\/(network|sd_notify)|tools\/control\/control_(client|server))\.ts$/,
   },
   {
+    what: "calls C, where a wrong length is a write past a buffer",
+    pattern: /\bDeno\.(dlopen|Unsafe\w+)\b/,
+    files: /^backends\/userspace\/syscalls\/libc\.ts$/,
+  },
+  {
     what: "serves HTTP without bounds",
     pattern: /\bDeno\.serve\b|\bcreateServer\(/,
     files: /^$/,
@@ -332,6 +337,7 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/app/a.ts", 'new Deno.Command("ip");', "starts a process"],
   ["backends/userspace/a.ts", "Deno.connect({ port: 1 });", "opens a socket"],
   ["lib/kube/a.ts", 'import { connect } from "node:net";', "opens a socket"],
+  ["backends/userspace/a.ts", "Deno.dlopen(path, {});", "calls C"],
   ["lib/app/a.ts", "Deno.serve(() => {});", "serves HTTP"],
   ["lib/app/a.ts", 'addEventListener("unhandledrejection", f);', "nothing caught"],
   ["backends/userspace/a.ts", 'await fetch("http://a");', "asks by HTTP"],

@@ -151,6 +151,23 @@ function interfaceAddressOf(
 }
 
 /**
+ * Returns the path of a Unix socket after symbolic links are followed. Throws if it lies in none of the
+ * folders.
+ */
+export function unixSocketWithin(folders: readonly string[], path: string): string {
+  const real = Deno.realPathSync(path);
+  const isWithin = (folder: string) => {
+    try {
+      return real.startsWith(`${Deno.realPathSync(folder)}/`);
+    } catch {
+      return false;
+    }
+  };
+  if (folders.some(isWithin)) return real;
+  throw new Deno.errors.PermissionDenied(`${path} is in no folder of --unix-socket-folders`);
+}
+
+/**
  * Connects to a Unix socket that lies in one of some folders, also after symbolic links are followed.
  * The result names `remoteAddr` as its peer. Rejects if the socket lies elsewhere.
  */
@@ -158,13 +175,7 @@ export async function connectUnixWithin(
   folders: readonly string[],
   { path, remoteAddr }: { readonly path: string; readonly remoteAddr: SocketAddress },
 ): Promise<TcpConnection> {
-  const real = await Deno.realPath(path);
-  const roots = await Promise.all(
-    folders.map((folder) => Deno.realPath(folder).catch(() => undefined)),
-  );
-  if (!roots.some((root) => root !== undefined && real.startsWith(`${root}/`))) {
-    throw new Deno.errors.PermissionDenied(`${path} is in no folder of --unix-socket-folders`);
-  }
+  const real = unixSocketWithin(folders, path);
   const connection = await Deno.connect({ transport: "unix", path: real });
   return {
     localAddr: { hostname: "unix", port: 0 },
