@@ -78,6 +78,10 @@ Deno.test("explain says which node answers for an address, and why", async () =>
   const { out, code } = await run("explain", "address", "203.0.113.7", ...onNode("node-a"));
   assertEquals(code, 0);
   assertStringIncludes(await readPage("docs/explain.md"), `\`\`\`\n${out}`);
+  const service = await run("explain", "address", "shop/web", ...onNode("node-a"));
+  assertStringIncludes(service.out, "HAS 203.0.113.7.\n  203.0.113.7  REACHABLE: node-b answers");
+  const none = await run("explain", "address", "shop/none", "--json", ...onNode("node-a"));
+  assertEquals(JSON.parse(none.out).headline, "UNKNOWN: no Service is called shop/none");
 });
 
 Deno.test("explain says whether a node announces a prefix, to whom, and why not", async () => {

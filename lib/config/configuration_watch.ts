@@ -163,7 +163,7 @@ const APPLICABLE: readonly RegExp[] = [
   /^detectLocal\./,
   /^(iptables|nftables)\.masqueradeAll$/,
   /^networkPolicy\.(start|deny|logPerMinute|cutConnections)$/,
-  /^routing\.(loadBalancerClass|defaultLoadBalancerClass|announce|pools|layer2\.interfaces)$/,
+  /^routing\.(loadBalancerClasses|defaultLoadBalancerClass|announce|pools|layer2\.interfaces)$/,
   /^routing\.bgp\.(enabled|localAs|routerId|mesh|nodeAnnotations|peers|externalIpRanges)$/,
   /^routing\.bgp\.(communities|largeCommunities|localPreference|(advertise|imports)\..*)$/,
 ];

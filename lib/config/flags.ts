@@ -318,8 +318,11 @@ const FLAGS = {
       "addresses for Services of type LoadBalancer: CIDRs, and ranges such as 192.0.2.10-192.0.2.20; those without a " +
         "name are pool default. Selectors need --config",
     ),
-    "load-balancer-class": text("CLASS", "routing.loadBalancerClass")(
-      "the spec.loadBalancerClass of the Services that get addresses",
+    "load-balancer-classes": list("CLASSES", "routing.loadBalancerClasses", {
+      aliases: ["load-balancer-class"],
+    })(
+      "the spec.loadBalancerClass of Services that get addresses, such as metallb.io/metallb; the default is " +
+        "kube-relay.io/load-balancer",
     ),
     "load-balancer-default-class": boolean("routing.defaultLoadBalancerClass", {
       aliases: ["loadbalancer-default-class"],

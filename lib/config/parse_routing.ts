@@ -34,6 +34,7 @@ import {
 } from "../routing/routing_settings.ts";
 
 const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
+const DEFAULT_CLASS = "kube-relay.io/load-balancer";
 /** The API server refuses any other class. */
 const CLASS = /^(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?\/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?$/;
 
@@ -51,12 +52,14 @@ export function routingSettingsOf(routing: RoutingConfiguration): RoutingSetting
  * flag may enable it.
  */
 export function parseRouting(routing: RoutingConfiguration, expect: Expect): RoutingSettings {
-  const { loadBalancerClass, leaseNamespace, layer2, bgp } = routing;
-  expect(
-    CLASS.test(loadBalancerClass),
-    "routing.loadBalancerClass",
-    `Expected a class such as kube-relay.io/load-balancer, found '${loadBalancerClass}'`,
-  );
+  const { loadBalancerClasses: classes, leaseNamespace, layer2, bgp } = routing;
+  for (const [index, name] of classes.entries()) {
+    expect(
+      CLASS.test(name),
+      `routing.loadBalancerClasses.${index}`,
+      `Expected a class such as ${DEFAULT_CLASS}, found '${name}'`,
+    );
+  }
   expect(
     LABEL.test(leaseNamespace),
     "routing.leaseNamespace",
@@ -74,7 +77,7 @@ export function parseRouting(routing: RoutingConfiguration, expect: Expect): Rou
   const podNetwork = parsePodNetwork(routing, expect);
   const settings = parseBgp(bgp, expect);
   return {
-    loadBalancerClass,
+    loadBalancerClasses: classes.length === 0 ? [DEFAULT_CLASS] : classes,
     defaultLoadBalancerClass: routing.defaultLoadBalancerClass,
     pools,
     leaseNamespace,
@@ -208,7 +211,7 @@ function poolOfText(text: string): PoolConfiguration {
 }
 
 function parsePool(
-  { name, autoAssign, announce: given, ...selectors }: PoolConfiguration,
+  { name, autoAssign, priority, announce: given, ...selectors }: PoolConfiguration,
   routing: RoutingConfiguration,
   path: string,
   expect: Expect,
@@ -231,7 +234,10 @@ function parsePool(
     const selector = parseSelector(selectors[field], `${path}.${field}`, expect);
     if (selector) found[field] = selector;
   }
-  return { name, autoAssign, announce: announce as AnnounceMethod, ...found };
+  return {
+    ...{ name, autoAssign, announce: announce as AnnounceMethod, ...found },
+    ...(priority > 0 && { priority }),
+  };
 }
 
 /** Parses a selector; `undefined` stands for one that selects everything. */

@@ -36,7 +36,7 @@ Deno.test("routingSettingsOf() of the defaults has no pool and no BGP", () => {
   const settings = routingSettingsOf(defaultConfiguration().routing);
   assertEquals(settings.pools, []);
   assertEquals(settings.bgp, undefined);
-  assertEquals(settings.loadBalancerClass, "kube-relay.io/load-balancer");
+  assertEquals(settings.loadBalancerClasses, ["kube-relay.io/load-balancer"]);
 });
 
 Deno.test("routingSettingsOf() joins the texts of a pool", () => {
@@ -54,6 +54,7 @@ Deno.test("routingSettingsOf() reads every field of a pool", () => {
     name: "office",
     addresses: ["192.0.2.1"],
     autoAssign: false,
+    priority: 7,
     announce: "none",
     namespaceSelector: { matchLabels: { team: "web" } },
     nodeSelector: { matchExpressions: [{ key: "rack", operator: "In", values: ["b", "a"] }] },
@@ -62,7 +63,7 @@ Deno.test("routingSettingsOf() reads every field of a pool", () => {
   const [pool] = routingSettingsOf(read({ pools })).pools;
   assertEquals(pool!.namespaceSelector!.text, '[["team","In",["web"]]]');
   assertEquals(pool!.nodeSelector!.text, '[["rack","In",["a","b"]]]');
-  assertEquals(pool!.serviceSelector, undefined);
+  assertEquals([pool!.serviceSelector, pool!.priority], [undefined, 7]);
 });
 
 Deno.test("routingSettingsOf() reads peers as texts and as blocks", () => {
@@ -90,8 +91,8 @@ Deno.test("routingSettingsOf() has a network of pods if one of its parts is enab
 
 const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
   [
-    { loadBalancerClass: "a/b/c", leaseNamespace: "Kube" },
-    "routing.loadBalancerClass: Expected a class such as kube-relay.io/load-balancer, found 'a/b/c'",
+    { loadBalancerClasses: ["metallb.io/metallb", "a/b/c"], leaseNamespace: "Kube" },
+    "routing.loadBalancerClasses.1: Expected a class such as kube-relay.io/load-balancer, found 'a/b/c'",
     "routing.leaseNamespace: Expected the name of a namespace, found 'Kube'",
   ],
   [

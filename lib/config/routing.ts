@@ -47,6 +47,7 @@ export const ROUTING_LIMITS = {
   metric: { from: 1, to: 4_294_967_295 },
   limitPerPeer: { from: 1, to: 1_000_000 },
   mtu: { from: 0, to: 65_535 },
+  priority: { from: 0, to: 2_147_483_647 },
 } as const;
 
 /** A selector, with the fields of Kubernetes. */
@@ -72,6 +73,8 @@ const POOL = {
   addresses: list(),
   // Whether Services get an address of the pool without asking for it.
   autoAssign: flag(true),
+  // Pools with a lower number come first, and those with 0 last, as MetalLB has it.
+  priority: wholeNumber(0, ROUTING_LIMITS.priority),
   // Empty = that of the block.
   announce: text(),
   namespaceSelector: SELECTOR,
@@ -124,7 +127,8 @@ export const ROUTING_ENTRIES = {
   enabled: flag(),
   // Empty = the connection of Services.
   kubeconfig: text(),
-  loadBalancerClass: text("kube-relay.io/load-balancer"),
+  // Empty = kube-relay.io/load-balancer.
+  loadBalancerClasses: list(),
   defaultLoadBalancerClass: flag(true),
   // How pools without a setting of their own are announced.
   announce: text(ROUTING_CHOICES.announce[0]),

@@ -52,7 +52,10 @@ export class AddressAllocator {
   #before = new Map<Claim, Claim>();
 
   constructor(pools: readonly AddressPool[]) {
-    this.#pools = pools;
+    this.#pools = pools.toSorted((left, right) =>
+      (left.priority ?? Number.MAX_VALUE) - (right.priority ?? Number.MAX_VALUE) ||
+      compareTexts(left.name, right.name)
+    );
     this.#inventory = new AddressInventory(pools);
   }
 

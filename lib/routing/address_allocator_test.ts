@@ -14,7 +14,10 @@ import type { AddressPool } from "./address_pool.ts";
 import { addressRequestOf } from "./address_request.ts";
 
 const OWN_CLASS = "kube-relay.io/load-balancer";
-const CLASSES = { loadBalancerClass: OWN_CLASS, defaultLoadBalancerClass: true };
+const CLASSES = {
+  loadBalancerClasses: [OWN_CLASS, "metallb.io/metallb"],
+  defaultLoadBalancerClass: true,
+};
 const IPS = "kube-relay.io/load-balancer-ips";
 const KEY = "kube-relay.io/load-balancer-sharing-key";
 
@@ -61,6 +64,7 @@ Deno.test("AddressAllocator leaves alone what it did not give", () => {
       { name: "other", spec: { loadBalancerClass: "example.com/x" }, addresses: ["192.0.2.0"] },
       { name: "outside", addresses: ["198.51.100.1"] },
       { name: "plain", spec: { loadBalancerClass: OWN_CLASS } },
+      { name: "second", spec: { loadBalancerClass: "metallb.io/metallb" } },
     ),
     [
       "default/other: nothing",
@@ -69,11 +73,46 @@ Deno.test("AddressAllocator leaves alone what it did not give", () => {
       "controller or add the range again, or remove the entry from the status to get another " +
       "address)",
       "default/plain: 192.0.2.1",
+      "default/second: 192.0.2.2",
     ],
   );
   const named = loadBalancer({ name: "named" });
   const status = { loadBalancer: { ingress: [{ hostname: "lb.example.com" }] } };
   assert(stage.give({ ...named, status })[0]!.startsWith("default/named: (left alone)"));
+});
+
+Deno.test("AddressAllocator takes pools by priority, then by name, and the next one if one is full", () => {
+  const team = selector({ "kubernetes.io/metadata.name": "red" });
+  const stage = new Stage(
+    pool("z-last", ["10.0.0.1"]),
+    pool("b", ["10.0.1.1"], { priority: 20 }),
+    pool("own", ["10.0.2.1"], { priority: 5, namespaceSelector: team }),
+    pool("a", ["10.0.3.1"], { priority: 20 }),
+    pool("asked", ["10.0.4.1"], { priority: 1, autoAssign: false }),
+    pool("y-last", ["10.0.5.1"]),
+  );
+  const annotations = { "kube-relay.io/load-balancer-pool": "z-last" };
+  assertEquals(
+    stage.give(
+      { name: "red/1", annotations },
+      ...[2, 3, 4, 5].map((number) => ({ name: `red/${number}` })),
+      { name: "red/6" },
+    ),
+    [
+      "red/1: 10.0.0.1",
+      "red/2: 10.0.2.1",
+      "red/3: 10.0.3.1",
+      "red/4: 10.0.1.1",
+      "red/5: 10.0.5.1",
+      "red/6: (The pools 'own', 'a', 'b', 'y-last', 'z-last' have no free address of IPv4)",
+    ],
+  );
+  // The one that waits gets what becomes free; the others keep what they have, even of a pool that comes later.
+  stage.allocator.setService("red/2" as ServiceKey, undefined);
+  assertEquals(stage.give({ name: "red/6" }, { name: "red/5", addresses: ["10.0.5.1"] }), [
+    "red/6: 10.0.2.1",
+    "red/5: 10.0.5.1",
+  ]);
 });
 
 const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, message: string][] = [

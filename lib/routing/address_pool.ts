@@ -19,6 +19,8 @@ export interface AddressPool {
   readonly ranges: readonly AddressRange[];
   /** Whether Services get an address of the pool without asking for it. */
   readonly autoAssign: boolean;
+  /** Pools with a lower number are tried first. @default {after all that have one} */
+  readonly priority?: number;
   readonly announce: AnnounceMethod;
   /** The namespaces whose Services may use the pool. @default {all} */
   readonly namespaceSelector?: LabelSelector;

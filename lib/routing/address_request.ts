@@ -59,7 +59,7 @@ export function shorten(text: string): string {
  */
 export function addressRequestOf(
   service: RoutedService,
-  settings: Pick<RoutingSettings, "loadBalancerClass" | "defaultLoadBalancerClass">,
+  settings: Pick<RoutingSettings, "loadBalancerClasses" | "defaultLoadBalancerClass">,
 ): AddressRequest | undefined {
   const { metadata, spec, status } = service;
   const ingress = status?.loadBalancer?.ingress ?? [];
@@ -73,7 +73,7 @@ export function addressRequestOf(
     namespace: name.namespace,
     createdAt: metadata.creationTimestamp ?? "",
     labels: metadata.labels ?? {},
-    isForeign: isLoadBalancer && !isOwnClass(spec.loadBalancerClass, settings),
+    isForeign: foreignClass(service, settings) !== undefined,
     families: isLoadBalancer ? familiesOf(spec.ipFamilies) : [],
     prefersDualStack: spec.ipFamilyPolicy === "PreferDualStack",
     ...requestedAddresses(service),
@@ -85,14 +85,19 @@ export function addressRequestOf(
   };
 }
 
-function isOwnClass(
-  found: string | undefined,
-  { loadBalancerClass, defaultLoadBalancerClass }: Pick<
+/** Returns why another controller gives a Service addresses, in words; `undefined` = none does. */
+export function foreignClass(
+  { spec: { type, loadBalancerClass: found } }: Pick<RoutedService, "spec">,
+  { loadBalancerClasses: classes, defaultLoadBalancerClass: isDefault }: Pick<
     RoutingSettings,
-    "loadBalancerClass" | "defaultLoadBalancerClass"
+    "loadBalancerClasses" | "defaultLoadBalancerClass"
   >,
-): boolean {
-  return found === undefined ? defaultLoadBalancerClass : found === loadBalancerClass;
+): string | undefined {
+  if (type !== "LoadBalancer") return undefined;
+  if (found === undefined ? isDefault : classes.includes(found)) return undefined;
+  return (found === undefined ? "it has no class" : `its class is '${shorten(found)}'`) +
+    `, and kube-relay gives addresses to class ${classes.join(", ")}` +
+    (isDefault ? ", and without a class" : "");
 }
 
 function familiesOf(families: readonly string[] = []): readonly IpFamily[] {

@@ -25,6 +25,7 @@ import {
 } from "./bgp_plan.ts";
 import type { PrefixSource } from "./bgp_planner.ts";
 import type { OwnerCandidate } from "./layer2_owner.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
 import type { AddressHolder, PlannedRouting } from "./planned_routing.ts";
 
 /** What the machine was found to do. Absent parts were not asked. */
@@ -126,6 +127,38 @@ export function explainAddress(
       ),
     ],
   };
+}
+
+/** Why a Service has its addresses, or none. */
+export interface ServiceAddressReport {
+  readonly service: ServiceKey;
+  /** The answer as a sentence without a full stop. */
+  readonly headline: string;
+  readonly addresses: readonly AddressReport[];
+  readonly steps: readonly RoutingStep[];
+}
+
+/** Explains the addresses of a Service. */
+export function explainService(
+  planned: PlannedRouting,
+  { service, seen = {} }: { readonly service: ServiceKey; readonly seen?: SeenRouting },
+): ServiceAddressReport {
+  const found = planned.statuses.get(service);
+  const refusals = planned.refusalsOf(service);
+  const addresses = (found ?? []).map((address) => explainAddress(planned, { address, seen }));
+  const assigned = planned.assignedTo(service) ?? [];
+  const headline = found === undefined
+    ? `UNKNOWN: no Service is called ${service}`
+    : addresses.length > 0
+    ? `HAS ${found.join(", ")}`
+    : assigned.length > 0
+    ? `WAITS: it gets ${assigned.join(", ")}, which its status does not have yet`
+    : `NO ADDRESS: ${refusals.join("; ") || "its type is not LoadBalancer"}`;
+  const steps = [
+    ...(addresses.length > 0 ? refusals : []).map((text) => ({ topic: "But", text })),
+    ...addresses.map(({ address, headline }) => ({ topic: address, text: headline })),
+  ];
+  return { service, headline, addresses, steps };
 }
 
 /** `held`: the interface of this node that has the address; absent if it was not asked. */

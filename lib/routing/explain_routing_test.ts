@@ -14,8 +14,14 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { comparePlannedRouting } from "./compare_planned_routing.ts";
-import { explainAddress, explainPrefix, type SeenRouting } from "./explain_routing.ts";
+import {
+  explainAddress,
+  explainPrefix,
+  explainService,
+  type SeenRouting,
+} from "./explain_routing.ts";
 import { readMemberReport } from "./layer2_member.ts";
 import type { PlannedRouting, RoutingInputs } from "./planned_routing.ts";
 
@@ -106,6 +112,45 @@ Deno.test("explainAddress() answers for free, foreign and unknown addresses, and
     "Layer 2: no node answers for it: pool 'routed' is not announced by layer2",
     "BGP: ANNOUNCED by a to 1 peer",
   ]);
+});
+
+Deno.test("explainService() says why a Service has its addresses, or none", () => {
+  const foreign = { loadBalancerClass: "example.com/x" };
+  const pool = { "kube-relay.io/load-balancer-pool": "none" };
+  const planned = plannedRouting({
+    services: [
+      loadBalancer({ name: "ns/web", addresses: [OFFICE], annotations: pool }),
+      loadBalancer({ name: "ns/theirs", spec: foreign }),
+      loadBalancer({ name: "ns/held", spec: foreign, addresses: ["203.0.113.9"] }),
+      loadBalancer({ name: "ns/new" }),
+      loadBalancer({ name: "ns/refused", annotations: pool }),
+      loadBalancer({ name: "ns/inner", spec: { type: "ClusterIP" } }),
+    ],
+  });
+  const texts = (name: string) => {
+    const service = `ns/${name}` as ServiceKey;
+    const { headline, steps } = explainService(planned, { service });
+    return [headline, ...stepTexts(steps)];
+  };
+  const refused = "The Service may not use pool 'none', or the pool has no IPv4";
+  const theirs = "its class is 'example.com/x', and kube-relay gives addresses to class " +
+    "kube-relay.io/load-balancer, and without a class";
+  assertEquals(
+    ["web", "theirs", "held", "new", "refused", "inner", "gone"].map((name) => texts(name)),
+    [
+      [
+        `HAS ${OFFICE}`,
+        `But: ${refused}`,
+        `${OFFICE}: NOT ANNOUNCED by a`,
+      ],
+      [`NO ADDRESS: ${theirs}`],
+      ["HAS 203.0.113.9", `But: ${theirs}`, "203.0.113.9: NOT ANNOUNCED by a"],
+      ["WAITS: it gets 203.0.113.0, which its status does not have yet"],
+      [`NO ADDRESS: ${refused}`],
+      ["NO ADDRESS: its type is not LoadBalancer"],
+      ["UNKNOWN: no Service is called ns/gone"],
+    ],
+  );
 });
 
 Deno.test("explainPrefix() names the Service, the peers of the same family, and what they are sent", () => {

@@ -7,7 +7,7 @@ import type { Labels } from "../policy/label_selector.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
 import { AddressAllocator } from "./address_allocator.ts";
-import { addressRequestOf } from "./address_request.ts";
+import { addressRequestOf, foreignClass } from "./address_request.ts";
 import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
 import type { MemberReport } from "./layer2_member.ts";
@@ -59,6 +59,7 @@ export class PlannedRouting {
   readonly #allocator: AddressAllocator;
   readonly #nodesAt = new Map<IpAddress, string>();
   readonly #holders = new SetIndex<IpAddress, ServiceKey>();
+  readonly #foreign = new Map<ServiceKey, string>();
   readonly #statuses = new Map<ServiceKey, readonly IpAddress[]>();
 
   constructor(inputs: RoutingInputs) {
@@ -108,6 +109,8 @@ export class PlannedRouting {
 
   /** Why a Service does not have what it asks for. */
   refusalsOf(service: ServiceKey): readonly string[] {
+    const foreign = this.#foreign.get(service);
+    if (foreign !== undefined) return [foreign];
     return this.#allocator.assignment(service)?.refusals.map(({ message }) => message) ?? [];
   }
 
@@ -133,6 +136,8 @@ export class PlannedRouting {
     for (const service of services) {
       const key = serviceKey(namespacedNameOf(service));
       this.#allocator.setService(key, addressRequestOf(service, settings));
+      const foreign = foreignClass(service, settings);
+      if (foreign !== undefined) this.#foreign.set(key, foreign);
       const announced = announcedServiceOf(byService.get(key) ?? [], service.metadata.annotations);
       this.owners.setService(key, announced);
       this.bgp?.setService(key, announced);

@@ -11,8 +11,8 @@ export const POD_ROUTE_METRIC = 256;
 
 /** The configuration of load balancer addresses and routes. Values are parsed. */
 export interface RoutingSettings {
-  /** Services of this `loadBalancerClass` get addresses. */
-  readonly loadBalancerClass: string;
+  /** Services of one of these classes get addresses. */
+  readonly loadBalancerClasses: readonly string[];
   /** Whether Services without a `loadBalancerClass` get addresses too. */
   readonly defaultLoadBalancerClass: boolean;
   readonly pools: readonly AddressPool[];

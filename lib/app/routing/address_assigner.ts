@@ -38,7 +38,7 @@ interface AssignerEdges {
 
 type AssignerSettings = Pick<
   RoutingSettings,
-  "pools" | "loadBalancerClass" | "defaultLoadBalancerClass"
+  "pools" | "loadBalancerClasses" | "defaultLoadBalancerClass"
 >;
 
 /** Its settings at the start, and the objects that it assigns by. */
@@ -162,8 +162,8 @@ export class AddressAssigner {
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
   setSettings(settings: AssignerSettings): void {
     const used = (
-      { pools, loadBalancerClass, defaultLoadBalancerClass }: AssignerSettings,
-    ) => [pools, loadBalancerClass, defaultLoadBalancerClass];
+      { pools, loadBalancerClasses, defaultLoadBalancerClass }: AssignerSettings,
+    ) => [pools, loadBalancerClasses, defaultLoadBalancerClass];
     const isSame = deepEqual(used(settings), used(this.#settings));
     this.#settings = settings;
     if (isSame) return;

@@ -53,7 +53,7 @@ class Cluster {
     const events = { record: (event: KubeEvent) => void this.events.push(event) };
     const assigner = new AddressAssigner({ clock, logger, random: () => 0.5, events }, {
       settings: {
-        ...{ pools: this.pools, loadBalancerClass: "ours", defaultLoadBalancerClass: true },
+        ...{ pools: this.pools, loadBalancerClasses: ["ours"], defaultLoadBalancerClass: true },
       },
       services: informer,
     });

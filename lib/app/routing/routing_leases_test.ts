@@ -67,7 +67,7 @@ class Cluster {
     };
     const settings = {
       pools: [pool("default", ["192.0.2.0/28"])],
-      loadBalancerClass: "ours",
+      loadBalancerClasses: ["ours"],
       defaultLoadBalancerClass: true,
     };
     const dependencies = { clock: slow, logger, random: () => 0 };

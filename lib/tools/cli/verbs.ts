@@ -60,7 +60,10 @@ export const VERBS: readonly Verb[] = [
     summary: "explain what happens to a packet from FROM to TO, step by step",
     operands: [
       { name: "FROM", help: `${FROM_FORMS}; or 'bgp' or 'address'` },
-      { name: "TO", help: `${TO_FORMS}; a prefix after 'bgp', an address after 'address'` },
+      {
+        name: "TO",
+        help: `${TO_FORMS}; a prefix after 'bgp', an address or NAMESPACE/SERVICE after 'address'`,
+      },
     ],
     examples: [
       "kube-relay explain 10.244.1.7 default/web:http",
@@ -70,6 +73,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay explain shop/web-0 shop/db-0:5432",
       "kube-relay explain --policies shop",
       "kube-relay explain address 192.0.2.10",
+      "kube-relay explain address shop/web",
       "kube-relay explain bgp 192.0.2.0/28",
     ],
     replacesOperands: "policies",

@@ -214,8 +214,8 @@ export function dumpedRoutingSettings(
   );
   return {
     ...routing,
-    pools: pools.map(({ name, ranges, autoAssign, announce }) => ({
-      ...{ name, autoAssign, announce },
+    pools: pools.map(({ name, ranges, autoAssign, priority = 0, announce }) => ({
+      ...{ name, autoAssign, priority, announce },
       addresses: ranges.map(({ family, first, last }) =>
         `${addressAt(first, family)}-${addressAt(last, family)}`
       ),

@@ -198,10 +198,10 @@ const PEER = settings(
 );
 
 const ROUTING = settings(
-  "enabled loadBalancerClass defaultLoadBalancerClass announce leaseNamespace leaseDurationSeconds",
+  "enabled loadBalancerClasses defaultLoadBalancerClass announce leaseNamespace leaseDurationSeconds",
   {
     pools: optional(list(
-      settings("name addresses autoAssign announce", {
+      settings("name addresses autoAssign priority announce", {
         namespaceSelector: SELECTOR,
         serviceSelector: SELECTOR,
         nodeSelector: SELECTOR,

@@ -7,9 +7,12 @@ import {
   type AddressReport,
   explainAddress,
   explainPrefix,
+  explainService,
   type PrefixReport,
   type SeenRouting,
+  type ServiceAddressReport,
 } from "../../routing/explain_routing.ts";
+import { type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { askControl } from "../control/control_client.ts";
 import { planRunningNode } from "../offline/plan_node.ts";
 import {
@@ -22,12 +25,13 @@ import { type Report, sentence } from "../report.ts";
 /** A question about a prefix or an address. */
 export type RoutingQuestion =
   | { readonly kind: "address"; readonly address: IpAddress }
+  | { readonly kind: "service"; readonly service: ServiceKey }
   | { readonly kind: "bgp"; readonly prefix: Cidr };
 
 /** The answer, and what is not known. */
 interface ExplainedRouting {
   readonly subject: string;
-  readonly report: PrefixReport | AddressReport;
+  readonly report: PrefixReport | AddressReport | ServiceAddressReport;
   readonly notes: readonly string[];
 }
 
@@ -36,8 +40,13 @@ export function parseRoutingQuestion(from: string, to: string): RoutingQuestion 
   const address = tryParseIpAddress(to);
   if (from === "address") {
     if (address !== undefined) return { kind: "address", address };
+    const [, namespace, name] = /^([-a-z0-9]+)\/([-a-z0-9]+)$/.exec(to) ?? [];
+    if (namespace !== undefined && name !== undefined) {
+      return { kind: "service", service: serviceKey({ namespace, name }) };
+    }
     throw new ConfigurationError([
-      `Cannot explain address '${to}': expected an IP address such as 192.0.2.10`,
+      `Cannot explain address '${to}': expected an IP address such as 192.0.2.10, or a Service such as ` +
+      "shop/web",
     ]);
   }
   if (from !== "bgp") return undefined;
@@ -65,6 +74,11 @@ export async function explainPlannedRouting(
   if (question.kind === "bgp") {
     const { prefix } = question;
     return { subject: prefix, report: explainPrefix(routing, { prefix, seen: seen?.bgp }), notes };
+  }
+  if (question.kind === "service") {
+    const { service } = question;
+    const report = explainService(routing, { service, ...(seen && { seen }) });
+    return { subject: service, report, notes };
   }
   const { address } = question;
   const report = explainAddress(routing, { address, ...(seen && { seen }) });
@@ -99,7 +113,7 @@ export async function explainRunningRouting(
 /** Shows the answer about a prefix or an address, what is not known, and the steps. */
 export function routingReport({ subject, report, notes }: ExplainedRouting): Report {
   const { headline, steps } = report;
-  const isGood = /^(?:ANNOUNCED|REACHABLE|FREE)/.test(headline);
+  const isGood = /^(?:ANNOUNCED|REACHABLE|FREE|HAS|WAITS)/.test(headline);
   const rows = [
     sentence(headline, isGood ? "good" : "bad"),
     ...notes.map((text) => sentence(`Note: ${text}`, "warning")),

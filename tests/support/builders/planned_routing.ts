@@ -35,7 +35,7 @@ export const BGP_SETTINGS: BgpSettings = {
 
 /** Pools of both kinds; `198.51.100.0/24` is announced by BGP, `203.0.113.0/24` by layer 2. */
 export const ROUTING_SETTINGS: RoutingSettings = {
-  loadBalancerClass: "kube-relay.io/load-balancer",
+  loadBalancerClasses: ["kube-relay.io/load-balancer"],
   defaultLoadBalancerClass: true,
   pools: [
     pool("routed", ["198.51.100.0/24"], { announce: "bgp" }),
