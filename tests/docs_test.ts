@@ -45,8 +45,8 @@ for (
 }
 
 Deno.test("docs/annotations.md has each annotation of the table with its values and a valid example", async () => {
-  const page = await Deno.readTextFile(`${ROOT}docs/annotations.md`);
-  const rows = page.split("\n").filter((line) => line.startsWith("| `"))
+  const [page] = (await Deno.readTextFile(`${ROOT}docs/annotations.md`)).split("## kube-router");
+  const rows = page!.split("\n").filter((line) => line.startsWith("| `"))
     .map((line) => line.split(" | ").map((cell) => cell.replaceAll(/^\| |\|$|`/g, "").trim()));
   for (const { name, expected, parse, format } of Object.values<AnyAnnotation>(EDGE_ANNOTATIONS)) {
     const [, mode, values, example = ""] = rows.find(([each]) => each === name) ?? [];

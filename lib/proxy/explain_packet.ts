@@ -5,6 +5,7 @@
  * @module
  */
 import type { Service } from "../api/kinds/service.ts";
+import { SKIP_LOAD_BALANCER_IPS_ANNOTATION } from "../api/kube_router_annotations.ts";
 import { cidrContains } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
@@ -394,12 +395,16 @@ export function unservedAt(services: Iterable<Service>, address: IpAddress): rea
 }
 
 /** The reason why a Service of kube-relay may not be served at this address. */
-function placeOf({ spec, status }: Service, address: IpAddress): UnservedReason | undefined {
+function placeOf(
+  { metadata, spec, status }: Service,
+  address: IpAddress,
+): UnservedReason | undefined {
   const isIt = (text: string | undefined) => text !== undefined && isAddress(text, address);
   if ([spec.clusterIP, ...spec.clusterIPs ?? []].some(isIt)) return "no usable port";
   if (spec.externalIPs?.some(isIt)) return "external IP";
   const ingress = status?.loadBalancer?.ingress?.find(({ ip }) => isIt(ip));
   if (ingress === undefined) return undefined;
+  if (metadata.annotations?.[SKIP_LOAD_BALANCER_IPS_ANNOTATION] !== undefined) return "skipped";
   return ingress.ipMode === "Proxy" ? "ipMode Proxy" : "no usable port";
 }
 

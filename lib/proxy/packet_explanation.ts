@@ -65,7 +65,12 @@ export interface NearMiss {
 }
 
 /** The reason why an address of a Service object is not served. */
-export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
+export type UnservedReason =
+  | UnproxiedReason
+  | "external IP"
+  | "ipMode Proxy"
+  | "skipped"
+  | "no usable port";
 
 /** The reason why kube-relay does not handle a packet. */
 type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "refused" | "unserved-by-mode";

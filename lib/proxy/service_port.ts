@@ -5,6 +5,11 @@ import {
 } from "../api/kinds/service.ts";
 import { SERVICE_PROXY_NAME_LABEL } from "../api/labels.ts";
 import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
+import {
+  isExternalLocal,
+  kubeRouterRemarks,
+  SKIP_LOAD_BALANCER_IPS_ANNOTATION,
+} from "../api/kube_router_annotations.ts";
 import { IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
@@ -168,10 +173,14 @@ function sharedFieldsOf(
     ? clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS
     : undefined;
   const { type = "ClusterIP", externalIPs = [] } = spec;
-  const isLocal = spec.externalTrafficPolicy === "Local" &&
+  for (const [name, value, remark] of kubeRouterRemarks(metadata.annotations)) {
+    problems.report(`metadata.annotations['${name}']`, value, remark);
+  }
+  const isLocal = isExternalLocal(reading.service) &&
     (type === "LoadBalancer" || type === "NodePort" ||
       (type === "ClusterIP" && externalIPs.length > 0));
-  const isChecked = isLocal && type === "LoadBalancer";
+  // API servers give a port for the field, not for the annotation.
+  const isChecked = isLocal && spec.externalTrafficPolicy === "Local" && type === "LoadBalancer";
   const healthCheckNodePort = isChecked ? tryParsePort(spec.healthCheckNodePort ?? 0) : undefined;
   if (isChecked && healthCheckNodePort === undefined) {
     problems.report(
@@ -283,8 +292,10 @@ function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
 
 /** The load balancer addresses that this node may serve itself, without duplicates. */
 function loadBalancerVipsOf(reading: ServiceReading): readonly IpAddress[] {
-  const { ingress = [] } = reading.service.status?.loadBalancer ?? {};
-  if (ingress.length === 0) return NO_ADDRESSES;
+  const { metadata: { annotations }, status } = reading.service;
+  const { ingress = [] } = status?.loadBalancer ?? {};
+  const isSkipped = annotations?.[SKIP_LOAD_BALANCER_IPS_ANNOTATION] !== undefined;
+  if (ingress.length === 0 || isSkipped) return NO_ADDRESSES;
   const candidates = ingress
     .map(({ ip, ipMode = "VIP" }, index) => ({
       text: ip ?? "",

@@ -4,6 +4,7 @@ import {
   type RoutedService,
   SHARING_KEY_ANNOTATION,
 } from "../api/kinds/routed_service.ts";
+import { isExternalLocal } from "../api/kube_router_annotations.ts";
 import {
   IP_FAMILIES,
   type IpAddress,
@@ -152,7 +153,7 @@ function sharingOf(
 ): Pick<AddressRequest, "sharing"> {
   const key = metadata.annotations?.[SHARING_KEY_ANNOTATION];
   if (!key) return {};
-  const endpoints = spec.externalTrafficPolicy === "Local"
+  const endpoints = isExternalLocal({ metadata, spec })
     ? Object.entries(spec.selector ?? {}).sort(([left], [right]) => left < right ? -1 : 1)
     : "Cluster";
   return { sharing: { key, text: JSON.stringify([namespace, key, endpoints]) } };

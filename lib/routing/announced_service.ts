@@ -1,4 +1,5 @@
-import { ADVERTISE_ANNOTATIONS, type RoutedService } from "../api/kinds/routed_service.ts";
+import type { RoutedService } from "../api/kinds/routed_service.ts";
+import { ADVERTISE_ANNOTATIONS, parseSwitch } from "../api/kube_router_annotations.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import type { AdvertisedKind } from "./routing_settings.ts";
@@ -83,8 +84,8 @@ function switchesOf(
 ): AnnouncedService["switches"] {
   const switches: Partial<Record<ServiceAddressKind, boolean>> = {};
   for (const kind of ["clusterIps", "externalIps", "loadBalancerIps"] as const) {
-    const value = annotations?.[ADVERTISE_ANNOTATIONS[kind]];
-    if (value === "true" || value === "false") switches[kind] = value === "true";
+    const value = parseSwitch(annotations?.[ADVERTISE_ANNOTATIONS[kind]] ?? "");
+    if (value !== undefined) switches[kind] = value;
   }
   return switches;
 }

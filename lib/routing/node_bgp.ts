@@ -1,5 +1,5 @@
 import { parse } from "@std/yaml";
-import { BGP_ANNOTATIONS, PEERS_ANNOTATION } from "../api/kinds/routed_node.ts";
+import { BGP_ANNOTATIONS, PEER_ANNOTATIONS } from "../api/kinds/routed_node.ts";
 import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import {
@@ -69,15 +69,16 @@ export function nodeBgpOf(
       "to 4294967295 or an IPv4 address";
     return expect(isValid, name, value, message) ? id : undefined;
   };
-  const { as: asName, communities: communitiesName, prependAs, refused } = BGP_ANNOTATIONS;
+  const { as: asName, communities: communitiesName, prependAs, refused, listenAddresses } =
+    BGP_ANNOTATIONS;
   const as = number(asName, "The AS number is not used", isAs);
   const reflector = clusterId(BGP_ANNOTATIONS.reflector);
   const reflectorClient = clusterId(BGP_ANNOTATIONS.reflectorClient);
-  const peersText = annotations[PEERS_ANNOTATION];
+  const peersText = annotations[PEER_ANNOTATIONS.yaml];
   const peers = peersText === undefined
     ? peersOfLists(list, expect)
     : peersOfYaml(peersText, expect);
-  const communities = list(communitiesName);
+  const communities = list(communitiesName).map(communityOf);
   expect(
     communities.length <= MOST_COMMUNITIES,
     communitiesName,
@@ -89,8 +90,15 @@ export function nodeBgpOf(
       isCommunity(each),
       `${communitiesName}[${index}]`,
       each,
-      "The community is not sent: it has to be as 64512:100",
+      "The community is not sent: it has to be as 64512:100, a number of 32 bits, or a name such as " +
+        "no-export",
     )
+  );
+  expect(
+    text(listenAddresses) === undefined,
+    listenAddresses,
+    text(listenAddresses),
+    "The addresses are not used: BIRD listens on all; give a peer its localAddress",
   );
   const prepended = text(prependAs);
   const count = number(
@@ -133,6 +141,26 @@ function isAs(value: number): boolean {
   return value > 0 && value < 2 ** 32 - 1 && value !== 23_456 && value !== 65_535;
 }
 
+/** The well-known communities that routers act by (RFC 1997, 3765, 7999, 8326), by GoBGP's names. */
+const COMMUNITIES: Readonly<Record<string, string>> = {
+  "planned-shut": "65535:0",
+  blackhole: "65535:666",
+  "no-export": "65535:65281",
+  "no-advertise": "65535:65282",
+  "no-export-subconfed": "65535:65283",
+  "no-peer": "65535:65284",
+};
+
+/** kube-router also takes the name of a community, or its 32 bits as one number. */
+function communityOf(text: string): string {
+  const number = numberOf(text);
+  return number < 2 ** 32
+    ? `${Math.floor(number / 2 ** 16)}:${number % 2 ** 16}`
+    : Object.hasOwn(COMMUNITIES, text)
+    ? COMMUNITIES[text]!
+    : text;
+}
+
 function isCommunity(text: string): boolean {
   const numbers = /^(\d{1,5}):(\d{1,5})$/.exec(text)?.slice(1).map(Number) ?? [];
   return numbers.length === 2 && numbers.every((number) => number < 2 ** 16);
@@ -147,12 +175,12 @@ function peersOfYaml(text: string, expect: Expect): readonly ConfiguredPeer[] {
   }
   if (Array.isArray(list) && list.length <= MOST_PEERS) {
     return list.flatMap((peer, index) =>
-      peerOf(Object(peer), `${PEERS_ANNOTATION}[${index}]`, expect)
+      peerOf(Object(peer), `${PEER_ANNOTATIONS.yaml}[${index}]`, expect)
     );
   }
   const message = "No peer of the annotation is used: it has to be a YAML list of at most 64 peers";
   // The value is never shown: it may hold passwords.
-  expect(false, PEERS_ANNOTATION, "(not shown)", message);
+  expect(false, PEER_ANNOTATIONS.yaml, "(not shown)", message);
   return [];
 }
 
@@ -161,15 +189,19 @@ function peersOfLists(
   list: (name: string) => readonly string[],
   expect: Expect,
 ): readonly ConfiguredPeer[] {
-  const { peerAddresses, peerAsNumbers, peerPorts, peerLocalAddresses } = BGP_ANNOTATIONS;
-  const [asNumbers, ports, locals] = [peerAsNumbers, peerPorts, peerLocalAddresses].map(list);
-  return list(peerAddresses).slice(0, MOST_PEERS).flatMap((remoteip, index) =>
+  const { peerAsNumbers, peerPorts, peerLocalAddresses } = BGP_ANNOTATIONS;
+  const { addresses, passwords: names } = PEER_ANNOTATIONS;
+  const [asNumbers, ports, locals, passwords] = [
+    ...[peerAsNumbers, peerPorts, peerLocalAddresses, names],
+  ].map(list);
+  return list(addresses).slice(0, MOST_PEERS).flatMap((remoteip, index) =>
     peerOf(
       {
         ...{ remoteip, remoteasn: asNumbers![index] },
         ...{ port: ports![index] || undefined, localip: locals![index] || undefined },
+        password: passwords![index],
       },
-      `${peerAddresses}[${index}]`,
+      `${addresses}[${index}]`,
       expect,
     )
   );

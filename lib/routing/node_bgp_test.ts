@@ -19,19 +19,20 @@ Deno.test("nodeBgpOf() reads kube-router's annotations", () => {
     "rr.client": "10.0.0.1",
     "path-prepend.as": "64600",
     "path-prepend.repeat-n": "3",
-    "node.bgp.communities": "64600:1, 64600:2",
+    "node.bgp.communities": "64600:1, no-export,4294967295",
     "node.bgp.customimportreject": "10.0.0.0/16, fd00::/64",
     "peer.ips": "192.0.2.1,2001:db8::1",
     "peer.asns": "64700,64701",
     "peer.ports": ",1790",
     "peer.localips": "192.0.2.9,",
+    "peer.passwords": ",",
   });
   assertEquals(texts, []);
   assertEquals(bgp.as, 64600);
   assertEquals(bgp.reflector, "0.0.0.42");
   assertEquals(bgp.reflectorClient, "10.0.0.1");
   assertEquals(bgp.prepend, 3);
-  assertEquals(bgp.communities, ["64600:1", "64600:2"]);
+  assertEquals(bgp.communities, ["64600:1", "65535:65281", "65535:65535"]);
   assertEquals(bgp.refused as readonly string[], ["10.0.0.0/16", "fd00::/64"]);
   assertEquals(
     bgp.peers.map(({ name, as, port, localAddress }) => `${name} ${as} ${port} ${localAddress}`),
@@ -73,9 +74,11 @@ const WRONG: readonly [annotations: Readonly<Record<string, string>>, ...problem
     "path-prepend.repeat-n 33: Nothing is prepended to paths: the number is not valid",
   ],
   [
-    { "node.bgp.communities": "no-export,1:65536" },
-    "node.bgp.communities[0] no-export: The community is not sent: it has to be as 64512:100",
-    "node.bgp.communities[1] 1:65536: The community is not sent: it has to be as 64512:100",
+    { "node.bgp.communities": "internet,1:65536,4294967296,toString" },
+    ...["internet", "1:65536", "4294967296", "toString"].map((text, index) =>
+      `node.bgp.communities[${index}] ${text}: The community is not sent: it has to be as 64512:100, a ` +
+      "number of 32 bits, or a name such as no-export"
+    ),
   ],
   [
     { "node.bgp.customimportreject": "10.0.0.0" },
@@ -99,6 +102,16 @@ const WRONG: readonly [annotations: Readonly<Record<string, string>>, ...problem
     "peers (not shown): No peer of the annotation is used: it has to be a YAML list of at most 64 " +
     "peers",
   ]),
+  [
+    { "peer.ips": "192.0.2.1", "peer.asns": "64700", "peer.passwords": "c2VjcmV0" },
+    "peer.ips[0] (not shown): The peer is not used: a password does not belong in an annotation; add " +
+    "the peer to routing.bgp.peers with a passwordFile",
+  ],
+  [
+    { "bgp-local-addresses": "192.0.2.9" },
+    "bgp-local-addresses 192.0.2.9: The addresses are not used: BIRD listens on all; give a peer its " +
+    "localAddress",
+  ],
   [
     { "peer.ips": "192.0.2.1,192.0.2.2", "peer.asns": "64700", "peer.localips": "fd00::1" },
     "peer.ips[0] fd00::1: The peer is not used: its local address has to be an IP address of the " +

@@ -84,6 +84,13 @@ function loadBalancer(spec: Spec = {}, ipMode?: string): Service {
   });
 }
 
+/** A load balancer with an external IP, and an annotation of kube-router. */
+function annotated(name: string, value = "true"): Service {
+  const service = loadBalancer({ externalIPs: [IPv4.externalIp] });
+  const annotations = { [`kube-router.io/service.${name}`]: value };
+  return { ...service, metadata: { ...service.metadata, annotations } };
+}
+
 const OLDER = { metadata: { creationTimestamp: "2024-01-01T00:00:00Z" } } as const;
 const NEWER = { metadata: { creationTimestamp: "2024-01-02T00:00:00Z" } } as const;
 const RIVAL_CLUSTER_IP = parseIpAddress("172.30.0.20");
@@ -424,6 +431,66 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
     ],
   },
+  {
+    name: "LoadBalancer of another class, without node ports",
+    services: [
+      loadBalancer({
+        ...{ ports: [{ port: 80 }], loadBalancerSourceRanges: [IPv4.clientRange] },
+        // Fields that no mode reads.
+        ...{ allocateLoadBalancerNodePorts: false, loadBalancerClass: "example.com/x" },
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "blockedClient", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "client", ...ON_NODE_PORT, verdict: "UNCLAIMED" },
+      { from: "node", ...ON_NODE_PORT, verdict: "UNCLAIMED" },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "LoadBalancer without node ports, policy Local",
+    services: [
+      loadBalancer({
+        ...{ ports: [{ port: 80 }], externalTrafficPolicy: "Local", healthCheckNodePort: 30111 },
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: [HERE] },
+      { from: "client", ...ON_NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "LoadBalancer, kube-router's local",
+    services: [annotated("local")],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: [HERE] },
+      { from: "client", ...EXTERNAL_IP, verdict: [HERE] },
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "LoadBalancer, kube-router's skiplbips",
+    services: [annotated("skiplbips", "")],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: "UNCLAIMED" },
+      { from: "client", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  ...["hairpin", "hairpin.externalips"].map((name) => ({
+    name: `LoadBalancer, a pod that reaches itself, kube-router's ${name}`,
+    services: [annotated(name)],
+    slices: [LOCAL_ONLY],
+    packets: [CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER, ON_NODE_PORT].map((to) => ({
+      ...{ from: "localPod" as const, ...to, verdict: [HERE], ...MASQUERADED },
+    })),
+  })),
   {
     name: "LoadBalancer, policy Local",
     services: [loadBalancer({ externalTrafficPolicy: "Local", healthCheckNodePort: 30111 })],

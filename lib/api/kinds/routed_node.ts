@@ -25,7 +25,6 @@ export const BGP_ANNOTATIONS = {
   /** Reflects routes; the value is the cluster ID. */
   reflector: "kube-router.io/rr.server",
   reflectorClient: "kube-router.io/rr.client",
-  peerAddresses: "kube-router.io/peer.ips",
   peerAsNumbers: "kube-router.io/peer.asns",
   peerPorts: "kube-router.io/peer.ports",
   peerLocalAddresses: "kube-router.io/peer.localips",
@@ -33,6 +32,8 @@ export const BGP_ANNOTATIONS = {
   prependCount: "kube-router.io/path-prepend.repeat-n",
   communities: "kube-router.io/node.bgp.communities",
   refused: "kube-router.io/node.bgp.customimportreject",
+  /** Not accepted. */
+  listenAddresses: "kube-router.io/bgp-local-addresses",
 } as const;
 
 /** kube-router's ranges of a node's pods, for clusters that assign none. Lists have commas. */
@@ -41,8 +42,12 @@ export const POD_CIDR_ANNOTATIONS = [
   "kube-router.io/pod-cidr",
 ] as const;
 
-/** kube-router's peers as YAML. May hold passwords, which are not used. */
-export const PEERS_ANNOTATION = "kube-router.io/peers";
+/** kube-router's peers: as YAML, or by lists of addresses and passwords. No password is used. */
+export const PEER_ANNOTATIONS = {
+  yaml: "kube-router.io/peers",
+  addresses: "kube-router.io/peer.ips",
+  passwords: "kube-router.io/peer.passwords",
+} as const;
 
 /** core/v1 Node, for routing. */
 export const ROUTED_NODE = defineKind({
@@ -55,7 +60,8 @@ export const ROUTED_NODE = defineKind({
     metadata: metadata(dnsSubdomain, {
       labels: "all",
       annotations: [...Object.values(BGP_ANNOTATIONS), ...POD_CIDR_ANNOTATIONS],
-      secret: [PEERS_ANNOTATION],
+      // The addresses too: without the passwords, a dump would have sessions that the node refuses.
+      secret: Object.values(PEER_ANNOTATIONS),
     }),
     spec: objectOrEmptyAt(2, {
       podCIDR: at(1, v.nullish(text)),

@@ -6,6 +6,7 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
+import { ADVERTISE_ANNOTATIONS, LOCAL_ANNOTATION } from "../kube_router_annotations.ts";
 import {
   at,
   dnsLabel,
@@ -32,18 +33,12 @@ export const POOL_ANNOTATION = "kube-relay.io/load-balancer-pool";
 /** Services of a namespace with the same key and different ports may share an address. */
 export const SHARING_KEY_ANNOTATION = "kube-relay.io/load-balancer-sharing-key";
 
-/** kube-router's switches for what is announced, `true` or `false`. */
-export const ADVERTISE_ANNOTATIONS = {
-  clusterIps: "kube-router.io/service.advertise.clusterip",
-  externalIps: "kube-router.io/service.advertise.externalip",
-  loadBalancerIps: "kube-router.io/service.advertise.loadbalancerip",
-} as const;
-
 /** Every annotation of a Service that routing reads. */
 export const ROUTING_ANNOTATIONS: readonly string[] = [
   ADDRESSES_ANNOTATION,
   POOL_ANNOTATION,
   SHARING_KEY_ANNOTATION,
+  LOCAL_ANNOTATION,
   ...Object.values(ADVERTISE_ANNOTATIONS),
 ];
 
@@ -71,7 +66,11 @@ export const ROUTED_SERVICE = defineKind({
     ),
     status: objectAt(3, {
       loadBalancer: objectAt(1, {
-        ingress: listAt(1, { ip: at(1, v.nullish(text)), hostname: at(2, v.nullish(text)) }, "*"),
+        ingress: listAt(1, {
+          ip: at(1, v.nullish(text)),
+          hostname: at(2, v.nullish(text)),
+          ipMode: pointerAt(3, v.nullish(sharedText)),
+        }, "*"),
       }, "*"),
     }, "*"),
   }, "apiVersion kind"),

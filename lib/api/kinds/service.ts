@@ -22,6 +22,7 @@ import {
   UID,
   wholeNumber,
 } from "../schema.ts";
+import { KUBE_ROUTER_ANNOTATIONS } from "../kube_router_annotations.ts";
 import { MODE_ANNOTATIONS } from "../service_annotations.ts";
 
 const clusterIp = v.pipe(
@@ -43,7 +44,7 @@ const affinitySeconds = wholeNumber(
 const schema = fields({
   metadata: metadata(dnsLabel, {
     labels: [HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL],
-    annotations: MODE_ANNOTATIONS,
+    annotations: [...MODE_ANNOTATIONS, ...KUBE_ROUTER_ANNOTATIONS],
   }, UID),
   spec: at(
     2,

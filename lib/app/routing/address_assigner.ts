@@ -455,7 +455,10 @@ class StatusWriter {
     this.#tried.delete(key);
     const { addresses } = assignment;
     const ingress = service.status?.loadBalancer?.ingress ?? [];
-    const current = new Set(ingress.map(({ ip }) => tryParseIpAddress(ip ?? "")));
+    // No node would serve an address of mode Proxy. Old API servers have no modes.
+    const current = new Set(
+      ingress.map(({ ip, ipMode }) => ipMode === "Proxy" ? undefined : tryParseIpAddress(ip ?? "")),
+    );
     // The order of addresses is no reason to write.
     const isRight = current.size === addresses?.length &&
       addresses.every((address) => current.has(address));
@@ -475,7 +478,7 @@ class StatusWriter {
     try {
       // The API server refuses the patch if the Service has changed since.
       const metadata = resourceVersion === undefined ? {} : { resourceVersion };
-      const status = { loadBalancer: { ingress: addresses.map((ip) => ({ ip })) } };
+      const status = { loadBalancer: { ingress: addresses.map((ip) => ({ ip, ipMode: "VIP" })) } };
       await client.patch(path, { metadata, status }, signal);
       this.#logger.verbose(1, "Wrote the addresses of a Service", { service: key, addresses });
       this.#note(key, undefined);

@@ -117,6 +117,30 @@ Deno.test("AddressAssigner does not write a status whose addresses are only spel
   await stop();
 });
 
+Deno.test("AddressAssigner writes ipMode VIP in place of Proxy, which no node would serve", async () => {
+  const cluster = new Cluster();
+  const modesOf = () =>
+    [...cluster.client.objects.values()].flatMap((object) =>
+      (object as unknown as RoutedService).status!.loadBalancer!.ingress!.map(({ ipMode }) =>
+        ipMode
+      )
+    );
+  const named = (ipMode?: string) => {
+    const service = loadBalancer({ name: "a" });
+    const ingress = [{ ip: "192.0.2.0", ...(ipMode && { ipMode }) }];
+    cluster.client.put(pathOf("a"), { ...service, status: { loadBalancer: { ingress } } });
+  };
+  named("Proxy");
+  const { stop } = cluster.lead();
+  await cluster.clock.advance(2_000);
+  assertEquals(modesOf(), ["VIP"]);
+  // API servers before 1.29 store no mode.
+  named();
+  await cluster.clock.advance(60_000);
+  assertEquals([modesOf(), cluster.client.requests.length], [[undefined], 1]);
+  await stop();
+});
+
 Deno.test("AddressAssigner reports a refusal once, also when the Service changes otherwise", async () => {
   const cluster = new Cluster([pool("small", ["192.0.2.0"])]);
   const { clock } = cluster;

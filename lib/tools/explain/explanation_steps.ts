@@ -338,6 +338,8 @@ const UNSERVED: Readonly<Record<UnservedReason, string>> = {
   "other proxy": "its label service.kubernetes.io/service-proxy-name gives it to another proxy",
   "external IP": "as external IP, which is not allowed here (feature gate AllowServiceExternalIPs)",
   "ipMode Proxy": "as load balancer address of ipMode Proxy, which belongs to the load balancer",
+  skipped:
+    "as load balancer address, which its annotation kube-router.io/service.skiplbips leaves out",
   "no usable port": "it has no port that can be used",
 };
 
