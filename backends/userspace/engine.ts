@@ -24,21 +24,21 @@ export interface Engine {
   /** `isShared`: sockets of this user that are also shared may have the same address. */
   listenTcp(at: SocketAddress, isShared?: boolean): ConnectionSource;
   /**
-   * Connects to an endpoint, or to the Unix socket in its place. Rejects with {@linkcode Abandoned} once the
-   * attempt is abandoned.
+   * Connects to an endpoint, or to the Unix socket in its place, and calls the attempt: perhaps at once,
+   * and perhaps although it was abandoned.
    */
   connect(
     endpoint: SocketAddress,
     attempt: ConnectAttempt,
     unixSocket: string | undefined,
-  ): Promise<TcpConnection>;
+  ): void;
   /**
    * Copies both ways until both sides have ended their stream, or either breaks; then it closes its
-   * user. `first` goes to the endpoint before everything else.
+   * user, perhaps at once. `first` goes to the endpoint before everything else.
    */
   relay(
-    client: TcpConnection,
-    endpoint: TcpConnection,
+    client: EngineConnection,
+    endpoint: EngineConnection,
     user: RelayUser,
     first?: Uint8Array,
   ): Relay;
@@ -47,11 +47,17 @@ export interface Engine {
   openFlow(endpoint: SocketAddress): FlowSocket;
 }
 
+/** A connection of an engine, which relays it to others of its own only. */
+export type EngineConnection = Pick<
+  TcpConnection,
+  "localAddr" | "remoteAddr" | "read" | "write" | "close"
+>;
+
 /**
- * An attempt to connect, of which an engine learns when it is abandoned. An AbortSignal with a listener
- * takes as much CPU as the rest of an attempt.
+ * An attempt to connect, which an engine calls, and which may be abandoned. Promises, and an AbortSignal with
+ * a listener, take as much CPU as the rest of an attempt.
  */
-export class ConnectAttempt {
+export abstract class ConnectAttempt {
   isAbandoned = false;
   onAbandoned: (() => void) | undefined;
 
@@ -59,6 +65,11 @@ export class ConnectAttempt {
     this.isAbandoned = true;
     this.onAbandoned?.();
   }
+
+  abstract onConnected(connection: EngineConnection): void;
+
+  /** Called with {@linkcode Abandoned} if it was abandoned in time. */
+  abstract onFailed(error: unknown): void;
 }
 
 /** The reason of an attempt that was abandoned. */
@@ -79,7 +90,7 @@ export interface ConnectionSource {
 
 /** Takes connections one by one. */
 export interface ConnectionTaker {
-  take(connection: TcpConnection): void;
+  take(connection: EngineConnection): void;
   /** None could be accepted; the next attempt follows after a pause. */
   onError(error: unknown): void;
 }
@@ -90,12 +101,12 @@ export interface RelayUser {
   onData(isFromClient: boolean, bytes: number): void;
   /** Closes both connections. May be called again. */
   close(): void;
+  /** Nothing is copied any more: the last call. */
+  onEnded(): void;
 }
 
 /** Two connections between which data is copied. */
 export interface Relay {
-  /** Resolves when nothing is copied any more. Never rejects. */
-  readonly ended: Promise<void>;
   /**
    * Closes the user if one side is gone while only the other one is read: only a write notices that, and
    * none waits. While none is read, at least one write waits.
@@ -208,6 +219,17 @@ export class DenoEngine implements Engine {
     endpoint: SocketAddress,
     attempt: ConnectAttempt,
     path: string | undefined,
+  ): void {
+    void this.#connect(endpoint, attempt, path).then(
+      (connection) => attempt.onConnected(connection),
+      (error) => attempt.onFailed(error),
+    );
+  }
+
+  #connect(
+    endpoint: SocketAddress,
+    attempt: ConnectAttempt,
+    path: string | undefined,
   ): Promise<TcpConnection> {
     if (path !== undefined) {
       return connectUnixWithin(this.#unixSocketFolders, { path, remoteAddr: endpoint });
@@ -295,7 +317,6 @@ class DenoConnections implements ConnectionSource {
  * as well) and took twice the CPU; node:net took 1.3 times.
  */
 class DenoRelay implements Relay {
-  readonly ended: Promise<void>;
   readonly #engine: DenoEngine;
   readonly #client: TcpConnection;
   readonly #endpoint: TcpConnection;
@@ -315,7 +336,7 @@ class DenoRelay implements Relay {
     this.#client = client;
     this.#endpoint = endpoint;
     this.#user = user;
-    this.ended = this.#run(first);
+    void this.#run(first).then(() => user.onEnded());
   }
 
   async closeIfGone(): Promise<void> {

@@ -3,14 +3,24 @@ import { systemClock } from "../../lib/os/clock.ts";
 import { systemNetwork, type TcpConnection } from "../../lib/os/network.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { readToEnd, writeFully } from "../../tests/support/drivers/tcp_peers.ts";
-import { DenoEngine, type Relay, type RelayUser } from "./engine.ts";
+import { LIBC, TurnedEngine } from "../../tests/support/drivers/turned_engine.ts";
+import { testNeeding } from "../../tests/support/requirement.ts";
+import {
+  ConnectAttempt,
+  DenoEngine,
+  type Engine,
+  type EngineConnection,
+  type Relay,
+  type RelayUser,
+} from "./engine.ts";
 
 /** Closes what it relays, as sessions do. */
 class User implements RelayUser {
   closed = false;
   activity = 0;
+  readonly ended = Promise.withResolvers<void>();
 
-  constructor(readonly connections: readonly TcpConnection[]) {}
+  constructor(readonly connections: readonly EngineConnection[]) {}
 
   onData(): void {
     this.activity++;
@@ -21,17 +31,25 @@ class User implements RelayUser {
     this.closed = true;
     for (const each of this.connections) each.close();
   }
+
+  onEnded(): void {
+    this.ended.resolve();
+  }
+}
+
+class AwaitedAttempt extends ConnectAttempt {
+  readonly done = Promise.withResolvers<EngineConnection>();
+
+  override onConnected(connection: EngineConnection): void {
+    this.done.resolve(connection);
+  }
+
+  override onFailed(error: unknown): void {
+    this.done.reject(error);
+  }
 }
 
 /** Client and endpoint of a relay, over real sockets. */
-async function relayed(): Promise<Relayed> {
-  const [client, fromClient] = await connectedPair();
-  const [toEndpoint, endpoint] = await connectedPair();
-  const user = new User([fromClient, toEndpoint]);
-  const engine = new DenoEngine(systemNetwork, systemClock);
-  return { user, client, endpoint, relay: engine.relay(fromClient, toEndpoint, user) };
-}
-
 interface Relayed {
   readonly user: User;
   readonly client: Deno.TcpConn;
@@ -39,14 +57,58 @@ interface Relayed {
   readonly relay: Relay;
 }
 
-async function connectedPair(): Promise<[Deno.TcpConn, Deno.TcpConn]> {
+async function relayedBy(engine: Engine): Promise<Relayed> {
+  const source = engine.listenTcp({ hostname: "127.0.0.1", port: 0 });
+  const accepted = Promise.withResolvers<EngineConnection>();
+  const served = source.serve({ take: accepted.resolve, onError: accepted.reject });
+  const client = await Deno.connect({ hostname: "127.0.0.1", port: source.addr.port });
+  const fromClient = await accepted.promise;
+  source.close();
+  await served;
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
-  const { hostname, port } = listener.addr;
-  return await Promise.all([Deno.connect({ hostname, port }), listener.accept()]);
+  const attempt = new AwaitedAttempt();
+  engine.connect(listener.addr, attempt, undefined);
+  const [toEndpoint, endpoint] = await Promise.all([attempt.done.promise, listener.accept()]);
+  const user = new User([fromClient, toEndpoint]);
+  return { user, client, endpoint, relay: engine.relay(fromClient, toEndpoint, user) };
 }
 
-async function assertGone({ user, relay }: Relayed): Promise<void> {
-  await relay.ended;
+interface TestedEngine extends AsyncDisposable {
+  readonly engine: Engine;
+}
+
+const ENGINES: readonly {
+  readonly name: string;
+  readonly declare: ReturnType<typeof testNeeding>;
+  create(): TestedEngine;
+}[] = [
+  {
+    name: "DenoEngine",
+    declare: Deno.test,
+    create: () => ({
+      engine: new DenoEngine(systemNetwork, systemClock),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    }),
+  },
+  {
+    name: "SyscallEngine",
+    declare: testNeeding("SyscallEngine", [LIBC]),
+    create: () => new TurnedEngine(),
+  },
+];
+
+/** A test of each engine. */
+function test(name: string, run: (relay: () => Promise<Relayed>, engine: Engine) => Promise<void>) {
+  for (const { name: engine, declare, create } of ENGINES) {
+    declare(`${engine}: ${name}`, async () => {
+      await using tested = create();
+      await run(() => relayedBy(tested.engine), tested.engine);
+    });
+  }
+}
+
+async function assertGone({ user }: Relayed): Promise<void> {
+  await user.ended.promise;
   assertEquals(user.closed, true);
 }
 
@@ -57,7 +119,7 @@ function pattern(length: number): Uint8Array {
 
 const MEGABYTE = 1 << 20;
 
-Deno.test("Engine.relay() copies 1 MB each way at once", async () => {
+test("Engine.relay() copies 1 MB each way at once", async (relayed) => {
   const relay = await relayed();
   const { client, endpoint } = relay;
   using _client = client;
@@ -79,7 +141,7 @@ Deno.test("Engine.relay() copies 1 MB each way at once", async () => {
 });
 
 for (const first of ["client", "endpoint"] as const) {
-  Deno.test(`Engine.relay() continues one way after the ${first} has ended the other`, async () => {
+  test(`Engine.relay() continues one way after the ${first} has ended the other`, async (relayed) => {
     const relay = await relayed();
     const [early, late] = first === "client"
       ? [relay.client, relay.endpoint]
@@ -105,7 +167,7 @@ async function reset(connection: Deno.TcpConn, peer: Deno.TcpConn): Promise<void
 }
 
 for (const breaker of ["client", "endpoint"] as const) {
-  Deno.test(`Engine.relay() ends both sides when the ${breaker} resets`, async () => {
+  test(`Engine.relay() ends both sides when the ${breaker} resets`, async (relayed) => {
     const relay = await relayed();
     const [broken, other] = breaker === "client"
       ? [relay.client, relay.endpoint]
@@ -117,7 +179,7 @@ for (const breaker of ["client", "endpoint"] as const) {
   });
 }
 
-Deno.test("Engine.relay() ends when one side reads no more and the other writes on", async () => {
+test("Engine.relay() ends when one side reads no more and the other writes on", async (relayed) => {
   const relay = await relayed();
   using endpoint = relay.endpoint;
   relay.client.close();
@@ -127,7 +189,7 @@ Deno.test("Engine.relay() ends when one side reads no more and the other writes 
   await assertGone(relay);
 });
 
-Deno.test("Engine.relay() ends when its user closes connections in which nothing happens", async () => {
+test("Engine.relay() ends when its user closes connections in which nothing happens", async (relayed) => {
   const relay = await relayed();
   using client = relay.client;
   using endpoint = relay.endpoint;
@@ -137,7 +199,7 @@ Deno.test("Engine.relay() ends when its user closes connections in which nothing
   assertEquals((await readToEnd(client)).bytes + (await readToEnd(endpoint)).bytes, 0);
 });
 
-Deno.test("Engine.relay() ends when its user closes connections whose peer does not read", async () => {
+test("Engine.relay() ends when its user closes connections whose peer does not read", async (relayed) => {
   const relay = await relayed();
   using client = relay.client;
   using _endpoint = relay.endpoint;
@@ -184,12 +246,13 @@ async function relayScripts(
 ): Promise<readonly number[]> {
   const [client, endpoint] = [scripted(sizes), scripted([10])];
   const user = new User([client, endpoint]);
-  await engine.relay(client, endpoint, user).ended;
+  engine.relay(client, endpoint, user);
+  await user.ended.promise;
   assertEquals(user.activity, sizes.length + 1);
   return client.buffers;
 }
 
-Deno.test("Engine.relay() takes a large buffer when reads fill the small one, and reports each read", async () => {
+Deno.test("DenoEngine.relay() takes a large buffer when reads fill the small one, and reports each read", async () => {
   const engine = new DenoEngine(systemNetwork, systemClock);
   const sizes = [10, 4096, 65_536, 5000, ...Array(17).fill(10)];
   const buffers = await relayScripts(engine, sizes);
@@ -244,7 +307,7 @@ for (const [gone, other] of [["client", "endpoint"], ["endpoint", "client"]] as 
       }],
     ] as const
   ) {
-    Deno.test(`Relay.closeIfGone() closes the connections of the ${gone} that has reset its connection ${name}`, async () => {
+    test(`Relay.closeIfGone() closes the connections of the ${gone} that has reset its connection ${name}`, async (relayed) => {
       const relay = await relayed();
       using _other = relay[other];
       await writeFully(relay[other], pattern(100));
@@ -283,7 +346,7 @@ for (
     }],
   ] as const
 ) {
-  Deno.test(`Relay.closeIfGone() leaves connections alone ${name}`, async () => {
+  test(`Relay.closeIfGone() leaves connections alone ${name}`, async (relayed) => {
     const relay = await relayed();
     const { client, endpoint, user } = relay;
     using _client = client;

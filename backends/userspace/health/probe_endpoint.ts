@@ -1,9 +1,8 @@
 import { EDGE_ANNOTATIONS } from "../../../lib/api/service_annotations.ts";
 import { formatDuration } from "../../../lib/api/duration.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
-import type { TcpConnection } from "../../../lib/os/network.ts";
 import { isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
-import { ConnectAttempt, type Engine } from "../engine.ts";
+import { ConnectAttempt, type Engine, type EngineConnection } from "../engine.ts";
 import { LOCAL_HEADERS } from "../proxy_protocol/proxy_header.ts";
 import type { CheckTarget, HttpCheck } from "./health_settings.ts";
 
@@ -31,6 +30,18 @@ export function failureText(failure: string): string {
   return WORDS[failure] ?? failure;
 }
 
+class ProbeAttempt extends ConnectAttempt {
+  readonly done = Promise.withResolvers<EngineConnection>();
+
+  override onConnected(connection: EngineConnection): void {
+    this.done.resolve(connection);
+  }
+
+  override onFailed(error: unknown): void {
+    this.done.reject(error);
+  }
+}
+
 /** Checks an endpoint once. Fails when the signal is aborted. Does not reject. */
 export async function probeEndpoint(
   engine: Pick<Engine, "connect">,
@@ -38,14 +49,15 @@ export async function probeEndpoint(
   signal: AbortSignal,
 ): Promise<ProbeResult> {
   const within = `within ${formatDuration(target.timeoutMs)}`;
-  let connection: TcpConnection;
-  const attempt = new ConnectAttempt();
+  let connection: EngineConnection;
+  const attempt = new ProbeAttempt();
   const abandon = () => attempt.abandon();
   signal.addEventListener("abort", abandon, { once: true });
   if (signal.aborted) abandon();
   try {
     const { address: hostname, port, socket } = target;
-    connection = await engine.connect({ hostname, port }, attempt, socket);
+    engine.connect({ hostname, port }, attempt, socket);
+    connection = await attempt.done.promise;
   } catch (error) {
     if (signal.aborted) return { kind: "timeout", reason: `no connection ${within}` };
     if (isOwnShortage(error)) return { kind: "unknown" };
@@ -81,7 +93,7 @@ export async function probeEndpoint(
   }
 }
 
-async function request(connection: TcpConnection, check: HttpCheck): Promise<ProbeResult> {
+async function request(connection: EngineConnection, check: HttpCheck): Promise<ProbeResult> {
   const { path, host, proxy } = check;
   const text = `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nUser-Agent: kube-relay\r\n` +
     "Accept: */*\r\nConnection: close\r\n\r\n";
@@ -101,12 +113,12 @@ async function request(connection: TcpConnection, check: HttpCheck): Promise<Pro
   return { kind: "failed", reason: `${status} instead of ${wanted}` };
 }
 
-async function writeAll(connection: TcpConnection, data: Uint8Array): Promise<void> {
+async function writeAll(connection: EngineConnection, data: Uint8Array): Promise<void> {
   for (let sent = 0; sent < data.length;) sent += await connection.write(data.subarray(sent));
 }
 
 /** Reads up to the first line feed. */
-async function readStatusLine(connection: TcpConnection): Promise<string> {
+async function readStatusLine(connection: EngineConnection): Promise<string> {
   const buffer = new Uint8Array(MOST_BYTES);
   let length = 0;
   while (length < buffer.length && !buffer.subarray(0, length).includes(10)) {

@@ -1,5 +1,5 @@
-import type { SocketAddress, TcpConnection } from "../../../lib/os/network.ts";
-import type { Relay, RelayUser } from "../engine.ts";
+import type { SocketAddress } from "../../../lib/os/network.ts";
+import type { ConnectAttempt, EngineConnection, Relay, RelayUser } from "../engine.ts";
 import type { EventLoop, FdOwner } from "./event_loop.ts";
 import { type Bytes, EPOLL, SystemError, WOULD_BLOCK } from "./libc.ts";
 import { decodeAddress } from "./socket_address.ts";
@@ -56,12 +56,6 @@ export class ConnectionSpace {
   }
 }
 
-/** Reports of an attempt to connect. One of them is called once, unless it is closed before. */
-export interface Connecting {
-  onConnected(): void;
-  onFailed(error: SystemError): void;
-}
-
 interface Reader {
   readonly buffer: Bytes;
   readonly done: PromiseWithResolvers<number | null>;
@@ -70,14 +64,14 @@ interface Reader {
 const WATCHED = EPOLL.IN | EPOLL.OUT | EPOLL.RDHUP | EPOLL.EDGE;
 
 /** One end of a relay: a TCP connection, or one by a Unix socket in its place. */
-export class SocketConnection implements TcpConnection, FdOwner {
+export class SocketConnection implements EngineConnection, FdOwner {
   readonly fd: number;
   readonly remoteAddr: SocketAddress;
   readonly #space: ConnectionSpace;
   #localAddr: SocketAddress | undefined;
   #isWatched = false;
   #isClosed = false;
-  #connecting: Connecting | undefined;
+  #attempt: ConnectAttempt | undefined;
   #reader: Reader | undefined;
   /** Set while it is relayed. */
   #relay: SocketRelay | undefined;
@@ -115,12 +109,12 @@ export class SocketConnection implements TcpConnection, FdOwner {
   }
 
   /** Begins to connect. Throws a {@linkcode SystemError}; then it is closed. */
-  connect(address: Bytes, connecting: Connecting): void {
-    const { libc } = this.#space.loop;
+  connect(address: Bytes, attempt: ConnectAttempt): this {
     try {
-      if (libc.connect(this.fd, address)) this.#isWritable = true;
-      this.#connecting = connecting;
+      this.#space.loop.libc.connect(this.fd, address);
+      this.#attempt = attempt;
       this.#watch();
+      return this;
     } catch (error) {
       this.close();
       throw error;
@@ -142,24 +136,11 @@ export class SocketConnection implements TcpConnection, FdOwner {
     return Promise.resolve(count);
   }
 
-  closeWrite(): Promise<void> {
-    this.#space.loop.libc.endStream(this.fd);
-    return Promise.resolve();
-  }
-
-  setNoDelay(): void {
-    this.#space.loop.libc.enable(this.fd, "noDelay");
-  }
-
-  setKeepAlive(): void {
-    this.#space.loop.libc.enable(this.fd, "keepAlive");
-  }
-
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#dropPipe();
-    this.#pending = this.#connecting = undefined;
+    this.#pending = this.#attempt = undefined;
     this.#space.loop.close(this.fd, this);
     const [reader, relay] = [this.#reader, this.#relay];
     this.#reader = undefined;
@@ -175,30 +156,16 @@ export class SocketConnection implements TcpConnection, FdOwner {
       this.#pending = first;
       this.#held = first.length;
     }
-    if (this.#isClosed) return;
-    // The kernel has reported already what was to be read.
-    if (this.#isWatched) this.#isReadable = true;
-    else this.#watch();
+    if (!this.#isClosed) this.#watch();
   }
 
   onEvents(mask: number): void {
-    if (this.#connecting) {
-      const connecting = this.#connecting;
-      const error = mask & (EPOLL.ERR | EPOLL.HUP)
-        ? this.#space.loop.libc.socketError(this.fd)
-        : undefined;
-      if (error === undefined && (mask & EPOLL.OUT) === 0) return;
-      this.#connecting = undefined;
-      if (error) {
-        this.close();
-        return connecting.onFailed(error);
-      }
-      this.#isWritable = true;
-      if (mask & (EPOLL.IN | EPOLL.RDHUP)) this.#isReadable = true;
-      return connecting.onConnected();
-    }
+    if (this.#attempt) return this.#finish(this.#attempt, mask);
     if (mask & (EPOLL.RDHUP | EPOLL.HUP | EPOLL.ERR)) this.#isEnding = true;
-    if (mask & EPOLL.ERR) this.#isBroken = true;
+    if (mask & EPOLL.ERR) {
+      this.#isBroken = true;
+      if (this.#hasEnded) return this.#relay?.abort();
+    }
     if (mask & EPOLL.OUT && !this.#isWritable) {
       this.#isWritable = true;
       this.#peer?.pump();
@@ -208,6 +175,21 @@ export class SocketConnection implements TcpConnection, FdOwner {
       if (this.#reader) this.#read();
       else this.pump();
     }
+  }
+
+  #finish(attempt: ConnectAttempt, mask: number): void {
+    const error = mask & (EPOLL.ERR | EPOLL.HUP)
+      ? this.#space.loop.libc.socketError(this.fd)
+      : undefined;
+    if (error === undefined && (mask & EPOLL.OUT) === 0) return;
+    this.#attempt = undefined;
+    if (error) {
+      this.close();
+      return attempt.onFailed(error);
+    }
+    this.#isWritable = true;
+    this.#isReadable = (mask & ~EPOLL.OUT) !== 0;
+    attempt.onConnected(this);
   }
 
   /** Moves what has come to the peer, until one of them waits or the turn is used up. */
@@ -226,6 +208,8 @@ export class SocketConnection implements TcpConnection, FdOwner {
       const count = this.#isBulk ? this.#fillPipe() : this.#copy(peer);
       if (count > 0) relay.onData(this, count);
       else if (count === 0) {
+        // A reset that follows the end of the stream is reported as the end alone.
+        if (this.#isBroken) return relay.abort();
         this.#hasEnded = true;
         this.#dropPipe();
         if (peer.#hasEnded) return relay.close();
@@ -324,12 +308,10 @@ export class SocketConnection implements TcpConnection, FdOwner {
 
 /** Copies between two connections. */
 export class SocketRelay implements Relay {
-  readonly ended: Promise<void>;
   readonly #space: ConnectionSpace;
   readonly #client: SocketConnection;
   readonly #endpoint: SocketConnection;
   readonly #user: RelayUser;
-  readonly #done = Promise.withResolvers<void>();
   #open = 2;
 
   constructor(
@@ -343,7 +325,6 @@ export class SocketRelay implements Relay {
     this.#client = client;
     this.#endpoint = endpoint;
     this.#user = user;
-    this.ended = this.#done.promise;
     client.copyTo(endpoint, this, first);
     endpoint.copyTo(client, this, undefined);
     client.pump();
@@ -361,7 +342,7 @@ export class SocketRelay implements Relay {
 
   /** One of the connections was closed. */
   onClosed(): void {
-    if (--this.#open === 0) this.#done.resolve();
+    if (--this.#open === 0) this.#user.onEnded();
   }
 
   close(): void {

@@ -95,6 +95,7 @@ export const WOULD_BLOCK = -EAGAIN;
  * an exception costs more than the call.
  */
 export class Libc {
+  readonly #library: Deno.DynamicLibrary<typeof SYMBOLS>;
   readonly #calls: Deno.DynamicLibrary<typeof SYMBOLS>["symbols"];
   // Deno refuses UnsafePointerView to a process that may load this library alone, so memcpy() reads the
   // word of this thread, and tells the address of a buffer.
@@ -108,8 +109,14 @@ export class Libc {
 
   /** Throws if the process may not load libc, or there is none. */
   constructor() {
-    this.#calls = openLibrary();
+    this.#library = openLibrary();
+    this.#calls = this.#library.symbols;
     this.#errnoAt = this.#calls.__errno_location();
+  }
+
+  /** Nothing may be called afterwards. */
+  unload(): void {
+    this.#library.close();
   }
 
   /** Number of the last error; right after the call that has failed, as others set it, too. */
@@ -321,11 +328,11 @@ export class EpollEvents {
   }
 }
 
-function openLibrary(): Deno.DynamicLibrary<typeof SYMBOLS>["symbols"] {
+function openLibrary(): Deno.DynamicLibrary<typeof SYMBOLS> {
   const failures: unknown[] = [];
   for (const path of LIBC_PATHS) {
     try {
-      return Deno.dlopen(path, SYMBOLS).symbols;
+      return Deno.dlopen(path, SYMBOLS);
     } catch (error) {
       failures.push(error);
     }

@@ -1,9 +1,5 @@
 import type { Clock } from "../../../lib/os/clock.ts";
-import {
-  type SocketAddress,
-  type TcpConnection,
-  unixSocketWithin,
-} from "../../../lib/os/network.ts";
+import { type SocketAddress, unixSocketWithin } from "../../../lib/os/network.ts";
 import {
   Abandoned,
   type ConnectAttempt,
@@ -11,6 +7,7 @@ import {
   type ConnectionTaker,
   type DatagramSocket,
   type Engine,
+  type EngineConnection,
   type FlowSocket,
   type Relay,
   type RelayUser,
@@ -18,7 +15,6 @@ import {
 import { ConnectionSpace, SocketConnection, SocketRelay } from "./connections.ts";
 import { DatagramSpace, FlowDatagrams, ListeningDatagrams } from "./datagrams.ts";
 import type { EventLoop } from "./event_loop.ts";
-import type { SystemError } from "./libc.ts";
 import { Listener } from "./listener.ts";
 import { decodeAddress, encodeAddress, encodePath, familyOf } from "./socket_address.ts";
 
@@ -50,36 +46,42 @@ export class SyscallEngine implements Engine {
     return new AcceptedConnections(this.#connections, new Listener(this.#loop, fd));
   }
 
-  async connect(
+  connect(endpoint: SocketAddress, attempt: ConnectAttempt, path: string | undefined): void {
+    let connection: SocketConnection;
+    try {
+      connection = this.#connect(endpoint, attempt, path);
+    } catch (error) {
+      return attempt.onFailed(error);
+    }
+    attempt.onAbandoned = () => {
+      connection.close();
+      attempt.onFailed(new Abandoned());
+    };
+    if (attempt.isAbandoned) attempt.onAbandoned();
+  }
+
+  #connect(
     endpoint: SocketAddress,
     attempt: ConnectAttempt,
     path: string | undefined,
-  ): Promise<TcpConnection> {
+  ): SocketConnection {
     const { libc } = this.#loop;
-    const real = path === undefined ? undefined : unixSocketWithin(this.#unixSocketFolders, path);
-    const fd = real === undefined
-      ? this.#open(endpoint, "stream", (fd) => {
-        libc.enable(fd, "noDelay");
-        libc.enable(fd, "keepAlive");
-      })
-      : libc.socket("unix", "stream");
-    const connection = new SocketConnection(this.#connections, fd, endpoint);
-    const done = Promise.withResolvers<TcpConnection>();
-    attempt.onAbandoned = () => {
-      connection.close();
-      done.reject(new Abandoned());
-    };
-    connection.connect(real === undefined ? encodeAddress(endpoint) : encodePath(real), {
-      onConnected: () => done.resolve(connection),
-      onFailed: (error: SystemError) => done.reject(error),
+    if (path !== undefined) {
+      const address = encodePath(unixSocketWithin(this.#unixSocketFolders, path));
+      const fd = libc.socket("unix", "stream");
+      return new SocketConnection(this.#connections, fd, endpoint).connect(address, attempt);
+    }
+    const address = encodeAddress(endpoint);
+    const fd = this.#open(endpoint, "stream", (fd) => {
+      libc.enable(fd, "noDelay");
+      libc.enable(fd, "keepAlive");
     });
-    if (attempt.isAbandoned) attempt.onAbandoned();
-    return await done.promise;
+    return new SocketConnection(this.#connections, fd, endpoint).connect(address, attempt);
   }
 
   relay(
-    client: TcpConnection,
-    endpoint: TcpConnection,
+    client: EngineConnection,
+    endpoint: EngineConnection,
     user: RelayUser,
     first?: Uint8Array,
   ): Relay {

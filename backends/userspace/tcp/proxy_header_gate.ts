@@ -1,8 +1,8 @@
 import { CidrCover } from "../../../lib/net/cidr_cover.ts";
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { EngineConnection } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -29,7 +29,7 @@ interface TrustedSession {
 
 /** A connection, and where it came in. */
 export interface AcceptedConnection {
-  readonly connection: TcpConnection;
+  readonly connection: EngineConnection;
   readonly at: ServiceAddress;
 }
 
@@ -169,7 +169,7 @@ export class ProxyHeaderGate {
     header.session.close();
   }
 
-  #report(connection: TcpConnection, reason: string): void {
+  #report(connection: EngineConnection, reason: string): void {
     const { counters, log } = this.#forwarding;
     counters.tcpRefused++;
     counters.proxyHeaderErrors++;
@@ -182,7 +182,7 @@ export class ProxyHeaderGate {
   }
 }
 
-async function readHeader(connection: TcpConnection): Promise<ReceivedHeader> {
+async function readHeader(connection: EngineConnection): Promise<ReceivedHeader> {
   const buffer = new Uint8Array(MOST_HEADER_BYTES);
   for (let filled = 0;;) {
     const count = await connection.read(buffer.subarray(filled));

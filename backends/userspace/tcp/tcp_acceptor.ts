@@ -1,5 +1,4 @@
-import type { TcpConnection } from "../../../lib/os/network.ts";
-import type { ConnectionSource, ConnectionTaker } from "../engine.ts";
+import type { ConnectionSource, ConnectionTaker, EngineConnection } from "../engine.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { TcpForwarder } from "./tcp_forwarder.ts";
@@ -43,7 +42,7 @@ export class TcpAcceptor implements ConnectionTaker {
     this.#source.close();
   }
 
-  take(connection: TcpConnection): void {
+  take(connection: EngineConnection): void {
     this.#forwarder.accept(connection, this.#at);
   }
 

@@ -1,9 +1,8 @@
-import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import type { EndpointLoad } from "../balancers.ts";
-import { Abandoned, ConnectAttempt, type Engine } from "../engine.ts";
+import { Abandoned, ConnectAttempt, type Engine, type EngineConnection } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
@@ -14,7 +13,8 @@ import {
   systemErrorOf,
 } from "../../../lib/os/socket_errors.ts";
 
-interface DialRequest {
+/** What is to be connected. It stays as it is until the outcome is known. */
+export interface DialRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */
   readonly client: string;
@@ -27,9 +27,9 @@ interface DialRequest {
 }
 
 /** A connection to an endpoint. */
-interface DialledConnection {
+export interface DialledConnection {
   readonly kind: "connected";
-  readonly connection: TcpConnection;
+  readonly connection: EngineConnection;
   /** Counts it, until it has ended. */
   readonly load: EndpointLoad | undefined;
 }
@@ -56,17 +56,38 @@ const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
 const LATEST_MS = 2000;
 
-class Attempt extends ConnectAttempt implements RecencyItem<Attempt> {
-  older: Attempt | undefined;
-  newer: Attempt | undefined;
+/** The attempts for one client, of which one is made at a time. */
+class Dial extends ConnectAttempt implements RecencyItem<Dial> {
+  older: Dial | undefined;
+  newer: Dial | undefined;
   usedAt = 0;
+  /** Attempts so far, and how those that failed have ended. */
+  made = 0;
+  attempts: readonly string[] = [];
+  failed: Set<EndpointKey> | undefined;
+  refused: Set<EndpointKey> | undefined;
+  lacksPorts = true;
+  /** Of the attempt that is made now. */
+  endpoint: Endpoint | undefined;
+  load: EndpointLoad | undefined;
+  startedAt = 0;
+  queue: ExpiryQueue<Dial> | undefined;
 
   constructor(
-    readonly endpoint: EndpointKey,
-    readonly startedAt: number,
-    public queue: ExpiryQueue<Attempt>,
+    readonly dialer: TcpDialer,
+    readonly picker: EndpointPicker,
+    readonly request: DialRequest,
+    readonly done: (outcome: DialledConnection | DialFailure) => void,
   ) {
     super();
+  }
+
+  override onConnected(connection: EngineConnection): void {
+    this.dialer.onConnected(this, connection);
+  }
+
+  override onFailed(error: unknown): void {
+    this.dialer.onFailed(this, error);
   }
 }
 
@@ -77,9 +98,9 @@ class Attempt extends ConnectAttempt implements RecencyItem<Attempt> {
  */
 export class TcpDialer {
   readonly #context: TcpDialerContext;
-  readonly #queues: readonly ExpiryQueue<Attempt>[];
-  readonly #overdue: ExpiryQueue<Attempt>;
-  readonly #late: ExpiryQueue<Attempt>;
+  readonly #queues: readonly ExpiryQueue<Dial>[];
+  readonly #overdue: ExpiryQueue<Dial>;
+  readonly #late: ExpiryQueue<Dial>;
   /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
   #pending = 0;
@@ -91,11 +112,11 @@ export class TcpDialer {
     // After a stall of the event loop, the timer of an attempt fires before the connection is reported
     // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
     // has arrived is delivered.
-    const endUnlessAlive = (attempt: Attempt) => this.#endUnlessAlive(attempt);
+    const endUnlessAlive = (dial: Dial) => this.#endUnlessAlive(dial);
     this.#overdue = new ExpiryQueue(clock, 0, endUnlessAlive);
     this.#late = new ExpiryQueue(clock, LATE_CHECK_MS, endUnlessAlive);
     this.#queues = options.dialTimeoutsMs.map((ttlMs) =>
-      new ExpiryQueue<Attempt>(clock, ttlMs, (attempt) => this.#postpone(attempt))
+      new ExpiryQueue<Dial>(clock, ttlMs, (dial) => this.#postpone(dial))
     );
   }
 
@@ -104,49 +125,49 @@ export class TcpDialer {
     return this.#pending;
   }
 
-  /** Connects a client to an endpoint of its verdict, which it loads until it ends. Does not reject. */
-  async dial(
+  /**
+   * Connects a client to an endpoint of its verdict, which it loads until it ends. Calls `done` once, perhaps
+   * at once.
+   */
+  dial(
     picker: EndpointPicker,
     request: DialRequest,
-  ): Promise<DialledConnection | DialFailure> {
-    const attempts: string[] = [];
-    let failed: Set<EndpointKey> | undefined;
-    let refused: Set<EndpointKey> | undefined;
-    let lacksPorts = true;
-    for (const queue of this.#queues) {
-      let endpoint = this.#pick(picker, request, failed);
-      if (!endpoint && refused) endpoint = this.#pick(picker, request, refused);
-      if (!endpoint) break;
-      const { load } = picker;
-      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
-      if (this.#closed || denial !== undefined) load?.remove(endpoint.key);
-      if (this.#closed) break;
-      if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
-      try {
-        const path = request.sockets?.get(endpoint.key);
-        const connection = await this.#connect(endpoint, { queue, path });
-        request.observe?.(endpoint.key);
-        return { kind: "connected", connection, load };
-      } catch (error) {
-        load?.remove(endpoint.key);
-        this.#context.counters.dialFailures++;
-        const timedOut = error instanceof Abandoned;
-        if (timedOut) this.#context.counters.dialTimeouts++;
-        const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
-        const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
-          ? undefined
-          : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
-        attempts.push(`${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`);
-        if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
-        lacksPorts &&= isOutOfPorts(error);
-        if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
-        (failed ??= new Set()).add(endpoint.key);
-        refused ??= new Set();
-        if (!timedOut) refused.add(endpoint.key);
-      }
-    }
-    if (attempts.length === 0) return { kind: "no-endpoint", attempts };
-    return { kind: lacksPorts ? "out-of-ports" : "unreachable", attempts };
+    done: (outcome: DialledConnection | DialFailure) => void,
+  ): void {
+    this.#next(new Dial(this, picker, request, done));
+  }
+
+  /** An attempt has succeeded. */
+  onConnected(dial: Dial, connection: EngineConnection): void {
+    const { endpoint, load, request } = dial;
+    this.#connectedAt.set(endpoint!.key, this.#context.clock.now());
+    this.#leave(dial);
+    request.observe?.(endpoint!.key);
+    dial.done({ kind: "connected", connection, load });
+  }
+
+  /** An attempt has failed. */
+  onFailed(dial: Dial, error: unknown): void {
+    const { request, load } = dial;
+    const endpoint = dial.endpoint!;
+    this.#leave(dial);
+    load?.remove(endpoint.key);
+    this.#context.counters.dialFailures++;
+    const timedOut = error instanceof Abandoned;
+    if (timedOut) this.#context.counters.dialTimeouts++;
+    const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
+    const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
+      ? undefined
+      : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
+    const attempt = `${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`;
+    const attempts = dial.attempts = [...dial.attempts, attempt];
+    if (isOutOfSockets(error)) return dial.done({ kind: "out-of-sockets", attempts });
+    dial.lacksPorts &&= isOutOfPorts(error);
+    if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
+    (dial.failed ??= new Set()).add(endpoint.key);
+    dial.refused ??= new Set();
+    if (!timedOut) dial.refused.add(endpoint.key);
+    this.#next(dial);
   }
 
   /** Aborts all attempts, and starts no others. */
@@ -167,24 +188,42 @@ export class TcpDialer {
     return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
   }
 
-  async #connect(
-    { key, address, port }: Endpoint,
-    { queue, path }: { readonly queue: ExpiryQueue<Attempt>; readonly path: string | undefined },
-  ): Promise<TcpConnection> {
-    const { clock, engine } = this.#context;
-    const startedAt = clock.now();
-    const attempt = new Attempt(key, startedAt, queue);
-    queue.add(attempt, startedAt);
-    this.#pending++;
-    try {
-      const target = { hostname: address, port };
-      const connection = await engine.connect(target, attempt, path);
-      this.#connectedAt.set(key, clock.now());
-      return connection;
-    } finally {
-      if (!attempt.isAbandoned) attempt.queue.delete(attempt);
-      if (--this.#pending === 0) this.#connectedAt.clear();
+  #next(dial: Dial): void {
+    const { picker, request, failed, refused } = dial;
+    const { client, at } = request;
+    const queue = this.#queues[dial.made];
+    let endpoint = queue && this.#pick(picker, request, failed);
+    if (queue && !endpoint && refused) endpoint = this.#pick(picker, request, refused);
+    if (queue === undefined || endpoint === undefined) return this.#giveUp(dial);
+    const { load } = picker;
+    const denial = this.#context.policies?.denialOf({ protocol: "TCP", client, at, endpoint });
+    if (this.#closed || denial !== undefined) load?.remove(endpoint.key);
+    if (this.#closed) return this.#giveUp(dial);
+    if (denial !== undefined) {
+      const attempts = [...dial.attempts, `${endpoint.key} (${denial})`];
+      return dial.done({ kind: "denied", attempts });
     }
+    const { clock, engine } = this.#context;
+    dial.made++;
+    dial.endpoint = endpoint;
+    dial.load = load;
+    dial.isAbandoned = false;
+    dial.startedAt = clock.now();
+    dial.queue = queue;
+    queue.add(dial, dial.startedAt);
+    this.#pending++;
+    const path = request.sockets?.get(endpoint.key);
+    engine.connect({ hostname: endpoint.address, port: endpoint.port }, dial, path);
+  }
+
+  #giveUp({ attempts, lacksPorts, done }: Dial): void {
+    if (attempts.length === 0) return done({ kind: "no-endpoint", attempts });
+    done({ kind: lacksPorts ? "out-of-ports" : "unreachable", attempts });
+  }
+
+  #leave(dial: Dial): void {
+    if (!dial.isAbandoned) dial.queue?.delete(dial);
+    if (--this.#pending === 0) this.#connectedAt.clear();
   }
 
   /**
@@ -192,22 +231,18 @@ export class TcpDialer {
    * process is late, in a burst of thousands of clients. Ending the attempt would dial each of them
    * four times and then refuse them, although the kernel has connected them all.
    */
-  #endUnlessAlive(attempt: Attempt): void {
+  #endUnlessAlive(dial: Dial): void {
     const now = this.#context.clock.now();
-    const connectedAt = this.#connectedAt.get(attempt.endpoint) ?? -1;
-    if (connectedAt < attempt.startedAt || now - attempt.startedAt > LATEST_MS) {
-      return attempt.abandon();
+    const connectedAt = this.#connectedAt.get(dial.endpoint!.key) ?? -1;
+    if (connectedAt < dial.startedAt || now - dial.startedAt > LATEST_MS) {
+      return dial.abandon();
     }
-    attempt.queue = this.#late;
-    this.#late.add(attempt, now);
+    dial.queue = this.#late;
+    this.#late.add(dial, now);
   }
 
-  #postpone(attempt: Attempt): void {
-    attempt.queue = this.#overdue;
-    this.#overdue.add(attempt, this.#context.clock.now());
+  #postpone(dial: Dial): void {
+    dial.queue = this.#overdue;
+    this.#overdue.add(dial, this.#context.clock.now());
   }
-}
-
-function denied(attempts: readonly string[], last: string): DialFailure {
-  return { kind: "denied", attempts: [...attempts, last] };
 }

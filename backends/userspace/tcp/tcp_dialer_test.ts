@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { type FakeAnswer, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
-import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { EngineConnection } from "../engine.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { serviceAddresses } from "../listeners.ts";
 import { Forwarding } from "../forwarding.ts";
@@ -21,10 +21,10 @@ function setUp(answers: Record<string, FakeAnswer>) {
   const { counters, dialer } = new Forwarding(edges, { udpTimeoutMs: 1000 });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);
-  let result: TcpConnection | DialFailure | undefined;
+  let result: EngineConnection | DialFailure | undefined;
   const dial = () => {
-    dialer.dial(picker, { verdict: "internal", client: "192.0.2.1", at: AT! })
-      .then((r) => result = r.kind === "connected" ? r.connection : r);
+    const request = { verdict: "internal", client: "192.0.2.1", at: AT! } as const;
+    dialer.dial(picker, request, (r) => result = r.kind === "connected" ? r.connection : r);
   };
   return { clock, network, counters, dialer, picker, dial, result: () => result };
 }

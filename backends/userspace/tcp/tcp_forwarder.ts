@@ -1,13 +1,12 @@
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
 import { formatHostPort, type Port } from "../../../lib/net/port.ts";
-import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { SharedServicePlan, VerdictName } from "../endpoint_picker.ts";
-import type { Relay, RelayUser } from "../engine.ts";
+import type { EngineConnection, Relay, RelayUser } from "../engine.ts";
 import { type Counted, Forwarder, type Relayed } from "../forwarder.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -20,7 +19,7 @@ import {
   type ClientConnection,
   ProxyHeaderGate,
 } from "./proxy_header_gate.ts";
-import type { DialFailure } from "./tcp_dialer.ts";
+import type { DialFailure, DialledConnection } from "./tcp_dialer.ts";
 
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
@@ -47,26 +46,34 @@ class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
   unload: (() => void) | undefined;
   header: AwaitedHeader | undefined;
   closed = false;
-  readonly client: TcpConnection;
+  readonly client: EngineConnection;
   readonly #forwarder: TcpForwarder;
-  #endpoint: TcpConnection | undefined;
+  #endpoint: EngineConnection | undefined;
   #relay: Relay | undefined;
+  #onEnded: (() => void) | undefined;
 
-  constructor(forwarder: TcpForwarder, client: TcpConnection) {
+  constructor(forwarder: TcpForwarder, client: EngineConnection) {
     this.#forwarder = forwarder;
     this.client = client;
   }
 
   /**
-   * Copies until the session is closed, after `first` was sent to the endpoint. Does not reject;
+   * Copies until the session is closed, after `first` was sent to the endpoint, and then calls `onEnded`.
    * `endpoint` is closed with the session.
    */
-  async relay(endpoint: TcpConnection, first?: Uint8Array): Promise<void> {
+  relay(endpoint: EngineConnection, first: Uint8Array | undefined, onEnded: () => void): void {
     // The session may have been closed while the endpoint was dialled.
-    if (this.closed) return endpoint.close();
+    if (this.closed) {
+      endpoint.close();
+      return onEnded();
+    }
     this.#endpoint = endpoint;
+    this.#onEnded = onEnded;
     this.#relay = this.#forwarder.forwarding.engine.relay(this.client, endpoint, this, first);
-    await this.#relay.ended;
+  }
+
+  onEnded(): void {
+    this.#onEnded?.();
   }
 
   onData(isFromClient: boolean, bytes: number): void {
@@ -132,7 +139,7 @@ export class TcpForwarder extends Forwarder<TcpSession> {
   }
 
   /** Takes a connection that came in at an address of the ServicePort. */
-  accept(connection: TcpConnection, at: ServiceAddress): void {
+  accept(connection: EngineConnection, at: ServiceAddress): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
     const request = { client, clientPort, connection, at };
@@ -143,7 +150,7 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     const verdict = this.forwarding.clients.verdictFor(this.plan, at, client);
     const isAdmitted = verdict !== undefined && this.admits(session, client);
     if (!isAdmitted || !this.#begin(session)) return this.#refuse(session, request);
-    void this.#serve(session, { ...request, verdict });
+    this.#serve(session, request, verdict);
   }
 
   /** Connections that are late with a header go first. */
@@ -228,7 +235,7 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     }
     const verdict = clients.verdictFor(this.plan, request.at, request.client);
     if (verdict !== undefined && this.admits(session, request.client)) {
-      return await this.#serve(session, { ...request, verdict });
+      return this.#serve(session, request, verdict);
     }
     counters.tcpRefused++;
     this.report(request, { detail: REFUSED });
@@ -236,43 +243,46 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     loops.remove();
   }
 
-  async #serve(
-    session: TcpSession,
-    request: ClientConnection & { readonly verdict: VerdictName },
-  ): Promise<void> {
+  #serve(session: TcpSession, request: ClientConnection, verdict: VerdictName): void {
+    if (!this.#mayBeOwn(request)) return this.#dial(session, request, verdict);
+    void this.#reportOfDials(session).then(() => this.#dial(session, request, verdict));
+  }
+
+  #dial(session: TcpSession, request: ClientConnection, verdict: VerdictName): void {
     const { dialer, loops } = this.forwarding;
-    if (this.#mayBeOwn(request)) await this.#reportOfDials(session);
     if (session.closed) return loops.remove();
+    const { client, at } = request;
     const sockets = this.#sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
     this.#dialling.set(session, this.#dials++);
-    const result = await dialer.dial(this.picker, { ...request, sockets, observe });
-    this.#dialling.delete(session);
-    if (result.kind !== "connected") {
+    dialer.dial(this.picker, { verdict, client, at, sockets, observe }, (result) => {
+      this.#dialling.delete(session);
+      if (result.kind === "connected") return this.#relay(session, result, request);
       this.report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
       if (!session.closed) this.#giveUp(session, result);
-    } else {
-      const { connection, load } = result;
-      const endpoint = endpointOf(connection);
-      this.report(request, { endpoint, seenAs: connection.localAddr.hostname as IpAddress });
-      if (session.closed) load?.remove(endpoint);
-      else if (load) session.unload = () => load.remove(endpoint);
-      await this.#relay(session, { endpoint: connection, request });
-    }
-    loops.remove();
+      loops.remove();
+    });
   }
 
-  async #relay(
+  #relay(
     session: TcpSession,
-    { endpoint, request }: { readonly endpoint: TcpConnection; readonly request: ClientConnection },
-  ): Promise<void> {
+    { connection: endpoint, load }: DialledConnection,
+    request: ClientConnection,
+  ): void {
     const { client, at, rest } = request;
-    const { clock, closing, own, policies } = this.forwarding;
+    const { clock, closing, loops, own, policies } = this.forwarding;
+    const key = endpointOf(endpoint);
+    this.report(request, {
+      endpoint: key,
+      seenAs: endpoint.localAddr.hostname as IpAddress,
+    });
+    if (session.closed) load?.remove(key);
+    else if (load) session.unload = () => load.remove(key);
     if (own.dial(session, endpoint)) {
-      this.#reportOwn({ endpoint: endpointOf(endpoint) });
+      this.#reportOwn({ endpoint: key });
       session.close();
     }
     const isEnded = session.closed;
@@ -282,11 +292,16 @@ export class TcpForwarder extends Forwarder<TcpSession> {
       endpoint: { address: hostname as IpAddress, port: port as Port },
     }, () => session.close());
     if (rest && this.traffic) this.traffic.bytesFromClients += rest.length;
-    await session.relay(endpoint, firstData(request, this.plan.edge));
-    leave?.();
-    // Its other end may wait to be accepted here: it must be recognized then.
-    if (isEnded) await clock.sleep(LATE_ACCEPT_MS, closing).catch(() => {});
-    own.hangUp(endpoint);
+    const hangUp = () => {
+      own.hangUp(endpoint);
+      loops.remove();
+    };
+    session.relay(endpoint, firstData(request, this.plan.edge), () => {
+      leave?.();
+      // Its other end may wait to be accepted here: it must be recognized then.
+      if (isEnded) void clock.sleep(LATE_ACCEPT_MS, closing).catch(() => {}).then(hangUp);
+      else hangUp();
+    });
   }
 
   /** Reports each failure, and the first success after one. */
@@ -371,7 +386,7 @@ function firstData(
   return rest ? new Uint8Array([...header, ...rest]) : header;
 }
 
-function endpointOf({ remoteAddr: { hostname, port } }: TcpConnection): EndpointKey {
+function endpointOf({ remoteAddr: { hostname, port } }: EngineConnection): EndpointKey {
   return formatHostPort(hostname, port) as EndpointKey;
 }
 
