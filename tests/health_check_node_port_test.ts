@@ -23,11 +23,15 @@ const DEPENDENCIES = testDependencies({
 });
 
 /** A LoadBalancer Service whose endpoints are on these nodes. */
-function manifest(healthCheckNodePort: number, nodes: readonly string[]): string {
+function manifest(
+  healthCheckNodePort: number,
+  nodes: readonly string[],
+  externalTrafficPolicy: "Cluster" | "Local" = "Local",
+): string {
   const service = testService("web", {
     type: "LoadBalancer",
-    externalTrafficPolicy: "Local",
-    healthCheckNodePort,
+    externalTrafficPolicy,
+    ...(externalTrafficPolicy === "Local" && { healthCheckNodePort }),
     clusterIP: "127.46.0.1",
     ports: [{ name: "a", port: unusedPort() }],
   });
@@ -68,9 +72,14 @@ Deno.test("kube-relay answers a health check node port according to the manifest
   await Deno.mkdir(`${folder}/manifests`);
   const controller = new AbortController();
   const logger = createLogger({ format: "text", verbosity: 0, sink: () => {} });
-  const steps: readonly (readonly [nodes: readonly string[], expect: string])[] = [
+  const steps: readonly (readonly [
+    nodes: readonly string[],
+    expect: string | undefined,
+    policy?: "Cluster",
+  ])[] = [
     [[THIS_NODE, THIS_NODE, OTHER_NODE], "200: 2, true"],
     [[OTHER_NODE], "503: 0, true"],
+    [[THIS_NODE], undefined, "Cluster"],
     [[THIS_NODE], "200: 1, true"],
   ];
   await Deno.writeTextFile(file, manifest(port, steps[0]![0]));
@@ -80,8 +89,8 @@ Deno.test("kube-relay answers a health check node port according to the manifest
     controller.signal,
   );
   try {
-    for (const [nodes, expect] of steps) {
-      await Deno.writeTextFile(file, manifest(port, nodes));
+    for (const [nodes, expect, policy] of steps) {
+      await Deno.writeTextFile(file, manifest(port, nodes, policy));
       const what = `${expect} for endpoints on ${nodes}`;
       await eventually(what, async () => await ask(port) === expect);
     }

@@ -140,6 +140,33 @@ Deno.test("with policy Local, the node with the last ready endpoint answers", as
   assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
 });
 
+/** Changes the external traffic policy of Service `web`, which keeps its status. */
+function setPolicy(api: FakeApiServer, externalTrafficPolicy: "Cluster" | "Local"): void {
+  const stored = api.store.list(SERVICES).find(({ metadata: { name } }) => name === "web")!;
+  api.store.update({ ...stored, spec: { ...stored.spec as object, externalTrafficPolicy } });
+}
+
+Deno.test("layer 2 follows a policy that changes: the node with an endpoint answers, or any", async () => {
+  await using cluster = await startCluster(...WEB);
+  const { api, start } = cluster;
+  await using first = await start(A);
+  await using second = await start(B);
+  const relays = [first, second];
+  await first.until("one answers", () => relays.some(({ held }) => held.length === 1));
+  const owner = relays.find(({ held }) => held.length === 1)!;
+  const other = relays.find((each) => each !== owner)!;
+  api.store.update(rawSlice("web", [other === first ? A : B]));
+  const answers = (relay: RoutingRelay) =>
+    relays.every((each) => each.held.length === (each === relay ? 1 : 0));
+  for (
+    const [policy, expected] of [["Local", other], ["Cluster", owner], ["Local", other]] as const
+  ) {
+    setPolicy(api, policy);
+    await expected.until(`one node answers with policy ${policy}`, () => answers(expected));
+  }
+  assertEquals(assigned(api, "web"), ["192.0.2.0"]);
+});
+
 Deno.test("another node takes addresses over when a heartbeat is renewed no longer", async () => {
   const leases = (["member", "heartbeat"] as const).map((kind) =>
     rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
@@ -360,6 +387,16 @@ Deno.test("BGP announces what is served, and withdraws within a second", async (
     api.store.update(rawSlice("web", [B]));
     await relay.until("it is withdrawn", () => daemon.announced.length === 0, { stepMs: 10 });
     assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
+    api.store.update(rawSlice("web", [A]));
+    await relay.until("it is announced", () => daemon.announced.length === 1);
+  });
+  await t.step("the policy changes", async () => {
+    api.store.update(rawSlice("web", [B]));
+    await relay.until("it is withdrawn", () => daemon.announced.length === 0);
+    setPolicy(api, "Cluster");
+    await relay.until("it is announced", () => daemon.announced.length === 1);
+    setPolicy(api, "Local");
+    await relay.until("it is withdrawn", () => daemon.announced.length === 0);
     api.store.update(rawSlice("web", [A]));
     await relay.until("it is announced", () => daemon.announced.length === 1);
   });

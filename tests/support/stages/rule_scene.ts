@@ -3,6 +3,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 import { ProbeClient } from "../drivers/echo_network.ts";
+import type { ProbeTarget } from "../drivers/probe_protocol.ts";
 import { addForeignRules } from "./iptables_tools.ts";
 import type { Namespace } from "./netns.ts";
 import { loadNftables } from "./nftables_tools.ts";
@@ -16,11 +17,12 @@ const ATTEMPTS_PER_SECOND = DEADLINE_FACTOR === 1 ? 150 : 5;
 /** A SYN that a full queue has dropped comes again after 1, 3, 7 and 15 s. */
 const TIMEOUT_MS = 25_000;
 
-/** With `KUBE_RELAY_SABOTAGE=1`, Service `web` is unreachable afterwards. */
-const SABOTAGE = `table ip sabotage {
+/** With `KUBE_RELAY_SABOTAGE=1`, an address is unreachable afterwards. */
+const sabotage = (address: string) =>
+  `table ip sabotage {
   chain refuse {
     type filter hook prerouting priority -300
-    ip daddr ${VIP.address} meta l4proto tcp reject with tcp reset
+    ip daddr ${address} meta l4proto tcp reject with tcp reset
   }
 }
 `;
@@ -75,26 +77,39 @@ export class RuleScene implements AsyncDisposable {
    */
   async assertNoFailureWhile(
     act: () => Promise<void>,
-    { keepsOpen = true, expect = ["pod-a1"] }: {
+    {
+      keepsOpen = true,
+      expect = ["pod-a1"],
+      to = [VIP, VIP_6, VIP_UDP],
+      perSecond = ATTEMPTS_PER_SECOND,
+    }: {
       readonly keepsOpen?: boolean;
+      /** The first one is of TCP and IPv4. */
+      readonly to?: readonly ProbeTarget[];
+      /** Attempts of each of the two clients. */
+      readonly perSecond?: number;
       /** The servers that may answer. */
       readonly expect?: readonly string[];
     } = {},
   ): Promise<void> {
     const { client, localPodClient } = this.scene.cluster;
     const clients = [client, localPodClient].map((each) => ProbeClient.start(each));
-    const targets = [VIP, VIP_6, VIP_UDP].map((target) => ({ ...target, expect }));
+    const targets = to.map((target) => ({ ...target, expect }));
     const kept = ProbeClient.start(client);
-    const connection = await kept.open(VIP);
+    const [first] = to;
+    const connection = await kept.open(first!);
+    const opened = await connection.who(TIMEOUT_MS);
     for (const each of clients) {
-      await each.startLoad(targets, { perSecond: ATTEMPTS_PER_SECOND, timeoutMs: TIMEOUT_MS });
+      await each.startLoad(targets, { perSecond, timeoutMs: TIMEOUT_MS });
     }
     try {
-      if (Deno.env.get("KUBE_RELAY_SABOTAGE") === "1") await loadNftables(this.node, SABOTAGE);
+      if (Deno.env.get("KUBE_RELAY_SABOTAGE") === "1") {
+        await loadNftables(this.node, sabotage(first!.address));
+      }
       await act();
       // A lost packet comes again, and the server is busy with the load.
       const answer = await connection.who(TIMEOUT_MS);
-      assertEquals(keepsOpen ? answer : "pod-a1", "pod-a1", "the open connection goes on");
+      assertEquals(keepsOpen ? answer : opened, opened, "the open connection goes on");
     } finally {
       const reports = await Promise.all(clients.map((each) => each.stopLoad()));
       for (const report of reports) {
