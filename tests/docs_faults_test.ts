@@ -1,8 +1,23 @@
-/** Each fault of docs/faults.md is shown by a test that exists. */
+/**
+ * Each fault of docs/faults.md is shown by a test that exists: `support/docs/fault_tests.txt` has the text
+ * of the fault, and below it a file and the name of a test or case in each line. A file of tests/config is a
+ * case by itself. A name may be a template of several tests.
+ */
 import { assert, assertEquals } from "@std/assert";
-import { FAULT_TESTS } from "./support/docs/fault_tests.ts";
 
 const ROOT = new URL("../", import.meta.url);
+
+type NamedTest = readonly [path: string, name?: string];
+
+function readFaultTests(text: string): ReadonlyMap<string, readonly NamedTest[]> {
+  const blocks = text.trimEnd().split(/\n(?! )/).map((block) => block.split("\n  "));
+  return new Map(blocks.map(([fault = "", ...tests]) => [
+    fault,
+    tests.map((test): NamedTest => /^([^:]+): (.*)$/.exec(test)?.slice(1) as never ?? [test]),
+  ]));
+}
+
+const FAULT_TESTS = readFaultTests(await read("tests/support/docs/fault_tests.txt"));
 
 /** The faults of all tables of a page. */
 function faultsOf(page: string): readonly string[] {
@@ -22,10 +37,10 @@ async function read(path: string): Promise<string> {
 Deno.test("docs/faults.md and the table of tests have the same faults", async () => {
   const faults = faultsOf(await read("docs/faults.md"));
   assert(faults.length > 40, `only ${faults.length} rows were read`);
-  assertEquals(faults.toSorted(), Object.keys(FAULT_TESTS).toSorted());
+  assertEquals(faults.toSorted(), [...FAULT_TESTS.keys()].toSorted());
 });
 
-for (const [fault, tests] of Object.entries(FAULT_TESTS)) {
+for (const [fault, tests] of FAULT_TESTS) {
   Deno.test(`docs/faults.md: the test of '${fault}' exists`, async () => {
     assert(tests.length > 0, "no test is named");
     for (const [path, name] of tests) {
