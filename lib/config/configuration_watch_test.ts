@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import { eventually } from "../../tests/support/eventually.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
-import { systemClock } from "../os/clock.ts";
+import { hastyClock } from "../../tests/support/fakes/hasty_clock.ts";
 import { defaultConfiguration, type KubeProxyConfiguration } from "./configuration.ts";
 import { changedFields, ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
@@ -22,7 +22,7 @@ class Watched {
   private constructor(current: LoadedConfiguration, path: string) {
     this.#running = watchConfiguration({
       ...machine(),
-      clock: systemClock,
+      clock: hastyClock,
       logger: this.#logger,
     }, {
       flags: { config: path },

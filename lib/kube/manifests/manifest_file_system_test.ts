@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { runTool } from "../../../tests/support/drivers/run_tool.ts";
 import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
-import { systemClock } from "../../os/clock.ts";
+import { hastyClock } from "../../../tests/support/fakes/hasty_clock.ts";
 import { hostFileSystem } from "./manifests.ts";
 
 /** A way in which a program may replace a text. `folder` is watched. */
@@ -88,7 +88,7 @@ async function withFolder(test: (folder: string) => Promise<void>): Promise<void
 }
 
 function start(...paths: string[]): ManifestHarness {
-  return new ManifestHarness(systemClock, undefined, ...paths);
+  return new ManifestHarness(hastyClock, undefined, ...paths);
 }
 
 async function untilAddress(harness: ManifestHarness, address: string | undefined): Promise<void> {
