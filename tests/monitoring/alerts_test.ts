@@ -28,233 +28,70 @@ async function readRules(): Promise<readonly Rule[]> {
   return groups.flatMap(({ rules }) => rules);
 }
 
-/** Series by name and labels, with promtool's values at intervals of a minute. */
-type Series = Readonly<Record<string, string>>;
-
 /** The alert, what happens, the series, and when the alert is looked at; whether it fires. */
-type Case = readonly [alert: string, what: string, series: Series, at: string, fires: boolean];
+interface Case {
+  readonly alert: string;
+  readonly what: string;
+  readonly at: string;
+  readonly fires: boolean;
+  /** Name and labels, and promtool's values at intervals of a minute. */
+  readonly series: readonly (readonly [series: string, values: string])[];
+}
 
 const AT = 'job="kube-proxy",instance="a:10249"';
-const INFO: Series = { [`kube_relay_build_info{${AT},mode="nftables"}`]: "1x120" };
 const FAMILY = `${AT},ip_family="IPv4"`;
 const LOOP = `${FAMILY},controller="service"`;
-const DRIFT = `kube_relay_drift_found_total{${LOOP},kind="rule"}`;
-const QUEUED = `kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{${FAMILY}}`;
-const SYNCED = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{${FAMILY}}`;
-const problems = (kind: string, values: string): Series => ({
-  [`kube_relay_problems{${AT},kind="${kind}"}`]: values,
-});
-const assigns = (a: number, b: number): Series => ({
-  [`kube_relay_routing_assigns{job="kube-proxy",instance="a:10249"}`]: `${a}x30`,
-  [`kube_relay_routing_assigns{job="kube-proxy",instance="b:10249"}`]: `${b}x30`,
-});
 
-const CASES: readonly Case[] = [
-  [
-    "Down",
-    "kube-relay stopped",
-    {
-      ...{ [`up{${AT}}`]: "1x10 0x30", [`kube_relay_build_info{${AT}}`]: "1x10 stale" },
-    },
-    "20m",
-    true,
-  ],
-  [
-    "Down",
-    "kube-relay stopped yesterday",
-    { [`up{${AT}}`]: "1x10 0x1800", [`kube_relay_build_info{${AT}}`]: "1x10 stale" },
-    "30h",
-    true,
-  ],
-  ["Down", "it answers", { ...INFO, [`up{${AT}}`]: "1x30" }, "20m", false],
-  ["Down", "a restart", { ...INFO, [`up{${AT}}`]: "1x15 0 0 0 1x30" }, "20m", false],
-  [
-    "Down",
-    "another program is down",
-    { ...INFO, 'up{job="x",instance="b"}': "0x30" },
-    "20m",
-    false,
-  ],
-  ["Absent", "no kube-relay", { [`up{${AT}}`]: "1x30" }, "20m", true],
-  ["Absent", "one of two", INFO, "20m", false],
-  ["NotServing", "it waits for the API server", problems("state", "1x30"), "15m", true],
-  ["NotServing", "it starts", problems("state", "1x5 0x30"), "15m", false],
-  ["NotServing", "something else is wrong", problems("source", "1x30"), "15m", false],
-  [
-    "SyncFailing",
-    "every sync fails",
-    {
-      ...problems("sync", "1x30"),
-      [`kube_relay_controller_sync_failures_total{${LOOP}}`]: "1+1x30",
-    },
-    "25m",
-    true,
-  ],
-  [
-    "SyncFailing",
-    "one sync failed",
-    {
-      ...problems("sync", "1 0x30"),
-      [`kube_relay_controller_sync_failures_total{${LOOP}}`]: "0 1x30",
-    },
-    "25m",
-    false,
-  ],
-  [
-    "SyncOld",
-    "a change waits",
-    { ...INFO, [QUEUED]: "660x40", [SYNCED]: "600x40" },
-    "25m",
-    true,
-  ],
-  ["SyncOld", "no change", { ...INFO, [QUEUED]: "60x40", [SYNCED]: "61x40" }, "25m", false],
-  // Always a newer request, and soon a sync.
-  [
-    "SyncOld",
-    "many changes",
-    {
-      ...INFO,
-      ...{ [QUEUED]: "5+60x40", [SYNCED]: "4+60x40" },
-    },
-    "25m",
-    false,
-  ],
-  ["SyncOld", "a kube-proxy's own", { [QUEUED]: "660x40", [SYNCED]: "600x40" }, "25m", false],
-  [
-    "Quarantine",
-    "a Service is refused",
-    {
-      [`kube_relay_controller_quarantined_items{${LOOP}}`]: "1x30",
-    },
-    "20m",
-    true,
-  ],
-  [
-    "Quarantine",
-    "it is soon accepted",
-    {
-      [`kube_relay_controller_quarantined_items{${LOOP}}`]: "1x10 0x30",
-    },
-    "20m",
-    false,
-  ],
-  ["DriftRepeated", "a program flushes a table every minute", { [DRIFT]: "0+1x120" }, "65m", true],
-  ["DriftRepeated", "a table was flushed once", { [DRIFT]: "0x20 5x100" }, "65m", false],
-  ["DriftRepeated", "a table is flushed at first", { [DRIFT]: "_x40 1+1x100" }, "62m", false],
-  [
-    "ConntrackNearlyFull",
-    "81 %",
-    {
-      [`kube_relay_conntrack_entries{${AT}}`]: "81x30",
-      [`kube_relay_conntrack_limit{${AT}}`]: "100x30",
-    },
-    "10m",
-    true,
-  ],
-  [
-    "ConntrackNearlyFull",
-    "79 %",
-    {
-      [`kube_relay_conntrack_entries{${AT}}`]: "79x30",
-      [`kube_relay_conntrack_limit{${AT}}`]: "100x30",
-    },
-    "10m",
-    false,
-  ],
-  [
-    "ConntrackNearlyFull",
-    "without a limit",
-    {
-      [`kube_relay_conntrack_entries{${AT}}`]: "79x30",
-      [`kube_relay_conntrack_limit{${AT}}`]: "0x30",
-    },
-    "10m",
-    false,
-  ],
-  ["NoAllocator", "no node holds the Lease", assigns(0, 0), "10m", true],
-  ["NoAllocator", "one node holds it", assigns(0, 1), "10m", false],
-  [
-    "ServicesWithoutAddress",
-    "a pool is empty",
-    {
-      [`kube_relay_routing_refused_services{${AT}}`]: "2x30",
-    },
-    "15m",
-    true,
-  ],
-  [
-    "ServicesWithoutAddress",
-    "all have theirs",
-    {
-      [`kube_relay_routing_refused_services{${AT}}`]: "0x30",
-    },
-    "15m",
-    false,
-  ],
-  [
-    "BgpSessionDown",
-    "the peer is gone",
-    {
-      [`kube_relay_routing_bgp_session_up{${AT},peer="tor"}`]: "1 0x30",
-    },
-    "10m",
-    true,
-  ],
-  [
-    "BgpSessionDown",
-    "it is established",
-    {
-      [`kube_relay_routing_bgp_session_up{${AT},peer="tor"}`]: "0 1x30",
-    },
-    "10m",
-    false,
-  ],
-  [
-    "EndpointsUnhealthy",
-    "one is ejected",
-    {
-      [`kube_relay_userspace_endpoints{${FAMILY},state="ejected"}`]: "1x30",
-      [`kube_relay_userspace_endpoints{${FAMILY},state="healthy"}`]: "2x30",
-    },
-    "15m",
-    true,
-  ],
-  [
-    "EndpointsUnhealthy",
-    "all are healthy",
-    {
-      [`kube_relay_userspace_endpoints{${FAMILY},state="unhealthy"}`]: "0x30",
-      [`kube_relay_userspace_endpoints{${FAMILY},state="healthy"}`]: "2x30",
-    },
-    "15m",
-    false,
-  ],
-  [
-    "PolicyProblem",
-    "a policy has an unknown operator",
-    {
-      [`kube_relay_network_policy_problems{${AT},kind="policy"}`]: "1x30",
-    },
-    "10m",
-    true,
-  ],
-  [
-    "PolicyProblem",
-    "all can be used",
-    {
-      [`kube_relay_network_policy_problems{${AT},kind="policy"}`]: "0x30",
-    },
-    "10m",
-    false,
-  ],
-  ["SourceProblem", "a manifest is broken", problems("source", "1x30"), "20m", true],
-  ["SourceProblem", "it is corrected", problems("source", "1x10 0x30"), "20m", false],
-];
+const CASES: readonly Case[] = `
+Down | kube-relay stopped | 20m | fires | up{AT} 1x10 0x30 | kube_relay_build_info{AT} 1x10 stale
+Down | kube-relay stopped yesterday | 30h | fires | up{AT} 1x10 0x1800 | kube_relay_build_info{AT} 1x10 stale
+Down | it answers | 20m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120 | up{AT} 1x30
+Down | a restart | 20m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120 | up{AT} 1x15 0 0 0 1x30
+Down | another program is down | 20m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120 | up{job="x",instance="b"} 0x30
+Absent | no kube-relay | 20m | fires | up{AT} 1x30
+Absent | one of two | 20m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120
+NotServing | it waits for the API server | 15m | fires | kube_relay_problems{AT,kind="state"} 1x30
+NotServing | it starts | 15m | quiet | kube_relay_problems{AT,kind="state"} 1x5 0x30
+NotServing | something else is wrong | 15m | quiet | kube_relay_problems{AT,kind="source"} 1x30
+SyncFailing | every sync fails | 25m | fires | kube_relay_problems{AT,kind="sync"} 1x30 | kube_relay_controller_sync_failures_total{LOOP} 1+1x30
+SyncFailing | one sync failed | 25m | quiet | kube_relay_problems{AT,kind="sync"} 1 0x30 | kube_relay_controller_sync_failures_total{LOOP} 0 1x30
+SyncOld | a change waits | 25m | fires | kube_relay_build_info{AT,mode="nftables"} 1x120 | kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{FAMILY} 660x40 | kubeproxy_sync_proxy_rules_last_timestamp_seconds{FAMILY} 600x40
+SyncOld | no change | 25m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120 | kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{FAMILY} 60x40 | kubeproxy_sync_proxy_rules_last_timestamp_seconds{FAMILY} 61x40
+SyncOld | many changes | 25m | quiet | kube_relay_build_info{AT,mode="nftables"} 1x120 | kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{FAMILY} 5+60x40 | kubeproxy_sync_proxy_rules_last_timestamp_seconds{FAMILY} 4+60x40
+SyncOld | a kube-proxy's own | 25m | quiet | kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{FAMILY} 660x40 | kubeproxy_sync_proxy_rules_last_timestamp_seconds{FAMILY} 600x40
+Quarantine | a Service is refused | 20m | fires | kube_relay_controller_quarantined_items{LOOP} 1x30
+Quarantine | it is soon accepted | 20m | quiet | kube_relay_controller_quarantined_items{LOOP} 1x10 0x30
+DriftRepeated | a program flushes a table every minute | 65m | fires | kube_relay_drift_found_total{LOOP,kind="rule"} 0+1x120
+DriftRepeated | a table was flushed once | 65m | quiet | kube_relay_drift_found_total{LOOP,kind="rule"} 0x20 5x100
+DriftRepeated | a table is flushed at first | 62m | quiet | kube_relay_drift_found_total{LOOP,kind="rule"} _x40 1+1x100
+ConntrackNearlyFull | 81 % | 10m | fires | kube_relay_conntrack_entries{AT} 81x30 | kube_relay_conntrack_limit{AT} 100x30
+ConntrackNearlyFull | 79 % | 10m | quiet | kube_relay_conntrack_entries{AT} 79x30 | kube_relay_conntrack_limit{AT} 100x30
+ConntrackNearlyFull | without a limit | 10m | quiet | kube_relay_conntrack_entries{AT} 79x30 | kube_relay_conntrack_limit{AT} 0x30
+NoAllocator | no node holds the Lease | 10m | fires | kube_relay_routing_assigns{AT} 0x30 | kube_relay_routing_assigns{job="kube-proxy",instance="b:10249"} 0x30
+NoAllocator | one node holds it | 10m | quiet | kube_relay_routing_assigns{AT} 0x30 | kube_relay_routing_assigns{job="kube-proxy",instance="b:10249"} 1x30
+ServicesWithoutAddress | a pool is empty | 15m | fires | kube_relay_routing_refused_services{AT} 2x30
+ServicesWithoutAddress | all have theirs | 15m | quiet | kube_relay_routing_refused_services{AT} 0x30
+BgpSessionDown | the peer is gone | 10m | fires | kube_relay_routing_bgp_session_up{AT,peer="tor"} 1 0x30
+BgpSessionDown | it is established | 10m | quiet | kube_relay_routing_bgp_session_up{AT,peer="tor"} 0 1x30
+EndpointsUnhealthy | one is ejected | 15m | fires | kube_relay_userspace_endpoints{FAMILY,state="ejected"} 1x30 | kube_relay_userspace_endpoints{FAMILY,state="healthy"} 2x30
+EndpointsUnhealthy | all are healthy | 15m | quiet | kube_relay_userspace_endpoints{FAMILY,state="unhealthy"} 0x30 | kube_relay_userspace_endpoints{FAMILY,state="healthy"} 2x30
+PolicyProblem | a policy has an unknown operator | 10m | fires | kube_relay_network_policy_problems{AT,kind="policy"} 1x30
+PolicyProblem | all can be used | 10m | quiet | kube_relay_network_policy_problems{AT,kind="policy"} 0x30
+SourceProblem | a manifest is broken | 20m | fires | kube_relay_problems{AT,kind="source"} 1x30
+SourceProblem | it is corrected | 20m | quiet | kube_relay_problems{AT,kind="source"} 1x10 0x30
+`.trim().split("\n").map((line) => {
+  const [alert = "", what = "", at = "", end, ...series] = line.split(" | ");
+  const named = series.map((each) =>
+    each.replace("{AT", `{${AT}`).replace("{FAMILY", `{${FAMILY}`).replace("{LOOP", `{${LOOP}`)
+  );
+  const parts = named.map((each) => /^(.*\}) (.*)$/.exec(each)!.slice(1) as [string, string]);
+  return { alert, what, at, fires: end === "fires", series: parts };
+});
 
 /** Runs a case; resolves to promtool's output if the case does not hold. */
-async function judge([alert, what, series, at, fires]: Case): Promise<string | undefined> {
+async function judge({ alert, what, series, at, fires }: Case): Promise<string | undefined> {
   const file = await Deno.makeTempFile({ suffix: ".yaml" });
-  const input = Object.entries(series).map(([series, values]) => ({ series, values }));
+  const input = series.map(([series, values]) => ({ series, values }));
   const expr = `count(ALERTS{alertname="KubeRelay${alert}",alertstate="firing"}) or vector(0)`;
   const expected = [{ labels: "{}", value: Number(fires) }];
   const promqlTest = { expr, "eval_time": at, "exp_samples": expected };
@@ -282,14 +119,13 @@ async function judge([alert, what, series, at, fires]: Case): Promise<string | u
 const test = testNeeding("alerts", [program("promtool")]);
 
 for (const each of CASES) {
-  const [alert, what, , , fires] = each;
+  const { alert, what, fires } = each;
   test(`KubeRelay${alert} ${fires ? "fires" : "does not fire"}: ${what}`, async () =>
     assertEquals(await judge(each), undefined));
 }
 
 test("a case of the alerts can fail", async () => {
-  const [alert, what, series, at, fires] = CASES[0]!;
-  assertStringIncludes(await judge([alert, what, series, at, !fires]) ?? "", "FAILED");
+  assertStringIncludes(await judge({ ...CASES[0]!, fires: !CASES[0]!.fires }) ?? "", "FAILED");
 });
 
 test("promtool accepts both files of rules, which have the same rules", async () => {
@@ -304,8 +140,8 @@ Deno.test("every alert has a case that fires, one that does not, and a runbook",
   const runbooks = await Deno.readTextFile(`${ROOT}docs/runbooks.md`);
   const rules = await readRules();
   for (const { alert, annotations: { runbook } } of rules) {
-    const cases = CASES.filter(([name]) => `KubeRelay${name}` === alert);
-    assertEquals([...new Set(cases.map(([, , , , fires]) => fires))].sort(), [false, true], alert);
+    const cases = CASES.filter((each) => `KubeRelay${each.alert}` === alert);
+    assertEquals([...new Set(cases.map(({ fires }) => fires))].sort(), [false, true], alert);
     assertEquals(runbook, `docs/runbooks.md#${alert.toLowerCase()}`);
     assertStringIncludes(runbooks, `\n## ${alert}\n`);
   }
