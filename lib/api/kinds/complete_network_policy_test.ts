@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { readManifest, readOneManifest } from "../../../tests/support/builders/manifest_reading.ts";
+import { textRows } from "../../../tests/support/texts/text_rows.ts";
 import type { KubeObject } from "../kind.ts";
 import type { NetworkPolicy } from "./network_policy.ts";
 
@@ -49,110 +50,66 @@ Deno.test("completeNetworkPolicy() keeps empty selectors, rules and lists apart 
   } as NetworkPolicy);
 });
 
-const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
-  {
-    what: "an endPort without a port",
-    spec: "{egress: [{ports: [{endPort: 90}]}]}",
-    problem: "spec.egress[0].ports[0].endPort is 90: needs a port number in port",
-  },
-  {
-    what: "an endPort with the name of a port",
-    spec: "{egress: [{ports: [{port: http, endPort: 90}]}]}",
-    problem: "spec.egress[0].ports[0].endPort is 90: needs a port number in port",
-  },
-  {
-    what: "an endPort below the port",
-    spec: "{ingress: [{ports: [{port: 91, endPort: 90}]}]}",
-    problem: "spec.ingress[0].ports[0].endPort is 90: has to be 91 or more, as port is",
-  },
-  {
-    what: "a port that is none",
-    spec: "{ingress: [{ports: [{port: 70000}]}]}",
-    problem: "spec.ingress[0].ports[0].port is 70000: has to be a whole number between 1 and 65535",
-  },
-  {
-    what: "a protocol that is none",
-    spec: "{ingress: [{ports: [{protocol: ICMP}]}]}",
-    problem: 'spec.ingress[0].ports[0].protocol is "ICMP": has to be TCP, UDP, SCTP, in capitals',
-  },
-  {
-    what: "a peer that is nothing",
-    spec: "{ingress: [{from: [{}]}]}",
-    problem: "spec.ingress[0].from[0]: has to hold podSelector, namespaceSelector or ipBlock",
-  },
-  {
-    what: "a block with a selector",
-    spec: "{egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}",
-    problem: "spec.egress[0].to[0].ipBlock: cannot be combined with podSelector or " +
-      "namespaceSelector: use another entry",
-  },
-  {
-    what: "an exception outside of its block",
-    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}",
-    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "11.0.0.0/16": has to lie within cidr, ' +
-      "10.0.0.0/8, and be smaller",
-  },
-  {
-    what: "an exception of the whole block",
-    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}]}",
-    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "10.0.0.0/8": has to lie within cidr, ' +
-      "10.0.0.0/8, and be smaller",
-  },
-  {
-    what: "an exception of the other family",
-    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: ['fd00::/8']}}]}]}",
-    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "fd00::/8": has to lie within cidr, ' +
-      "10.0.0.0/8, and be smaller",
-  },
-  {
-    what: "an operator that is none",
-    spec: "{podSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}",
-    problem: 'spec.podSelector.matchExpressions[0].operator is "Gt": ' +
-      "has to be In, NotIn, Exists or DoesNotExist",
-  },
-  {
-    what: "In without values",
-    spec: "{podSelector: {matchExpressions: [{key: a, operator: In}]}}",
-    problem: "spec.podSelector.matchExpressions[0].values: is missing: In needs it",
-  },
-  {
-    what: "Exists with values",
-    spec: "{podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
-    problem: "spec.podSelector.matchExpressions[0].values: cannot stand with Exists",
-  },
-  {
-    what: "a block without addresses",
-    spec: "{ingress: [{from: [{ipBlock: {except: [10.0.0.0/8]}}]}]}",
-    problem: "spec.ingress[0].from[0].ipBlock.cidr: is missing",
-  },
-  {
-    what: "an expression without an operator",
-    spec: "{podSelector: {matchExpressions: [{key: a}]}}",
-    problem: "spec.podSelector.matchExpressions[0].operator: is missing",
-  },
-  {
-    what: "a label with a space",
-    spec: "{podSelector: {matchLabels: {a: b c}}}",
-    problem:
-      'spec.podSelector.matchLabels.a is "b c": has to be the value of a label: empty, or at ' +
-      "most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-  },
-  {
-    what: "three policy types",
-    spec: "{policyTypes: [Ingress, Egress, Ingress]}",
-    problem: 'spec.policyTypes is ["Ingress","Egress","Ingress"]: has to hold Ingress, Egress or ' +
-      "both, each once",
-  },
-  {
-    what: "a policy type that is none",
-    spec: "{policyTypes: [Ingres]}",
-    problem: 'spec.policyTypes[0] is "Ingres": has to be Ingress or Egress',
-  },
-];
+const REFUSED = `
+an endPort without a port
+  {egress: [{ports: [{endPort: 90}]}]}
+  spec.egress[0].ports[0].endPort is 90: needs a port number in port
+an endPort with the name of a port
+  {egress: [{ports: [{port: http, endPort: 90}]}]}
+  spec.egress[0].ports[0].endPort is 90: needs a port number in port
+an endPort below the port
+  {ingress: [{ports: [{port: 91, endPort: 90}]}]}
+  spec.ingress[0].ports[0].endPort is 90: has to be 91 or more, as port is
+a port that is none
+  {ingress: [{ports: [{port: 70000}]}]}
+  spec.ingress[0].ports[0].port is 70000: has to be a whole number between 1 and 65535
+a protocol that is none
+  {ingress: [{ports: [{protocol: ICMP}]}]}
+  spec.ingress[0].ports[0].protocol is "ICMP": has to be TCP, UDP, SCTP, in capitals
+a peer that is nothing
+  {ingress: [{from: [{}]}]}
+  spec.ingress[0].from[0]: has to hold podSelector, namespaceSelector or ipBlock
+a block with a selector
+  {egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}
+  spec.egress[0].to[0].ipBlock: cannot be combined with podSelector or namespaceSelector: use another entry
+an exception outside of its block
+  {egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}
+  spec.egress[0].to[0].ipBlock.except[0] is "11.0.0.0/16": has to lie within cidr, 10.0.0.0/8, and be smaller
+an exception of the whole block
+  {egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}]}
+  spec.egress[0].to[0].ipBlock.except[0] is "10.0.0.0/8": has to lie within cidr, 10.0.0.0/8, and be smaller
+an exception of the other family
+  {egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: ['fd00::/8']}}]}]}
+  spec.egress[0].to[0].ipBlock.except[0] is "fd00::/8": has to lie within cidr, 10.0.0.0/8, and be smaller
+an operator that is none
+  {podSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}
+  spec.podSelector.matchExpressions[0].operator is "Gt": has to be In, NotIn, Exists or DoesNotExist
+In without values
+  {podSelector: {matchExpressions: [{key: a, operator: In}]}}
+  spec.podSelector.matchExpressions[0].values: is missing: In needs it
+Exists with values
+  {podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}
+  spec.podSelector.matchExpressions[0].values: cannot stand with Exists
+a block without addresses
+  {ingress: [{from: [{ipBlock: {except: [10.0.0.0/8]}}]}]}
+  spec.ingress[0].from[0].ipBlock.cidr: is missing
+an expression without an operator
+  {podSelector: {matchExpressions: [{key: a}]}}
+  spec.podSelector.matchExpressions[0].operator: is missing
+a label with a space
+  {podSelector: {matchLabels: {a: b c}}}
+  spec.podSelector.matchLabels.a is "b c": has to be the value of a label: empty, or at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends
+three policy types
+  {policyTypes: [Ingress, Egress, Ingress]}
+  spec.policyTypes is ["Ingress","Egress","Ingress"]: has to hold Ingress, Egress or both, each once
+a policy type that is none
+  {policyTypes: [Ingres]}
+  spec.policyTypes[0] is "Ingres": has to be Ingress or Egress
+`;
 
-for (const { what, spec, problem } of REFUSED) {
+for (const [what, spec, problem] of textRows(REFUSED)) {
   Deno.test(`completeNetworkPolicy() refuses ${what}`, () => {
-    const { content, problems } = readManifest(policyText(spec));
+    const { content, problems } = readManifest(policyText(spec!));
     assertEquals(problems.map((text) => text.replace(/^.*?web: /, "")), [problem]);
     assertEquals([content.objects.size, content.refused.size], [0, 1]);
   });

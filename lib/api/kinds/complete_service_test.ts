@@ -4,11 +4,9 @@ import {
   readOneManifest,
   serviceText,
 } from "../../../tests/support/builders/manifest_reading.ts";
+import { textRows } from "../../../tests/support/texts/text_rows.ts";
 import type { KubeObject } from "../kind.ts";
 import type { Service } from "./service.ts";
-
-const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +
-  "link-local or multicast";
 
 const MINIMAL = serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}]}");
 
@@ -76,136 +74,76 @@ Deno.test("completeService() gives load balancer addresses the mode VIP", () => 
   });
 });
 
-/** Texts with a fault, and the one line that must report it. */
-const REFUSED: readonly { what: string; text: string; problem: string }[] = [
-  {
-    what: "a port out of range",
-    text: serviceText(
-      "\n  clusterIP: 10.0.0.1\n  ports:\n    - port: 80\n      name: a\n" +
-        "    - name: b\n      port: 70000",
-    ),
-    problem: "a.yaml:11:7: Service default/web: spec.ports[1].port is 70000: " +
-      "has to be a whole number between 1 and 65535",
-  },
-  {
-    what: "a cluster IP that is missing",
-    text: serviceText("{ports: [{port: 80}]}"),
-    problem: "a.yaml:5:1: Service default/web: spec.clusterIP: is missing: without an API server " +
-      "none is assigned; give an address, or None",
-  },
-  {
-    what: "ports that are missing",
-    text: serviceText("{clusterIP: 10.0.0.1}"),
-    problem: "a.yaml:5:1: Service default/web: spec.ports: has to hold at least one port",
-  },
-  {
-    what: "a port name twice",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: a, port: 81}]}"),
-    problem: 'a.yaml:5:59: Service default/web: spec.ports[1].name is "a": ' +
-      "is the name of an earlier port too: each port needs its own",
-  },
-  {
-    what: "a port twice",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 80}]}"),
-    problem: "a.yaml:5:68: Service default/web: spec.ports[1].port is 80: " +
-      "is the number of an earlier port too, with protocol TCP",
-  },
-  {
-    what: "two ports of which one has no name",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {port: 81}]}"),
-    problem: "a.yaml:5:58: Service default/web: spec.ports[1].name: is missing: " +
-      "of several ports each has one",
-  },
-  {
-    what: "an unknown protocol",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, protocol: tcp}]}"),
-    problem: 'a.yaml:5:48: Service default/web: spec.ports[0].protocol is "tcp": ' +
-      "has to be TCP, UDP, SCTP, in capitals",
-  },
-  {
-    what: "a node port of type ClusterIP",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30080}]}"),
-    problem: "a.yaml:5:48: Service default/web: spec.ports[0].nodePort is 30080: " +
-      "needs spec.type NodePort or LoadBalancer; it is ClusterIP",
-  },
-  {
-    what: "a cluster IP that is no address",
-    text: serviceText("{clusterIP: 10.0.0.256, ports: [{port: 80}]}"),
-    problem: 'a.yaml:5:8: Service default/web: spec.clusterIP is "10.0.0.256": ' +
-      NO_CLUSTER_IP,
-  },
-  {
-    what: "two cluster IPs of one family",
-    text: serviceText("{clusterIPs: [10.0.0.1, 10.0.0.2], ports: [{port: 80}]}"),
-    problem: 'a.yaml:5:8: Service default/web: spec.clusterIPs is ["10.0.0.1","10.0.0.2"]: ' +
-      "has to hold one address, or one of each IP family",
-  },
-  {
-    what: "cluster IP fields that contradict each other",
-    text: serviceText("{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.2], ports: [{port: 80}]}"),
-    problem: 'a.yaml:5:8: Service default/web: spec.clusterIP is "10.0.0.1": ' +
-      "has to be the same as spec.clusterIPs[0], which is 10.0.0.2",
-  },
-  {
-    what: "a family that is not that of the address",
-    text: serviceText("{clusterIP: 10.0.0.1, ipFamilies: [IPv6], ports: [{port: 80}]}"),
-    problem: 'a.yaml:5:42: Service default/web: spec.ipFamilies[0] is "IPv6": ' +
-      "has to be the family of 10.0.0.1, the address at the same place",
-  },
-  {
-    what: "an external address that is the metadata service's",
-    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], externalIPs: [169.254.169.254]}"),
-    problem:
-      'a.yaml:5:64: Service default/web: spec.externalIPs[0] is "169.254.169.254": has to be ' +
-      "an IPv4 or IPv6 address that is not unspecified, link-local or multicast",
-  },
-  {
-    what: "a source range without a length",
-    text: serviceText(
-      "{clusterIP: 10.0.0.1, ports: [{port: 80}], loadBalancerSourceRanges: [10.0.0.1]}",
-    ),
-    problem: 'a.yaml:5:77: Service default/web: spec.loadBalancerSourceRanges[0] is "10.0.0.1": ' +
-      "has to be an IP address, a slash and a prefix length, such as 10.0.0.0/8",
-  },
-  {
-    what: "an affinity of two days",
-    text: serviceText(
-      "{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAffinity: ClientIP,\n" +
-        "  sessionAffinityConfig: {clientIP: {timeoutSeconds: 172800}}}",
-    ),
-    problem: "a.yaml:6:38: Service default/web: " +
-      "spec.sessionAffinityConfig.clientIP.timeoutSeconds is 172800: " +
-      "has to be a whole number of seconds between 1 and 86400 (one day)",
-  },
-];
+/** Services with a fault, and the one line that must report it, by its place and field. */
+const REFUSED = `
+a port out of range
+  \\n  clusterIP: 10.0.0.1\\n  ports:\\n    - port: 80\\n      name: a\\n    - name: b\\n      port: 70000
+  a.yaml:11:7 spec.ports[1].port is 70000: has to be a whole number between 1 and 65535
+a cluster IP that is missing
+  {ports: [{port: 80}]}
+  a.yaml:5:1 spec.clusterIP: is missing: without an API server none is assigned; give an address, or None
+ports that are missing
+  {clusterIP: 10.0.0.1}
+  a.yaml:5:1 spec.ports: has to hold at least one port
+a port name twice
+  {clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: a, port: 81}]}
+  a.yaml:5:59 spec.ports[1].name is "a": is the name of an earlier port too: each port needs its own
+a port twice
+  {clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 80}]}
+  a.yaml:5:68 spec.ports[1].port is 80: is the number of an earlier port too, with protocol TCP
+two ports of which one has no name
+  {clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {port: 81}]}
+  a.yaml:5:58 spec.ports[1].name: is missing: of several ports each has one
+an unknown protocol
+  {clusterIP: 10.0.0.1, ports: [{port: 80, protocol: tcp}]}
+  a.yaml:5:48 spec.ports[0].protocol is "tcp": has to be TCP, UDP, SCTP, in capitals
+a node port of type ClusterIP
+  {clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30080}]}
+  a.yaml:5:48 spec.ports[0].nodePort is 30080: needs spec.type NodePort or LoadBalancer; it is ClusterIP
+a cluster IP that is no address
+  {clusterIP: 10.0.0.256, ports: [{port: 80}]}
+  a.yaml:5:8 spec.clusterIP is "10.0.0.256": has to be None, or an IPv4 or IPv6 address that is not unspecified, link-local or multicast
+two cluster IPs of one family
+  {clusterIPs: [10.0.0.1, 10.0.0.2], ports: [{port: 80}]}
+  a.yaml:5:8 spec.clusterIPs is ["10.0.0.1","10.0.0.2"]: has to hold one address, or one of each IP family
+cluster IP fields that contradict each other
+  {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.2], ports: [{port: 80}]}
+  a.yaml:5:8 spec.clusterIP is "10.0.0.1": has to be the same as spec.clusterIPs[0], which is 10.0.0.2
+a family that is not that of the address
+  {clusterIP: 10.0.0.1, ipFamilies: [IPv6], ports: [{port: 80}]}
+  a.yaml:5:42 spec.ipFamilies[0] is "IPv6": has to be the family of 10.0.0.1, the address at the same place
+an external address that is the metadata service's
+  {clusterIP: 10.0.0.1, ports: [{port: 80}], externalIPs: [169.254.169.254]}
+  a.yaml:5:64 spec.externalIPs[0] is "169.254.169.254": has to be an IPv4 or IPv6 address that is not unspecified, link-local or multicast
+a source range without a length
+  {clusterIP: 10.0.0.1, ports: [{port: 80}], loadBalancerSourceRanges: [10.0.0.1]}
+  a.yaml:5:77 spec.loadBalancerSourceRanges[0] is "10.0.0.1": has to be an IP address, a slash and a prefix length, such as 10.0.0.0/8
+an affinity of two days
+  {clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAffinity: ClientIP,\\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 172800}}}
+  a.yaml:6:38 spec.sessionAffinityConfig.clientIP.timeoutSeconds is 172800: has to be a whole number of seconds between 1 and 86400 (one day)
+`;
 
-for (const { what, text, problem } of REFUSED) {
+for (const [what, spec, problem] of textRows(REFUSED)) {
   Deno.test(`completeService() refuses ${what}`, () => {
-    const { objects, problems } = readManifest(text);
-    assertEquals(problems, [problem]);
+    const { objects, problems } = readManifest(serviceText(spec!));
+    assertEquals(problems.map((each) => each.replace(": Service default/web: ", " ")), [problem]);
     assertEquals(objects, []);
   });
 }
 
-const WARNED: readonly { what: string; text: string; problem: string }[] = [
-  {
-    what: "a family without an address",
-    text: serviceText("{clusterIP: 10.0.0.1, ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}"),
-    problem: 'a.yaml:5:48: Service default/web: spec.ipFamilies[1] is "IPv6": ' +
-      "has no address in spec.clusterIPs: the Service is not served by IPv6",
-  },
-  {
-    what: "a NodePort Service without a node port",
-    text: serviceText("{clusterIP: 10.0.0.1, type: NodePort, ports: [{port: 80}]}"),
-    problem: "a.yaml:5:53: Service default/web: spec.ports[0].nodePort: is missing: " +
-      "without an API server none is assigned",
-  },
-];
+const WARNED = `
+a family without an address
+  {clusterIP: 10.0.0.1, ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}
+  a.yaml:5:48 spec.ipFamilies[1] is "IPv6": has no address in spec.clusterIPs: the Service is not served by IPv6
+a NodePort Service without a node port
+  {clusterIP: 10.0.0.1, type: NodePort, ports: [{port: 80}]}
+  a.yaml:5:53 spec.ports[0].nodePort: is missing: without an API server none is assigned
+`;
 
-for (const { what, text, problem } of WARNED) {
+for (const [what, spec, problem] of textRows(WARNED)) {
   Deno.test(`completeService() warns of ${what} and accepts the object`, () => {
-    const { objects, problems } = readManifest(text);
-    assertEquals(problems, [problem]);
+    const { objects, problems } = readManifest(serviceText(spec!));
+    assertEquals(problems.map((each) => each.replace(": Service default/web: ", " ")), [problem]);
     assertEquals(objects.length, 1);
   });
 }
