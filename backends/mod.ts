@@ -13,6 +13,7 @@ import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { EndpointHealthChange, MachineFacts } from "../lib/proxy/service_mode.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
+import type { ReadSecret } from "../lib/routing/bgp_plan.ts";
 import { BirdDataPlane } from "./announce/bird/data_plane.ts";
 import { Layer2DataPlane } from "./announce/layer2/data_plane.ts";
 import { PodNetworkDataPlane, type PodNetworkOptions } from "./announce/pod_network/data_plane.ts";
@@ -154,13 +155,14 @@ export const ROUTING_BACKENDS = {
   },
   bgp(
     edges: DataPlaneEdges,
-    { configFile: file, controlSocket: socket }: {
+    { configFile: file, controlSocket: socket, readSecret }: {
       readonly configFile: string;
       readonly controlSocket: string;
+      readonly readSecret?: ReadSecret;
     },
   ): BirdDataPlane {
     const secretsFile = file.replace(/(\.conf)?$/, "-secrets.conf");
-    return new BirdDataPlane(edges, { file, secretsFile, socket });
+    return new BirdDataPlane(edges, { file, secretsFile, socket, readSecret });
   },
   podNetwork(edges: DataPlaneEdges, options: PodNetworkOptions): PodNetworkDataPlane {
     return new PodNetworkDataPlane(edges, options);

@@ -266,6 +266,7 @@ Deno.test("the roles for routing have the rights that are asked for, and none be
   const { accesses, clusterRole: name } = routingAccess({
     ...ROUTING_SETTINGS,
     pools: [selecting],
+    objects: true,
   });
   const asked = (isNamespaced: boolean) =>
     accesses.filter(({ namespace }) => (namespace !== undefined) === isNamespaced)

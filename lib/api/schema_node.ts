@@ -87,7 +87,7 @@ export function schemaNode(schema: v.GenericSchema): SchemaField {
 export function hasFieldNumbers(schema: v.GenericSchema): boolean {
   const { node } = schemaNode(schema);
   return node.type === "fields" &&
-    Object.values(node.entries).some((entry) => schemaNode(entry).fieldNumber !== undefined);
+    Object.values(node.entries).every((entry) => schemaNode(entry).fieldNumber !== undefined);
 }
 
 /** Schemas never change, and each field of each manifest asks. */

@@ -169,7 +169,7 @@ const APPLICABLE: readonly RegExp[] = [
 ];
 
 /** Fields that decide which parts of routing exist. Pools need objects to be followed, with permissions. */
-const FIELDS_OF_PARTS = /^routing\.(announce|pools|bgp\.enabled)$/;
+const FIELDS_OF_PARTS = /^routing\.(announce|objects|pools|bgp\.enabled)$/;
 
 /** Fields that nothing reads. */
 const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSyncPeriod)$/;

@@ -318,6 +318,9 @@ const FLAGS = {
       "addresses for Services of type LoadBalancer: CIDRs, and ranges such as 192.0.2.10-192.0.2.20; those without a " +
         "name are pool default. Selectors need --config",
     ),
+    "routing-objects": boolean("routing.objects")(
+      "also read pools and BGP peers from the objects LoadBalancerPool and BgpPeer of the cluster",
+    ),
     "load-balancer-classes": list("CLASSES", "routing.loadBalancerClasses", {
       aliases: ["load-balancer-class"],
     })(

@@ -80,6 +80,7 @@ export function parseRouting(routing: RoutingConfiguration, expect: Expect): Rou
     loadBalancerClasses: classes.length === 0 ? [DEFAULT_CLASS] : classes,
     defaultLoadBalancerClass: routing.defaultLoadBalancerClass,
     pools,
+    objects: routing.objects,
     leaseNamespace,
     leaseDurationSeconds: routing.leaseDurationSeconds,
     layer2,
@@ -139,7 +140,7 @@ interface PlacedRange extends AddressRange {
 }
 
 /** Parses the pools and reports each invalid value. */
-function parsePools(routing: RoutingConfiguration, expect: Expect): readonly AddressPool[] {
+export function parsePools(routing: RoutingConfiguration, expect: Expect): readonly AddressPool[] {
   const ranges: PlacedRange[] = [];
   const pools = new Map<string, AddressPool>();
   for (const [index, given] of routing.pools.entries()) {
@@ -366,7 +367,10 @@ function checkPath(value: string, path: string, expect: Expect, most = LONGEST_P
   );
 }
 
-function parsePeers(given: BgpConfiguration["peers"], expect: Expect): readonly ConfiguredPeer[] {
+export function parsePeers(
+  given: BgpConfiguration["peers"],
+  expect: Expect,
+): readonly ConfiguredPeer[] {
   const names = new Set<string>();
   const targets = new Set<string>();
   return given.flatMap((entry, index) => {
@@ -428,6 +432,13 @@ function parsePeer(
       `bothFamilies: true, found '${hop}'`,
   );
   if (passwordFile !== "") checkPath(passwordFile, `${path}.passwordFile`, expect);
+  const { passwordSecret } = configuration;
+  if (passwordSecret) checkSecret(passwordSecret, `${path}.passwordSecret`, expect);
+  expect(
+    !passwordSecret || passwordFile === "",
+    `${path}.passwordSecret`,
+    "Expected one source of the password, found passwordFile, too",
+  );
   const name = configuration.name === "" ? peerName(address) : configuration.name;
   expect(
     PEER_NAME.test(name),
@@ -440,6 +451,7 @@ function parsePeer(
     ...{ name, address, as, port: port as Port },
     ...(localAddress && { localAddress }),
     ...(passwordFile !== "" && { passwordFile }),
+    ...(passwordSecret && { passwordSecret }),
     ...(multihopTtl !== 0 && { multihopTtl }),
     holdTimeSeconds: configuration.holdTimeSeconds,
     bfd: configuration.bfd,
@@ -451,6 +463,20 @@ function parsePeer(
     ...(given && { import: parseImports(given, family, `${path}.import`, expect) }),
     ...(nodeSelector && { nodeSelector }),
   };
+}
+
+/** A name of the API, in the path of a request. */
+const SECRET_NAME = /^(?=.{1,253}$)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?$/;
+const SECRET_KEY = /^(?!\.\.?$)[-\w.]{1,253}$/;
+
+function checkSecret(
+  { name, key }: NonNullable<PeerConfiguration["passwordSecret"]>,
+  path: string,
+  expect: Expect,
+): void {
+  const wanted = "Expected the name of a Secret and a key in it, found";
+  expect(SECRET_NAME.test(name), `${path}.name`, `${wanted} '${name}'`);
+  expect(SECRET_KEY.test(key), `${path}.key`, `${wanted} '${key}'`);
 }
 
 function parseAddress(text: string, path: string, expect: Expect): IpAddress | undefined {

@@ -99,6 +99,8 @@ const PEER = {
   // Empty = chosen by the kernel.
   localAddress: text(),
   passwordFile: text(),
+  // A key of a Secret in the namespace of Leases, instead of the file.
+  passwordSecret: v.nullish(strict({ name: text("kube-relay-bgp"), key: text("password") })),
   // 0 = the peer is on a network of the node.
   multihopTtl: wholeNumber(0, ROUTING_LIMITS.multihopTtl),
   holdTimeSeconds: wholeNumber(90, ROUTING_LIMITS.holdTimeSeconds),
@@ -130,6 +132,8 @@ export const ROUTING_ENTRIES = {
   // Empty = kube-relay.io/load-balancer.
   loadBalancerClasses: list(),
   defaultLoadBalancerClass: flag(true),
+  // Whether pools and peers are also read from objects of the cluster.
+  objects: flag(),
   // How pools without a setting of their own are announced.
   announce: text(ROUTING_CHOICES.announce[0]),
   // Pools, or texts `NAME=ADDRESSES` and `ADDRESSES`; those without a name are `default`.
@@ -193,8 +197,11 @@ export type SelectorConfiguration = NonNullable<PoolConfiguration["nodeSelector"
 export type PeerConfiguration = BlockValues<typeof PEER>;
 export type PeerImportConfiguration = NonNullable<PeerConfiguration["import"]>;
 
+/** Read a pool and a peer with all their fields. */
+export const [POOL_SCHEMA, PEER_SCHEMA] = [strict(POOL), strict(PEER)];
+
 /** A peer of which only the defaults are known. */
-export const DEFAULT_PEER: PeerConfiguration = v.parse(strict(PEER), {});
+export const DEFAULT_PEER: PeerConfiguration = v.parse(PEER_SCHEMA, {});
 
 /** A pool of which only the defaults are known. */
-export const DEFAULT_POOL: PoolConfiguration = v.parse(strict(POOL), { name: "default" });
+export const DEFAULT_POOL: PoolConfiguration = v.parse(POOL_SCHEMA, { name: "default" });

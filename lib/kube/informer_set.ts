@@ -25,6 +25,9 @@ export interface ListOptions {
   readonly onlyWithout?: KindSpec;
 }
 
+/** Of kinds whose definitions a cluster may lack. */
+export const WITHOUT_DEFINITIONS: ListOptions = { optionalOn: [404] };
+
 /** The followed objects of a kind. */
 export interface Subscription<T extends KubeObject = KubeObject> {
   readonly spec: KindSpec<T>;

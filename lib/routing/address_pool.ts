@@ -41,6 +41,12 @@ export const UNUSABLE_RANGES: readonly AddressRange[] = [
   ...["::/127", "fe80::/10", "ff00::/8"],
 ].map((text) => tryParseAddressRange(text)!);
 
+/** The order of ranges that do not overlap: by their ends, so that the one of an address is found. */
+export function byEnd(left: AddressRange, right: AddressRange): number {
+  return Number(left.family > right.family) - Number(left.family < right.family) ||
+    Number(left.last > right.last) - Number(left.last < right.last);
+}
+
 /** Returns the pool that has an address. */
 export function poolOf(
   pools: readonly AddressPool[],
@@ -115,10 +121,7 @@ export function poolsWithout(
   const problems: string[] = [];
   const remaining = pools.map((pool) => {
     // Thousands of Nodes may have ranges in one pool.
-    const free = new SortedList<AddressRange>((left, right) =>
-      Number(left.family > right.family) - Number(left.family < right.family) ||
-      Number(left.last > right.last) - Number(left.last < right.last)
-    );
+    const free = new SortedList<AddressRange>(byEnd);
     for (const range of pool.ranges) free.add(range);
     for (const [cidr, use] of taken) {
       const block = rangeOf(cidr);

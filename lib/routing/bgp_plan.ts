@@ -33,6 +33,8 @@ export interface BgpPeer {
   readonly localAddress?: IpAddress;
   /** A file that holds the TCP-MD5 password: the password is never part of a plan. */
   readonly passwordFile?: string;
+  /** The same in a key of a Secret, in the namespace of Leases. */
+  readonly passwordSecret?: SecretKey;
   /** Maximum number of hops; absent if the peer is on a network of the node. */
   readonly multihopTtl?: number;
   readonly holdTimeSeconds: number;
@@ -54,9 +56,33 @@ export interface BgpPeer {
   readonly otherNextHop?: IpAddress;
 }
 
+/** A key of a Secret. */
+export interface SecretKey {
+  readonly name: string;
+  readonly key: string;
+}
+
+/**
+ * Returns the bytes of a key of a Secret. Rejects with a {@linkcode SecretUnknownError} if what is in use
+ * has to stay, and with an Error if there is no such key.
+ */
+export type ReadSecret = (key: SecretKey) => Promise<Uint8Array>;
+
+/** The value cannot be had now, which says nothing about the Secret. */
+export class SecretUnknownError extends Error {
+  override name = "SecretUnknownError";
+}
+
 /** Returns the machine at the other end of a session: no Service may have its address and port. */
 export function bgpHostOf({ name, port }: Pick<BgpPeer, "name" | "port">): KnownHost {
   return { owner: `BGP peer ${name}`, ports: [port] };
+}
+
+/** Whether a session has a password. */
+export function hasPassword(
+  { passwordFile, passwordSecret }: Pick<BgpPeer, "passwordFile" | "passwordSecret">,
+): boolean {
+  return passwordFile !== undefined || passwordSecret !== undefined;
 }
 
 /** Whether a session carries announcements of a family. */

@@ -16,6 +16,8 @@ export interface RoutingSettings {
   /** Whether Services without a `loadBalancerClass` get addresses too. */
   readonly defaultLoadBalancerClass: boolean;
   readonly pools: readonly AddressPool[];
+  /** Whether objects of the cluster have further pools and peers. */
+  readonly objects: boolean;
   readonly leaseNamespace: string;
   /** A node that has not renewed its Lease for this long owns no address. */
   readonly leaseDurationSeconds: number;
@@ -83,13 +85,15 @@ export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
 };
 
 /** The parts of a process that carry out settings. */
-type RoutingPart = "bgp" | "layer2" | "leases" | "namespaces";
+type RoutingPart = "bgp" | "layer2" | "leases" | "namespaces" | "objects";
 
 /** Returns the parts that settings need. A process makes its parts when it starts. */
 export function routingPartsOf(
-  { pools, bgp }: Pick<RoutingSettings, "pools" | "bgp">,
+  { pools, bgp, objects }: Pick<RoutingSettings, "pools" | "bgp" | "objects">,
 ): ReadonlySet<RoutingPart> {
   return new Set<RoutingPart>([
+    // An object that comes later may need any of them.
+    ...(objects ? ["objects", "leases", "layer2", "namespaces"] as const : []),
     ...(bgp ? ["bgp" as const] : []),
     ...(pools.length > 0 ? ["leases" as const] : []),
     ...pools.flatMap(({ announce, namespaceSelector }) => [

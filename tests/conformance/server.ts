@@ -23,6 +23,7 @@ export interface RawObject {
     readonly resourceVersion?: string;
     readonly labels?: Readonly<Record<string, string>>;
     readonly annotations?: Readonly<Record<string, string>>;
+    readonly generation?: number;
   };
   readonly [field: string]: unknown;
 }

@@ -22,6 +22,7 @@ import {
   BGP_PORT,
   type BgpPeer,
   type BgpPlan,
+  hasPassword,
   type ImportedPrefix,
 } from "../../../lib/routing/bgp_plan.ts";
 
@@ -82,9 +83,7 @@ export function* birdConfig(
   // a node for longer.
   const waitSeconds = Math.max(2, Math.floor(Math.min(...restarts) / 4));
   const pieces = [textOf([
-    ...(rendered.some(({ passwordFile }) => passwordFile !== undefined)
-      ? [`include ${quoted(secretsFile)};`]
-      : []),
+    ...(rendered.some(hasPassword) ? [`include ${quoted(secretsFile)};`] : []),
     "log stderr all;",
     "timeformat protocol iso long;",
     "timeformat route iso long;",
@@ -240,7 +239,7 @@ export function peerLines(
     `neighbor ${address} port ${port} as ${as};`,
     multihopTtl === undefined ? "direct;" : `multihop ${multihopTtl};`,
     ...(isStrict ? ["strict bind on;"] : []),
-    ...(peer.passwordFile === undefined ? [] : [`password ${passwordOf(name)};`]),
+    ...(hasPassword(peer) ? [`password ${passwordOf(name)};`] : []),
     `hold time ${peer.holdTimeSeconds};`,
     // BIRD's own values, up to 5 minutes, are those of a router with a thousand peers.
     "connect delay time 1;",

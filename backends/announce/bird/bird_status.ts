@@ -4,7 +4,11 @@
  * @module
  */
 import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
-import type { BgpPeer, BgpSessionFigures } from "../../../lib/routing/bgp_plan.ts";
+import {
+  type BgpPeer,
+  type BgpSessionFigures,
+  hasPassword,
+} from "../../../lib/routing/bgp_plan.ts";
 import type { BirdLine } from "./bird_control.ts";
 import { peerOf } from "./bird_config.ts";
 
@@ -143,8 +147,8 @@ export function describeSession(session: BgpSession, peer: BgpPeer): string {
   }
   if (state === "Down") return head;
   // The kernel drops packets with a wrong TCP-MD5 signature, so neither side sees an error.
-  const cause = peer.passwordFile === undefined
-    ? "a firewall may drop port"
-    : "the passwords may differ, or a firewall may drop port";
+  const cause = hasPassword(peer)
+    ? "the passwords may differ, or a firewall may drop port"
+    : "a firewall may drop port";
   return `${head}: no answer from ${peer.address}; ${cause} ${peer.port}`;
 }

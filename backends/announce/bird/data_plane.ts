@@ -41,7 +41,13 @@ import { fileState } from "../../../lib/os/file_state.ts";
 import { connectUnix } from "../../../lib/os/network.ts";
 import { readTextUpTo } from "../../../lib/os/read_text_up_to.ts";
 import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
-import { type BgpPeer, type BgpPlan, carriesFamily } from "../../../lib/routing/bgp_plan.ts";
+import {
+  type BgpPeer,
+  type BgpPlan,
+  carriesFamily,
+  type ReadSecret,
+  SecretUnknownError,
+} from "../../../lib/routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../../lib/routing/compare_layer2.ts";
 
 /** Longest wait of a report: status and metrics have more to say than what BIRD knows. */
@@ -53,6 +59,8 @@ export interface BirdPaths {
   readonly file: string;
   /** The file of passwords, which {@linkcode file} includes. */
   readonly secretsFile: string;
+  /** @default {there are no Secrets} */
+  readonly readSecret?: ReadSecret | undefined;
   /** The control socket. */
   readonly socket: string;
 }
@@ -337,7 +345,8 @@ export class BirdDataPlane implements AsyncDisposable {
     const inForce = await this.#inForce();
     const sessions = inForce === undefined ? [] : await this.#sessions();
     const shutDown = stillShutDown(plan, former.text ?? "", sessions);
-    const secrets = await readSecrets(this.#random, former.secrets, plan.peers);
+    const { readSecret } = this.#paths;
+    const secrets = await readSecrets(this.#random, former.secrets, plan.peers, readSecret);
     const steps = birdConfig(plan, secretsFile, secrets.leftOut, shutDown);
     const config = await inSteps({ clock: this.#clock }, steps);
     const excessive = [...shutDown].map((name): Quarantined<BgpItem> => ({
@@ -474,18 +483,28 @@ interface Secrets {
   readonly leftOut: ReadonlyMap<string, string>;
 }
 
-/** Reads the password files of peers. `former` is the text of the secrets file. */
+/**
+ * Reads the passwords of peers. `former` is the text of the secrets file. Rejects with a
+ * {@linkcode SecretUnknownError} if a Secret cannot be read for now.
+ */
 export async function readSecrets(
   random: () => number,
   former: string | undefined,
   peers: readonly BgpPeer[],
+  readSecret: ReadSecret = () =>
+    Promise.reject(new Error("there is no API server to read it from")),
 ): Promise<Secrets> {
   const leftOut = new Map<string, string>();
   const lines: string[] = [];
-  for (const { name, passwordFile } of peers) {
-    if (passwordFile === undefined) continue;
+  for (const { name, passwordFile = "", passwordSecret } of peers) {
+    if (passwordFile === "" && !passwordSecret) continue;
+    const source = passwordSecret
+      ? `key '${passwordSecret.key}' of Secret '${passwordSecret.name}'`
+      : `password file '${passwordFile}'`;
     try {
-      const text = await readTextUpTo(passwordFile, LONGEST_PASSWORD_FILE, { onlyFiles: true });
+      const text = passwordSecret
+        ? new TextDecoder("utf-8", { fatal: true }).decode(await readSecret(passwordSecret))
+        : await readTextUpTo(passwordFile, LONGEST_PASSWORD_FILE, { onlyFiles: true });
       const password = text.replace(/\r?\n$/, "");
       const bytes = new TextEncoder().encode(password).length;
       if (bytes === 0) throw new RangeError("it is empty");
@@ -494,8 +513,9 @@ export async function readSecrets(
       }
       lines.push(`define ${passwordOf(name)} = ${quoted(password)};\n`);
     } catch (error) {
-      const reason = messageOf(error);
-      leftOut.set(name, `Cannot use password file '${passwordFile}' of peer ${name}: ${reason}`);
+      // The session would end.
+      if (error instanceof SecretUnknownError) throw error;
+      leftOut.set(name, `Cannot use ${source} of peer ${name}: ${messageOf(error)}`);
     }
   }
   const body = lines.join("");

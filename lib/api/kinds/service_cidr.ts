@@ -10,7 +10,7 @@ import { at, cidr, dnsSubdomain, fields, list, metadata, objectOrEmptyAt } from 
 const schema = fields({
   metadata: metadata(dnsSubdomain),
   spec: objectOrEmptyAt(2, { cidrs: at(1, list(cidr)) }),
-  status: v.nullish(fields({}, "*")),
+  status: at(3, v.nullish(fields({}, "*"))),
 }, "apiVersion kind");
 
 /** networking/v1 ServiceCIDR; v1beta1 in manifests. */

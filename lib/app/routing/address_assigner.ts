@@ -49,6 +49,8 @@ interface AddressAssignerOptions {
   readonly namespaces?: Pick<Informer<Namespace>, "get" | "values"> | undefined;
   /** Called after each write. Must not throw. */
   readonly onWritten?: (outcome: WriteOutcome) => void;
+  /** Called when {@linkcode AddressAssigner.poolProblems} changed. Must not throw. */
+  readonly onPoolProblems?: () => void;
 }
 
 /** The last writes of a former leader arrive within this time. */
@@ -98,6 +100,11 @@ export class AddressAssigner {
   /** Why the last write failed; `undefined` if it did not. */
   get problem(): string | undefined {
     return this.#writer?.problem;
+  }
+
+  /** Why addresses are left out of pools, in sentences that begin with the name of the pool. */
+  get poolProblems(): readonly string[] {
+    return this.#problems;
   }
 
   /** The Services that lack what they ask for; `undefined` if another process assigns. */
@@ -184,6 +191,7 @@ export class AddressAssigner {
     if (`${problems}` === `${this.#problems}`) return false;
     const news = new Set(problems).difference(new Set(this.#problems));
     this.#problems = problems;
+    this.#options.onPoolProblems?.();
     for (const reason of news) this.#logger.warn("Left addresses out of a pool", { reason });
     return true;
   }

@@ -5,7 +5,7 @@
  */
 import type { CleanupReport, DataPlaneEdges, SyncReport } from "../../engine/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
+import type { BgpPlan, BgpSessionFigures, ReadSecret } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { NodeLink } from "../../routing/layer2_member.ts";
@@ -90,7 +90,12 @@ export interface RoutingBackends {
   ): Layer2Backend;
   bgp(
     dependencies: DataPlaneEdges,
-    options: { readonly configFile: string; readonly controlSocket: string },
+    options: {
+      readonly configFile: string;
+      readonly controlSocket: string;
+      /** @default {there are no Secrets} */
+      readonly readSecret?: ReadSecret;
+    },
   ): BgpBackend;
   /**
    * `cniFiles`: CNI configurations that an earlier run may have written. `isThorough`: a cleanup also

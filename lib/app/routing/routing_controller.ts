@@ -14,6 +14,8 @@ import type {
 } from "../../engine/controller.ts";
 import type { TaskGroup } from "../../engine/task_group.ts";
 import { changeHandler } from "../../kube/informer.ts";
+import type { KubeClient } from "../../kube/client.ts";
+import { LinkedAbort } from "../../kube/linked_abort.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
@@ -30,15 +32,18 @@ import {
   withoutSessions,
 } from "../../routing/routing_settings.ts";
 import { TUNNEL_PREFIX } from "../../routing/pod_network_plan.ts";
+import type { SecretKey } from "../../routing/bgp_plan.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
+import { SecretReader } from "./secret_reader.ts";
 import { Layer2Part } from "./layer2_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
+import { ObjectSettings } from "./object_settings.ts";
 import { routingAccess, routingKinds } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_status.ts";
 import { whenSynced } from "../change_listener.ts";
@@ -62,6 +67,7 @@ export class RoutingController implements Controller {
   readonly layer2: Layer2Part | undefined;
   readonly bgp: BgpPart | undefined;
   readonly pods: PodNetworkPart | undefined;
+  readonly objects: ObjectSettings | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
   /** Without an API server, this node is the only one. */
@@ -69,9 +75,13 @@ export class RoutingController implements Controller {
   readonly #nodes = new Map<string, RoutingNode>();
   readonly #source: ControllerSource | undefined;
   readonly #leases: RoutingLeases | undefined;
+  readonly #secrets: SecretReader;
   #configuration: AppliedConfiguration;
   #networks: readonly Cidr[] = [];
   #isOpen = false;
+  /** Whether the rules of all Services are in force, or took too long. */
+  #hasServices = false;
+  readonly #objectsKnown = Promise.withResolvers<void>();
   #waiting: Timer | undefined;
 
   constructor(parts: ControllerParts) {
@@ -79,6 +89,7 @@ export class RoutingController implements Controller {
     const { informers } = this;
     const { settings, clusterCidrs } = this.#configuration = appliedConfiguration(proxy);
     const isAlone = relay.manifests.length > 0;
+    this.#secrets = new SecretReader(parts.clock, settings.leaseNamespace);
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
     const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
     this.#parts = parts;
@@ -91,21 +102,42 @@ export class RoutingController implements Controller {
         forwardsItself &&
         poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
+    if (settings.objects) {
+      this.objects = new ObjectSettings(parts, {
+        ...{ informers, nodeName },
+        onChange: () => this.#onObjects(),
+        isNode: (name) => this.#nodes.has(name),
+        poolProblems: () => this.assigner.poolProblems,
+      });
+    }
     this.assigner = new AddressAssigner({ ...parts, events: parts.startUp.events }, {
       settings,
       ...this.#subscribe(kinds),
+      onPoolProblems: () => this.objects?.setPools(this.#configuration.settings.pools),
       onWritten: (outcome) => {
         parts.metrics.its["kube_relay_routing_status_writes_total"].inc({ outcome });
       },
     });
-    const made = routing && { ...parts, services, routing };
+    const readSecret = (key: SecretKey) => this.#secrets.read(key);
+    const made = routing && { ...parts, services, routing, readSecret };
     if (made && routingPartsOf(settings).has("layer2")) {
       this.layer2 = new Layer2Part(made, settings, isAlone);
     }
     const bgpSettings = bgpSettingsOf(this.#configuration);
     if (made && bgpSettings) this.bgp = new BgpPart(made, bgpSettings);
     if (kinds.includes(LEASE)) {
-      this.#leases = new RoutingLeases(parts, settings, this.assigner, this.layer2);
+      this.#leases = new RoutingLeases(parts, settings, {
+        lead: async (client, signal) => {
+          using work = new LinkedAbort(signal);
+          const writing = this.objects?.lead(client, work.signal);
+          try {
+            await this.assigner.lead(client, signal);
+          } finally {
+            work.abort(undefined);
+            await writing;
+          }
+        },
+      }, this.layer2);
     }
     const { podNetwork } = settings;
     if (made && podNetwork) this.pods = new PodNetworkPart(made, podNetwork, clusterCidrs);
@@ -164,7 +196,7 @@ export class RoutingController implements Controller {
       let claiming: Promise<void> | undefined;
       await source.run(signal, {
         ...(this.#leases && { keepOpen: this.#leases.released }),
-        onGranted: (client) => claiming = this.#leases?.run(client, signal),
+        onGranted: (client) => claiming = this.#work(client, signal),
       });
       await claiming;
     });
@@ -174,7 +206,10 @@ export class RoutingController implements Controller {
     this.#isOpen = true;
     // Services may have endpoints that only these routes lead to.
     this.pods?.loop.open();
-    this.#waiting = this.#parts.clock.setTimer(SERVICES_WAIT_MS, () => this.#openLoops());
+    this.#waiting = this.#parts.clock.setTimer(SERVICES_WAIT_MS, () => {
+      this.#hasServices = true;
+      this.#openIfReady();
+    });
     this.#openIfReady();
   }
 
@@ -189,12 +224,13 @@ export class RoutingController implements Controller {
   /** Sessions and addresses that the new settings have too stay as they are. */
   onConfiguration(): void {
     const before = this.#configuration;
-    const configuration = appliedConfiguration(this.#parts.current.proxy);
+    const configuration = appliedConfiguration(this.#parts.current.proxy, this.objects);
     if (configuration.text === before.text) return;
     this.#configuration = configuration;
     const { settings } = configuration;
     this.services.onExemptions();
     this.assigner.setSettings(settings);
+    this.objects?.setPools(settings.pools);
     this.#setTaken();
     this.layer2?.setSettings(settings);
     // BIRD would go on announcing after BGP was disabled.
@@ -214,6 +250,7 @@ export class RoutingController implements Controller {
   async stop(): Promise<void> {
     const { configuration: { mode }, logger } = this.#parts;
     this.#waiting?.cancel();
+    this.objects?.stop();
     const failed = (error: unknown) =>
       logger.error("Cannot give load balancer addresses up", { error });
     await Promise.all([
@@ -282,6 +319,7 @@ export class RoutingController implements Controller {
   #onService(previous: RoutedService | undefined, current: RoutedService | undefined): void {
     const service = current ?? previous!;
     this.assigner.onService(service);
+    this.objects?.onService(previous, current);
     const annotations = (each: RoutedService | undefined) =>
       JSON.stringify(each?.metadata.annotations);
     if (annotations(previous) === annotations(current)) return;
@@ -300,6 +338,27 @@ export class RoutingController implements Controller {
     this.bgp?.onNode(name, node);
     this.pods?.onNode(name, node);
     this.assigner.setNode(name, node);
+  }
+
+  #onObjects(): void {
+    if (!this.objects!.synced) return;
+    this.onConfiguration();
+    this.#objectsKnown.resolve();
+    this.#openIfReady();
+  }
+
+  /** Claims Leases and writes the status of objects until the signal is aborted. */
+  async #work(client: KubeClient, signal: AbortSignal): Promise<void> {
+    const { bgp, objects } = this;
+    this.#secrets.client = client;
+    const ended = Promise.withResolvers<void>();
+    signal.addEventListener("abort", () => ended.resolve(), { once: true });
+    // Without the objects, addresses of their pools would be those of nobody.
+    if (objects) await Promise.race([this.#objectsKnown.promise, ended.promise]);
+    await Promise.all([
+      this.#leases?.run(client, signal),
+      bgp && objects?.report(client, bgp, signal),
+    ]);
   }
 
   /** Addresses of the ranges of pods and cluster IPs would have two owners. */
@@ -321,20 +380,19 @@ export class RoutingController implements Controller {
   }
 
   get #reported() {
-    const { assigner, layer2, bgp, pods } = this;
+    const { assigner, layer2, bgp, pods, objects } = this;
     const { settings } = this.#configuration;
     const services = this.informers.of(ROUTED_SERVICE);
-    return { settings, services, assigner, layer2, bgp, pods, leases: this.#leases };
+    const problems = objects?.problems ?? new Map();
+    return { settings, services, assigner, layer2, bgp, pods, problems, leases: this.#leases };
   }
 
   /** Until the rules of all Services are in force, an announcement would be too early. */
   #openIfReady(): void {
     const { complete } = this.services;
-    if (this.#parts.configuration.families.every((each) => complete.has(each))) this.#openLoops();
-  }
-
-  #openLoops(): void {
-    if (!this.#isOpen) return;
+    this.#hasServices ||= this.#parts.configuration.families.every((each) => complete.has(each));
+    // Without the objects, addresses and sessions of the last run would be given up.
+    if (!this.#isOpen || !this.#hasServices || this.objects?.synced === false) return;
     this.#isOpen = false;
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();
@@ -380,8 +438,10 @@ interface AppliedConfiguration {
 }
 
 function appliedConfiguration(
-  { routing, clusterCIDR }: KubeProxyConfiguration,
+  { routing: given, clusterCIDR }: KubeProxyConfiguration,
+  objects?: Pick<ObjectSettings, "join">,
 ): AppliedConfiguration {
+  const routing = objects?.join(given) ?? given;
   return {
     text: JSON.stringify([routing, clusterCIDR]),
     settings: routingSettingsOf(routing),

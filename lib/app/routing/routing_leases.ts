@@ -36,7 +36,7 @@ type LeaseEdges = Pick<ControllerParts, "clock" | "logger" | "random" | "nodeNam
 export class RoutingLeases {
   readonly allocator: LeaseHolder;
   readonly #edges: LeaseEdges;
-  readonly #assigner: AddressAssigner;
+  readonly #assigner: Pick<AddressAssigner, "lead">;
   readonly #layer2: Layer2Part | undefined;
   readonly #membership: NodeMembership | undefined;
   readonly #released = Promise.withResolvers<void>();
@@ -53,7 +53,7 @@ export class RoutingLeases {
   constructor(
     edges: LeaseEdges,
     settings: LeaseSettings,
-    assigner: AddressAssigner,
+    assigner: Pick<AddressAssigner, "lead">,
     layer2: Layer2Part | undefined,
   ) {
     this.#edges = edges;

@@ -17,7 +17,7 @@ import type { Cidr } from "../../net/cidr.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
-import { bgpHostOf, type BgpPlan } from "../../routing/bgp_plan.ts";
+import { bgpHostOf, type BgpPlan, type ReadSecret } from "../../routing/bgp_plan.ts";
 import { BgpPlanner, type BgpPlannerOptions } from "../../routing/bgp_planner.ts";
 import {
   planPodNetwork,
@@ -31,6 +31,7 @@ import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
 export interface RoutingPartDependencies extends ControllerParts {
   readonly services: AnnouncedServices;
   readonly routing: RoutingBackends;
+  readonly readSecret: ReadSecret;
 }
 
 interface PartLoopOptions<Key extends string> {
@@ -148,7 +149,7 @@ export class BgpPart extends PartLoop<string> {
   #peers: BgpPlan["peers"] = [];
 
   constructor(dependencies: RoutingPartDependencies, settings: BgpPartSettings) {
-    const { clock, nodeName, routing, services } = dependencies;
+    const { clock, nodeName, readSecret, routing, services } = dependencies;
     const { configFile, controlSocket } = settings.settings;
     super(dependencies, {
       id: { controller: "bgp", family: dependencies.configuration.families[0] ?? "IPv4" },
@@ -161,7 +162,7 @@ export class BgpPart extends PartLoop<string> {
     this.#services = services;
     this.#controllerOfServices = dependencies.controllerOfServices;
     this.#planner = new BgpPlanner({ ...settings, nodeName });
-    this.backend = routing.bgp(dependencies, { configFile, controlSocket });
+    this.backend = routing.bgp(dependencies, { configFile, controlSocket, readSecret });
     services.follow((keys) => {
       for (const name of keys) {
         this.#dirty.add(name);

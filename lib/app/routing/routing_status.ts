@@ -29,6 +29,8 @@ export interface ReportedRouting {
     readonly plan: BgpPlan | undefined;
   } | undefined;
   readonly pods: Pick<PodNetworkPart, "loop" | "plan"> | undefined;
+  /** What is wrong with LoadBalancerPools and BgpPeers, by kind and name. */
+  readonly problems: ReadonlyMap<string, string>;
 }
 
 /** Most addresses and sessions that are named. */
@@ -41,7 +43,7 @@ export async function routingStatus(
   routing: ReportedRouting,
   { brief }: { readonly brief: boolean },
 ): Promise<ControllerStatus> {
-  const { settings, services, assigner, leases, layer2, bgp, pods } = routing;
+  const { settings, services, assigner, leases, layer2, bgp, pods, problems } = routing;
   const families: ControllerStatus["families"][number][] = [
     ...(layer2?.families ?? []).map(({ loop, backend }) => {
       const { held, announcing } = backend.inspect();
@@ -66,6 +68,7 @@ export async function routingStatus(
   }
   const facts = [
     ...poolFacts(settings, services),
+    ...limited([...problems], ([object, text]) => ({ name: "Object", text: `${object}: ${text}` })),
     ...(leases ? leaseFacts(leases, assigner.problem) : []),
     ...limited(brief ? [] : assigner.refused ?? [], ({ key, reasons }) => ({
       name: "Refused",
@@ -107,7 +110,8 @@ export async function collectRoutingMetrics(
   metrics.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
 }
 
-function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
+/** The load balancer addresses in the status of Services. */
+export function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
   const used = new Set<IpAddress>();
   for (const { status } of services) {
     for (const { ip = "" } of status?.loadBalancer?.ingress ?? []) {

@@ -27,7 +27,7 @@ async function facts(
 ): Promise<readonly string[]> {
   const { facts } = await routingStatus({
     ...{ settings: ROUTING_SETTINGS, services: new Set(), leases: undefined, layer2: undefined },
-    ...{ bgp: undefined, pods: undefined },
+    ...{ bgp: undefined, pods: undefined, problems: new Map() },
     assigner: { problem: undefined, refused: shown.refused },
     ...shown,
   }, { brief: false });

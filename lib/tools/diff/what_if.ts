@@ -11,12 +11,17 @@ import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTING_OBJECT_KINDS } from "../../api/kinds/routing_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Informer } from "../../kube/informer.ts";
-import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
+import {
+  type InformerSet,
+  type ListOptions,
+  WITHOUT_DEFINITIONS,
+} from "../../kube/informer_set.ts";
 import { AGED, ObjectAges } from "../../kube/manifests/manifest_store.ts";
 import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
 import { countText, groupedText } from "../../log/count_text.ts";
@@ -166,16 +171,22 @@ async function readNewRouted(
   if (!before.configuration.proxy.routing.enabled) return undefined;
   const known = await before.readRouted?.();
   if (!known) return undefined;
-  const kinds: readonly KindSpec[] = [ROUTED_SERVICE, ROUTED_NODE, NAMESPACE];
+  const kinds: readonly KindSpec[] = [
+    ...[ROUTED_SERVICE, ROUTED_NODE, NAMESPACE],
+    ...ROUTING_OBJECT_KINDS,
+  ];
   const { informers } = await readObjectsOnce(dependencies, {
     ...{ configuration, nodeName: before.nodeName },
-    subscriptions: new Map<KindSpec, ListOptions>(kinds.map((spec) => [spec, {}])),
+    subscriptions: new Map<KindSpec, ListOptions>(kinds.map((spec) => [spec, WITHOUT_DEFINITIONS])),
   });
   if (informers.of(ROUTED_SERVICE).size === 0 && services.of(SERVICE).size > 0) {
     addMissing(known.informers, informers, ROUTED_SERVICE);
   }
   if (informers.of(ROUTED_NODE).size === 0) addMissing(known.informers, informers, ROUTED_NODE);
   for (const set of [before.informers, known.informers]) addMissing(set, informers, NAMESPACE);
+  if (ROUTING_OBJECT_KINDS.every((spec) => informers.of(spec).size === 0)) {
+    for (const spec of ROUTING_OBJECT_KINDS) addMissing(known.informers, informers, spec);
+  }
   // Whoever applies manifests leaves the status as it is.
   if (configuration.relay.manifests.length > 0) {
     keepStatus(known.informers.of(ROUTED_SERVICE), informers.of(ROUTED_SERVICE));

@@ -141,7 +141,7 @@ export async function collectDoctorReport(
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const { mode } = choice;
   const examined = { ...edges, modes, mode };
-  const { pools, defaultLoadBalancerClass, bgp } = routingSettingsOf(proxy.routing);
+  const { pools, objects, defaultLoadBalancerClass, bgp } = routingSettingsOf(proxy.routing);
   const pathProblem = toolsPathProblem(relay.toolsPath, process.env("PATH"));
   const findings = [
     ...findingOf(unusedFlags, {
@@ -166,7 +166,7 @@ export async function collectDoctorReport(
       ...(running.fact.mode && { mode: running.fact.mode }),
       ...(proxy.routing.enabled && {
         routing: {
-          assignsByDefault: pools.length > 0 && defaultLoadBalancerClass,
+          assignsByDefault: (pools.length > 0 || objects) && defaultLoadBalancerClass,
           ...(bgp && { bgpSocket: bgp.controlSocket }),
         },
       }),

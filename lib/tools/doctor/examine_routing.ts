@@ -87,7 +87,7 @@ async function daemonFindings(
 /** The addresses of a pool that cannot be used, or that belong to something else. */
 function poolFindings(
   { dependencies: { network }, configuration: { proxy, relay } }: Edges,
-  { pools }: RoutingSettings,
+  { pools, objects }: RoutingSettings,
 ): readonly HostFinding[] {
   const own = network.interfaceAddresses().flatMap(({ address, interfaceName }) => {
     // Modes of Services hold their addresses there.
@@ -107,12 +107,12 @@ function poolFindings(
       .map(({ cidr, name }) => `pool '${pool.name}' has addresses of ${cidr}, a ${name}`)
   );
   return [
-    ...findingOf(pools.length === 0 ? ["routing.pools is empty"] : [], {
+    ...findingOf(pools.length === 0 && !objects ? ["routing.pools is empty"] : [], {
       id: "routing-no-pools",
       severity: "info",
       summary: "No Service gets an address: --routing has no pools",
-      cure:
-        "name pools with --load-balancer-pools, unless only other addresses are to be announced",
+      cure: "name pools with --load-balancer-pools, or read them from the cluster with " +
+        "--routing-objects, unless only other addresses are to be announced",
     }),
     ...findingOf(own, {
       id: "pool-node-address",

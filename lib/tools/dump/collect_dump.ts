@@ -1,7 +1,8 @@
 /** Writes dumps: of the running process, or of a plan. */
 import type * as v from "valibot";
-import type { KindSpec } from "../../api/kind.ts";
+import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
+import { BGP_PEER, LOAD_BALANCER_POOL } from "../../api/kinds/routing_objects.ts";
 import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
@@ -174,23 +175,41 @@ export function dumpRunning(
 
 /** The section of routing: what its plan is made from besides settings. */
 export function dumpedRouting(
-  { bgp, informers, layer2, networks }: Pick<RoutingController, "informers" | "networks"> & {
-    readonly bgp?: Pick<NonNullable<RoutingController["bgp"]>, "isDraining"> | undefined;
-    readonly layer2?:
-      | Pick<NonNullable<RoutingController["layer2"]>, "live" | "reports">
-      | undefined;
-  },
+  { bgp, informers, layer2, networks, objects }:
+    & Pick<RoutingController, "informers" | "networks">
+    & {
+      readonly objects?: Pick<NonNullable<RoutingController["objects"]>, "used"> | undefined;
+      readonly bgp?: Pick<NonNullable<RoutingController["bgp"]>, "isDraining"> | undefined;
+      readonly layer2?:
+        | Pick<NonNullable<RoutingController["layer2"]>, "live" | "reports">
+        | undefined;
+    },
 ): object {
   const { live, reports } = layer2 ?? {};
   return {
     objects: {
       [ROUTED_SERVICE.plural]: [...informers.of(ROUTED_SERVICE).values()],
       [ROUTED_NODE.plural]: [...informers.of(ROUTED_NODE).values()],
+      ...(objects && dumpedObjects(objects.used)),
     },
     live: live && [...live].sort(),
     reports: reports && [...reports].map(([node, { json }]) => ({ node, ...json })),
     isDraining: bgp?.isDraining ?? false,
     networks,
+  };
+}
+
+/** The versions of objects that are used. */
+function dumpedObjects(
+  { pools, peers }: NonNullable<RoutingController["objects"]>["used"],
+): Readonly<Record<string, readonly KubeObject[]>> {
+  const file = { passwordFile: PASSWORD_FILE };
+  return {
+    [LOAD_BALANCER_POOL.plural]: pools,
+    [BGP_PEER.plural]: peers.map((peer) => ({
+      ...peer,
+      spec: { ...peer.spec, ...(peer.spec.passwordFile && file) },
+    })),
   };
 }
 

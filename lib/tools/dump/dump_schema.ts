@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTING_OBJECT_KINDS } from "../../api/kinds/routing_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { schemaNode } from "../../api/schema_node.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
@@ -192,13 +193,15 @@ const PEER = settings(
   "name address port as passwordFile localAddress multihopTtl holdTimeSeconds bfd " +
     "gracefulRestartSeconds prepend nextHopSelf bothFamilies otherNextHop",
   {
+    passwordSecret: settings("name key"),
     import: settings("defaultRoute", { prefixes: IMPORTED, clusterPrefixes: IMPORTED }),
     nodeSelector: SELECTOR,
   },
 );
 
 const ROUTING = settings(
-  "enabled loadBalancerClasses defaultLoadBalancerClass announce leaseNamespace leaseDurationSeconds",
+  "enabled loadBalancerClasses defaultLoadBalancerClass objects announce leaseNamespace " +
+    "leaseDurationSeconds",
   {
     pools: optional(list(
       settings("name addresses autoAssign priority announce", {
@@ -265,7 +268,7 @@ export const CONFIGURATION = fields({
 
 /** The section of routing. It has its own Services and Nodes, with more fields than those of Services. */
 export const DUMPED_ROUTING = fields({
-  objects: dumpedObjects([ROUTED_SERVICE, ROUTED_NODE]),
+  objects: dumpedObjects([ROUTED_SERVICE, ROUTED_NODE], ROUTING_OBJECT_KINDS),
   /** Nodes with a valid Lease; absent if none are followed. */
   live: optional(list(objectName)),
   /** What these nodes say of themselves. Absent in dumps of older versions. */

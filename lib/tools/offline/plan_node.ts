@@ -5,6 +5,11 @@
  */
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { NODE } from "../../api/kinds/node.ts";
+import {
+  BGP_PEER,
+  LOAD_BALANCER_POOL,
+  ROUTING_OBJECT_KINDS,
+} from "../../api/kinds/routing_objects.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
@@ -42,6 +47,7 @@ import { INPUT_PART, type InputDump } from "../dump/dump_schema.ts";
 import { checkDump, DumpError, readDumpFile } from "../dump/read_dump.ts";
 import { wantedFamilies } from "./wanted_families.ts";
 import {
+  joinedRouting,
   type PlannedNode,
   type PlanNodeDependencies,
   planObjects,
@@ -86,6 +92,7 @@ export async function planNode(
     configuration: { relay, proxy },
     ...{ mode, nodeName, families },
   });
+  const ofRouting = problemsOfRouting(proxy.routing, read.informers);
   return {
     ...planned,
     ...(proxy.routing.enabled && {
@@ -102,8 +109,8 @@ export async function planNode(
     }),
     files: read.files,
     placed: read.placed,
-    problems: [...read.problems, ...planned.problems.map(read.placed)],
-    isIncomplete: read.isIncomplete || planned.isIncomplete,
+    problems: [...read.problems, ...[...planned.problems, ...ofRouting].map(read.placed)],
+    isIncomplete: read.isIncomplete || planned.isIncomplete || ofRouting.length > 0,
   };
 }
 
@@ -117,6 +124,21 @@ export async function planRunningNode(
   const answer = await askControl(relay.controlSocket, "/dump", { inputs: "" });
   const dump = checkDump(answer, source, INPUT_PART);
   return await planDump(dependencies, dump, source, { families, relay });
+}
+
+/** What is wrong with pools and peers of manifests. Without routing, only they themselves are judged. */
+function problemsOfRouting(
+  routing: LoadedConfiguration["proxy"]["routing"],
+  informers: InformerSet,
+): readonly ObjectFinding[] {
+  const bgp = { ...routing.bgp, enabled: routing.bgp.enabled || !routing.enabled };
+  const { pools, peers } = joinedRouting({ ...routing, bgp }, informers);
+  return [[LOAD_BALANCER_POOL, pools] as const, [BGP_PEER, peers] as const].flatMap(
+    ([{ kind }, verdicts]) =>
+      [...verdicts].flatMap(([name, { problem }]): readonly ObjectFinding[] =>
+        problem ? [{ ...problem, object: `${kind} ${name}`, severity: "error", value: "" }] : []
+      ),
+  );
 }
 
 /** Most characters of a problem, which quotes the value. */
@@ -198,7 +220,7 @@ export async function planDump(
   const { objects: routed, live, reports = [], isDraining, networks } = controllers.routing;
   const readRouted = () =>
     Promise.resolve({
-      informers: filledInformers([ROUTED_SERVICE, ROUTED_NODE], routed),
+      informers: filledInformers([ROUTED_SERVICE, ROUTED_NODE, ...ROUTING_OBJECT_KINDS], routed),
       ...{ isDraining, networks },
       ...(live && { live: new Set(live) }),
       reports: new Map(reports.map(({ node, ...json }) => [node, readMemberReport(json)!])),
@@ -270,6 +292,7 @@ export async function readObjectsOnce(
     if (paths.length > 0 || proxy.networkPolicy.enabled) {
       for (const spec of POLICY_KINDS) follow(spec, {});
     }
+    if (paths.length > 0) { for (const spec of ROUTING_OBJECT_KINDS) follow(spec, {}); }
     // No Service gets an address of another Node where that would become local.
     if (mode !== "auto" && MODE_TRAITS[namedMode(mode)].bindsAddresses) follow(NODE, ALL_NODES);
   }

@@ -12,6 +12,11 @@ import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD } from "../../api/kinds/pod.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import {
+  BGP_PEER,
+  LOAD_BALANCER_POOL,
+  ROUTING_OBJECT_KINDS,
+} from "../../api/kinds/routing_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { type ObjectProblem, problemText } from "../../api/problem.ts";
@@ -27,7 +32,13 @@ import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
+import type { RoutingConfiguration } from "../../config/routing.ts";
+import { type JoinedRouting, joinRoutingObjects } from "../../config/routing_objects.ts";
+import {
+  type InformerSet,
+  type ListOptions,
+  WITHOUT_DEFINITIONS,
+} from "../../kube/informer_set.ts";
 import type { ObjectFinding } from "../../kube/manifests/manifest_problem.ts";
 import type { ManifestFileStatus } from "../../kube/manifests/manifest_status.ts";
 import type { ManifestFileSystem } from "../../kube/manifests/manifests.ts";
@@ -48,6 +59,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../proxy/service_port_name.ts";
+import { routingPartsOf } from "../../routing/routing_settings.ts";
 import { PlannedRouting, type RoutingInputs } from "../../routing/planned_routing.ts";
 
 export type PlanNodeDependencies = Dependencies & BackendDependencies & {
@@ -235,10 +247,25 @@ export function planPolicies(
 export function routedSubscriptions(
   { proxy }: Pick<LoadedConfiguration, "proxy">,
 ): ReadonlyMap<KindSpec, ListOptions> {
-  const { pools } = routingSettingsOf(proxy.routing);
-  const needsNamespaces = pools.some(({ namespaceSelector }) => namespaceSelector);
-  const kinds = [ROUTED_SERVICE, ROUTED_NODE, ...(needsNamespaces ? [NAMESPACE] : [])];
-  return new Map<KindSpec, ListOptions>(kinds.map((spec) => [spec as KindSpec, {}]));
+  const needed = routingPartsOf(routingSettingsOf(proxy.routing));
+  const kinds = [ROUTED_SERVICE, ROUTED_NODE, ...(needed.has("namespaces") ? [NAMESPACE] : [])];
+  return new Map<KindSpec, ListOptions>([
+    ...kinds.map((spec) => [spec as KindSpec, {}] as const),
+    ...(needed.has("objects") ? ROUTING_OBJECT_KINDS : [])
+      .map((spec) => [spec as KindSpec, WITHOUT_DEFINITIONS] as const),
+  ]);
+}
+
+/** Adds the pools and peers of objects that were read to a configuration. */
+export function joinedRouting(
+  routing: RoutingConfiguration,
+  informers: InformerSet,
+): JoinedRouting {
+  const { kinds } = informers;
+  return joinRoutingObjects(routing, {
+    pools: kinds.has(LOAD_BALANCER_POOL.kind) ? informers.of(LOAD_BALANCER_POOL).values() : [],
+    peers: kinds.has(BGP_PEER.kind) ? informers.of(BGP_PEER).values() : [],
+  });
 }
 
 /** Plans addresses and routes; `undefined` if routing is disabled. */
@@ -250,7 +277,7 @@ export async function planRouting(planned: PlannedNode): Promise<PlannedRouting 
     set.kinds.has(NAMESPACE.kind) ? [...set.of(NAMESPACE).values()] : []
   );
   return new PlannedRouting({
-    settings: routingSettingsOf(proxy.routing),
+    settings: routingSettingsOf(joinedRouting(proxy.routing, informers).routing),
     nodeName,
     nodes: informers.of(ROUTED_NODE).values(),
     services: informers.of(ROUTED_SERVICE).values(),

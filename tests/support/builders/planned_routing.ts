@@ -41,6 +41,7 @@ export const ROUTING_SETTINGS: RoutingSettings = {
     pool("routed", ["198.51.100.0/24"], { announce: "bgp" }),
     pool("office", ["203.0.113.0/24"]),
   ],
+  objects: false,
   leaseNamespace: "kube-system",
   leaseDurationSeconds: 3,
   layer2: { interfaces: [], announceIntervalSeconds: 60 },

@@ -23,6 +23,8 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", true),
   collection("Lease", "coordination.k8s.io/v1", "leases", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
+  collection("LoadBalancerPool", "kube-relay.io/v1alpha1", "loadbalancerpools", false),
+  collection("BgpPeer", "kube-relay.io/v1alpha1", "bgppeers", false),
 ];
 
 function collection(

@@ -1,0 +1,58 @@
+import type { KubeClient } from "../../kube/client.ts";
+import { ApiError } from "../../kube/api_error.ts";
+import { answeredInTime } from "../../kube/linked_abort.ts";
+import type { Clock } from "../../os/clock.ts";
+import { type SecretKey, SecretUnknownError } from "../../routing/bgp_plan.ts";
+
+/** Thousands of nodes may read the same Secret. */
+const REREAD_MS = 60_000;
+const ANSWER_MS = 5_000;
+const NEVER = new AbortController().signal;
+
+/** Reads keys of Secrets of one namespace. Keeps them in memory, and nowhere else. */
+export class SecretReader {
+  /** Absent until the API server permits what routing needs. */
+  client: Pick<KubeClient, "get"> | undefined;
+  readonly #clock: Clock;
+  readonly #namespace: string;
+  readonly #known = new Map<string, { readonly readAt: number; readonly data: unknown }>();
+
+  constructor(clock: Clock, namespace: string) {
+    this.#clock = clock;
+    this.#namespace = namespace;
+  }
+
+  /**
+   * Returns the bytes of a key, at most a minute old, or older while the API server does not answer.
+   * Rejects with a {@linkcode SecretUnknownError}, or with an Error if the key is missing or not permitted.
+   */
+  async read({ name, key }: SecretKey): Promise<Uint8Array> {
+    const place = `Secret ${this.#namespace}/${name}`;
+    const known = this.#known.get(name);
+    let data = known?.data;
+    if (!known || this.#clock.now() - known.readAt >= REREAD_MS) {
+      try {
+        data = await this.#get(name);
+        this.#known.set(name, { readAt: this.#clock.now(), data });
+      } catch (error) {
+        const isRefused = error instanceof ApiError && (error.isNotFound() || error.isForbidden());
+        if (isRefused) throw new Error(`${place}: ${error.message}`);
+        if (!known) throw new SecretUnknownError(`Cannot read ${place} yet`, { cause: error });
+      }
+    }
+    const value = typeof data === "object" && data !== null && Object.hasOwn(data, key)
+      ? Reflect.get(data, key)
+      : undefined;
+    if (typeof value !== "string") throw new Error(`${place} has no key '${key}'`);
+    return Uint8Array.fromBase64(value);
+  }
+
+  async #get(name: string): Promise<unknown> {
+    const { client } = this;
+    if (!client) throw new Error("there is no connection yet");
+    const path = `/api/v1/namespaces/${this.#namespace}/secrets/${name}`;
+    const options = { clock: this.#clock, ms: ANSWER_MS, signal: NEVER };
+    const secret = await answeredInTime(options, (signal) => client.get(path, signal));
+    return (secret as { readonly data?: unknown } | null)?.data;
+  }
+}
