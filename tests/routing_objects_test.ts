@@ -156,9 +156,8 @@ Deno.test("the configuration wins, and one bad object stops no other", async () 
   assertStringIncludes(statusOf(good).conditions![0]!.message, "found '2001:db8::/64-1'; its last");
   change(pool("also-rare", ["198.51.100.0/24"]));
   await untilUsed(late, "LastGoodVersionUsed");
-  for (const index of [1, 2, 3, 4, 5]) balancer(`web-${index}`, `172.30.0.4${index}`);
-  await relay.until("the last one is assigned", () => assigned(api, "web-5").length > 0);
-  assertEquals(assigned(api, "web-5"), ["198.51.100.0"]);
+  balancer("web", "172.30.0.41");
+  await relay.until("it is assigned", () => `${assigned(api, "web")}` === "198.51.100.0");
 });
 
 Deno.test("a BgpPeer is used, and each node writes its session", async () => {

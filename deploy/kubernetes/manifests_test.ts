@@ -6,6 +6,8 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { VERSION } from "../../lib/config/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
+import { ROUTING_OBJECT_KINDS } from "../../lib/api/kinds/routing_objects.ts";
+import { schemaNode } from "../../lib/api/schema_node.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";
 import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_settings.ts";
 import { routingAccess } from "../../lib/app/routing/routing_access.ts";
@@ -22,7 +24,9 @@ import {
 
 const CLEANUP = "kubernetes/cleanup.yaml";
 /** Those that run kube-relay. */
-const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml") && path !== CLEANUP);
+const DAEMON_SETS = MANIFESTS.filter((path) =>
+  !/(rbac|crds)\.yaml$/.test(path) && path !== CLEANUP
+);
 const K3S = "kubernetes/k3s.yaml";
 /** Where k3s keeps the kubeconfig of its kube-proxy, and the certificates that it names. */
 const K3S_AGENT = "/var/lib/rancher/k3s/agent";
@@ -285,6 +289,37 @@ Deno.test("the roles for routing have the rights that are asked for, and none be
     assertEquals(subjects.map(({ name }) => name), [account?.metadata.name]);
   }
 });
+
+Deno.test("the chart has the definitions of deploy/kubernetes, with the fields that are read", async () => {
+  const text = await readDeployFile("kubernetes/crds.yaml");
+  assertEquals(await readDeployFile("chart/kube-relay/crds/crds.yaml"), text);
+  for (const [index, definition] of parseManifest(text, "crds.yaml").entries()) {
+    const { spec: { group, names, versions: [version] } } = definition as unknown as Definition;
+    const known = ROUTING_OBJECT_KINDS[index]!;
+    assertEquals([group, names.kind, names.plural], [known.group, known.kind, known.plural]);
+    const { spec, status } = version.schema.openAPIV3Schema.properties;
+    for (const [name, defined] of Object.entries({ spec, status })) {
+      const { node } = schemaNode(known.schema);
+      const field = node.type === "fields" ? schemaNode(node.entries[name]!).node : node;
+      const entries = field.type === "fields" ? Object.keys(field.entries) : [];
+      assertEquals(Object.keys(defined.properties).sort(), entries.sort(), name);
+    }
+  }
+});
+
+interface Definition {
+  readonly spec: {
+    readonly group: string;
+    readonly names: { readonly kind: string; readonly plural: string };
+    readonly versions: readonly [{
+      readonly schema: {
+        readonly openAPIV3Schema: {
+          readonly properties: Readonly<Record<"spec" | "status", { properties: object }>>;
+        };
+      };
+    }];
+  };
+}
 
 Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole", async () => {
   const [account, role, binding] = await readManifest("kubernetes/rbac.yaml");
