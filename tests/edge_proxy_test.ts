@@ -12,12 +12,13 @@ import {
 } from "../backends/userspace/proxy_protocol/proxy_header.ts";
 import { programFile } from "./support/drivers/program_file.ts";
 import { ask, readToEnd, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
+import { testClientHello } from "./support/builders/client_hello.ts";
 import { UdpPeer } from "./support/drivers/udp_peer.ts";
 import { readPage } from "./support/docs/command_pages.ts";
 import { extractBlocks } from "./support/docs/markdown_blocks.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 
-const EXAMPLES = ["edge_web.yaml", "edge_dns.yaml", "edge_database.yaml"];
+const EXAMPLES = ["edge_web.yaml", "edge_dns.yaml", "edge_database.yaml", "edge_tls.yaml"];
 const MAIN = programFile(new URL("../main.ts", import.meta.url));
 const [WEB, DNS, DATABASE, API] = [
   { hostname: "127.80.0.18", port: 8080 },
@@ -46,6 +47,24 @@ addressType: IPv4
 endpoints: [{ addresses: [127.80.18.1] }]
 ports: [{ port: 8080 }]
 `;
+
+/** Services that claim server names of the example for TLS. */
+const CLAIMANTS = [["default", "second", "shop.example.com, second.example.com"], [
+  ...["evil", "thief", "new.example.com"],
+]].map(([namespace, name, sni], index) =>
+  `apiVersion: v1
+kind: Service
+metadata:
+  namespace: ${namespace}
+  name: ${name}
+  annotations: { kube-relay.io/sni: "${sni}" }
+spec:
+  clusterIP: 127.80.0.${26 + index}
+  externalIPs: [127.80.0.25]
+  ports: [{ port: 8443 }]
+`
+).join("---\n");
+const TLS = { hostname: "127.80.0.25", port: 8443 };
 
 /** The text of each example by the name of its file. */
 async function readExamples(): Promise<Readonly<Record<string, string>>> {
@@ -93,8 +112,12 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     const answer = isCheck ? `HTTP/1.1 ${api.status} X\r\n\r\n` : "six";
     await writeFully(connection, new TextEncoder().encode(answer));
   }, { hostname: "127.80.18.6", port: 8080 });
+  await using _shop = TcpServer.named("shop", { hostname: "127.80.18.6", port: 8443 });
+  await using _site = TcpServer.named("site", { hostname: "127.80.18.7", port: 8443 });
   await using relay = await LoopbackRelay.start({
-    manifests: { ...await readExamples(), "mistaken.yaml": MISTAKEN },
+    manifests: {
+      ...{ ...await readExamples(), "mistaken.yaml": MISTAKEN, "z_claimants.yaml": CLAIMANTS },
+    },
   });
   const status = await relay.settled();
 
@@ -155,6 +178,60 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     assertEquals(header.carried?.source as unknown, { address: "198.51.100.7", port: 1234 });
     assertEquals(new TextDecoder().decode(bytes.subarray(header.length)), "select");
   });
+
+  await t.step(
+    "the name that a TLS client asks for decides, and no Service takes it over",
+    async () => {
+      for (
+        const [name, answer] of [
+          ["shop.example.com", "shop"],
+          ["a.shop.example.com", "shop"],
+          ["new.example.com", "site"],
+          ["second.example.com", ""],
+        ] as const
+      ) {
+        using connection = await Deno.connect(TLS);
+        await writeFully(connection, testClientHello({ names: [name] }));
+        await connection.closeWrite();
+        assertEquals((await readToEnd(connection).catch(() => ({ text: "" }))).text, answer, name);
+      }
+      const [{ services, quarantined } = { services: [], quarantined: [] }] = status.families;
+      const { settings } = services.find(({ name }) => name === "default/edge-shop:https")!;
+      assertEquals(settings, ["sni shop.example.com, *.shop.example.com"]);
+      const reasons = quarantined.map(({ reason }) => reason).sort();
+      for (
+        const [index, part] of [
+          "127.80.0.25:8443/TCP belongs to default/edge-site:https/TCP: a Service of another namespace",
+          "for shop.example.com at 127.80.0.25:8443/TCP belong to default/edge-shop:https/TCP: neither",
+        ].entries()
+      ) assertStringIncludes(reasons[index] ?? "", part);
+      assertEquals(reasons.length, 2);
+      for (const reason of reasons) assertStringIncludes(relay.log, reason);
+      const explain = (...more: string[]) =>
+        relay.explain("192.0.2.7", "127.80.0.25:8443", ...more);
+      const shop = await explain("--sni", "A.shop.example.com.");
+      assertStringIncludes(
+        shop,
+        "FORWARDED to 127.80.18.6:8443, the only endpoint of default/edge-shop",
+      );
+      assertStringIncludes(shop, "connections for *.shop.example.com lead to default/edge-shop");
+      assertStringIncludes(shop, "looked just now: the sockets are as they should be");
+      assertStringIncludes(
+        await explain("--sni", "shop.example.com"),
+        "default/second also claims",
+      );
+      assertStringIncludes(await explain(), "the only endpoint of default/edge-site");
+      const checked = await new Deno.Command(Deno.execPath(), {
+        args: [
+          ...["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check", MAIN],
+          ...["check", `${relay.folder}/manifests`, "--mode=userspace"],
+          `--control-socket=${relay.folder}/control.sock`,
+        ],
+      }).output();
+      const text = new TextDecoder().decode(checked.stdout);
+      for (const reason of reasons) assertStringIncludes(text, reason);
+    },
+  );
 
   await t.step("status names the settings", () => {
     const [{ services } = { services: [] }] = status.families;

@@ -41,7 +41,10 @@ function renderService(plan: ServicePlan, shared: SharedPlan): string {
   const settings = plan.edge ? describeEdgeSettings(plan.edge).map((each) => `, ${each}`) : [];
   const rest = [affinity, ...settings].join("");
   return serviceAddresses(plan, shared)
-    .map((at) => `${at.socket} ${at.role} ${plan.key} -> ${renderVerdicts(plan, at)}${rest}\n`)
+    .map((at) => {
+      const names = at.names ? ` for ${at.names.join(" ")}` : "";
+      return `${at.socket} ${at.role} ${plan.key}${names} -> ${renderVerdicts(plan, at)}${rest}\n`;
+    })
     .join("");
 }
 
@@ -82,7 +85,7 @@ export function explainUserspace(
 }
 
 function deviationsOf(
-  { service }: PacketHit,
+  { service, isNameless }: PacketHit,
   at: ServiceAddress,
   { plan, explanation }: {
     readonly plan: ProxyPlan;
@@ -96,7 +99,9 @@ function deviationsOf(
   const isDropped = asOutsider === undefined
     ? explanation.verdict.kind === "drop"
     : service.external.kind === "drop" || explanation.verdict.kind === "drop";
-  const refusal = refusalOf(service.protocol, at, isDropped);
+  const refusal = isNameless
+    ? { kind: "reject" as const, detail: namelessText(explanation) }
+    : refusalOf(service.protocol, at, isDropped);
   return {
     ...(asOutsider !== undefined && { asOutsider }),
     ...(refusal && { refusal }),
@@ -105,6 +110,12 @@ function deviationsOf(
       detail: "every connection to an endpoint is made by kube-relay on the node",
     },
   };
+}
+
+function namelessText({ packet: { serverName } }: PacketExplanation): string {
+  return serverName === undefined
+    ? "each Service at this address and port has server names, and the client sends none (--sni NAME)"
+    : `no Service at this address and port has the server name ${serverName}`;
 }
 
 /** Without netfilter, a socket does not show the interface of a client. */

@@ -51,10 +51,15 @@ export type Command =
   /** The ServicePort was removed: flows end, connections may finish, as they do with conntrack. */
   | { readonly op: "remove"; readonly key: ServicePortKey }
   | OpenCommand
+  /** A ServicePort shares a socket no more. */
+  | { readonly op: "leave"; readonly socket: SocketKey; readonly key: ServicePortKey }
   /** Connections that were accepted stay; flows end. */
   | { readonly op: "close"; readonly socket: SocketKey };
 
-/** Opens a socket, or gives it to another forwarder or another address of the same one. */
+/**
+ * Opens a socket, or gives it to another forwarder or another address of the same one. Where the address
+ * has server names, the socket is given to this forwarder as well, for these names.
+ */
 export interface OpenCommand {
   readonly op: "open";
   readonly socket: SocketKey;
@@ -142,6 +147,10 @@ export class LocalForwarders implements Forwarders {
         return void this.forwarders.delete(command.key);
       case "open":
         return this.#open(command);
+      case "leave": {
+        const acceptor = this.#sockets.get(command.socket);
+        return acceptor instanceof TcpAcceptor ? acceptor.leave(command.key) : undefined;
+      }
       case "close":
         this.#sockets.get(command.socket)?.close();
         return void this.#sockets.delete(command.socket);

@@ -104,6 +104,7 @@ export class Forwarding {
     tcpLimited: 0,
     tcpExpired: 0,
     proxyHeaderErrors: 0,
+    serverNameErrors: 0,
     tcpSilentClosed: 0,
     dialFailures: 0,
     dialTimeouts: 0,

@@ -21,6 +21,8 @@ export interface ServiceAddress {
    * the nearest.
    */
   readonly open: boolean;
+  /** The server names that lead here; `undefined` = the address is not shared by them. */
+  readonly names?: readonly string[];
 }
 
 /**
@@ -32,12 +34,13 @@ export interface ServiceAddress {
  */
 export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonly ServiceAddress[] {
   const { protocol } = plan;
-  return frontendsOf(plan).flatMap(({ role, address, port, verdict }) => {
+  return frontendsOf(plan).flatMap(({ role, address, port, verdict, names }) => {
     const rest = {
       role,
       port,
       traffic: role === "ClusterIP" ? "internal" as const : "external" as const,
       open: verdict.internal.kind === "forward" || verdict.external.kind === "forward",
+      ...(names && { names }),
     };
     const addresses = address === undefined
       ? nodePortAddressesOf(plan, shared.nodePortAddresses)

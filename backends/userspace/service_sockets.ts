@@ -51,6 +51,8 @@ interface OpenSocket {
   /** The address of the Service. */
   readonly at: SocketKey;
   owner: ServicePortKey;
+  /** All ServicePorts that have it by server names, as they were told. */
+  sharers: ReadonlyMap<ServicePortKey, ServiceAddress>;
   /** The Service whose share of open files it uses. */
   service: ServiceKey;
   readonly place: Place;
@@ -316,7 +318,7 @@ export class ServiceSockets {
   /** The socket that serves a ServicePort at a key; `undefined` = none. */
   serving(socket: SocketKey, key: ServicePortKey): OpenSocket | undefined {
     const open = this.#open.get(socket);
-    return open?.owner === key ? open : undefined;
+    return open?.owner === key || open?.sharers.get(key)?.open ? open : undefined;
   }
 
   /**
@@ -326,20 +328,25 @@ export class ServiceSockets {
   reconcile(socket: SocketKey): void {
     this.#touched.delete(socket);
     const open = this.#open.get(socket);
-    const owner = this.#claims.first(socket);
-    if (owner !== undefined) this.quarantine.delete(owner, socket);
+    const owner = this.#ownerOf(socket);
+    for (const key of this.#claims.at(socket)) this.quarantine.delete(key, socket);
     const entry = owner === undefined ? undefined : this.entries.get(owner);
     const at = entry?.addresses.get(socket);
     if (!entry || !at) return this.#retire(open);
     const wanted = this.#wantedAddress(at);
     const isFree = !open?.isStandIn || !this.#isEndpoint(open.place, entry.plan.protocol);
-    if (open && wanted === open.place.address && isFree) return this.#assign(open, entry, at);
+    if (open && wanted === open.place.address && isFree) {
+      this.#assign(open, entry, at);
+      return this.#share(open);
+    }
     this.#retire(open);
-    if (wanted !== undefined) return this.#listen(entry, at, wanted);
+    if (wanted !== undefined) {
+      this.#listen(entry, at, wanted);
+      return this.#share(this.#open.get(socket));
+    }
     const place = this.#addresses.placeOf(at.address);
     const problem = place?.kind === "unavailable" ? place.reason : "it was not asked for";
-    const reason = `Cannot make ${at.address} local: ${problem}`;
-    this.quarantine.add({ key: entry.plan.key, address: socket, reason });
+    this.#quarantineSocket(socket, `Cannot make ${at.address} local: ${problem}`);
   }
 
   /** Closes the sockets that {@linkcode reconcile} found unwanted. */
@@ -370,7 +377,7 @@ export class ServiceSockets {
       if (!this.entries.get(owner)?.addresses.has(at)) continue;
       const error = Object.assign(new Error(message), { code });
       if (code === "EADDRINUSE") this.#setForeign(place, protocol, true);
-      this.#quarantineSocket(owner, at, listenProblem(error, place));
+      this.#quarantineSocket(at, `Cannot listen on ${at}: ${listenProblem(error, place)}`);
     }
   }
 
@@ -385,10 +392,19 @@ export class ServiceSockets {
       this.quarantine.delete(key, socket);
       this.#touched.add(socket);
     }
-    for (const [socket, { open }] of to) {
-      if (open) this.#claims.add(socket, key);
+    for (const [socket, { open, names }] of to) {
+      // Without endpoints, it still keeps its names from others.
+      if (open || names) this.#claims.add(socket, key);
       this.#touched.add(socket);
     }
+  }
+
+  /** The ServicePort that has a socket: the first with an endpoint. */
+  #ownerOf(socket: SocketKey): ServicePortKey | undefined {
+    for (const key of this.#claims.at(socket)) {
+      if (this.entries.get(key)?.addresses.get(socket)?.open) return key;
+    }
+    return undefined;
   }
 
   /** Sockets that a frontend takes. */
@@ -433,7 +449,29 @@ export class ServiceSockets {
       this.#forwarding.openFiles.moveListener(open.service, service, this.#filesOf(open));
       open.service = service;
     }
+    if (at.names) return;
     this.#forwarders.apply({ op: "open", socket: placeKey(open), place: open.place, key, at });
+  }
+
+  /** Gives a socket that is shared by server names to those of its ServicePorts that changed. */
+  #share(open: OpenSocket | undefined): void {
+    if (!open) return;
+    const { at: socket, place, sharers: before } = open;
+    const sharers = new Map<ServicePortKey, ServiceAddress>();
+    for (const key of this.#claims.at(socket)) {
+      const at = this.entries.get(key)?.addresses.get(socket);
+      if (at?.names) sharers.set(key, at);
+    }
+    open.sharers = sharers;
+    const inPlace = { socket: placeKey(open), place };
+    for (const key of before.keys()) {
+      // The owner has all of it, if it has no names any more.
+      if (sharers.has(key) || key === open.owner) continue;
+      this.#forwarders.apply({ op: "leave", socket: placeKey(open), key });
+    }
+    for (const [key, at] of sharers) {
+      if (before.get(key) !== at) this.#forwarders.apply({ op: "open", ...inPlace, key, at });
+    }
   }
 
   #listen(
@@ -462,7 +500,8 @@ export class ServiceSockets {
           throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
         }
         this.#forwarders.apply({ op: "open", socket, place, key: owner, at });
-        const open = { at: at.socket, owner, service, place, isStandIn, protocol };
+        const sharers = new Map(at.names ? [[owner, at]] : []);
+        const open = { at: at.socket, owner, sharers, service, place, isStandIn, protocol };
         this.#open.set(at.socket, open);
         this.#places.set(socket, open);
         this.#setForeign(place, protocol, false);
@@ -476,11 +515,13 @@ export class ServiceSockets {
     }
     openFiles.giveListener(service, files);
     const problem = listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port });
-    this.#quarantineSocket(owner, at.socket, problem);
+    this.#quarantineSocket(at.socket, `Cannot listen on ${at.socket}: ${problem}`);
   }
 
-  #quarantineSocket(key: ServicePortKey, socket: SocketKey, problem: string): void {
-    this.quarantine.add({ key, address: socket, reason: `Cannot listen on ${socket}: ${problem}` });
+  #quarantineSocket(socket: SocketKey, reason: string): void {
+    for (const key of this.#claims.at(socket)) {
+      this.quarantine.add({ key, address: socket, reason });
+    }
   }
 }
 

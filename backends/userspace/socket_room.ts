@@ -8,7 +8,8 @@ import {
 } from "../../lib/os/open_files.ts";
 import { isOutOfPorts, isOutOfSockets, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
-import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { SocketKey } from "./listeners.ts";
 
 interface SocketRoomContext {
   readonly clock: Clock;
@@ -23,8 +24,10 @@ interface SocketRoomContext {
 
 /** A forwarder that can be asked to close connections or flows. */
 interface ConnectionCloser {
-  readonly key: ServicePortKey;
-  readonly service: ServiceKey;
+  /** A ServicePort, or a socket that several share. */
+  readonly key: ServicePortKey | SocketKey;
+  /** Whose share of open files and ports it uses: a Service, or a socket. */
+  readonly service: string;
   readonly use: Exclude<TrafficUse, "check">;
   /** Connections or flows that are open now. */
   readonly size: number;

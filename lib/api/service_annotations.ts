@@ -7,6 +7,7 @@
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort } from "../net/port.ts";
+import { tryParseServerNameClaim } from "../net/server_name.ts";
 import { formatDuration, tryParseDuration } from "./duration.ts";
 
 /** The values that an annotation may have. */
@@ -78,6 +79,14 @@ export const EDGE_ANNOTATIONS = {
       "of endpoints with an absolute path, such as 127.0.0.1:8080=unix:/run/app/app.sock",
       parseSocket,
       ({ path, ...place }: EndpointSocket) => `${formatPlace(place)}=unix:${path}`,
+    ),
+  ),
+  sni: row(
+    "sni",
+    listOf(
+      "of host names in ASCII, such as shop.example.com, *.example.com or *",
+      tryParseServerNameClaim,
+      String,
     ),
   ),
   maxConnections: row("max-connections", wholeNumber(1, 1_000_000)),

@@ -514,6 +514,9 @@ const FLAGS = {
     policies: text("NAMESPACE", undefined, { verbs: ["explain"] })(
       "print which pods reach each other in this namespace, and which others reach them, by NetworkPolicies",
     ),
+    sni: text("NAME", undefined, { verbs: ["explain"] })(
+      "the server name that the client asks for by TLS, where Services share an address by it",
+    ),
     repair: boolean(undefined, { verbs: ["diff"] })(
       "have the running process repair the differences from its plan",
     ),

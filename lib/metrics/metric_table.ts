@@ -320,6 +320,8 @@ const PROXY_METRICS = {
       "TCP connections closed by the idle time-out or the lifetime of their Service",
     "kube_relay_userspace_proxy_header_errors_total":
       "TCP connections closed, and UDP datagrams dropped, because a trusted client sent no valid PROXY protocol header in time",
+    "kube_relay_userspace_server_name_errors_total":
+      "TCP connections closed because no valid TLS ClientHello came in time, or no Service takes its server name",
     "kube_relay_userspace_tcp_silent_closed_connections_total":
       "Idle TCP connections closed because the limit of their Service was reached",
     "kube_relay_userspace_tcp_dial_failures_total":

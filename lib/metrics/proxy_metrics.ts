@@ -428,6 +428,7 @@ const TRAFFIC = {
   tcpLimited: "tcp_limited_connections",
   tcpExpired: "tcp_expired_connections",
   proxyHeaderErrors: "proxy_header_errors",
+  serverNameErrors: "server_name_errors",
   tcpSilentClosed: "tcp_silent_closed_connections",
   dialFailures: "tcp_dial_failures",
   dialTimeouts: "tcp_dial_timeouts",

@@ -23,7 +23,13 @@ async function valueOf(metrics: ProxyMetrics, series: string): Promise<number | 
 /** The traffic of a family of which nothing was counted. */
 const NO_TRAFFIC = {
   ...{ tcpAccepted: 0, tcpRefused: 0, tcpDenied: 0, tcpLimited: 0, tcpExpired: 0 },
-  ...{ proxyHeaderErrors: 0, tcpSilentClosed: 0, dialFailures: 0, dialTimeouts: 0 },
+  ...{
+    proxyHeaderErrors: 0,
+    serverNameErrors: 0,
+    tcpSilentClosed: 0,
+    dialFailures: 0,
+    dialTimeouts: 0,
+  },
   ...{ udpFlows: 0, udpMoved: 0, udpDropped: 0, udpDenied: 0, udpLimited: 0, udpExpired: 0 },
   udpForeignDropped: 0,
 };

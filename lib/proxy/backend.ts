@@ -85,6 +85,8 @@ export interface TrafficCounters {
   readonly tcpExpired: number;
   /** TCP connections closed, and datagrams dropped, without the PROXY protocol header of a trusted client. */
   readonly proxyHeaderErrors: number;
+  /** TCP connections closed since they had no valid ClientHello, or a server name that no Service takes. */
+  readonly serverNameErrors: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed. */

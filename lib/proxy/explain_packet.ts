@@ -9,6 +9,7 @@ import { SKIP_LOAD_BALANCER_IPS_ANNOTATION } from "../api/kube_router_annotation
 import { cidrContains } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
+import { ANY_NAME, findByServerName } from "../net/server_name.ts";
 import { type Backend, MODE_TRAITS } from "./backend.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
@@ -32,6 +33,7 @@ import {
   type ContestedFrontend,
   exclusionOf,
   isAdmitted,
+  type RefusedName,
   selectEndpoints,
   type ServicePlan,
 } from "./service_plan.ts";
@@ -40,7 +42,7 @@ import { namespacedNameOf, serviceKey } from "./service_port_name.ts";
 import { assertNever, type Verdict } from "./verdict.ts";
 
 /** The destination of a packet. */
-type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
+type PacketTarget = Pick<Packet, "to" | "port" | "protocol" | "serverName">;
 
 type Absence = Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">;
 
@@ -202,8 +204,8 @@ function absenceOf(
   return found && { why: "quarantined", detail: found.reason };
 }
 
-function serviceOf({ service: { key }, frontend: { role }, otherClaimants }: PacketHit) {
-  return { key, role, otherClaimants };
+function serviceOf({ service: { key }, frontend: { role }, otherClaimants, names }: PacketHit) {
+  return { key, role, otherClaimants, ...(names && { names }) };
 }
 
 function verdictOf(
@@ -264,15 +266,32 @@ export function findHit(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
 ): PacketHit | undefined {
-  let owner: Omit<PacketHit, "otherClaimants"> | undefined;
+  let owner: Pick<PacketHit, "service" | "frontend"> | undefined;
+  const byName = new Map<string, Pick<PacketHit, "service" | "frontend">>();
   const otherClaimants: PacketHit["otherClaimants"][number][] = [];
   for (const service of services.values()) {
-    const { why } = contestedAt(service, target, shared) ?? {};
+    const { why } = contestedAt(service, target, shared) ?? refusedNameAt(service, target) ?? {};
     if (why !== undefined) otherClaimants.push({ key: service.key, why });
     const frontend = frontendAt(service, target, shared);
-    if (frontend) owner = { service, frontend };
+    if (frontend === undefined) continue;
+    owner = { service, frontend };
+    for (const name of frontend.names ?? []) byName.set(name, owner);
   }
-  return owner && { ...owner, otherClaimants };
+  if (owner === undefined || byName.size === 0) return owner && { ...owner, otherClaimants };
+  const names = [...byName].map(([name, { service: { key } }]) => ({ name, key }))
+    .sort((one, other) => one.name < other.name ? -1 : 1);
+  const found = findByServerName(byName, target.serverName);
+  return { ...found ?? { ...owner, isNameless: true }, otherClaimants, names };
+}
+
+/** The claim of a ServicePort to the server name of a packet that another one has. */
+function refusedNameAt(
+  { shared = [], port, protocol }: ServicePlan,
+  target: PacketTarget,
+): RefusedName | undefined {
+  if (port !== target.port || protocol !== target.protocol) return undefined;
+  return shared.find(({ address }) => address === target.to)?.refused
+    ?.find(({ name }) => name === (target.serverName ?? ANY_NAME));
 }
 
 /** The frontend of a ServicePort at an address and port. */

@@ -22,6 +22,8 @@ export interface Frontend {
   readonly masquerade: "all" | "off-cluster" | "from-node" | "none";
   /** Clients that are admitted, the node's own exception included; `undefined` = all. */
   readonly admitted?: AdmittedSources;
+  /** The server names that lead here, at an address that is shared by them; `undefined` = it is not. */
+  readonly names?: readonly string[];
 }
 
 /**
@@ -56,11 +58,16 @@ export function frontendsOf(plan: ServicePlan): readonly Frontend[] {
   } as const;
   const isRejected = plan.external.kind === "reject" && plan.externalFromCluster.kind === "reject";
   const admitted = isRejected ? undefined : admittedSources(plan);
+  const named = (address: IpAddress) => {
+    const shared = plan.shared?.find((each) => each.address === address);
+    return { address, ...(shared && { names: shared.names }) };
+  };
   for (const address of plan.externalIps) {
-    frontends.push({ ...outside, role: "ExternalIP", address });
+    frontends.push({ ...outside, role: "ExternalIP", ...named(address) });
   }
   for (const address of plan.loadBalancerVips) {
-    frontends.push({ ...outside, role: "LoadBalancer", address, ...(admitted && { admitted }) });
+    const sources = admitted && { admitted };
+    frontends.push({ ...outside, role: "LoadBalancer", ...named(address), ...sources });
   }
   if (nodePort !== undefined) frontends.push({ ...outside, role: "NodePort", port: nodePort });
   return frontends;

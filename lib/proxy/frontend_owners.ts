@@ -8,6 +8,7 @@
 import type { Quarantined } from "../engine/data_plane.ts";
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
+import { ANY_NAME } from "../net/server_name.ts";
 import { SetIndex } from "../net/set_index.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import { reportedContests } from "./frontend.ts";
@@ -16,7 +17,9 @@ import type {
   FrontendRole,
   Precedence,
   RefusedFrontend,
+  RefusedName,
   ServicePlan,
+  SharedFrontend,
 } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
 import {
@@ -25,7 +28,10 @@ import {
   type ServicePortName,
 } from "./service_port_name.ts";
 
-/** `address:port/PROTOCOL`; a node port has no address. */
+/**
+ * `address:port/PROTOCOL`; a node port has no address. With a blank and a server name, the part of it
+ * that this name leads to; without one, all that has no owner by name.
+ */
 type ClaimedFrontend = string & { readonly __brand: "ClaimedFrontend" };
 
 /** The fields that a ServicePort and its plan have in common. */
@@ -33,6 +39,7 @@ type Claimant = Pick<
   ServicePort,
   | "clusterIp"
   | "createdAt"
+  | "edge"
   | "externalIps"
   | "healthCheckNodePort"
   | "key"
@@ -64,6 +71,10 @@ export class FrontendOwners {
   /** Frontends that several ServicePorts use. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
+  /** The ServicePorts that share a frontend by server names. */
+  readonly #sharers = new SetIndex<ClaimedFrontend, ServicePortKey>();
+  /** Of these frontends, those with other claims than before. */
+  readonly #touchedShared = new Map<ClaimedFrontend, "names" | "whole">();
   #servers: readonly AgentPort[] = [];
   /** The ServicePorts with each health check node port. */
   readonly #checks = new SetIndex<`${Port}`, ServicePortKey>();
@@ -96,13 +107,19 @@ export class FrontendOwners {
     }
     for (const address of externalAddressesOf(previous)) this.#asking.delete(address, key);
     for (const address of externalAddressesOf(next)) this.#asking.add(address, key);
-    for (const frontend of previous ? claimsOf(previous) : []) {
-      this.#touch(frontend);
-      this.#claims.delete(frontend, key);
+    for (const { frontend, parts, isShared } of previous ? this.#claimsOf(previous) : []) {
+      for (const part of parts) {
+        this.#touch(part, frontend);
+        this.#claims.delete(part, key);
+      }
+      if (isShared) this.#sharers.delete(frontend, key);
     }
-    for (const frontend of next ? claimsOf(next) : []) {
-      this.#claims.add(frontend, key);
-      this.#touch(frontend);
+    for (const { frontend, parts, isShared } of next ? this.#claimsOf(next) : []) {
+      if (isShared) this.#sharers.add(frontend, key);
+      for (const part of parts) {
+        this.#claims.add(part, key);
+        this.#touch(part, frontend);
+      }
     }
   }
 
@@ -166,9 +183,11 @@ export class FrontendOwners {
       for (const port of this.#checks.keys()) this.#affect(address, port);
     }
     this.#changedAddresses.clear();
+    this.#decideShared();
     const affected = new Set(this.#affected);
     this.#affected.clear();
-    for (const frontend of this.#touched) {
+    // Those without a name first: their owners rank the claims to names.
+    for (const frontend of [...this.#touched].sort(compareParts)) {
       const keys = [...this.#claims.at(frontend)];
       const wasContested = this.#contested.has(frontend);
       if (keys.length > 1) {
@@ -185,7 +204,7 @@ export class FrontendOwners {
   contestedOf(claimant: Claimant): readonly ContestedFrontend[] | undefined {
     const { key, name, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
-    for (const wanted of frontendsIn(claimant)) {
+    for (const { names, ...wanted } of frontendsIn(claimant, this.#settings.sharesByServerName)) {
       const { address } = wanted;
       const refusal = address && refusalOf(
         { ...wanted, address, name, protocol },
@@ -193,19 +212,23 @@ export class FrontendOwners {
         this.#interfaceAddresses.has(address),
         this.#settings,
       );
-      const owner = refusal ?? this.#ownerOf(wanted, protocol);
-      if (owner === undefined || owner === key) continue;
-      if (typeof owner !== "string") found.push({ ...wanted, owner });
+      const owner = refusal ?? this.#ownerOf({ ...wanted, ...(names && { names }) }, claimant);
+      if (owner === undefined || owner === key) {
+        const refused = names ? this.#refusedNames({ ...wanted, names }, claimant) : [];
+        const [first] = refused.length === names?.length ? refused : [];
+        if (!first) continue;
+        found.push({ ...wanted, owner: first.owner, why: first.why, isByName: true });
+      } else if (typeof owner !== "string") found.push({ ...wanted, owner });
       else {
-        const frontend = frontendText(wanted.address, wanted.port, protocol);
-        const why = precedence(this.#claimants.get(owner), claimant, frontend);
+        const why = precedence(this.#claimants.get(owner), claimant, textOf(wanted, protocol));
         found.push({ ...wanted, owner, why });
       }
     }
     const hasNodePort = !found.some(({ role }) => role === "NodePort");
     if (nodePort !== undefined && hasNodePort) {
       for (const address of this.#nodePortAddresses) {
-        const owner = this.#claims.first(frontendText(address, nodePort, protocol));
+        const frontend = frontendText(address, nodePort, protocol);
+        const owner = this.#claims.first(frontend) ?? this.#sharers.first(frontend);
         if (owner === undefined) continue;
         found.push({ role: "NodePort", address, port: nodePort, owner, why: "address" });
       }
@@ -213,11 +236,85 @@ export class FrontendOwners {
     return found.length > 0 ? found : undefined;
   }
 
-  #ownerOf(wanted: Wanted, protocol: Protocol): ContestedFrontend["owner"] | undefined {
+  /** The frontends of a ServicePort at which the server name decides; `undefined` = there are none. */
+  sharedOf(claimant: Claimant): readonly SharedFrontend[] | undefined {
+    const { clusterIp, key, protocol } = claimant;
+    if (protocol !== "TCP" || !this.#settings.sharesByServerName) return undefined;
+    const found = new Map<IpAddress, SharedFrontend>();
+    for (const { names, ...wanted } of frontendsIn(claimant, true)) {
+      const { address, role } = wanted;
+      if (address === undefined || role === "ClusterIP" || address === clusterIp) continue;
+      const frontend = textOf(wanted, protocol);
+      if (!this.#sharers.has(frontend)) continue;
+      if (names) {
+        if (this.#holderOf(frontend, claimant) !== undefined) continue;
+        const refused = this.#refusedNames({ ...wanted, names }, claimant);
+        const rest = names.filter((each) => !refused.some(({ name }) => name === each));
+        found.set(address, { address, names: rest, ...(refused.length > 0 && { refused }) });
+      } else if (this.#claims.first(frontend) === key && this.#hasOtherSharer(frontend, key)) {
+        found.set(address, { address, names: [ANY_NAME] });
+      }
+    }
+    return found.size > 0 ? [...found.values()] : undefined;
+  }
+
+  #ownerOf(wanted: Claimed, claimant: Claimant): ContestedFrontend["owner"] | undefined {
+    const { protocol } = claimant;
     const server = protocol === "TCP" ? this.#serverAt(wanted) : undefined;
     if (server !== undefined) return { server };
+    if (wanted.names) return this.#holderOf(textOf(wanted, protocol), claimant);
     if (this.#contested.size === 0) return undefined;
-    return this.#claims.first(frontendText(wanted.address, wanted.port, protocol));
+    return this.#claims.first(textOf(wanted, protocol));
+  }
+
+  /**
+   * The ServicePort that has a frontend for itself, where another one wants to share it. A cluster IP is not
+   * shared. A Service without server names takes all connections: only its own namespace may take some
+   * of them away, because who gets a name's connections can also get a certificate for it.
+   */
+  #holderOf(frontend: ClaimedFrontend, sharer: Claimant): ServicePortKey | undefined {
+    const key = this.#claims.first(frontend);
+    const owner = key === undefined ? undefined : this.#claimants.get(key);
+    if (!owner || key === sharer.key) return undefined;
+    if (isClusterIpOf(owner, frontend)) return key;
+    if (owner.edge?.sni || owner.name.namespace === sharer.name.namespace) return undefined;
+    const rank = (each: Claimant) => rankOf(each, { key: each.key, frontend });
+    return rank(owner) < rank(sharer) ? key : undefined;
+  }
+
+  #hasOtherSharer(frontend: ClaimedFrontend, key: ServicePortKey): boolean {
+    for (const other of this.#sharers.at(frontend)) {
+      if (other === key) continue;
+      if (this.#holderOf(frontend, this.#claimants.get(other)!) === undefined) return true;
+    }
+    return false;
+  }
+
+  /** The names that another ServicePort has. */
+  #refusedNames(wanted: Claimed, claimant: Claimant): readonly RefusedName[] {
+    const { names = [] } = wanted;
+    return claimsTo(wanted, claimant.protocol).flatMap((part, index) => {
+      const owner = this.#claims.first(part);
+      if (owner === undefined || owner === claimant.key) return [];
+      const why = precedence(this.#claimants.get(owner), claimant, part);
+      return [{ name: names[index]!, owner, why }];
+    });
+  }
+
+  /** Finds what changed claims mean for the others of a shared frontend. */
+  #decideShared(): void {
+    for (const [frontend, what] of this.#touchedShared) {
+      for (const key of this.#claims.at(frontend)) this.#affected.add(key);
+      if (what === "names") continue;
+      for (const key of this.#sharers.at(frontend)) {
+        this.#affected.add(key);
+        for (const name of this.#claimants.get(key)?.edge?.sni ?? []) {
+          const part = partOf(frontend, name);
+          if (this.#contested.has(part)) this.#touched.add(part);
+        }
+      }
+    }
+    this.#touchedShared.clear();
   }
 
   /** The server of kube-relay at an address and port, or at a node port, for messages. */
@@ -245,37 +342,74 @@ export class FrontendOwners {
     for (const key of this.#claims.at(frontend)) this.#affected.add(key);
   }
 
-  #touch(frontend: ClaimedFrontend): void {
-    if ([...this.#claims.at(frontend)].length > 1 || this.#contested.has(frontend)) {
-      this.#touched.add(frontend);
+  /** A claim to a frontend, or to the part of it that a name leads to, came or went. */
+  #touch(part: ClaimedFrontend, frontend: ClaimedFrontend): void {
+    if ([...this.#claims.at(part)].length > 1 || this.#contested.has(part)) {
+      this.#touched.add(part);
     }
+    if (part === frontend) {
+      if (this.#sharers.has(frontend)) this.#touchedShared.set(frontend, "whole");
+    } else if (!this.#touchedShared.has(frontend)) this.#touchedShared.set(frontend, "names");
     const nodePort = frontend.slice(frontend.lastIndexOf(":")) as ClaimedFrontend;
     if (nodePort === frontend) return;
     for (const key of this.#claims.at(nodePort)) this.#affected.add(key);
   }
 
+  *#claimsOf(claimant: Claimant) {
+    for (const wanted of frontendsIn(claimant, this.#settings.sharesByServerName)) {
+      const { protocol } = claimant;
+      const parts = claimsTo(wanted, protocol);
+      yield { frontend: textOf(wanted, protocol), parts, isShared: wanted.names !== undefined };
+    }
+  }
+
   /** Puts the owner first. */
   #sort(frontend: ClaimedFrontend): void {
+    const whole = wholeOf(frontend);
     const ranked = [...this.#claims.at(frontend)]
-      .map((key) => ({ key, rank: rankOf(this.#claimants.get(key), { key, frontend }) }))
+      .map((key) => {
+        const claimant = this.#claimants.get(key);
+        const rank = rankOf(claimant, { key, frontend });
+        // Who gets no connections at all keeps no name from others.
+        const isHeld = whole !== frontend && claimant && this.#holderOf(whole, claimant);
+        return { key, rank: isHeld ? `2 ${rank}` : rank };
+      })
       .sort((left, right) => left.rank < right.rank ? -1 : 1);
     for (const { key } of ranked) this.#claims.delete(frontend, key);
     for (const { key } of ranked) this.#claims.add(frontend, key);
   }
 }
 
+/** Names of one address that are reported, where another ServicePort has them. */
+const MOST_REFUSED = 10;
+
 /** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
-  plan: Pick<ServicePlan, "contested" | "key" | "protocol">,
+  plan: Pick<ServicePlan, "contested" | "key" | "port" | "protocol" | "shared">,
 ): readonly Quarantined<ServicePortKey>[] {
-  const { key, protocol } = plan;
-  return reportedContests(plan).map(({ address, port, owner, why }) => {
-    const frontend = frontendText(address, port, protocol);
-    const reason = typeof owner === "string"
-      ? `${frontend} belongs to ${owner}: ${PRECEDENCE_TEXTS[why!]}`
-      : `${withheldText(port, owner)}. Give the Service another port or address`;
-    return { key, address: frontend, reason };
-  });
+  const { key, port, protocol, shared = [] } = plan;
+  const names = shared.flatMap(({ address, refused = [] }) =>
+    refused.slice(0, MOST_REFUSED).map(({ name, owner, why }, index) => {
+      const part = partOf(frontendText(address, port, protocol), name);
+      const more = index < MOST_REFUSED - 1 ? 0 : refused.length - MOST_REFUSED;
+      const others = more > 0 ? `; ${more} more names are others', too` : "";
+      const reason = `The connections for ${name} at ${wholeOf(part)} belong to ${owner}: ${
+        PRECEDENCE_TEXTS[why]
+      }${others}`;
+      return { key, address: part, reason };
+    })
+  );
+  const contests = reportedContests(plan).filter(({ isByName }) => !isByName);
+  return [
+    ...names,
+    ...contests.map(({ address, port, owner, why }) => {
+      const frontend = frontendText(address, port, protocol);
+      const reason = typeof owner === "string"
+        ? `${frontend} belongs to ${owner}: ${PRECEDENCE_TEXTS[why!]}`
+        : `${withheldText(port, owner)}. Give the Service another port or address`;
+      return { key, address: frontend, reason };
+    }),
+  ];
 }
 
 /** Why the owner of an address and port has it. */
@@ -284,6 +418,7 @@ export const PRECEDENCE_TEXTS: Readonly<Record<Precedence, string>> = {
   address: "addresses of Services precede node ports",
   age: "the Service that was there first keeps it",
   name: "neither Service is known to be older, so the first by name has it",
+  unshared: "a Service of another namespace has all of it, as it has no kube-relay.io/sni",
 };
 
 /** Returns the reason why no Service has a frontend. */
@@ -320,6 +455,7 @@ function precedence(
   frontend: ClaimedFrontend,
 ): Precedence {
   if (isClusterIpOf(owner, frontend) && !isClusterIpOf(claimant, frontend)) return "cluster IP";
+  if (claimant.edge?.sni && !owner?.edge?.sni) return "unshared";
   return owner?.createdAt === claimant.createdAt ? "name" : "age";
 }
 
@@ -329,12 +465,22 @@ interface Wanted {
   readonly port: Port;
 }
 
+interface Claimed extends Wanted {
+  /** The server names for which it is claimed; `undefined` = all of it is. */
+  readonly names?: readonly string[];
+}
+
+/** `shares`: whether server names count, as in {@linkcode AddressSettings.sharesByServerName}. */
 function frontendsIn(
-  { clusterIp, externalIps, loadBalancerVips, nodePort, port }: Claimant,
-): readonly Wanted[] {
-  const wanted: Wanted[] = [{ role: "ClusterIP", address: clusterIp, port }];
-  for (const address of externalIps) wanted.push({ role: "ExternalIP", address, port });
-  for (const address of loadBalancerVips) wanted.push({ role: "LoadBalancer", address, port });
+  { clusterIp, edge, externalIps, loadBalancerVips, nodePort, port, protocol }: Claimant,
+  shares = false,
+): readonly Claimed[] {
+  const names = shares && protocol === "TCP" && edge?.sni && { names: [...new Set(edge.sni)] };
+  const wanted: Claimed[] = [{ role: "ClusterIP", address: clusterIp, port }];
+  for (const address of externalIps) wanted.push({ role: "ExternalIP", address, port, ...names });
+  for (const address of loadBalancerVips) {
+    wanted.push({ role: "LoadBalancer", address, port, ...names });
+  }
   if (nodePort !== undefined) wanted.push({ role: "NodePort", port: nodePort });
   return wanted;
 }
@@ -343,11 +489,36 @@ function externalAddressesOf(claimant: Claimant | undefined): readonly IpAddress
   return claimant ? [...claimant.externalIps, ...claimant.loadBalancerVips] : [];
 }
 
-/** Returns every address and port that a ServicePort claims, as text. */
+/** Returns every address and port that a ServicePort claims, and each with its server names, as text. */
 export function claimsOf(claimant: Claimant): readonly ClaimedFrontend[] {
-  return frontendsIn(claimant).map(({ address, port }) =>
-    frontendText(address, port, claimant.protocol)
-  );
+  return frontendsIn(claimant, true).flatMap((wanted) => [
+    textOf(wanted, claimant.protocol),
+    ...claimsTo(wanted, claimant.protocol),
+  ]);
+}
+
+/** The claims to one frontend, in the order of the names. */
+function claimsTo(wanted: Claimed, protocol: Protocol): readonly ClaimedFrontend[] {
+  const frontend = textOf(wanted, protocol);
+  return wanted.names ? wanted.names.map((name) => partOf(frontend, name)) : [frontend];
+}
+
+function textOf({ address, port }: Wanted, protocol: Protocol): ClaimedFrontend {
+  return frontendText(address, port, protocol);
+}
+
+/** The part of a frontend that a server name leads to. All that is left belongs to its owner. */
+function partOf(frontend: ClaimedFrontend, name: string): ClaimedFrontend {
+  return name === ANY_NAME ? frontend : `${frontend} ${name}` as ClaimedFrontend;
+}
+
+function wholeOf(part: ClaimedFrontend): ClaimedFrontend {
+  const blank = part.indexOf(" ");
+  return blank < 0 ? part : part.slice(0, blank) as ClaimedFrontend;
+}
+
+function compareParts(left: ClaimedFrontend, right: ClaimedFrontend): number {
+  return Number(left.includes(" ")) - Number(right.includes(" "));
 }
 
 function frontendText(
@@ -376,6 +547,8 @@ export type AskedHost = { readonly address: IpAddress } & KnownHost;
 export interface AddressSettings {
   /** Whether the mode makes Service addresses local. @default {false} */
   readonly bindsAddresses?: boolean;
+  /** Whether the mode reads the server names of TLS clients. @default {false} */
+  readonly sharesByServerName?: boolean;
   /** External IPs outside of these ranges are refused; empty = none is. @default {[]} */
   readonly externalIpRanges?: readonly Cidr[];
   /** Machines that the configuration names. @default {none} */

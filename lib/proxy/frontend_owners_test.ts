@@ -6,7 +6,9 @@ import {
 import { parseIpAddress } from "../net/ip_address.ts";
 import { ownedAddresses, type ServicePlan } from "./service_plan.ts";
 import { contestedItems, FrontendOwners } from "./frontend_owners.ts";
-import type { ServicePortKey } from "./service_port_name.ts";
+import { tryParseServerNameClaim } from "../net/server_name.ts";
+import { deepEqual } from "./deep_equal.ts";
+import { type ServicePortKey, servicePortKey } from "./service_port_name.ts";
 
 const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"];
 const ADDRESS = "203.0.113.1";
@@ -111,4 +113,152 @@ Deno.test("contestedItems() names a node port on every address, because the rest
     contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key, why: "name" }],
   });
   assertEquals(contestedItems(plan).map(({ address }) => address), [":30080/TCP"]);
+});
+
+/** A Service of a namespace that claims one address, for some server names or whole. */
+interface Sharer {
+  readonly at: string;
+  readonly sni?: string;
+  readonly createdAt?: string;
+  readonly clusterIp?: string;
+}
+
+/** Follows Services that share an address by server names. Returns what each update gives to each of them. */
+class Sharing {
+  readonly owners = new FrontendOwners();
+  readonly #claimants = new Map<ServicePortKey, ServicePlan>();
+  affected: readonly string[] = [];
+
+  constructor(sharesByServerName = true) {
+    this.owners.setSettings([], { sharesByServerName });
+  }
+
+  update(sharers: readonly Sharer[]): Readonly<Record<string, string>> {
+    const next = new Map(sharers.map(({ at, sni, createdAt = OLD, clusterIp }, index) => {
+      const [namespace = "", service = ""] = at.split("/");
+      const name = { namespace, name: service, port: "", protocol: "TCP" } as const;
+      const key = servicePortKey(name);
+      const claims = sni?.split(",").map((each) => tryParseServerNameClaim(each)!);
+      const plan = testServicePlan({
+        ...{ createdAt, clusterIp: clusterIp ?? `10.96.0.${index + 1}`, externalIps: [ADDRESS] },
+        ...(claims && { edge: { sni: claims } }),
+      });
+      return [key, { ...plan, name, key }];
+    }));
+    for (const key of new Set([...this.#claimants.keys(), ...next.keys()])) {
+      const [before, now] = [this.#claimants.get(key), next.get(key)];
+      if (deepEqual(before, now)) continue;
+      this.owners.update(key, now);
+      if (now) this.#claimants.set(key, now);
+      else this.#claimants.delete(key);
+    }
+    this.affected = [...this.owners.decide()].map(nameOf).sort();
+    return Object.fromEntries(
+      this.#claimants.values().map((plan) => [nameOf(plan.key), this.#of(plan)]),
+    );
+  }
+
+  reasons(): readonly string[] {
+    return this.#claimants.values().flatMap((plan) => {
+      const [contested, shared] = [this.owners.contestedOf(plan), this.owners.sharedOf(plan)];
+      const decided = { ...plan, ...(contested && { contested }), ...(shared && { shared }) };
+      return contestedItems(decided).map(({ reason }) => reason);
+    }).toArray();
+  }
+
+  #of(plan: ServicePlan): string {
+    const contest = this.owners.contestedOf(plan)?.find(({ role }) => role === "ExternalIP");
+    if (contest) return `none: ${contest.why} of ${nameOf(contest.owner as string)}`;
+    const [shared] = this.owners.sharedOf(plan) ?? [];
+    return shared ? shared.names.join(",") : "all";
+  }
+}
+
+function nameOf(key: string): string {
+  return key.slice(0, key.lastIndexOf("/"));
+}
+
+const [A, B] = ["a.example.com", "b.example.com"];
+const WILD = "*.example.com";
+const SHARINGS: readonly (readonly [
+  what: string,
+  sharers: readonly Sharer[],
+  given: Readonly<Record<string, string>>,
+])[] = [
+  ["one name each, and the rest to the one without", [
+    { at: "x/one", sni: A },
+    { at: "y/two", sni: `${B},${B}` },
+    { at: "z/rest" },
+  ], { "x/one": A, "y/two": B, "z/rest": "*" }],
+  ["only the names of the only one", [{ at: "x/one", sni: A }], { "x/one": A }],
+  ["all to the only one without names", [{ at: "x/one" }], { "x/one": "all" }],
+  ["a name to the oldest", [
+    { at: "x/one", sni: A, createdAt: NEW },
+    { at: "y/two", sni: `${A},${B}` },
+    { at: "z/three", sni: `${B},c.example.com` },
+  ], { "x/one": "none: age of y/two", "y/two": `${A},${B}`, "z/three": "c.example.com" }],
+  ["a name by namespace and name, if none is older", [
+    { at: "y/two", sni: A },
+    { at: "x/one", sni: A },
+  ], { "x/one": A, "y/two": "none: name of x/one" }],
+  ["a single name next to a wildcard of another namespace, whichever is older", [
+    { at: "x/wild", sni: WILD },
+    { at: "y/new", sni: A, createdAt: NEW },
+    { at: "z/late", sni: WILD, createdAt: NEW },
+  ], { "x/wild": WILD, "y/new": A, "z/late": "none: age of x/wild" }],
+  ["the rest to the oldest one without names", [
+    { at: "x/one", sni: A },
+    { at: "y/rest", createdAt: NEW },
+    { at: "z/rest" },
+  ], { "x/one": A, "y/rest": "none: age of z/rest", "z/rest": "*" }],
+  ["nothing of an older Service without names to another namespace", [
+    { at: "x/all" },
+    { at: "y/thief", sni: A },
+  ], { "x/all": "all", "y/thief": "none: unshared of x/all" }],
+  ["no name to one that gets no connection anyway", [
+    { at: "x/all" },
+    { at: "y/thief", sni: A },
+    { at: "x/own", sni: A, createdAt: NEW },
+  ], { "x/all": "*", "y/thief": "none: unshared of x/all", "x/own": A }],
+  ["names to all namespaces, if the older one takes the rest by name", [
+    { at: "x/rest", sni: "*" },
+    { at: "y/one", sni: A, createdAt: NEW },
+    { at: "z/rest", createdAt: NEW },
+  ], { "x/rest": "*", "y/one": A, "z/rest": "none: age of x/rest" }],
+  ["nothing of a cluster IP", [
+    { at: "x/owner", sni: B, clusterIp: ADDRESS, createdAt: NEW },
+    { at: "x/guest", sni: A },
+  ], { "x/owner": "all", "x/guest": "none: cluster IP of x/owner" }],
+];
+for (const [what, sharers, given] of SHARINGS) {
+  Deno.test(`FrontendOwners gives ${what}`, () => {
+    assertEquals(new Sharing().update(sharers), given);
+    // In any order, one after the other, and after others have gone.
+    const stage = new Sharing();
+    for (let count = 1; count <= sharers.length; count++) stage.update(sharers.slice(-count));
+    stage.update([...sharers, { at: "a/a" }, { at: "a/b", sni: `${A},${B},${WILD}` }]);
+    assertEquals(stage.update(sharers), given);
+  });
+}
+
+Deno.test("FrontendOwners shares nothing where the mode reads no names", () => {
+  assertEquals(new Sharing(false).update([{ at: "x/one", sni: A }, { at: "y/two", sni: B }]), {
+    "x/one": "all",
+    "y/two": "none: name of x/one",
+  });
+});
+
+Deno.test("FrontendOwners looks only at the Services whose part changes", () => {
+  const many = Array.from({ length: 100 }, (_, index) => ({
+    ...{ at: `ns/s${index}`, sni: `s${index}.example.com` },
+  }));
+  const stage = new Sharing();
+  stage.update([...many, { at: "ns/rest" }]);
+  const changed = [{ ...many[0]!, sni: "s1.example.com,new.example.com" }, ...many.slice(1)];
+  stage.update([...changed, { at: "ns/rest" }]);
+  assertEquals(stage.affected, ["ns/rest", "ns/s0", "ns/s1"]);
+  assertEquals(stage.reasons(), [
+    "The connections for s1.example.com at 203.0.113.1:80/TCP belong to ns/s0/TCP: " +
+    "neither Service is known to be older, so the first by name has it",
+  ]);
 });

@@ -1,4 +1,5 @@
 import type { IpAddress } from "../net/ip_address.ts";
+import type { ServerName } from "../net/server_name.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 
 /**
@@ -17,6 +18,8 @@ export interface Packet {
   readonly to: IpAddress;
   readonly port: Port;
   readonly protocol: Protocol;
+  /** The name that the client asks for by TLS, if any. */
+  readonly serverName?: ServerName;
 }
 
 /** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */

@@ -26,14 +26,20 @@ interface ExplainedService {
   readonly role: FrontendRole;
   /** Other ServicePorts that claim the address and port without owning it, and why they do not. */
   readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
+  /** Where each server name leads, if the address is shared by them. */
+  readonly names?: PacketHit["names"];
 }
 
-/** The ServicePort that owns an address and port. */
+/** The ServicePort that owns an address and port, or there the server name of a packet. */
 export interface PacketHit {
   readonly service: ServicePlan;
   readonly frontend: Frontend;
   /** Other claimants, and why they are not the owner. */
   readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
+  /** Where each server name leads; `undefined` = the address is not shared by them. */
+  readonly names?: readonly { readonly name: string; readonly key: ServicePortKey }[];
+  /** No ServicePort has the server name; {@linkcode service} is another one at the address. */
+  readonly isNameless?: true;
 }
 
 /** A ServicePort or Service that the user may have meant. */

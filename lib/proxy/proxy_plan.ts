@@ -181,6 +181,7 @@ export function* updatePlan(
       options,
       nodeIps: currentIps,
       contested: plan.owners.contestedOf(servicePort),
+      shared: plan.owners.sharedOf(servicePort),
     });
     if (next === undefined) {
       if (previous === undefined) continue;

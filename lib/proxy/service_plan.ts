@@ -32,13 +32,31 @@ export interface ContestedFrontend {
   readonly owner: ServicePortKey | { readonly server: string } | RefusedFrontend;
   /** Why the owner has it; absent if no ServicePort owns it. */
   readonly why?: Precedence;
+  /** All names for which it is claimed are refused, as {@linkcode SharedFrontend.refused} has them. */
+  readonly isByName?: true;
 }
 
 /**
  * What gives an address and port to one of two ServicePorts: it is a cluster IP, it is an address and not
- * a node port, the age of the Service, or its name.
+ * a node port, the age of the Service, its name, or that it does not share with other namespaces.
  */
-export type Precedence = "cluster IP" | "address" | "age" | "name";
+export type Precedence = "cluster IP" | "address" | "age" | "name" | "unshared";
+
+/** An external address that TLS clients reach several ServicePorts at, by the server names they ask for. */
+export interface SharedFrontend {
+  readonly address: IpAddress;
+  /** What leads to this ServicePort, as {@linkcode ServerNameClaim}s. */
+  readonly names: readonly string[];
+  /** Claims that another ServicePort has. */
+  readonly refused?: readonly RefusedName[];
+}
+
+/** A claim to a server name that another ServicePort has. */
+export interface RefusedName {
+  readonly name: string;
+  readonly owner: ServicePortKey;
+  readonly why: Precedence;
+}
 
 /**
  * The decision for one ServicePort. Deeply read-only; keeps its identity while unchanged. It has each
@@ -50,6 +68,8 @@ export interface ServicePlan
    * Frontends that another ServicePort owns, perhaps with the cluster IP. Absent if there are none.
    */
   readonly contested?: readonly ContestedFrontend[];
+  /** Of the external addresses, those where the server name decides. Absent if there are none. */
+  readonly shared?: readonly SharedFrontend[];
   /** For {@linkcode loadBalancerVips} only; `undefined` = all sources, empty = none. */
   readonly sourceRanges?: readonly Cidr[];
   /** Whether {@linkcode sourceRanges} admit the node, by whichever of its addresses. */
@@ -84,7 +104,7 @@ const DROP: Verdict = { kind: "drop" };
 export function planService(
   servicePort: ServicePort,
   endpoints: readonly Endpoint[],
-  { node, options, nodeIps = [], contested }: {
+  { node, options, nodeIps = [], contested, shared }: {
     readonly node: NodeTopology;
     readonly options: {
       readonly localTraffic: LocalTrafficDetector;
@@ -95,6 +115,7 @@ export function planService(
     readonly nodeIps?: readonly IpAddress[];
     /** Frontends that another ServicePort owns. */
     readonly contested?: readonly ContestedFrontend[] | undefined;
+    readonly shared?: readonly SharedFrontend[] | undefined;
   },
 ): ServicePlan {
   const {
@@ -120,6 +141,7 @@ export function planService(
   return {
     ...fields,
     ...ownedAddresses(servicePort, contested),
+    ...(shared && { shared }),
     ...(sourceRanges && {
       sourceRanges,
       ...(admitsNode(sourceRanges, nodeIps) && { admitsNode: true }),

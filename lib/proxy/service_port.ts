@@ -116,9 +116,10 @@ export function servicePortsFromService(
   // which addresses are served, but not which endpoint lists are computed.
   const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
   // The frontends cost no more than a small multiple of the object.
-  const { loadBalancerSourceRanges: ranges = [], loadBalancerVips } = shared;
-  const addresses = 1 + shared.externalIps.length +
-    loadBalancerVips.length * Math.max(1, ranges.length);
+  const { edge, loadBalancerSourceRanges: ranges = [], loadBalancerVips } = shared;
+  const names = edge?.sni?.length ?? 1;
+  const addresses = 1 + shared.externalIps.length * names +
+    loadBalancerVips.length * Math.max(names, ranges.length);
   const mostPorts = Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
   const ports = new Map<ServicePortKey, ServicePort>();
   for (const [index, specPort] of (service.spec.ports ?? []).entries()) {

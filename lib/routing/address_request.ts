@@ -1,3 +1,4 @@
+import { EDGE_ANNOTATIONS } from "../api/service_annotations.ts";
 import {
   ADDRESSES_ANNOTATION,
   POOL_ANNOTATION,
@@ -33,7 +34,7 @@ export interface AddressRequest {
   /** Name of the requested pool. */
   readonly pool?: string;
   readonly sharing?: SharingTerms;
-  /** E.g. `TCP/80`. */
+  /** E.g. `TCP/80`. Without those for TCP if server names tell Services apart there. */
   readonly ports: readonly string[];
   readonly current: readonly IpAddress[];
   /** Host names of the status, which another controller wrote. */
@@ -69,6 +70,8 @@ export function addressRequestOf(
   const name = namespacedNameOf(service);
   const current = ingress.flatMap(({ ip }) => tryParseIpAddress(ip ?? "") ?? []);
   const pool = metadata.annotations?.[POOL_ANNOTATION]?.trim();
+  const { name: sniName, parse: parseSni } = EDGE_ANNOTATIONS.sni;
+  const hasNames = parseSni(metadata.annotations?.[sniName]?.trim() ?? "") !== undefined;
   return {
     key: serviceKey(name),
     namespace: name.namespace,
@@ -80,7 +83,8 @@ export function addressRequestOf(
     ...requestedAddresses(service),
     ...(pool && { pool }),
     ...sharingOf(service, name.namespace),
-    ports: (spec.ports ?? []).map(({ protocol, port }) => `${protocol ?? "TCP"}/${port}`),
+    ports: (spec.ports ?? []).map(({ protocol, port }) => `${protocol ?? "TCP"}/${port}`)
+      .filter((port) => !hasNames || !port.startsWith("TCP/")),
     current: [...new Set(current)],
     hostnames: ingress.flatMap(({ hostname }) => hostname || []),
   };

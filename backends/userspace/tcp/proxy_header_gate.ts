@@ -3,26 +3,20 @@ import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { EngineConnection } from "../engine.ts";
-import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
   type CarriedConnection,
+  type HeaderParse,
   MOST_HEADER_BYTES,
   parseProxyHeader,
 } from "../proxy_protocol/proxy_header.ts";
-
-/** The header with which a connection has to begin. */
-export interface AwaitedHeader extends RecencyItem<AwaitedHeader> {
-  readonly session: TrustedSession;
-  /** Why the session was closed. */
-  reason: string | undefined;
-}
+import { type AwaitedStart, AwaitedStarts } from "./awaited_starts.ts";
 
 /** A session of a client that has to send a header. */
 interface TrustedSession {
   /** The header that has not come; `undefined` = none is waited for. */
-  header: AwaitedHeader | undefined;
+  header: AwaitedStart | undefined;
   readonly closed: boolean;
   close(): void;
 }
@@ -44,14 +38,14 @@ export interface ClientConnection extends AcceptedConnection {
   readonly rest?: Uint8Array;
 }
 
+/** What was read of a connection before it was known which ServicePort it is for. */
+export interface ConnectionStart {
+  readonly received: Uint8Array;
+  /** The PROXY protocol header with which it begins. */
+  readonly header?: Pick<HeaderParse & { readonly kind: "complete" }, "carried" | "length">;
+}
+
 const DEFAULT_TIMEOUT_MS = 3000;
-/**
- * Connections of one ServicePort that may wait for their headers, in each thread. Ten thousand in a
- * second leave each of them 100 ms, and a header follows the handshake at once.
- */
-const MOST_WAITING = 1024;
-/** A connection that has waited for so long may be closed for a new one if there is no room. */
-const PROMPT_MS = 250;
 
 /** The cure for connections without a header. */
 const HEADER_CURE =
@@ -74,17 +68,12 @@ export class ProxyHeaderGate {
   readonly #forwarding: Forwarding;
   readonly #key: ServicePortKey;
   #trusted = new CidrCover([]);
-  /** Sessions whose header has not come, the one that has waited longest first. */
-  readonly #waiting: ExpiryQueue<AwaitedHeader>;
+  readonly #waiting: AwaitedStarts;
 
   constructor(forwarding: Forwarding, key: ServicePortKey) {
     this.#forwarding = forwarding;
     this.#key = key;
-    this.#waiting = new ExpiryQueue(
-      forwarding.clock,
-      DEFAULT_TIMEOUT_MS,
-      (header) => this.#giveUp(header, "it did not come in time"),
-    );
+    this.#waiting = new AwaitedStarts(forwarding.clock, DEFAULT_TIMEOUT_MS);
   }
 
   /** Sessions whose client is unknown, because their header has not come. */
@@ -113,12 +102,7 @@ export class ProxyHeaderGate {
     session: TrustedSession,
     { connection, at }: AcceptedConnection,
   ): Promise<ClientConnection | undefined> {
-    const { clock } = this.#forwarding;
-    if (this.#waiting.size >= MOST_WAITING) this.#giveUpFirst(`${MOST_WAITING} others wait, too`);
-    const links = { older: undefined, newer: undefined, usedAt: 0 };
-    const awaited: AwaitedHeader = { session, reason: undefined, ...links };
-    session.header = awaited;
-    this.#waiting.add(awaited, clock.now());
+    const awaited = session.header = this.#waiting.add(() => session.close());
     let header: ReceivedHeader;
     try {
       header = await readHeader(connection);
@@ -130,46 +114,40 @@ export class ProxyHeaderGate {
     }
     if (header.kind === "invalid") this.#report(connection, header.reason);
     if (header.kind !== "header" || session.closed) return undefined;
-    const { carried, rest } = header;
-    const { hostname, port } = connection.remoteAddr;
-    const { address: client, port: clientPort } = carried?.source ?? { address: hostname, port };
-    return { connection, at, client, clientPort, carried, rest };
+    return clientOf({ connection, at }, header);
+  }
+
+  /**
+   * As {@linkcode read}, of what was read already. The caller closes a connection without a header.
+   */
+  take(
+    accepted: AcceptedConnection,
+    { received, header }: ConnectionStart,
+  ): ClientConnection | undefined {
+    if (header === undefined) {
+      return this.#report(accepted.connection, "it does not begin with a PROXY header");
+    }
+    const { carried, length } = header;
+    return clientOf(accepted, { carried, rest: received.subarray(length) });
   }
 
   /** Whether the header of a session is late. */
   get hasLate(): boolean {
-    const { oldest } = this.#waiting;
-    return oldest !== undefined && oldest.usedAt <= this.#forwarding.clock.now() - PROMPT_MS;
+    return this.#waiting.hasLate;
   }
 
   /** Closes up to `count` sessions whose header is late, and returns their number. */
   closeLate(count: number): number {
-    let closed = 0;
-    for (; closed < count && this.hasLate; closed++) {
-      this.#giveUpFirst("it did not come at once, and a new connection needed the room");
-    }
-    return closed;
+    return this.#waiting.closeLate(count);
   }
 
   /** A session has ended, or its header has come. */
   leave(session: TrustedSession): void {
     if (session.header) this.#waiting.delete(session.header);
     session.header = undefined;
-    if (this.#waiting.size === 0) this.#waiting.close();
   }
 
-  #giveUpFirst(reason: string): void {
-    const { oldest } = this.#waiting;
-    if (oldest) this.#giveUp(oldest, reason);
-  }
-
-  #giveUp(header: AwaitedHeader, reason: string): void {
-    this.#waiting.delete(header);
-    header.reason = reason;
-    header.session.close();
-  }
-
-  #report(connection: EngineConnection, reason: string): void {
+  #report(connection: EngineConnection, reason: string): undefined {
     const { counters, log } = this.#forwarding;
     counters.tcpRefused++;
     counters.proxyHeaderErrors++;
@@ -180,6 +158,15 @@ export class ProxyHeaderGate {
       cure: HEADER_CURE,
     });
   }
+}
+
+function clientOf(
+  { connection, at }: AcceptedConnection,
+  { carried, rest }: Pick<ReceivedHeader & { readonly kind: "header" }, "carried" | "rest">,
+): ClientConnection {
+  const { hostname, port } = connection.remoteAddr;
+  const { address: client, port: clientPort } = carried?.source ?? { address: hostname, port };
+  return { connection, at, client, clientPort, carried, rest };
 }
 
 async function readHeader(connection: EngineConnection): Promise<ReceivedHeader> {

@@ -20,10 +20,15 @@ const AT = serviceAddresses(testServicePlan(), testSharedPlan())[0]!;
 
 /** Takes connections and does nothing with them. */
 class Taker {
+  readonly key = testServicePlan().key;
   readonly taken: TcpConnection[] = [];
 
   accept(connection: TcpConnection): void {
     this.taken.push(connection);
+  }
+
+  trusts(): boolean {
+    return false;
   }
 }
 

@@ -13,10 +13,11 @@ import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE, type HopCounter } from "../own_sockets.ts";
 import { proxyHeaderV1, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SHORTAGE_CURES } from "../../../lib/os/open_files.ts";
+import type { AwaitedStart } from "./awaited_starts.ts";
 import {
   type AcceptedConnection,
-  type AwaitedHeader,
   type ClientConnection,
+  type ConnectionStart,
   ProxyHeaderGate,
 } from "./proxy_header_gate.ts";
 import type { DialFailure, DialledConnection } from "./tcp_dialer.ts";
@@ -44,7 +45,7 @@ class TcpSession implements Relayed<TcpSession>, HopCounter, RelayUser {
   lifetime: Relayed<TcpSession>["lifetime"];
   /** The endpoint no longer has it; `undefined` = nothing depends on its connections. */
   unload: (() => void) | undefined;
-  header: AwaitedHeader | undefined;
+  header: AwaitedStart | undefined;
   closed = false;
   readonly client: EngineConnection;
   readonly #forwarder: TcpForwarder;
@@ -138,17 +139,30 @@ export class TcpForwarder extends Forwarder<TcpSession> {
     this.#failing?.add(endpoint);
   }
 
-  /** Takes a connection that came in at an address of the ServicePort. */
-  accept(connection: EngineConnection, at: ServiceAddress): void {
+  /** Whether connections of a client have to begin with a PROXY protocol header. */
+  trusts(client: string): boolean {
+    return this.#headers?.trusts(client) ?? false;
+  }
+
+  /**
+   * Takes a connection that came in at an address of the ServicePort. `start`: what was read of it to find
+   * the ServicePort.
+   */
+  accept(connection: EngineConnection, at: ServiceAddress, start?: ConnectionStart): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
-    const request = { client, clientPort, connection, at };
+    let request: ClientConnection = { client, clientPort, connection, at };
     if (this.#headers?.trusts(client)) {
-      if (!this.#begin(session)) return this.#refuse(session, request);
-      return void this.#serveTrusted(session, request);
-    }
-    const verdict = this.forwarding.clients.verdictFor(this.plan, at, client);
-    const isAdmitted = verdict !== undefined && this.admits(session, client);
+      if (start === undefined) {
+        if (!this.#begin(session)) return this.#refuse(session, request);
+        return void this.#serveTrusted(session, request);
+      }
+      const named = this.#headers.take(request, start);
+      if (named === undefined) return connection.close();
+      request = named;
+    } else if (start) request = { ...request, rest: start.received };
+    const verdict = this.forwarding.clients.verdictFor(this.plan, at, request.client);
+    const isAdmitted = verdict !== undefined && this.admits(session, request.client);
     if (!isAdmitted || !this.#begin(session)) return this.#refuse(session, request);
     this.#serve(session, request, verdict);
   }

@@ -45,7 +45,8 @@ const RETRY_MS = 20;
 
 /** A socket of workers. */
 interface WorkerSocket {
-  command: OpenCommand;
+  /** One, or those of several ServicePorts that share it by server names. */
+  readonly commands: Map<ServicePortKey, OpenCommand>;
   readonly isTcp: boolean;
   /** The worker that has it, for UDP; `undefined` = none runs. */
   home: number | undefined;
@@ -142,6 +143,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       }
       case "open":
         return this.#open(command);
+      case "leave":
+        this.#sockets.get(command.socket)?.commands.delete(command.key);
+        break;
       case "close": {
         const socket = this.#sockets.get(command.socket);
         this.#sockets.delete(command.socket);
@@ -217,8 +221,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     link.queue(this.#frontends.values());
     for (const forwarder of this.#forwarders.values()) link.queue(forwarder.commands());
     for (const socket of this.#sockets.values()) {
-      if (!socket.isTcp && (socket.home ??= this.#homeOf(socket.command)) !== index) continue;
-      link.queue([socket.command]);
+      if (!socket.isTcp && (socket.home ??= this.#homeOf(socket)) !== index) continue;
+      link.queue(socket.commands.values());
     }
     void this.#flush();
   }
@@ -237,8 +241,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const socket of this.#sockets.values()) {
       if (socket.isTcp || socket.home !== index) continue;
-      socket.home = this.#homeOf(socket.command);
-      this.#queueFor(socket, socket.command);
+      socket.home = this.#homeOf(socket);
+      for (const command of socket.commands.values()) this.#queueFor(socket, command);
     }
     void this.#flush();
   }
@@ -263,8 +267,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   /** The worker for all UDP sockets of a ServicePort, so that its bound of flows holds: each in its turn. */
-  #homeOf({ key }: OpenCommand, preferred?: number): number | undefined {
-    const forwarder = this.#forwarders.get(key);
+  #homeOf({ commands }: WorkerSocket, preferred?: number): number | undefined {
+    const [key] = commands.keys();
+    const forwarder = key === undefined ? undefined : this.#forwarders.get(key);
     return forwarder && (forwarder.home ??= preferred ??
       [...this.#links.keys()][this.#homes++ % this.#links.size]);
   }
@@ -280,12 +285,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     let socket = this.#sockets.get(key);
     if (socket === undefined) {
       (isTcp ? engine.listenTcp({ hostname, port }) : engine.listenUdp({ hostname, port })).close();
-      socket = { command, isTcp, home: undefined };
+      socket = { commands: new Map(), isTcp, home: undefined };
       this.#sockets.set(key, socket);
     }
-    socket.command = command;
+    const [first] = socket.commands.values();
+    if (!command.at.names || !first?.at.names) socket.commands.clear();
+    socket.commands.set(command.key, command);
     // A ServicePort that takes the place of another one takes its sockets where they are.
-    const home = isTcp ? undefined : this.#homeOf(command, socket.home);
+    const home = isTcp ? undefined : this.#homeOf(socket, socket.home);
     if (socket.home !== undefined && home !== socket.home) {
       this.#queueFor(socket, { op: "close", socket: key });
       this.#movedAt = this.forwarding.clock.now();
@@ -369,19 +376,19 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       const socket = this.#sockets.get(each.socket);
       if (!socket || this.#failed.has(each.socket)) continue;
       if (each.code === "EADDRINUSE" && clock.now() - this.#movedAt < MOVE_MS) {
-        clock.setTimer(RETRY_MS, () => this.#reopen(socket));
+        clock.setTimer(RETRY_MS, () => this.#reopen(each.socket, socket));
         continue;
       }
-      const { command: { at } } = socket;
-      log.warn("A worker cannot open a socket", { socket: at.socket, error: each.message });
+      const [command] = socket.commands.values();
+      const { socket: at } = command?.at ?? each;
+      log.warn("A worker cannot open a socket", { socket: at, error: each.message });
       this.#failed.set(each.socket, each);
     }
   }
 
-  #reopen(socket: WorkerSocket): void {
-    const { command } = socket;
-    if (this.#sockets.get(command.socket) !== socket || this.#stop.signal.aborted) return;
-    this.#queueFor(socket, command);
+  #reopen(key: SocketKey, socket: WorkerSocket): void {
+    if (this.#sockets.get(key) !== socket || this.#stop.signal.aborted) return;
+    for (const command of socket.commands.values()) this.#queueFor(socket, command);
     void this.#flush();
   }
 }

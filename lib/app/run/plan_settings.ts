@@ -68,6 +68,7 @@ export function planSettingsOf(
   const { masqueradeAll } = configuration[block];
   const addresses = {
     bindsAddresses: MODE_TRAITS[mode].bindsAddresses,
+    sharesByServerName: MODE_TRAITS[mode].forwardsItself,
     externalIpRanges,
     configuredHosts: peersOf(configuration),
   };

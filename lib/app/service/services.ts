@@ -274,7 +274,8 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     for (const key of removed.keys()) this.#contested.delete(key);
     for (const key of upserted) {
       const plan = this.#plan.services.get(key);
-      if (plan?.contested) this.#contested.set(key, contestedItems(plan));
+      const items = plan ? contestedItems(plan) : [];
+      if (items.length > 0) this.#contested.set(key, items);
       else this.#contested.delete(key);
     }
     return [...report.quarantined, ...[...this.#contested.values()].flat()];

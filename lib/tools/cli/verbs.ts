@@ -71,6 +71,7 @@ export const VERBS: readonly Verb[] = [
       "kube-relay explain node 10.96.0.10:53/UDP --json",
       "kube-relay explain outside default/web --manifests DIR --mode nftables",
       "kube-relay explain shop/web-0 shop/db-0:5432",
+      "kube-relay explain outside 192.0.2.10:443 --sni shop.example.com",
       "kube-relay explain --policies shop",
       "kube-relay explain address 192.0.2.10",
       "kube-relay explain address shop/web",

@@ -53,7 +53,7 @@ export const ROUTES = {
   "/services": answers<readonly string[]>()(["prefix"]),
   "/flags": answers<FlagValues>()(),
   "/dump": answers<unknown>()(["inputs"]),
-  "/explain": answers<ExplainReport>()(["from", "to", "brief"], {
+  "/explain": answers<ExplainReport>()(["from", "to", "sni", "brief"], {
     lists: ["packets", "assumptions"],
     // The comparison with the kernel may take half of it.
     timeoutMs: 10_000,

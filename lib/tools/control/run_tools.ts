@@ -285,7 +285,7 @@ export class ToolsOfRun implements RunTools {
   /** Answers with both ends given. With `brief` or without `askMachine`, the machine is not asked. */
   async #explain(
     run: ObservedRun,
-    { from, to, brief }: Query<"/explain">,
+    { from, to, sni, brief }: Query<"/explain">,
     askMachine?: AskMachine,
   ): Promise<ExplainReport> {
     const { services: { families, node }, configuration: { mode }, current, informers } = run;
@@ -295,7 +295,7 @@ export class ToolsOfRun implements RunTools {
     const nodeName = run.startUp.node.name;
     const addresses = families.flatMap(({ services }) => services.interfaceAddresses ?? []);
     try {
-      return await explainEnds(this.#edges.clock, { from, to }, {
+      return await explainEnds(this.#edges.clock, { from, to, ...(sni && { sni }) }, {
         mode,
         nodeName,
         plans: new Map(families.map(({ family, services }) => [family, services.plan])),

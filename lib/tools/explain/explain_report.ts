@@ -30,7 +30,7 @@ import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type PlannedNode, policyStateOf } from "../offline/planned_node.ts";
 import { explanationSteps, headline, type JudgedReceiver } from "./explanation_steps.ts";
-import { type PacketScope, readPacketEnds } from "./packet_ends.ts";
+import { type PacketEnds, type PacketScope, readPacketEnds } from "./packet_ends.ts";
 
 /** The context of an explanation. */
 interface ExplainWorld extends Omit<PacketScope, "podAddresses"> {
@@ -98,7 +98,7 @@ export interface ExplainReport {
  */
 export async function explainEnds(
   clock: Clock,
-  ends: { readonly from: string; readonly to: string },
+  ends: PacketEnds,
   world: ExplainWorld,
 ): Promise<ExplainReport> {
   const { nodeName, mode, nodeAddresses, policies } = world;
@@ -397,7 +397,7 @@ export function knownNodeAddresses(
 /** Explains without asking a machine. Throws as {@linkcode explainEnds}. */
 export async function explainPlanned(
   clock: Clock,
-  ends: { readonly from: string; readonly to: string },
+  ends: PacketEnds,
   planned: PlannedNode,
   machine: string,
 ): Promise<ExplainReport> {

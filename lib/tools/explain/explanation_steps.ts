@@ -1,5 +1,6 @@
 /** Explanations in words: the headline and the steps. Pure. */
 import { formatHostPort } from "../../net/port.ts";
+import { ANY_NAME } from "../../net/server_name.ts";
 import { endSentence, type Judgement } from "../../policy/judge_connection.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
@@ -252,7 +253,7 @@ function destinationItems(
     service?.otherClaimants.map(({ key, why }) =>
       `${nameOf(key)} also claims this address and port: ${PRECEDENCE_TEXTS[why]}`
     ) ?? [];
-  if (verdict.kind !== "unclaimed") return claims;
+  if (verdict.kind !== "unclaimed") return [...claims, ...nameItems(service?.names)];
   const isInHeadline = verdict.why === "own-port" || verdict.why === "refused";
   return [
     ...claims,
@@ -263,6 +264,17 @@ function destinationItems(
     verdict.outcomeReason ??
       `mode ${mode} does not handle it: it is routed like any other packet`,
   ];
+}
+
+/** Where server names lead. */
+function nameItems(names: readonly { readonly name: string; readonly key: string }[] = []) {
+  const items = names.slice(0, MOST_ENDPOINTS).map(({ name, key }) =>
+    `connections ${name === ANY_NAME ? "without another server name" : `for ${name}`} lead to ${
+      nameOf(key)
+    }`
+  );
+  const more = names.length - items.length;
+  return more > 0 ? [...items, `and ${more} more server names`] : items;
 }
 
 /** What the policies of one end say, in one sentence if it is the same for all receivers. */

@@ -19,6 +19,7 @@ import {
   PROTOCOLS,
   tryParsePort,
 } from "../../net/port.ts";
+import { type ServerName, tryParseServerName } from "../../net/server_name.ts";
 import { isFromPod, type LocalTrafficDetector } from "../../proxy/local_traffic.ts";
 import type { Packet, PacketSender } from "../../proxy/packet.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
@@ -39,6 +40,13 @@ type FromText =
     readonly interfaceName: string | undefined;
     readonly isPod: boolean;
   };
+
+/** FROM and TO, and the server name that the client asks for by TLS. */
+export interface PacketEnds {
+  readonly from: string;
+  readonly to: string;
+  readonly sni?: string | undefined;
+}
 
 /** A parsed TO. Without a port, it means every port of the Service or address. */
 type ToText =
@@ -154,17 +162,26 @@ function parseProtocol(text: string, word: string | undefined): Protocol | undef
   throw wrong("TO", text, `'${word}' is none of the protocols ${PROTOCOLS.join(", ")}`);
 }
 
+/** Parses the server name of a TLS client. Throws a ConfigurationError. */
+export function parseSni(text: string): ServerName {
+  const name = tryParseServerName(text);
+  if (name !== undefined) return name;
+  const expected = "expected a host name in ASCII, such as shop.example.com";
+  throw new ConfigurationError([printableText(`Cannot read --sni '${text}': ${expected}`)]);
+}
+
 /**
  * Returns the packets from FROM to TO: at least one, several where the port was left out or both IP
  * families are meant. The assumptions are sentences without a full stop. Throws a ConfigurationError
  * for invalid text, and a {@linkcode PacketEndsError} for an unknown object.
  */
 export function readPacketEnds(
-  { from: fromText, to: toText }: { readonly from: string; readonly to: string },
+  { from: fromText, to: toText, sni }: PacketEnds,
   world: PacketScope,
 ): { readonly packets: readonly Packet[]; readonly assumptions: readonly string[] } {
   const from = podSender(fromText, toText, world) ?? parseFrom(fromText);
   const to = parseTo(toText);
+  const serverName = sni === undefined ? {} : { serverName: parseSni(sni) };
   const family = from.kind === "address" ? ipFamilyOf(from.address) : undefined;
   const assumptions = new Set<string>();
   const senders = new Map<IpFamily, PacketSender>();
@@ -186,7 +203,7 @@ export function readPacketEnds(
     const isLooped = sender.kind === "node" && isLoopback(destination.to) &&
       !isLoopback(sender.address);
     const address = parseIpAddress(ownFamily === "IPv4" ? "127.0.0.1" : "::1");
-    return { ...destination, from: isLooped ? { ...sender, address } : sender };
+    return { ...destination, ...serverName, from: isLooped ? { ...sender, address } : sender };
   });
   return { packets, assumptions: [...assumptions] };
 }

@@ -104,14 +104,20 @@ export function withOwners(
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
 ): readonly ServicePlan[] {
   const owners = new FrontendOwners();
+  owners.setSettings([], { sharesByServerName: true });
   owners.setNodeAddresses({ interfaceAddresses: [], nodePortAddresses });
   const claimants = new Map(services.map((plan) => [plan.key, plan]));
   for (const plan of claimants.values()) owners.update(plan.key, plan);
   owners.decide();
   return services.map((plan) => {
     const contested = owners.contestedOf(plan);
+    const shared = owners.sharedOf(plan);
     const { nodePort: _, ...rest } = plan;
-    const owned: ServicePlan = { ...rest, ...ownedAddresses(plan, contested) };
+    const owned: ServicePlan = {
+      ...rest,
+      ...ownedAddresses(plan, contested),
+      ...(shared && { shared }),
+    };
     const last = lastOwned.get(plan) ?? plan;
     const kept = deepEqual(last, owned) ? last : owned;
     lastOwned.set(plan, kept);

@@ -100,11 +100,11 @@ export class LoopbackRelay implements AsyncDisposable {
   }
 
   /** The answer of `kube-relay explain` for a packet, in one line. */
-  async explain(from: string, to: string): Promise<string> {
+  async explain(from: string, to: string, ...more: readonly string[]): Promise<string> {
     const flags = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
     const control = `--control-socket=${this.folder}/control.sock`;
     const { stdout } = await new Deno.Command(Deno.execPath(), {
-      args: ["run", ...flags, MAIN, "explain", control, from, to],
+      args: ["run", ...flags, MAIN, "explain", control, from, to, ...more],
       stderr: "inherit",
     }).output();
     return new TextDecoder().decode(stdout).replaceAll(/\s+/g, " ");

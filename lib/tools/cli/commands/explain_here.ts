@@ -56,7 +56,8 @@ export async function explainHere(edges: Dependencies, context: CommandContext):
     const notAsked = flags.from !== undefined
       ? "this is a dump; run explain on the node to ask its kernel"
       : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-    const report = await explainPlanned(dependencies.clock, { from, to }, planned, notAsked);
+    const ends = { from, to, ...(flags.sni !== undefined && { sni: flags.sni }) };
+    const report = await explainPlanned(dependencies.clock, ends, planned, notAsked);
     printAnswer(dependencies, context, () => report, () => explanationReport(report));
   }
   return planned?.isIncomplete ? 1 : 0;
