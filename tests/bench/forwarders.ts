@@ -3,6 +3,7 @@
  * passes them on to one server.
  */
 import { stringify } from "@std/yaml";
+import { LIBC_PATHS } from "../../backends/userspace/syscalls/libc.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { type BenchService, servicePort, writeServiceManifest } from "./service_manifest.ts";
 import { ownFlags } from "../support/drivers/own_flags.ts";
@@ -151,7 +152,21 @@ export const FORWARDERS: readonly ForwarderKind[] = [
     protocols: ["TCP", "UDP"],
     start: (task) => startKubeRelay(task, feature),
   })),
-  { name: "bare Deno loop", protocols: ["TCP", "UDP"], start: startDenoLoop },
+  {
+    name: "syscalls engine",
+    protocols: ["TCP", "UDP"],
+    start: (task) => startLoop("syscall_loop.ts", task),
+  },
+  {
+    name: "syscalls engine, limits, affinity, counters",
+    protocols: ["TCP", "UDP"],
+    start: (task) => startLoop("syscall_loop.ts", task, "full"),
+  },
+  {
+    name: "bare Deno loop",
+    protocols: ["TCP", "UDP"],
+    start: (task) => startLoop("deno_loop.ts", task),
+  },
   { name: "haproxy", protocols: ["TCP"], start: startHaproxy },
   { name: "nginx stream", protocols: ["UDP"], start: startNginx },
 ];
@@ -180,9 +195,9 @@ async function startKubeRelay(
   );
 }
 
-/** The least that a forwarder in Deno can do. */
-async function startDenoLoop(task: ForwardTask): Promise<Forwarder> {
-  const loop = await startScript("deno_loop.ts", [task.protocol, task.serverPort]);
+/** Starts a loop of this folder: the least that a forwarder with that network API can do. */
+async function startLoop(name: string, task: ForwardTask, ...args: string[]): Promise<Forwarder> {
+  const loop = await startScript(name, [task.protocol, task.serverPort, ...args]);
   return await ready({ ...loop, hostname: "127.0.0.1" }, task);
 }
 
@@ -215,6 +230,7 @@ export async function startScript(
 export function scriptLine(name: string, args: readonly (string | number)[]): string[] {
   const path = new URL(`./load/${name}`, import.meta.url).pathname;
   const flags = ["--quiet", "--no-check", "--unstable-net", "--allow-net"];
+  flags.push(`--allow-ffi=${LIBC_PATHS.join(",")}`);
   return ["run", ...flags, path, ...args.map(String)];
 }
 

@@ -262,7 +262,7 @@ export class SocketConnection implements EngineConnection, FdOwner {
     const sent = peer.#isWritable ? libc.send(peer.fd, buffer, count) : WOULD_BLOCK;
     if (sent < 0 && sent !== WOULD_BLOCK) return sent;
     if (sent < count) {
-      peer.#isWritable = false;
+      if (sent < 0) peer.#isWritable = false;
       const from = Math.max(0, sent);
       this.#pending = buffer.slice(from, count);
       this.#held = count - from;

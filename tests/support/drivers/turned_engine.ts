@@ -14,15 +14,17 @@ export const LIBC: Requirement = [
 
 /** An engine that is served until it is disposed of, which fails if a file is open then. */
 export class TurnedEngine implements AsyncDisposable {
-  readonly libc = new Libc();
+  readonly libc: Libc;
   /** What callbacks threw. */
   readonly errors: unknown[] = [];
-  readonly loop = new EventLoop(this.libc, systemClock, (error) => this.errors.push(error));
+  readonly loop: EventLoop;
   readonly engine: SyscallEngine;
   readonly #turning: Promise<void>;
   #isStopped = false;
 
-  constructor(unixSocketFolders: readonly string[] = []) {
+  constructor(unixSocketFolders: readonly string[] = [], libc = new Libc()) {
+    this.libc = libc;
+    this.loop = new EventLoop(libc, systemClock, (error) => this.errors.push(error));
     this.engine = new SyscallEngine(this.loop, unixSocketFolders);
     this.#turning = this.#turn();
   }
