@@ -32,9 +32,7 @@ interface AffinityRecord {
 }
 
 /** Memory for the clients of one ServicePort: 512 KB, which some hundred clients use all over. */
-export function createAffinityMemory(): SharedArrayBuffer {
-  return new SharedArrayBuffer(WAYS * SETS * BigUint64Array.BYTES_PER_ELEMENT);
-}
+export const AFFINITY_BYTES: number = WAYS * SETS * BigUint64Array.BYTES_PER_ELEMENT;
 
 /** The number by which records name an endpoint. */
 export function endpointNumber(key: EndpointKey): number {
@@ -50,7 +48,7 @@ export class AffinityTable {
   /** The same in halves: numbers, where a BigInt for each record would be garbage. */
   readonly #halves: Uint32Array;
 
-  constructor(memory: ArrayBufferLike = createAffinityMemory()) {
+  constructor(memory: ArrayBufferLike = new ArrayBuffer(AFFINITY_BYTES)) {
     this.#records = new BigUint64Array(memory);
     this.#halves = new Uint32Array(memory);
   }

@@ -87,11 +87,8 @@ export class UserspaceBackend implements Backend {
     this.family = family;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
-    this.#forwarders = workers?.kind === "threads"
-      ? new WorkerForwarders(this.#forwarding, workers.pool, workers.openFiles, {
-        family,
-        ...options,
-      })
+    this.#forwarders = workers?.kind === "workers"
+      ? new WorkerForwarders(this.#forwarding, workers, { family, ...options })
       : new LocalForwarders(this.#forwarding, workers?.reason);
     this.#health = new HealthMonitor(
       this.#forwarding,
@@ -157,6 +154,8 @@ export class UserspaceBackend implements Backend {
     let releasedAddresses = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
+      // Only data processes that are older than this process have any.
+      this.#forwarders.apply({ op: "release" });
       releasedAddresses += await this.#addresses.releaseUnclaimed();
       this.#released = true;
     }
@@ -190,7 +189,7 @@ export class UserspaceBackend implements Backend {
   };
 
   findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
-    Promise.resolve(this.#forwarders.remembered(key, from.address));
+    this.#forwarders.remembered(key, from.address);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);

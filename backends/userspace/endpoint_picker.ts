@@ -24,7 +24,7 @@ export interface PickRequest extends BalanceRequest {
 
 /** A plan, with the memory in which several threads remember clients. */
 export interface SharedServicePlan extends ServicePlan {
-  readonly affinityMemory?: SharedArrayBuffer;
+  readonly affinityMemory?: ArrayBufferLike;
 }
 
 /** Settings of an {@linkcode EndpointPicker}. */

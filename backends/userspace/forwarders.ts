@@ -5,6 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
+import type { MemoryRegion } from "../../lib/os/shared_memory.ts";
 import type { JudgeUpdate } from "../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
@@ -40,8 +41,16 @@ export type Command =
     readonly key: ServicePortKey;
     readonly frontends: readonly ServiceAddress[];
   }
-  /** Creates the forwarder, or gives it another plan. `ages`: slow starts that go on. */
-  | { readonly op: "forward"; readonly plan: SharedServicePlan; readonly ages?: EndpointAges }
+  /**
+   * Creates the forwarder, or gives it another plan. `ages`: slow starts that go on. `affinity`: where
+   * the workers have its clients.
+   */
+  | {
+    readonly op: "forward";
+    readonly plan: SharedServicePlan;
+    readonly ages?: EndpointAges;
+    readonly affinity?: MemoryRegion;
+  }
   /** Replaces the set of unhealthy endpoints. */
   | {
     readonly op: "skip";
@@ -54,7 +63,9 @@ export type Command =
   /** A ServicePort shares a socket no more. */
   | { readonly op: "leave"; readonly socket: SocketKey; readonly key: ServicePortKey }
   /** Connections that were accepted stay; flows end. */
-  | { readonly op: "close"; readonly socket: SocketKey };
+  | { readonly op: "close"; readonly socket: SocketKey }
+  /** All has been said: what no command has named since {@linkcode LocalForwarders.disclaim} goes. */
+  | { readonly op: "release" };
 
 /**
  * Opens a socket, or gives it to another forwarder or another address of the same one. Where the address
@@ -90,7 +101,7 @@ export interface Forwarders {
   /** Open connections or flows of a ServicePort. */
   connections(key: ServicePortKey): number;
   /** The endpoint of a client with session affinity; `undefined` = none. */
-  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined;
+  remembered(key: ServicePortKey, client: string): Promise<AffinityEntry | undefined>;
   /** Brings counters, watches and numbers of connections up to date. Never rejects. */
   refresh(): Promise<void>;
   /** As `PolicedRelay.follow()`. */
@@ -111,7 +122,9 @@ export class LocalForwarders implements Forwarders {
   readonly summary: string;
   readonly threads = 1;
   readonly forwarders = new Map<ServicePortKey, TcpForwarder | UdpForwarder>();
-  readonly #sockets = new Map<SocketKey, TcpAcceptor | UdpPort>();
+  readonly sockets = new Map<SocketKey, TcpAcceptor | UdpPort>();
+  /** What no command has named yet. */
+  readonly #unclaimed = { keys: new Set<ServicePortKey>(), sockets: new Set<SocketKey>() };
   readonly #forwarding: Forwarding;
 
   /** `refusal`: why there are no workers although they are wanted. */
@@ -133,6 +146,7 @@ export class LocalForwarders implements Forwarders {
         return;
       case "forward": {
         const { plan, ages } = command;
+        this.#unclaimed.keys.delete(plan.key);
         const known = this.forwarders.get(plan.key);
         const forwarder = known ??
           new (plan.protocol === "TCP" ? TcpForwarder : UdpForwarder)(this.#forwarding, plan);
@@ -148,13 +162,30 @@ export class LocalForwarders implements Forwarders {
       case "open":
         return this.#open(command);
       case "leave": {
-        const acceptor = this.#sockets.get(command.socket);
+        const acceptor = this.sockets.get(command.socket);
         return acceptor instanceof TcpAcceptor ? acceptor.leave(command.key) : undefined;
       }
       case "close":
-        this.#sockets.get(command.socket)?.close();
-        return void this.#sockets.delete(command.socket);
+        this.sockets.get(command.socket)?.close();
+        return void this.sockets.delete(command.socket);
+      case "release": {
+        const { keys, sockets } = this.#unclaimed;
+        for (const socket of sockets) this.apply({ op: "close", socket });
+        for (const key of keys) this.apply({ op: "remove", key });
+        keys.clear();
+        return sockets.clear();
+      }
     }
+  }
+
+  /** Another main process begins to say what is wanted. */
+  disclaim(): void {
+    for (const [key, forwarder] of this.forwarders) {
+      this.#unclaimed.keys.add(key);
+      // It has checked no endpoint yet.
+      forwarder.skip(new Set());
+    }
+    for (const socket of this.sockets.keys()) this.#unclaimed.sockets.add(socket);
   }
 
   settle(): Promise<readonly RefusedSocket[]> {
@@ -165,8 +196,8 @@ export class LocalForwarders implements Forwarders {
     return this.forwarders.get(key)?.connections ?? 0;
   }
 
-  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined {
-    return this.forwarders.get(key)?.remembered(client);
+  remembered(key: ServicePortKey, client: string): Promise<AffinityEntry | undefined> {
+    return Promise.resolve(this.forwarders.get(key)?.remembered(client));
   }
 
   async refresh(): Promise<void> {}
@@ -193,15 +224,21 @@ export class LocalForwarders implements Forwarders {
   }
 
   async close(): Promise<void> {
-    for (const socket of this.#sockets.values()) socket.close();
+    this.closeSockets();
     this.#forwarding.close();
     await this.#forwarding.loops.zero();
   }
 
+  closeSockets(): void {
+    for (const socket of this.sockets.values()) socket.close();
+    this.sockets.clear();
+  }
+
   #open({ socket, key, place: { address: hostname, port }, at }: OpenCommand): void {
     const { engine, isShared } = this.#forwarding;
+    this.#unclaimed.sockets.delete(socket);
     const forwarder = this.forwarders.get(key);
-    const known = this.#sockets.get(socket);
+    const known = this.sockets.get(socket);
     let opened: TcpAcceptor | UdpPort;
     if (forwarder instanceof TcpForwarder) {
       if (known instanceof TcpAcceptor) return known.assign(forwarder, at);
@@ -212,7 +249,7 @@ export class LocalForwarders implements Forwarders {
       const udp = engine.listenUdp({ hostname, port });
       opened = new UdpPort(this.#forwarding, udp, forwarder, at);
     } else return;
-    this.#sockets.set(socket, opened);
+    this.sockets.set(socket, opened);
     opened.start();
   }
 }

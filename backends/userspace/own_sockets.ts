@@ -49,10 +49,8 @@ const ROWS = {
 } as const;
 const ROW_COUNT = 7;
 
-/** The memory for one IP family. Pages without a socket take none. */
-export function createSharedSockets(): SharedArrayBuffer {
-  return new SharedArrayBuffer(ROW_COUNT * PORTS * Int32Array.BYTES_PER_ELEMENT);
-}
+/** Bytes of memory for one IP family. Pages without a socket take none. */
+export const SHARED_SOCKETS_BYTES: number = ROW_COUNT * PORTS * Int32Array.BYTES_PER_ELEMENT;
 
 /** Sockets of one IP family, as one thread uses them. */
 export class OwnSockets {
@@ -61,7 +59,7 @@ export class OwnSockets {
   /** Connections that this thread has taken, by the client's port. */
   readonly #taken = new Map<number, HopCounter>();
 
-  constructor(memory: SharedArrayBuffer = createSharedSockets(), thread = 0) {
+  constructor(memory: ArrayBufferLike = new ArrayBuffer(SHARED_SOCKETS_BYTES), thread = 0) {
     this.#cells = new Int32Array(memory);
     this.#thread = thread;
   }

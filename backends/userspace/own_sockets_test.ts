@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { type ConnectionEnds, createSharedSockets, OwnSockets } from "./own_sockets.ts";
+import { type ConnectionEnds, OwnSockets, SHARED_SOCKETS_BYTES } from "./own_sockets.ts";
 
 const FRONTEND = { hostname: "10.96.0.1", port: 80 };
 const REWRITTEN = { hostname: "10.0.0.9", port: 8080 };
@@ -14,7 +14,7 @@ function session(client: ConnectionEnds) {
 
 /** Two threads with the same memory. */
 function twoThreads() {
-  const memory = createSharedSockets();
+  const memory = new SharedArrayBuffer(SHARED_SOCKETS_BYTES);
   const threads = [0, 1].map((index) => new OwnSockets(memory, index));
   return { memory, threads: threads as [OwnSockets, OwnSockets] };
 }

@@ -6,14 +6,15 @@
  * @module
  */
 import { hashText } from "../../lib/net/text_hash.ts";
+import { type MemoryRegion, type SharedMemory, THREAD_MEMORY } from "../../lib/os/shared_memory.ts";
 
 /** The memory of the counts. Pages to which nothing was ever written take none. */
-export interface CountMemory {
+export interface CountMemory<Region = ArrayBufferLike> {
   /** For each thread, a tag and a count for each cell. */
-  readonly tables: readonly SharedArrayBuffer[];
+  readonly tables: readonly Region[];
   /** The tags of rates, and until when each is used up, in microseconds. */
-  readonly rateTags: SharedArrayBuffer;
-  readonly rateTimes: SharedArrayBuffer;
+  readonly rateTags: Region;
+  readonly rateTimes: Region;
 }
 
 /** Where a count is looked for. */
@@ -31,16 +32,29 @@ const RATES = 2 ** 12;
 const SECOND = 1_000_000;
 
 /** Each open file may be a connection with counts of its own. */
-export function createCountMemory(openFiles: number, threads: number): CountMemory {
+export function createCountMemory(
+  openFiles: number,
+  threads: number,
+): CountMemory<SharedArrayBuffer>;
+export function createCountMemory(
+  openFiles: number,
+  threads: number,
+  memory: SharedMemory,
+): CountMemory<MemoryRegion>;
+export function createCountMemory(
+  openFiles: number,
+  threads: number,
+  memory = THREAD_MEMORY,
+): CountMemory<MemoryRegion> {
   const wanted = 2 ** Math.ceil(Math.log2(2 * openFiles));
   const cells = Math.min(Math.max(wanted, FEWEST_CELLS), MOST_CELLS);
   return {
     tables: Array.from(
       { length: threads },
-      () => new SharedArrayBuffer(2 * cells * Int32Array.BYTES_PER_ELEMENT),
+      () => memory.allocate(2 * cells * Int32Array.BYTES_PER_ELEMENT),
     ),
-    rateTags: new SharedArrayBuffer(RATES * Int32Array.BYTES_PER_ELEMENT),
-    rateTimes: new SharedArrayBuffer(RATES * BigInt64Array.BYTES_PER_ELEMENT),
+    rateTags: memory.allocate(RATES * Int32Array.BYTES_PER_ELEMENT),
+    rateTimes: memory.allocate(RATES * BigInt64Array.BYTES_PER_ELEMENT),
   };
 }
 

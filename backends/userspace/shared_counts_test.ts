@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
-import { AffinityTable, createAffinityMemory } from "./affinity_table.ts";
+import { AFFINITY_BYTES, AffinityTable } from "./affinity_table.ts";
 import { ConnectionLimits } from "./forwarder.ts";
 import { countKey, createCountMemory, SharedCounts } from "./shared_counts.ts";
 
@@ -189,7 +189,7 @@ Deno.test("SharedCounts keeps nothing of a thread that ends at any step of count
 });
 
 Deno.test("AffinityTable.bind() leaves a client with the endpoint that another thread was first to give it", () => {
-  const memory = createAffinityMemory();
+  const memory = new SharedArrayBuffer(AFFINITY_BYTES);
   const [one, two] = [new AffinityTable(memory), new AffinityTable(memory)];
   const found = [one, two].map((table) => table.find("10.0.0.1", 500, 1600));
   assertEquals([one.bind(found[0]!, 7, 500), two.bind(found[1]!, 8, 500)], [true, false]);

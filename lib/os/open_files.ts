@@ -201,6 +201,11 @@ export class OpenFiles {
     return { listeners: this.#listening, traffic: this.#traffic.files.taken };
   }
 
+  /** Takes over the number of listening sockets of a process that counts them. */
+  setListening(count: number): void {
+    Atomics.store(this.#counts, 0, count);
+  }
+
   get #listening(): number {
     return Atomics.load(this.#counts, 0);
   }

@@ -1,14 +1,15 @@
 /**
- * Threads that run the same program, and are replaced when they end.
+ * Workers, threads or processes, that run the same program and are replaced when they end.
  *
  * @module
  */
 import type { Logger } from "../log/logger.ts";
 import type { Clock, Timer } from "./clock.ts";
 import type { SharedOpenFiles } from "./open_files.ts";
+import type { SharedMemory } from "./shared_memory.ts";
 import { whenAborted } from "./when_aborted.ts";
 
-/** A thread; the part of `Worker` that is used. */
+/** A thread; the part of `Worker` that is used. A process may look like one. */
 export interface WorkerThread {
   onmessage: ((event: MessageEvent) => unknown) | null;
   onerror: ((event: ErrorEvent) => unknown) | null;
@@ -17,7 +18,20 @@ export interface WorkerThread {
 }
 
 /** Starts a thread of this program. It posts {@linkcode READY} once it can be asked. */
-export type SpawnWorker = (name: string) => WorkerThread;
+export type SpawnWorker = (name: string, index: number) => WorkerThread;
+
+/** What workers are. */
+export interface WorkerCarrier {
+  /** A thread that hangs cannot be ended; a process may have been there before this one. */
+  readonly kind: "threads" | "processes";
+  readonly spawn: SpawnWorker;
+  /** Memory that all workers have. */
+  readonly memory: SharedMemory;
+  /** The time that is common to all workers. */
+  now(): number;
+  /** Lets those that run live on without this process. Absent = they cannot. */
+  leave?(): void;
+}
 
 /** The first message of a thread. */
 export const READY = "ready";
@@ -39,7 +53,11 @@ export interface PoolSubscriber {
 
 /** The threads of a run that forward connections, or why only the main thread does. */
 export type RelayWorkers =
-  | { readonly kind: "threads"; readonly pool: WorkerPool; readonly openFiles: SharedOpenFiles }
+  | {
+    readonly kind: "workers";
+    readonly pool: WorkerPool;
+    readonly openFiles: SharedOpenFiles;
+  }
   | { readonly kind: "refused"; readonly reason: string };
 
 interface PoolThread {
@@ -63,6 +81,9 @@ const STEADY_MS = 60_000;
 /** A fixed number of threads. */
 export class WorkerPool implements Disposable {
   readonly count: number;
+  readonly carrier: WorkerCarrier;
+  /** Whether the workers live on without this process: nothing is told them any more. */
+  isLeft = false;
   /** Threads that ended and were started again. */
   restarts = 0;
   readonly #threads: readonly PoolThread[];
@@ -75,11 +96,12 @@ export class WorkerPool implements Disposable {
     private readonly edges: {
       readonly clock: Clock;
       readonly logger: Logger;
-      readonly spawn: SpawnWorker;
     },
+    carrier: WorkerCarrier,
     { count }: { readonly count: number },
   ) {
     this.count = count;
+    this.carrier = carrier;
     this.#threads = Array.from({ length: count }, () => ({
       ...{ thread: undefined, startedAt: undefined, failures: 0, timer: undefined },
     }));
@@ -135,12 +157,12 @@ export class WorkerPool implements Disposable {
   }
 
   /**
-   * Ends a thread that hangs, and the run with it: Deno cannot interrupt a thread (2.9), whose sockets
-   * take their share of the connections for as long as the process lives.
+   * Ends a worker that hangs. With a thread, the run ends, too: Deno cannot interrupt one (2.9), whose
+   * sockets take their share of the connections for as long as the process lives.
    */
   giveUp(index: number): void {
     this.end(index, "it does not answer");
-    this.#hung.resolve(index);
+    if (this.carrier.kind === "threads") this.#hung.resolve(index);
   }
 
   /** Resolves when the signal is aborted. Rejects when a thread hangs. */
@@ -153,8 +175,18 @@ export class WorkerPool implements Disposable {
     );
   }
 
+  /** Has the workers that run live on when this process ends, if they can; returns whether they do. */
+  leave(): boolean {
+    if (!this.carrier.leave) return false;
+    this.#stopped = true;
+    this.isLeft = true;
+    this.carrier.leave();
+    return true;
+  }
+
   /** Ends all threads. */
   [Symbol.dispose](): void {
+    if (this.isLeft) return;
     this.#stopped = true;
     for (const each of this.#threads) this.#drop(each);
     this.#starting?.resolve();
@@ -163,7 +195,7 @@ export class WorkerPool implements Disposable {
   #spawn(index: number): void {
     const each = this.#threads[index]!;
     if (this.#stopped) return;
-    const thread = this.edges.spawn(`kube-relay worker ${index + 1}`);
+    const thread = this.carrier.spawn(`kube-relay worker ${index + 1}`, index);
     each.thread = thread;
     each.timer = this.edges.clock.setTimer(
       START_MS,

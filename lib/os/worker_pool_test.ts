@@ -1,5 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { threadCarrier } from "../../tests/support/stages/userspace_backend.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { READY, WorkerPool, type WorkerThread } from "./worker_pool.ts";
 
@@ -32,7 +33,7 @@ function testPool(count: number) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const threads = new FakeThreads();
-  const pool = new WorkerPool({ clock, logger, spawn: threads.spawn }, { count });
+  const pool = new WorkerPool({ clock, logger }, threadCarrier(clock, threads.spawn), { count });
   const events: string[] = [];
   pool.subscribe("test", {
     onStarted: (index) => void events.push(`${index} started`),

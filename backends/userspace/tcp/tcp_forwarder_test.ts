@@ -12,7 +12,7 @@ import type { SocketAddress } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
-import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
+import { OwnSockets, SHARED_SOCKETS_BYTES } from "../own_sockets.ts";
 import { TcpForwarder } from "./tcp_forwarder.ts";
 
 const [A, B] = ["10.0.0.1:80", "10.0.0.2:80"] as const;
@@ -370,7 +370,7 @@ Deno.test("TcpForwarder recognizes a connection of its own that is accepted afte
 });
 
 Deno.test("TcpForwarder closes a connection that another thread notes only after it was accepted", async () => {
-  const memory = createSharedSockets();
+  const memory = new SharedArrayBuffer(SHARED_SOCKETS_BYTES);
   const other = new OwnSockets(memory, 1);
   const own = new OwnSockets(memory, 0);
   const { clock, forwarding, forwarder, network } = setUp({ to: [A] }, { own });

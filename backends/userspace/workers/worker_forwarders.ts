@@ -1,26 +1,26 @@
 /**
- * The main thread's side of workers: it sends plans and sockets, and adds up what they count. Each
+ * The main thread's side of workers, threads or data processes: it sends plans and sockets, and adds up what they count. Each
  * worker has every forwarder and every socket for TCP; those of a ServicePort for UDP are in one of them.
  *
  * @module
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
-import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
-import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
+import type { MemoryRegion, SharedMemory } from "../../../lib/os/shared_memory.ts";
+import type { PoolSubscriber, RelayWorkers, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { ConnectionJudge, JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { createAffinityMemory } from "../affinity_table.ts";
-import { EndpointPicker, type SharedServicePlan } from "../endpoint_picker.ts";
+import { AFFINITY_BYTES } from "../affinity_table.ts";
+import { EndpointPicker } from "../endpoint_picker.ts";
 import type { Command, Forwarders, OpenCommand, RefusedSocket } from "../forwarders.ts";
 import type { Forwarding, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
 import type { SocketKey } from "../listeners.ts";
-import { createSharedSockets, OwnSockets } from "../own_sockets.ts";
-import { createCountMemory, SharedCounts } from "../shared_counts.ts";
+import { SHARED_SOCKETS_BYTES } from "../own_sockets.ts";
+import { createCountMemory } from "../shared_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type {
   Answers,
@@ -66,6 +66,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   /** Frontends for UDP, by which a datagram of this process is recognized. */
   readonly #frontends = new Map<ServicePortKey, Command>();
   #facts: Command | undefined;
+  /** The sockets that data processes have from before this process, by a worker that has them. */
+  readonly #held = new Map<SocketKey, number>();
+  readonly #heldAffinity = new Map<ServicePortKey, MemoryRegion>();
   #homes = 0;
   readonly #failed = new Map<SocketKey, RefusedSocket>();
   /** When sockets for UDP went to another worker for the last time. */
@@ -75,8 +78,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   /** `forwarding` is that of the main thread, which forwards nothing itself. */
   constructor(
     forwarding: Forwarding,
-    pool: WorkerPool,
-    openFiles: SharedOpenFiles,
+    { pool, openFiles }: Extract<RelayWorkers, { readonly kind: "workers" }>,
     { family, judge, ...options }: ForwardingOptions & { readonly family: IpFamily },
   ) {
     this.threads = pool.count;
@@ -84,9 +86,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#pool = pool;
     this.#judge = judge;
     const { options: { maxConnectionsPerService: most } } = forwarding;
+    const { memory } = pool.carrier;
     this.#settings = {
-      ...{ family, openFiles, sockets: createSharedSockets() },
-      counts: createCountMemory(openFiles.limit, pool.count),
+      ...{ family, openFiles, sockets: memory.allocate(SHARED_SOCKETS_BYTES) },
+      counts: createCountMemory(openFiles.limit, pool.count, memory),
       countsTraffic: forwarding.traffic !== undefined,
       isJudged: judge !== undefined,
       // Each worker has its part of the bound of connections.
@@ -98,19 +101,22 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   get summary(): string {
-    const { count, restarts, running } = this.#pool;
+    const { carrier: { kind }, count, restarts, running } = this.#pool;
     const missing = running.length < count ? `, ${running.length} of which run` : "";
-    return `; ${count} workers forward${missing}${restarts > 0 ? `, restarted ${restarts}x` : ""}`;
+    const what = kind === "threads" ? "workers" : "data processes";
+    return `; ${count} ${what} forward${missing}${restarts > 0 ? `, restarted ${restarts}x` : ""}`;
   }
 
   async start(): Promise<void> {
     this.forwarding.watches.onAsk = (id, query) => this.#tell({ kind: "watch", id, query });
     this.#pool.subscribe(this.#settings.family, this);
     await this.#pool.start();
+    if (this.#pool.carrier.kind === "processes") await this.#takeOver();
     void this.#reportAgain();
   }
 
   apply(command: Command): void {
+    if (this.#pool.isLeft) return;
     switch (command.op) {
       case "share":
         this.#facts = command;
@@ -122,7 +128,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       case "forward": {
         const { plan } = command;
         const known = this.#forwarders.get(plan.key);
-        const forwarder = known ?? new WorkerForwarder(this.forwarding, plan);
+        const forwarder = known ?? new WorkerForwarder(
+          this.forwarding,
+          this.#pool.carrier.memory,
+          plan,
+          this.#heldAffinity.get(plan.key),
+        );
         if (known) known.update(plan);
         else this.#forwarders.set(plan.key, forwarder);
         for (const each of forwarder.commands()) this.#queueForAll(each);
@@ -139,6 +150,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         // No worker reports on its connections any more.
         for (const index of this.#links.keys()) forwarder?.count(index, undefined);
         if (forwarder) this.forwarding.traffic?.leave(forwarder.plan.name);
+        forwarder?.free();
         break;
       }
       case "open":
@@ -168,13 +180,18 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     return this.#forwarders.get(key)?.connections ?? 0;
   }
 
-  remembered(key: ServicePortKey, client: string): AffinityEntry | undefined {
-    return this.#forwarders.get(key)?.remembered(client);
+  /** Any worker knows it. */
+  async remembered(key: ServicePortKey, client: string): Promise<AffinityEntry | undefined> {
+    const [link] = this.#links.values();
+    const asked = link?.ask({ kind: "remembered", key, client });
+    return await this.#atMost(REFRESH_MS, asked ?? Promise.resolve(undefined)) ?? undefined;
   }
 
   async refresh(): Promise<void> {
+    if (this.#pool.isLeft) return;
+    const { listeners } = this.forwarding.openFiles.open;
     const reported = [...this.#links].map(async ([index, link]) =>
-      this.#add(index, link, await link.ask({ kind: "report" }))
+      this.#add(index, link, await link.ask({ kind: "report", listeners }))
     );
     await this.#atMost(REFRESH_MS, Promise.allSettled(reported));
   }
@@ -190,13 +207,16 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async drain(timeoutMs: number): Promise<void> {
+    if (this.#pool.isLeft) return;
     const drained = this.#flush().then(() => this.#ask({ kind: "drain", timeoutMs }));
     await this.#atMost(timeoutMs + REFRESH_MS, drained);
     await this.refresh();
   }
 
   async close(): Promise<void> {
-    await this.#atMost(CLOSE_MS, this.#flush().then(() => this.#ask({ kind: "close" })));
+    if (!this.#pool.isLeft) {
+      await this.#atMost(CLOSE_MS, this.#flush().then(() => this.#ask({ kind: "close" })));
+    }
     this.#stop.abort();
     for (const link of this.#links.values()) link.close(new Error("closed"));
     this.#links.clear();
@@ -213,7 +233,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       (refused) => this.#onRefused(refused),
     );
     this.#links.set(index, link);
-    link.post(["start", { ...this.#settings, index, now: clock.now() }]);
+    link.post(["start", { ...this.#settings, index, now: this.#pool.carrier.now() }]);
     const judge = this.#judge;
     judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done)
       .catch((error) => this.#fail(index, error));
@@ -237,8 +257,6 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       if (forwarder.home === index) forwarder.home = undefined;
     }
     openFiles.forgetThread(index);
-    new OwnSockets(this.#settings.sockets, index).forgetOwn();
-    new SharedCounts(this.#settings.counts, index).forgetOwn();
     for (const socket of this.#sockets.values()) {
       if (socket.isTcp || socket.home !== index) continue;
       socket.home = this.#homeOf(socket);
@@ -284,8 +302,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const isTcp = this.#forwarders.get(command.key)?.plan.protocol === "TCP";
     let socket = this.#sockets.get(key);
     if (socket === undefined) {
-      (isTcp ? engine.listenTcp({ hostname, port }) : engine.listenUdp({ hostname, port })).close();
-      socket = { commands: new Map(), isTcp, home: undefined };
+      const holder = this.#held.get(key);
+      this.#held.delete(key);
+      if (holder === undefined) {
+        (isTcp ? engine.listenTcp({ hostname, port }) : engine.listenUdp({ hostname, port }))
+          .close();
+      }
+      socket = { commands: new Map(), isTcp, home: isTcp ? undefined : holder };
       this.#sockets.set(key, socket);
     }
     const [first] = socket.commands.values();
@@ -299,6 +322,19 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
     socket.home = home;
     this.#queueFor(socket, command);
+  }
+
+  /** Learns what workers have from before, once those that run are there. */
+  async #takeOver(): Promise<void> {
+    const asked = [...this.#links].map(async ([index, link]) => {
+      const { affinity, sockets } = await link.ask({ kind: "held" });
+      for (const socket of sockets) this.#held.set(socket, index);
+      for (const [key, region] of affinity) {
+        this.#heldAffinity.set(key, region);
+        this.#pool.carrier.memory.keep(region);
+      }
+    });
+    await this.#atMost(REFRESH_MS, Promise.allSettled(asked));
   }
 
   /** Queues a command for the workers that have a socket. */
@@ -342,11 +378,15 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   /** Resolves with work that never rejects, or after this time: a worker that hangs does not answer. */
-  async #atMost(ms: number, work: Promise<unknown>): Promise<void> {
+  async #atMost<T>(ms: number, work: Promise<T>): Promise<T | undefined> {
     const done = new AbortController();
-    const late = this.forwarding.clock.sleep(ms, done.signal).catch(() => {});
-    await Promise.race([work, late]);
+    const late = this.forwarding.clock.sleep(ms, done.signal).then(
+      () => undefined,
+      () => undefined,
+    );
+    const result = await Promise.race([work, late]);
     done.abort();
+    return result;
   }
 
   async #reportAgain(): Promise<void> {
@@ -401,21 +441,32 @@ const COUNTED = [
 /** The forwarder of one ServicePort, as the main thread knows it: a worker that starts gets it again. */
 class WorkerForwarder {
   unhealthy: ReadonlySet<EndpointKey> = new Set();
-  plan: SharedServicePlan;
+  plan: ServicePlan;
   /** The worker that has its sockets for UDP. */
   home: number | undefined;
   /** What each worker has counted, as of its last report. */
   readonly #figures = new Map<number, ForwarderFigures>();
   readonly #forwarding: Forwarding;
+  readonly #memory: SharedMemory;
   /** Kept, so that it never changes between a row of its own and that of others. */
   #row: ServiceTraffic | undefined;
-  #affinityMemory: SharedArrayBuffer | undefined;
-  /** Picks nothing: it knows the slow starts and the clients with affinity, if there are any. */
+  /** Where the workers have its clients, if it has affinity. */
+  #affinity: MemoryRegion | undefined;
+  /** Picks nothing: it knows the slow starts, if there are any. */
   #picker: EndpointPicker | undefined;
 
-  constructor(forwarding: Forwarding, plan: ServicePlan) {
+  /** `affinity`: where the workers have its clients from before. */
+  constructor(
+    forwarding: Forwarding,
+    memory: SharedMemory,
+    plan: ServicePlan,
+    affinity: MemoryRegion | undefined,
+  ) {
     this.#forwarding = forwarding;
-    this.plan = this.#adopt(plan);
+    this.#memory = memory;
+    this.#affinity = affinity;
+    this.plan = plan;
+    this.update(plan);
   }
 
   get connections(): number {
@@ -434,16 +485,26 @@ class WorkerForwarder {
   }
 
   update(plan: ServicePlan): void {
-    this.plan = this.#adopt(plan);
+    this.plan = plan;
+    if (plan.affinityTimeoutSeconds === undefined) this.free();
+    else this.#affinity ??= this.#memory.allocate(AFFINITY_BYTES);
+    if (plan.edge?.slowStartMs === undefined) this.#picker = undefined;
+    else if (this.#picker) this.#picker.update(plan, this.#now);
+    else {
+      this.#picker = new EndpointPicker(plan);
+      this.#picker.skip(this.unhealthy, this.#now);
+    }
+  }
+
+  /** Gives back what the workers shared. */
+  free(): void {
+    if (this.#affinity) this.#memory.free(this.#affinity);
+    this.#affinity = undefined;
   }
 
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.unhealthy = unhealthy;
     this.#picker?.skip(unhealthy, this.#now);
-  }
-
-  remembered(client: string): AffinityEntry | undefined {
-    return this.#picker?.remembered(client, this.#now);
   }
 
   /** The commands by which a worker that knows nothing gets the forwarder. */
@@ -452,26 +513,12 @@ class WorkerForwarder {
     // Forwarders read only the lists of the verdicts.
     const relayed = { ...plan, reachable: [], endpoints: [] };
     const ages = this.#picker?.agesAt(this.#now);
-    yield { op: "forward", plan: relayed, ...(ages && { ages }) };
+    const affinity = this.#affinity;
+    yield { op: "forward", plan: relayed, ...(ages && { ages }), ...(affinity && { affinity }) };
     if (unhealthy.size > 0) yield { op: "skip", key, unhealthy };
   }
 
   get #now(): number {
     return this.#forwarding.clock.now();
-  }
-
-  #adopt(planned: ServicePlan): SharedServicePlan {
-    const hasAffinity = planned.affinityTimeoutSeconds !== undefined;
-    if (hasAffinity) this.#affinityMemory ??= createAffinityMemory();
-    else this.#affinityMemory = undefined;
-    const affinityMemory = this.#affinityMemory;
-    const plan = { ...planned, ...(affinityMemory && { affinityMemory }) };
-    if (!hasAffinity && planned.edge?.slowStartMs === undefined) this.#picker = undefined;
-    else if (this.#picker) this.#picker.update(plan, this.#now);
-    else {
-      this.#picker = new EndpointPicker(plan);
-      this.#picker.skip(this.unhealthy, this.#now);
-    }
-    return plan;
   }
 }

@@ -5,13 +5,16 @@
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
+import type { MemoryRegion } from "../../../lib/os/shared_memory.ts";
 import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { Command, RefusedSocket } from "../forwarders.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
+import type { SocketKey } from "../listeners.ts";
 import type { CountMemory } from "../shared_counts.ts";
 
 /** The settings of forwarding in a worker. */
@@ -19,11 +22,12 @@ export interface WorkerSettings {
   readonly family: IpFamily;
   readonly index: number;
   readonly options: Omit<ForwardingOptions, "judge">;
+  /** Each process has its own `counts`, and limits of its own. */
   readonly openFiles: SharedOpenFiles;
-  /** As `createSharedSockets()` made it. */
-  readonly sockets: SharedArrayBuffer;
-  readonly counts: CountMemory;
-  /** The time of the main thread: what threads share has times. */
+  /** As `OwnSockets` needs it. */
+  readonly sockets: MemoryRegion;
+  readonly counts: CountMemory<MemoryRegion>;
+  /** The time that all workers have in common: what they share has times. */
   readonly now: number;
   readonly countsTraffic: boolean;
   /** Whether NetworkPolicies are asked; the first complete update brings them. */
@@ -47,10 +51,20 @@ export interface WorkerReport {
   readonly refused: ReturnType<OpenFiles["takeRefused"]>;
 }
 
+/** What a worker has from a main process before this one. */
+export interface HeldState {
+  readonly sockets: readonly SocketKey[];
+  /** Where the clients of ServicePorts with affinity are. */
+  readonly affinity: readonly (readonly [key: ServicePortKey, region: MemoryRegion])[];
+}
+
 /** What the main thread asks, and the answers of a worker. */
 export type Question =
   | { readonly kind: "apply"; readonly commands: readonly Command[] }
-  | { readonly kind: "report" }
+  /** `listeners`: listening sockets of all Services. */
+  | { readonly kind: "report"; readonly listeners: number }
+  | { readonly kind: "held" }
+  | { readonly kind: "remembered"; readonly key: ServicePortKey; readonly client: string }
   | { readonly kind: "follow"; readonly update: JudgeUpdate }
   | { readonly kind: "recheck"; readonly addresses: readonly IpAddress[] }
   | { readonly kind: "drain"; readonly timeoutMs: number }
@@ -58,6 +72,8 @@ export type Question =
 export interface Answers {
   readonly apply: readonly RefusedSocket[];
   readonly report: WorkerReport;
+  readonly held: HeldState;
+  readonly remembered: AffinityEntry | undefined;
   readonly follow: void;
   readonly recheck: number;
   readonly drain: void;

@@ -5,7 +5,8 @@ import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { takeUncaughtErrors } from "../../../lib/os/uncaught_errors.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
 import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
-import { OpenFiles } from "../../../lib/os/open_files.ts";
+import { OpenFiles, type SharedOpenFiles } from "../../../lib/os/open_files.ts";
+import type { FileRegion, MemoryRegion } from "../../../lib/os/shared_memory.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
 import {
@@ -16,6 +17,7 @@ import {
 import { type ServiceTraffic, ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
+import type { Engine } from "../engine.ts";
 import { type Command, LocalForwarders, type RefusedSocket } from "../forwarders.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
@@ -23,6 +25,7 @@ import { SharedCounts } from "../shared_counts.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
 import type {
   ForwarderFigures,
+  HeldState,
   MainMessage,
   MainNotice,
   Question,
@@ -37,10 +40,16 @@ export interface WorkerEdges {
   readonly clock: Clock;
   readonly network: Network;
   readonly random: () => number;
+  /** What only a process has: its own limit of open files, memory by its place in a file, an engine. */
+  readonly process?: {
+    readonly openFiles: SharedOpenFiles;
+    readonly memoryAt: (region: FileRegion) => ArrayBufferLike;
+    readonly engine: Engine;
+  };
 }
 
 /** The part of a worker's global scope that is used. */
-interface WorkerScope {
+export interface WorkerScope {
   onmessage: ((event: MessageEvent<PoolMessage>) => void) | null;
   postMessage(message: unknown): void;
 }
@@ -53,16 +62,22 @@ export function serveAsWorker(): void {
   serveScope(scope, { clock: systemClock, network: systemNetwork, random: Math.random });
 }
 
-/** Serves the main thread over a scope, with a {@linkcode WorkerFamily} for each topic. */
-export function serveScope(scope: WorkerScope, edges: WorkerEdges): void {
+/** Serves the main thread over a scope, with a {@linkcode WorkerFamily} for each topic, which it returns. */
+export function serveScope(
+  scope: WorkerScope,
+  edges: WorkerEdges,
+): ReadonlyMap<string, WorkerFamily> {
   const families = new Map<string, WorkerFamily>();
   scope.onmessage = ({ data: [topic, posted] }) => {
     const message = posted as MainMessage;
-    if (message[0] !== "start") return void families.get(topic)?.receive(message);
+    const known = families.get(topic);
+    if (message[0] !== "start") return void known?.receive(message);
+    if (known) return known.adopt();
     const post = (answer: WorkerMessage) => scope.postMessage([topic, answer]);
     families.set(topic, new WorkerFamily(edges, message[1], post));
   };
   scope.postMessage(READY);
+  return families;
 }
 
 /** Forwards for one IP family in a worker, as the main thread commands. */
@@ -75,11 +90,16 @@ export class WorkerFamily {
   readonly #forwarding: Forwarding;
   readonly #openFiles: OpenFiles;
   /** The numbers of each forwarder by which it is seen whether something has changed since a report. */
-  readonly #reported = new WeakMap<object, { connections: number; counted: number }>();
+  #reported = new WeakMap<object, { connections: number; counted: number }>();
   readonly #turns = new OneAtATime();
   /** Updates of the policies in progress. */
   readonly #judging = new OneAtATime();
   readonly #frontends = new Map<ServicePortKey, LoopPart>();
+  readonly #memoryAt: (region: MemoryRegion) => ArrayBufferLike;
+  readonly #affinity = new Map<ServicePortKey, MemoryRegion>();
+  /** Frontends that no command has named yet. */
+  #unclaimed = new Set<ServicePortKey>();
+  readonly #isProcess: boolean;
 
   constructor(
     edges: WorkerEdges,
@@ -89,8 +109,13 @@ export class WorkerFamily {
     this.#post = post;
     const tell = (notice: WorkerNotice) => post(["tell", notice]);
     const { index, options, sockets, countsTraffic } = settings;
-    const openFiles = this.#openFiles = OpenFiles.inThread(settings.openFiles, index);
-    const { clock } = edges;
+    const { clock, network, random, process } = edges;
+    this.#isProcess = process !== undefined;
+    const openFiles = this.#openFiles = process
+      ? OpenFiles.inThread(process.openFiles, 0)
+      : OpenFiles.inThread(settings.openFiles, index);
+    this.#memoryAt = (region) =>
+      region instanceof SharedArrayBuffer ? region : process!.memoryAt(region);
     const offset = settings.now - clock.now();
     this.#clock = { ...clock, now: () => clock.now() + offset };
     if (settings.isJudged) {
@@ -102,18 +127,37 @@ export class WorkerFamily {
     const traffic = countsTraffic &&
       new ServiceTrafficTable({ maxServices: Infinity, maxServicePorts: Infinity })
         .of(settings.family);
-    const counts = new SharedCounts(settings.counts, index);
-    // The thread before may have counted while it was being forgotten.
+    const { tables, rateTags, rateTimes } = settings.counts;
+    const counts = new SharedCounts({
+      tables: tables.map(this.#memoryAt),
+      rateTags: this.#memoryAt(rateTags),
+      rateTimes: this.#memoryAt(rateTimes),
+    }, index);
+    const own = new OwnSockets(this.#memoryAt(sockets), index);
+    // The worker before may have counted while it was being forgotten.
     counts.forgetOwn();
+    own.forgetOwn();
     this.#forwarding = new Forwarding({
-      ...{ ...edges, clock: this.#clock },
+      ...{ network, random, clock: this.#clock, own, counts },
       ...{ logger: toldLogger(tell), openFiles, isShared: true, ...(traffic && { traffic }) },
-      own: new OwnSockets(sockets, index),
-      counts,
+      ...(process && { engine: process.engine }),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.onOutcome = (outcome) => tell({ kind: "outcome", outcome });
     this.#forwarding.watches.onReport = (flow) => tell({ kind: "flow", flow });
     this.#local = new LocalForwarders(this.#forwarding);
+  }
+
+  /** Another main process takes over: it gets all figures, and says all that is wanted. */
+  adopt(): void {
+    this.#reported = new WeakMap();
+    this.#local.disclaim();
+    this.#unclaimed = new Set(this.#frontends.keys());
+  }
+
+  /** Listens no more at once, and resolves when the last connection has ended or this time is over. */
+  async retire(timeoutMs: number): Promise<void> {
+    this.#local.closeSockets();
+    await this.#local.drain(timeoutMs);
   }
 
   async receive(message: Exclude<MainMessage, readonly ["start", ...unknown[]]>): Promise<void> {
@@ -132,7 +176,13 @@ export class WorkerFamily {
         // In the order in which they come.
         return this.#turns.run(() => this.#applyAll(question.commands));
       case "report":
+        // Threads count them together with the main thread.
+        if (this.#isProcess) this.#openFiles.setListening(question.listeners);
         return this.#report();
+      case "held":
+        return this.#held();
+      case "remembered":
+        return this.#local.remembered(question.key, question.client);
       case "follow":
         return this.#follow(question.update);
       case "recheck":
@@ -169,6 +219,10 @@ export class WorkerFamily {
     return { counters, services, refused: this.#openFiles.takeRefused() };
   }
 
+  #held(): HeldState {
+    return { sockets: [...this.#local.sockets.keys()], affinity: [...this.#affinity] };
+  }
+
   #hear(notice: MainNotice): void {
     if (notice.kind === "watch") {
       const { query, id } = notice;
@@ -183,8 +237,11 @@ export class WorkerFamily {
     const refused: RefusedSocket[] = [];
     await forEachInSlices(this.#clock, commands, (command) => {
       if (command.op === "frontends") return this.#replaceFrontends(command.key, command.frontends);
+      if (command.op === "release") {
+        for (const key of this.#unclaimed) this.#replaceFrontends(key, []);
+      }
       try {
-        this.#local.apply(command);
+        this.#local.apply(this.#withMemory(command));
       } catch (error) {
         if (command.op !== "open") throw error;
         const { socket } = command;
@@ -196,7 +253,20 @@ export class WorkerFamily {
     return refused;
   }
 
+  #withMemory(command: Command): Command {
+    if (command.op === "remove") this.#affinity.delete(command.key);
+    if (command.op !== "forward") return command;
+    const { affinity, plan } = command;
+    if (!affinity) {
+      this.#affinity.delete(plan.key);
+      return command;
+    }
+    this.#affinity.set(plan.key, affinity);
+    return { ...command, plan: { ...plan, affinityMemory: this.#memoryAt(affinity) } };
+  }
+
   #replaceFrontends(key: ServicePortKey, frontends: LoopPart["frontends"]): void {
+    this.#unclaimed.delete(key);
     const from = this.#frontends.get(key) ?? NO_PART;
     const to: LoopPart = { frontends, endpoints: [] };
     this.#forwarding.endpointLoops.replace({ key, protocol: "UDP" }, { from, to });

@@ -8,7 +8,7 @@ import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { createSharedSockets } from "../own_sockets.ts";
+import { SHARED_SOCKETS_BYTES } from "../own_sockets.ts";
 import { WorkerFamily } from "./worker_thread.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type { WorkerSettings } from "./worker_protocol.ts";
@@ -55,7 +55,10 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
   };
   const settings: WorkerSettings = {
     ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
-    ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
+    ...{
+      openFiles: new OpenFiles().share(1),
+      sockets: new SharedArrayBuffer(SHARED_SOCKETS_BYTES),
+    },
     ...{ counts: createCountMemory(1024, 1), now: 0, isJudged: true },
   };
   const worker = new WorkerFamily(

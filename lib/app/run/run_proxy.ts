@@ -20,6 +20,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
 import type { InterfaceAddress, Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
+import { THREAD_MEMORY } from "../../os/shared_memory.ts";
 import { shareRefusal } from "../../os/shared_listener.ts";
 import { type RelayWorkers, WorkerPool } from "../../os/worker_pool.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
@@ -191,8 +192,12 @@ function createRelayWorkers(
     logger.warn(message, { workers: count, reason });
     return { kind: "refused", reason };
   }
-  const pool = new WorkerPool({ clock, logger, spawn: spawnWorker }, { count });
-  return { kind: "threads", pool, openFiles: openFiles.share(count) };
+  const carrier = {
+    ...{ kind: "threads", spawn: spawnWorker, memory: THREAD_MEMORY } as const,
+    now: () => clock.now(),
+  };
+  const pool = new WorkerPool({ clock, logger }, carrier, { count });
+  return { kind: "workers", pool, openFiles: openFiles.share(count) };
 }
 
 class Run implements AsyncDisposable {
@@ -212,7 +217,7 @@ class Run implements AsyncDisposable {
     const { workers } = dependencies;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
     eventLoop.expectWork();
-    if (workers?.kind === "threads") tasks.run("workers", (signal) => workers.pool.run(signal));
+    if (workers?.kind === "workers") tasks.run("workers", (signal) => workers.pool.run(signal));
     startConfigurationReload({ ...dependencies, metrics }, tasks, this.#parts);
     startProxyServers({ ...dependencies, events: startUp.events }, tasks, {
       ...this.#parts,
@@ -252,7 +257,7 @@ class Run implements AsyncDisposable {
     const { openFiles, uncaught, workers } = dependencies;
     metrics.setProcess(openFiles, {
       uncaughtErrors: uncaught?.count ?? 0,
-      ...(workers?.kind === "threads" && { workerRestarts: workers.pool.restarts }),
+      ...(workers?.kind === "workers" && { workerRestarts: workers.pool.restarts }),
     });
     metrics.its["kube_relay_event_loop_delay_max_seconds"].set(eventLoop.largestMs / 1000);
     const refused = services.hostSettings.outcomes.filter(({ state }) => state === "refused");
@@ -280,7 +285,7 @@ class Run implements AsyncDisposable {
     const { collection, controllers, dependencies: { workers }, manager } = this.#parts;
     collection[Symbol.dispose]();
     for (const controller of controllers.toReversed()) await controller[Symbol.asyncDispose]();
-    if (workers?.kind === "threads") workers.pool[Symbol.dispose]();
+    if (workers?.kind === "workers") workers.pool[Symbol.dispose]();
     await this.#control?.stop();
     manager[Symbol.dispose]();
   }

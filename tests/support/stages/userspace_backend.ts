@@ -6,7 +6,8 @@ import {
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
-import { type SpawnWorker, WorkerPool } from "../../../lib/os/worker_pool.ts";
+import { THREAD_MEMORY } from "../../../lib/os/shared_memory.ts";
+import { type SpawnWorker, type WorkerCarrier, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
@@ -52,6 +53,14 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
 export function spawnWorker(name: string): Worker {
   const program = new URL("../../../backends/userspace_worker.ts", import.meta.url);
   return new Worker(program, { type: "module", name });
+}
+
+/** Workers that are threads. */
+export function threadCarrier(clock: Clock, spawn: SpawnWorker): WorkerCarrier {
+  return {
+    ...{ kind: "threads", spawn, memory: THREAD_MEMORY },
+    now: () => clock.now(),
+  };
 }
 
 const COMPARISON = { compare: unasked, repair: unasked };
@@ -102,12 +111,12 @@ export class TestUserspaceBackend implements AsyncDisposable {
       addressMode,
     );
     this.pool = workers > 0
-      ? new WorkerPool({ clock, logger, spawn }, { count: workers })
+      ? new WorkerPool({ clock, logger }, threadCarrier(clock, spawn), { count: workers })
       : undefined;
     const shared = this.pool && openFiles.share(workers);
     this.#sockets = shared && new Int32Array(shared.counts);
     const workerParts = this.pool && shared &&
-      { kind: "threads" as const, pool: this.pool, openFiles: shared };
+      { kind: "workers" as const, pool: this.pool, openFiles: shared };
     this.backend = new UserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison },
