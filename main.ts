@@ -7,8 +7,13 @@
  *
  * @module
  */
+import "./ffi_permission.ts";
 import type { Machine } from "./lib/app/run/run_tools.ts";
+import { dirname } from "node:path";
 import { systemClock as clock } from "./lib/os/clock.ts";
+import { DATA_PROCESS } from "./lib/os/data_process_protocol.ts";
+import type { ProgramCommand } from "./lib/os/data_processes.ts";
+import { DATA_PROCESS_FLAGS } from "./lib/os/permissions.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
 import { writeText } from "./lib/os/write_text.ts";
@@ -36,7 +41,8 @@ export function createMachine(): Machine {
     ...edges,
     async loadAll() {
       const { createMachineEdges } = await import("./backends/machine.ts");
-      return { ...createMachineEdges(clock, process), ...edges, spawnWorker };
+      const dataProgram = dataProgramOf(Deno.execPath());
+      return { ...createMachineEdges(clock, process), ...edges, spawnWorker, dataProgram };
     },
   };
 }
@@ -46,10 +52,28 @@ export function createMachine(): Machine {
  * program, which then is the worker's as well.
  */
 function spawnWorker(name: string): Worker {
-  const isBundle = !import.meta.url.endsWith(".ts");
-  const program = isBundle ? "./userspace_worker.js" : "./backends/userspace_worker.ts";
-  const url = Deno.build.standalone ? import.meta.url : new URL(program, import.meta.url).href;
-  return new Worker(url, { type: "module", name });
+  return new Worker(workerProgram(), { type: "module", name });
+}
+
+function workerProgram(): string {
+  const program = isBundle() ? "./userspace_worker.js" : "./backends/userspace_worker.ts";
+  return Deno.build.standalone ? import.meta.url : new URL(program, import.meta.url).href;
+}
+
+function isBundle(): boolean {
+  return !import.meta.url.endsWith(".ts");
+}
+
+/** Nothing outside the folder of the bundle is read, as by the self-extracting form. */
+function dataProgramOf(deno: string): ProgramCommand {
+  if (Deno.build.standalone) return { command: [deno], env: {} };
+  const program = new URL(workerProgram()).pathname;
+  const flags = [
+    ...["-q", "--unstable-net", "--no-check", "--cached-only"],
+    ...(isBundle() ? ["--no-config", "--no-lock", "--no-remote", "--no-npm"] : []),
+  ];
+  const env = isBundle() ? { HOME: dirname(program) } : {};
+  return { command: [deno, "run", ...flags, ...DATA_PROCESS_FLAGS, program], env };
 }
 
 /** The self-extracting form hides the caller's folder from Deno, which would read `.npmrc` in it. */
@@ -64,6 +88,8 @@ function restoreHome(): void {
 // Both threads run it as their main module.
 if ("DedicatedWorkerGlobalScope" in globalThis) {
   (await import("./backends/machine.ts")).serveAsWorker();
+} else if (Deno.build.standalone && Deno.args[0] === DATA_PROCESS) {
+  (await import("./backends/machine.ts")).serveAsDataProcess(Deno.args.slice(1));
 } else if (import.meta.main) {
   restoreHome();
   Deno.exit(await runCommandLine(createMachine(), Deno.args, createTerminationSource()));

@@ -16,6 +16,7 @@ import { explainCrashes } from "./netfilter/nft/explained_nft.ts";
 import { HeldNft } from "./netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./policy/mod.ts";
 
+export { serveAsDataProcess } from "./userspace/workers/data_process.ts";
 export { serveAsWorker } from "./userspace/workers/worker_thread.ts";
 
 interface MachineEdges {

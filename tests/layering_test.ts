@@ -48,7 +48,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/app": BELOW_APP,
   "lib/tools": ["lib/app", ...BELOW_APP],
   "main.ts": [
-    ...["lib/tools", "lib/app", ...BELOW_APP],
+    ...["ffi_permission.ts", "lib/tools", "lib/app", ...BELOW_APP],
     ...["backends", ...PLANES, ...TOOLKITS],
   ],
 };
@@ -115,7 +115,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "calls C, where a wrong length is a write past a buffer",
     pattern: /\bDeno\.(dlopen|Unsafe\w+)\b/,
-    files: /^backends\/userspace\/syscalls\/libc\.ts$/,
+    files: /^backends\/userspace\/syscalls\/(libc|process_calls)\.ts$/,
   },
   {
     what: "serves HTTP without bounds",

@@ -123,8 +123,9 @@ export class LocalForwarders implements Forwarders {
   readonly threads = 1;
   readonly forwarders = new Map<ServicePortKey, TcpForwarder | UdpForwarder>();
   readonly sockets = new Map<SocketKey, TcpAcceptor | UdpPort>();
-  /** What no command has named yet. */
+  /** What no command has named yet, and which forwarders of a socket were. */
   readonly #unclaimed = { keys: new Set<ServicePortKey>(), sockets: new Set<SocketKey>() };
+  #claims: Set<string> | undefined;
   readonly #forwarding: Forwarding;
 
   /** `refusal`: why there are no workers although they are wanted. */
@@ -168,13 +169,8 @@ export class LocalForwarders implements Forwarders {
       case "close":
         this.sockets.get(command.socket)?.close();
         return void this.sockets.delete(command.socket);
-      case "release": {
-        const { keys, sockets } = this.#unclaimed;
-        for (const socket of sockets) this.apply({ op: "close", socket });
-        for (const key of keys) this.apply({ op: "remove", key });
-        keys.clear();
-        return sockets.clear();
-      }
+      case "release":
+        return this.#release();
     }
   }
 
@@ -186,6 +182,22 @@ export class LocalForwarders implements Forwarders {
       forwarder.skip(new Set());
     }
     for (const socket of this.sockets.keys()) this.#unclaimed.sockets.add(socket);
+    this.#claims = new Set();
+  }
+
+  #release(): void {
+    const { keys, sockets } = this.#unclaimed;
+    for (const socket of sockets) this.apply({ op: "close", socket });
+    for (const [socket, acceptor] of this.#claims ? this.sockets : []) {
+      if (!(acceptor instanceof TcpAcceptor) || !acceptor.isShared) continue;
+      for (const key of this.forwarders.keys()) {
+        if (!this.#claims!.has(`${socket} ${key}`)) acceptor.leave(key);
+      }
+    }
+    for (const key of keys) this.apply({ op: "remove", key });
+    keys.clear();
+    sockets.clear();
+    this.#claims = undefined;
   }
 
   settle(): Promise<readonly RefusedSocket[]> {
@@ -237,6 +249,7 @@ export class LocalForwarders implements Forwarders {
   #open({ socket, key, place: { address: hostname, port }, at }: OpenCommand): void {
     const { engine, isShared } = this.#forwarding;
     this.#unclaimed.sockets.delete(socket);
+    this.#claims?.add(`${socket} ${key}`);
     const forwarder = this.forwarders.get(key);
     const known = this.sockets.get(socket);
     let opened: TcpAcceptor | UdpPort;

@@ -184,6 +184,13 @@ const FLAGS = {
     })(
       "threads that forward connections in userspace mode, from 1 to 32; auto means one for each core, but 4 at most",
     ),
+    "userspace-engine": text("ENGINE", undefined, {
+      choices: ["auto", "deno", "syscalls"],
+      default: "deno",
+    })(
+      "how userspace mode forwards: deno = in this process; syscalls = in --userspace-workers processes of its own, which keep " +
+        "connections over restarts; auto = syscalls where the machine permits it",
+    ),
     "unix-socket-folders": list("DIR[,DIR]")(
       "folders whose Unix sockets may be endpoints, in userspace mode with --manifests; a Service names them by the annotation kube-relay.io/unix-sockets",
     ),

@@ -46,6 +46,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     externalIpRanges: [],
     addressMode: "auto",
     udpTimeoutMs: 60_000,
+    userspaceEngine: "deno",
     userspaceWorkers: 1,
     drainTimeoutMs: 10_000,
     ipvsDrainTimeoutMs: 900_000,

@@ -40,6 +40,8 @@ export interface RelayOptions extends FlagOptions {
   readonly addressMode: "auto" | "each" | "anyip" | "none";
   /** Threads that forward in mode userspace; `auto` = by the number of cores. */
   readonly userspaceWorkers: "auto" | number;
+  /** What carries connections in mode userspace; `auto` = system calls where they can be used. */
+  readonly userspaceEngine: "auto" | "deno" | "syscalls";
   readonly controlSocket: string;
   readonly stateDirectory: string;
 }
@@ -76,6 +78,10 @@ export function relayOptionsOf(
     serviceCidrs: cidrsOf("service-cidr", "10.96.0.0/12"),
     externalIpRanges: cidrsOf("external-ip-ranges", "203.0.113.0/24"),
     addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
+    userspaceEngine: flagOrDefault(
+      flags,
+      "userspace-engine",
+    ) as RelayOptions["userspaceEngine"],
     userspaceWorkers: workers === "auto" ? workers : Number(workers),
     controlSocket: path("control-socket", defaultControlSocket),
     stateDirectory: path("state-dir", defaultStateDirectory),

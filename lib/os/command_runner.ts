@@ -14,7 +14,7 @@ export interface CommandOptions {
   readonly stdin?: CommandInput;
   /** Variables in addition to those of kube-relay itself. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Time limit of the command. @default {30000} */
+  /** Time limit of the command; `Infinity` = none. @default {30000} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /**
@@ -199,14 +199,15 @@ function watchForEnd(
   };
   const onAbort = () => end("aborted");
   invocation.signal?.addEventListener("abort", onAbort, { once: true });
-  const timer = clock.setTimer(
-    invocation.timeoutMs ?? DEFAULT_TIMEOUT_MS,
-    () => end("timeout"),
-  );
+  const { timeoutMs = DEFAULT_TIMEOUT_MS } = invocation;
+  // A timer of more than 25 days would end it then.
+  const timer = timeoutMs === Infinity
+    ? undefined
+    : clock.setTimer(timeoutMs, () => end("timeout"));
   return Object.assign(ending, {
     givenUp: givenUp.promise,
     stop() {
-      timer.cancel();
+      timer?.cancel();
       killTimer?.cancel();
       invocation.signal?.removeEventListener("abort", onAbort);
     },

@@ -31,6 +31,8 @@ export interface WorkerCarrier {
   now(): number;
   /** Lets those that run live on without this process. Absent = they cannot. */
   leave?(): void;
+  /** All workers have ended. */
+  close?(): void;
 }
 
 /** The first message of a thread. */
@@ -189,6 +191,7 @@ export class WorkerPool implements Disposable {
     if (this.isLeft) return;
     this.#stopped = true;
     for (const each of this.#threads) this.#drop(each);
+    this.carrier.close?.();
     this.#starting?.resolve();
   }
 

@@ -109,7 +109,7 @@ export class Libc {
 
   /** Throws if the process may not load libc, or there is none. */
   constructor() {
-    this.#library = openLibrary();
+    this.#library = openLibrary(SYMBOLS);
     this.#calls = this.#library.symbols;
     this.#errnoAt = this.#calls.__errno_location();
   }
@@ -328,11 +328,14 @@ export class EpollEvents {
   }
 }
 
-function openLibrary(): Deno.DynamicLibrary<typeof SYMBOLS> {
+/** Opens libc. Throws if the process may not load it, or there is none. */
+export function openLibrary<Symbols extends Deno.ForeignLibraryInterface>(
+  symbols: Symbols,
+): Deno.DynamicLibrary<Symbols> {
   const failures: unknown[] = [];
   for (const path of LIBC_PATHS) {
     try {
-      return Deno.dlopen(path, SYMBOLS);
+      return Deno.dlopen(path, symbols);
     } catch (error) {
       failures.push(error);
     }

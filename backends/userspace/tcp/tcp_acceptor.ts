@@ -29,6 +29,11 @@ export class TcpAcceptor implements ConnectionTaker {
     this.assign(forwarder, at);
   }
 
+  /** Whether forwarders share the socket, or did. */
+  get isShared(): boolean {
+    return this.#gate !== undefined;
+  }
+
   start(): void {
     const { loops } = this.#forwarding;
     loops.add();

@@ -20,14 +20,12 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
 import type { InterfaceAddress, Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
-import { THREAD_MEMORY } from "../../os/shared_memory.ts";
-import { shareRefusal } from "../../os/shared_listener.ts";
-import { type RelayWorkers, WorkerPool } from "../../os/worker_pool.ts";
+import type { RelayWorkers } from "../../os/worker_pool.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerDefinition } from "../controllers.ts";
-import type { Dependencies, RunConfiguration } from "../dependencies.ts";
+import type { RunConfiguration } from "../dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../policy/policy_controller.ts";
 import { ROUTING_CONTROLLER } from "../routing/routing_controller.ts";
 import { ServiceController } from "../service/service_controller.ts";
@@ -39,6 +37,7 @@ import {
   createManifestObjectSource,
   loadConfiguredAuth,
 } from "./object_source.ts";
+import { createRelayWorkers } from "./relay_workers.ts";
 import type { ProgramDependencies } from "./run_tools.ts";
 import { EventLoopMonitor, ServiceManager, SERVING } from "./service_manager.ts";
 import { nodeNameOf, StartUp } from "./start_up.ts";
@@ -54,8 +53,6 @@ export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [
 
 /** kube-proxy's names of the stages; GA is the empty string. */
 const STAGES = { alpha: "ALPHA", beta: "BETA", GA: "" } as const;
-/** With `auto`, more workers than this would mostly cost memory. */
-const MAX_WORKERS = 4;
 /** Time between two reads of the addresses; node ports follow a change within it. */
 const INTERFACE_PERIOD_MS = 10_000;
 /** Enough for the loops of other families and controllers to finish the start, too. */
@@ -83,7 +80,10 @@ export async function runProxy(
   const auth = configuration.relay.manifests.length > 0
     ? undefined
     : dependencies.auth ?? await loadConfiguredAuth(dependencies, configuration);
-  await using run = new Run(createParts(dependencies, configuration, auth));
+  const { openFiles = new OpenFiles() } = dependencies;
+  const workers = await createRelayWorkers({ ...dependencies, openFiles }, configuration);
+  const parts = createParts({ ...dependencies, openFiles, workers }, configuration, auth);
+  await using run = new Run(parts);
   const tasks = new TaskGroup(signal);
   try {
     await run.start(tasks);
@@ -99,13 +99,13 @@ type Parts = ReturnType<typeof createParts>;
 
 /** Makes the parts, each from those above it; nothing is opened, read or started. */
 function createParts(
-  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, createTools, ...edges }:
-    RunDependencies,
+  { openFiles, workers, moreControllers = MORE_CONTROLLERS, createTools, ...edges }:
+    & RunDependencies
+    & { readonly openFiles: OpenFiles; readonly workers: RelayWorkers | undefined },
   configuration: RunConfiguration,
   auth: KubeAuth | undefined,
 ) {
   const { proxy, relay: { controlSocket, manifests }, mode, families } = configuration;
-  const workers = createRelayWorkers({ ...edges, openFiles }, configuration);
   const dependencies = { ...edges, openFiles, workers };
   /** The effective configuration; a change of its file replaces it. */
   const current = { proxy };
@@ -171,33 +171,6 @@ function createServiceTraffic(
   const modes = counter.modes!.join(", ");
   logger.warn("--service-counters counts nothing in this mode", { mode, modes });
   return undefined;
-}
-
-/**
- * Makes the workers of a run, without starting them; `undefined` if the main thread is to forward, as
- * in every mode but userspace.
- */
-function createRelayWorkers(
-  { clock, logger, network, openFiles, spawnWorker, process: { cores = 1 } }: Dependencies & {
-    readonly logger: Logger;
-    readonly openFiles: OpenFiles;
-  },
-  { mode, relay: { userspaceWorkers: wanted } }: RunConfiguration,
-): RelayWorkers | undefined {
-  const count = wanted === "auto" ? Math.max(1, Math.min(cores, MAX_WORKERS)) : wanted;
-  if (!MODE_TRAITS[mode].forwardsItself || count === 1 || !spawnWorker) return undefined;
-  const reason = shareRefusal(network, "IPv4");
-  if (reason !== undefined) {
-    const message = "Cannot share listening sockets between workers; one thread forwards";
-    logger.warn(message, { workers: count, reason });
-    return { kind: "refused", reason };
-  }
-  const carrier = {
-    ...{ kind: "threads", spawn: spawnWorker, memory: THREAD_MEMORY } as const,
-    now: () => clock.now(),
-  };
-  const pool = new WorkerPool({ clock, logger }, carrier, { count });
-  return { kind: "workers", pool, openFiles: openFiles.share(count) };
 }
 
 class Run implements AsyncDisposable {

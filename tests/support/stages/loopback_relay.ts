@@ -1,6 +1,10 @@
 /**
  * kube-relay as a process on loopback: userspace mode, fed by a folder of manifests, as a plain user.
  */
+import { SILENT_LOGGER } from "../../../lib/log/silent_logger.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import { DataProcesses } from "../../../lib/os/data_processes.ts";
 import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
@@ -29,10 +33,17 @@ export class LoopbackRelay implements AsyncDisposable {
   readonly folder: string;
   readonly healthPort = unusedPort();
   readonly metricsPort = unusedPort();
-  readonly #process: LineProcess;
+  readonly #options: LoopbackRelayOptions;
+  #process: LineProcess;
 
-  private constructor(folder: string, { openFiles, args = [] }: LoopbackRelayOptions) {
+  private constructor(folder: string, options: LoopbackRelayOptions) {
     this.folder = folder;
+    this.#options = options;
+    this.#process = this.#run(options);
+  }
+
+  #run({ openFiles, args = [] }: Pick<LoopbackRelayOptions, "openFiles" | "args">): LineProcess {
+    const { folder } = this;
     const line = [
       ...openFiles === undefined ? [] : ["prlimit", `--nofile=${openFiles}:${openFiles}`],
       ...[Deno.execPath(), "run", ...permissionFlags()],
@@ -44,7 +55,7 @@ export class LoopbackRelay implements AsyncDisposable {
       ...ownFlags(folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
       ...args,
     ];
-    this.#process = new LineProcess(line[0]!, line.slice(1));
+    return new LineProcess(line[0]!, line.slice(1));
   }
 
   /** Starts it; it is on its way up when this resolves. */
@@ -116,8 +127,22 @@ export class LoopbackRelay implements AsyncDisposable {
     return (await this.#process.status()).code;
   }
 
+  /** Ends it by a signal, and starts it again at the same place. */
+  async restart(signal: Deno.Signal, args = this.#options.args ?? []): Promise<void> {
+    this.#process.signal(signal);
+    await this.#process.status();
+    this.#process = this.#run({ ...this.#options, args });
+  }
+
+  /** Starts another one at the same place. */
+  another(): LineProcess {
+    return this.#run(this.#options);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#process.kill();
+    const edges = { clock: systemClock, commands: systemCommandRunner, logger: SILENT_LOGGER };
+    await DataProcesses.cleanUp(edges, `${this.folder}/data`, { isDry: false });
     await Deno.remove(this.folder, { recursive: true });
   }
 }

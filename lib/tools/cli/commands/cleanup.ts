@@ -9,6 +9,7 @@ import { askControl, ControlError } from "../../control/control_client.ts";
 import { MORE_CONTROLLERS } from "../../../app/run/run_proxy.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { excludedServers, findKubeProxyAlive, forgetModes } from "../../../app/handover.ts";
+import { cleanUpDataProcesses } from "../../../app/run/relay_workers.ts";
 import { idleBackendOptions } from "../../../app/run/plan_settings.ts";
 import type { CommandContext } from "./command.ts";
 
@@ -74,6 +75,8 @@ async function* ownReports(
   dependencies: Dependencies & { readonly logger: Logger },
   configuration: LoadedConfiguration,
 ): AsyncGenerator<CleanupReport> {
+  // Before the addresses that they listen at.
+  yield await cleanUpDataProcesses(dependencies, configuration);
   for (const each of MORE_CONTROLLERS) yield* each.cleanUp(dependencies, configuration);
   for (const createBackend of Object.values(dependencies.backends)) {
     for (const family of IP_FAMILIES) {
