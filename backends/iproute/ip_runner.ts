@@ -26,13 +26,23 @@ export class IpRunner {
   readonly #flags: readonly string[];
   readonly #timeoutMs: number | undefined;
 
-  /** `family`: both by default; `timeoutMs`: that of the command runner by default. */
+  /**
+   * `family`: both by default; `namespace`: by its name in `/run/netns`, the process's own by default;
+   * `timeoutMs`: that of the command runner by default.
+   */
   constructor(
     commands: CommandRunner,
-    { family, timeoutMs }: { readonly family?: IpFamily; readonly timeoutMs?: number } = {},
+    { family, namespace, timeoutMs }: {
+      readonly family?: IpFamily;
+      readonly namespace?: string;
+      readonly timeoutMs?: number;
+    } = {},
   ) {
     this.#commands = commands;
-    this.#flags = family === undefined ? [] : [family === "IPv6" ? "-6" : "-4"];
+    this.#flags = [
+      ...namespace === undefined ? [] : ["-n", namespace],
+      ...family === undefined ? [] : [family === "IPv6" ? "-6" : "-4"],
+    ];
     this.#timeoutMs = timeoutMs;
   }
 

@@ -103,7 +103,7 @@ const SHORTEST_PAUSE_MS = 1_000;
 const KINDS: Readonly<Record<string, DriftFigures["kind"]>> = {
   ...{ chain: "rule", jump: "rule", rule: "rule" },
   ...{ server: "virtual_server", real: "virtual_server" },
-  ...{ device: "address", address: "address" },
+  ...{ device: "address", address: "address", pod: "address" },
 };
 
 /** An ipvs backend for one IP family. Runs nothing before it is started. */
@@ -317,6 +317,8 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     const lost = async (seen: readonly SeenServer[]) => {
       const there = new Set(seen.map(({ key }) => key));
       for (const key of target.servers.keys()) if (!there.has(key)) return `virtual server ${key}`;
+      const pod = await runner.pods.lostPod(target.layout.neededPods);
+      if (pod !== undefined) return `the network namespace of pod ${pod}`;
       const addresses = await runner.deviceAddresses();
       if (addresses === undefined) return "the device";
       // The other IP family may have made it again, without the addresses of this one.
@@ -370,7 +372,12 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     }
     const { programs, reason } = choice;
     const iptables = new IptablesRunner({ commands }, programs);
-    return { iptables, programs, reason, runner: new IpvsRunner(clock, commands, iptables) };
+    return {
+      iptables,
+      programs,
+      reason,
+      runner: new IpvsRunner(clock, commands, iptables, family),
+    };
   }
 }
 

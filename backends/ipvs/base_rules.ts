@@ -17,6 +17,9 @@
  *    packets to a cluster IP of policy Local without local endpoints. At this point no rule has
  *    changed a destination, and IPVS has not handled packets of the node. (kube-proxy drops them in
  *    table filter, where each load balancer needs one more rule.)
+ *    Behind devices with pods that reply for Services themselves (direct server return), it drops
+ *    packets with a forged address of the node, and lowers the segment size of replies, so that what
+ *    the client sends fits into the tunnel.
  * 2. nat `KUBE-SERVICES` marks packets to be masqueraded. It redirects packets of pods and of the node
  *    from an external address of policy Local to the cluster IP, because one virtual server cannot
  *    distinguish them from packets from outside.
@@ -38,6 +41,7 @@ import type {
   Rule,
   RuleMatch,
 } from "../netfilter/iptables/iptables_objects.ts";
+import type { ReplyDevice } from "./dsr.ts";
 import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
 import { type IpvsRenderOptions, masqueradeMark } from "./render_service.ts";
 
@@ -46,6 +50,10 @@ export interface BaseRuleContext {
   readonly options: IpvsRenderOptions;
   readonly localTraffic: LocalTrafficDetector;
   readonly masqueradeInternal: ServicePlan["masqueradeInternal"];
+  /** Whether a Service has direct server return. */
+  readonly hasDsr: boolean;
+  /** For direct server return, by name. */
+  readonly replyDevices: readonly ReplyDevice[];
 }
 
 /** The chain with one rule for each external address of policy Local; see {@linkcode baseChains}. */
@@ -55,6 +63,8 @@ const LOOPBACK: Readonly<Record<IpFamily, Cidr>> = {
   IPv4: parseCidr("127.0.0.0/8"),
   IPv6: parseCidr("::1/128"),
 };
+/** The chain of table mangle; see {@linkcode baseChains}. */
+export const FIREWALL = "KUBE-PROXY-FIREWALL";
 const MARK_MASQ = "KUBE-MARK-MASQ";
 const MARK: Rule = { target: [MARK_MASQ] };
 const ACCEPT: Rule = { target: ["ACCEPT"] };
@@ -73,7 +83,7 @@ function jump(
 /** The jumps in the order of insertion. Each is inserted at the top, so the last one comes first. */
 export const BASE_JUMPS: readonly Jump[] = [
   ...(["PREROUTING", "OUTPUT"] as const).flatMap((from) => [
-    jump("mangle", from, ["kube-proxy firewall rules", "KUBE-PROXY-FIREWALL"]),
+    jump("mangle", from, ["kube-proxy firewall rules", FIREWALL]),
     jump("nat", from, ["kubernetes service portals", "KUBE-SERVICES"]),
   ]),
   jump("nat", "POSTROUTING", ["kubernetes postrouting rules", "KUBE-POSTROUTING"]),
@@ -86,9 +96,8 @@ export const BASE_JUMPS: readonly Jump[] = [
  * Returns every chain with its rules. `KUBE-FROM-CLUSTER` contains only its first rule, which the
  * rules of single Services follow.
  */
-export function baseChains(
-  { options, localTraffic, masqueradeInternal }: BaseRuleContext,
-): readonly Chain[] {
+export function baseChains(context: BaseRuleContext): readonly Chain[] {
+  const { options, localTraffic, masqueradeInternal, hasDsr, replyDevices } = context;
   const mark = masqueradeMark(options);
   const masquerade: Rule = {
     target: options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"],
@@ -118,10 +127,12 @@ export function baseChains(
   ] as const;
   const chains: Readonly<Record<string, Readonly<Record<string, readonly Rule[]>>>> = {
     mangle: {
-      "KUBE-PROXY-FIREWALL": [
+      [FIREWALL]: [
         inSet("NO-LOCAL-INTERNAL", "dst,dst", DROP, NEW),
         // Existing connections continue, as in the other modes.
         inSet("LOAD-BALANCER-FW", "dst,dst", { target: ["KUBE-SOURCE-RANGES-FIREWALL"] }, NEW),
+        ...hasDsr && options.family === "IPv4" ? [NOT_YET_READY] : [],
+        ...replyDevices.flatMap((device) => replyRules(device, options.family)),
       ],
       "KUBE-SOURCE-RANGES-FIREWALL": [
         inSet("LOAD-BALANCER-SOURCE-CIDR", "dst,dst,src", RETURN),
@@ -184,4 +195,45 @@ export function baseChains(
   return (["mangle", "nat", "filter"] as const).flatMap((table) =>
     Object.entries(chains[table]!).map(([name, rules]) => ({ table, name, rules }))
   );
+}
+
+/** Bytes of the headers of IP and TCP, and of the tunnel around them. */
+const HEADERS: Readonly<Record<IpFamily, number>> = { IPv4: 20 + 20 + 20, IPv6: 40 + 20 + 40 };
+
+/**
+ * A pod that its node is about to set up refuses the tunnel's packet. IPVS would pass that on to the client,
+ * which sends again when it hears nothing.
+ */
+const NOT_YET_READY: Rule = {
+  protocol: "ICMP",
+  extensions: [["icmp", "--icmp-type", "3/2"]],
+  comment: IP_SETS.DSR[1],
+  ...DROP,
+};
+
+/** For replies of pods behind a device. IPv6 does not look at sources. */
+export function replyRules({ name, mtu }: ReplyDevice, family: IpFamily): readonly Rule[] {
+  const set = setName("DSR", family);
+  const comment = IP_SETS.DSR[1];
+  const inInterface = { value: name };
+  const forged: Rule = {
+    inInterface,
+    extensions: [["set", "!", "--match-set", set, "src"], ["addrtype", "--src-type", "LOCAL"]],
+    comment,
+    ...DROP,
+  };
+  const syn: Rule = {
+    inInterface,
+    protocol: "TCP",
+    extensions: [["tcp", "--tcp-flags", "SYN,RST", "SYN"], ["set", "--match-set", set, "src"]],
+    comment,
+    target: ["TCPMSS", "--set-mss", String(mtu - HEADERS[family])],
+  };
+  return family === "IPv4" ? [forged, syn] : [syn];
+}
+
+/** The devices of {@linkcode replyRules} in the text of a chain. */
+export function replyDevicesIn(chain: string | undefined): ReadonlySet<string> {
+  const lines = (chain ?? "").split("\n").filter((line) => line.includes(" TCPMSS "));
+  return new Set(lines.flatMap((line) => /(?:^| )-i (\S+)/.exec(line)?.[1] ?? []));
 }

@@ -10,6 +10,8 @@
  * 5. Sets: new ports of existing addresses are opened, and unused entries removed.
  * 6. Unused rules of single Services are removed.
  *
+ * Pods get addresses for direct server return between 2 and 3, and lose them between 4 and 5.
+ *
  * A change of endpoints starts one process. Adding or removing a Service starts three, whatever the
  * number of Services.
  *
@@ -36,7 +38,7 @@ import {
   ruleLines,
 } from "../netfilter/iptables/iptables_objects.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
-import { FROM_CLUSTER } from "./base_rules.ts";
+import { FIREWALL, FROM_CLUSTER, replyDevicesIn } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
 import type { IpvsStep } from "./ipvs_runner.ts";
 import { readRealName, realLine, realName, WEIGHT_0 } from "./objects.ts";
@@ -114,12 +116,17 @@ export class IpvsChanges {
     const rules: IpvsStep = { tool: "iptables", lines: this.#rulesBefore(early) };
     const isFixed = this.of("chain").size + this.of("set").size === 0;
     const steps: IpvsStep[] = [
+      { tool: "pods", lines: this.#closings() },
       // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
       // Service come before the entries that drop packets by its policy.
       ...(isFixed ? [rules, sets] : [sets, rules]),
+      // A pod is ready before it gets packets, and the rules for its replies come before.
+      { tool: "pods", lines: this.#podLines(true) },
       yield* collect("ipvsadm", this.#serverLines(drains)),
       yield* collect("ip", this.#addressLines(createsDevice)),
       { tool: "iptables", lines: this.#rulesBefore(late) },
+      // Before the entries that are the sign of them.
+      { tool: "pods", lines: this.#podLines(false) },
       yield* collect("ipset", this.#setsAfter(family)),
       { tool: "iptables", lines: this.#rulesAfter() },
     ];
@@ -134,6 +141,20 @@ export class IpvsChanges {
     }));
     change.owner = owner ?? change.owner;
     return change;
+  }
+
+  /** Devices whose rules for replies go. */
+  #closings(): string[] {
+    const { before, after } = this.of("chain").get(`mangle ${FIREWALL}`) ?? {};
+    return [...replyDevicesIn(before).difference(replyDevicesIn(after))].map((device) =>
+      `close ${device}`
+    );
+  }
+
+  #podLines(isAdded: boolean): string[] {
+    return [...this.of("pod")].flatMap(([name, { after }]) =>
+      (after !== undefined) === isAdded ? `${isAdded ? "add" : "del"} ${name}` : []
+    );
   }
 
   *#setsBefore(family: IpFamily): Generator<string> {
@@ -275,13 +296,15 @@ export class IpvsChanges {
       for (const [real, { before, after }] of reals) {
         if (after === undefined) continue;
         const isThere = before !== undefined || (!isNew && drains.get(server)?.has(real));
-        yield realLine(isThere ? "-e" : "-a", server, real, 1);
+        yield realLine(isThere ? "-e" : "-a", server, real, after);
       }
       if (self !== undefined && !isNew) yield `-E ${server} ${self.after}`;
       for (const [real, { before, after }] of reals) {
         if (after !== undefined) continue;
         if (!isDrained(server)) yield deletionLine(realName(server, real));
-        else if (before !== WEIGHT_0) yield realLine("-e", server, real, 0);
+        else if (!before?.endsWith(WEIGHT_0)) {
+          yield realLine("-e", server, real, before?.replace(/\d$/, "0") ?? WEIGHT_0);
+        }
       }
     }
   }

@@ -10,6 +10,7 @@ import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addressLine } from "../iproute/ip_runner.ts";
+import { POD_TUNNELS } from "../iproute/pod_tunnels.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { setName } from "./ipset_table.ts";
 import {
@@ -19,7 +20,8 @@ import {
   type SetEntry,
 } from "./render_service.ts";
 import { describeServer, serverKey } from "../netfilter/virtual_servers.ts";
-import { realLine } from "./objects.ts";
+import { podsOf } from "./dsr.ts";
+import { realLine, textOfReals } from "./objects.ts";
 
 /** Explains a packet by the objects of the frontend that it hits. */
 export function explainIpvs(
@@ -66,7 +68,8 @@ export function explainIpvs(
     return frontends.find(({ server }) => server === key);
   };
   /** The objects of a frontend in the order in which a packet meets them; table filter is after routing. */
-  const objectsOf = ({ bound, endpoints, entries, rule, server, setup }: ServiceFrontend) => {
+  const objectsOf = (frontend: ServiceFrontend) => {
+    const { bound, endpoints, entries, isTunnelled, rule, server, setup } = frontend;
     const isLate = ([set]: SetEntry) => set === "NO-LOCAL-EXTERNAL";
     const name = describeServer(server);
     return [
@@ -79,7 +82,16 @@ export function explainIpvs(
       { object: "virtual server", name, text: `-A ${server} ${setup}` },
       ...endpoints.map(({ key }) => ({
         ...{ object: "real server", name: `${name} ${key}`, endpoint: key },
-        text: realLine("-a", server, key, 1),
+        text: realLine("-a", server, key, textOfReals(frontend)),
+      })),
+      ...(isTunnelled ? podsOf(hit.service) : []).map((pod) => ({
+        object: "address",
+        name: `${to} in pod ${pod}`,
+        text: addressLine("replace", {
+          address: to,
+          device: POD_TUNNELS[family],
+          neverSource: true,
+        }),
       })),
     ] as ModeCarrier[];
   };

@@ -68,14 +68,14 @@ Deno.test("IpvsBackend puts a real server right to which packets go by another w
   kernel.take("ipvsadm", "-a -t 172.30.0.1:80 -r 10.9.0.1:8080 -i -w 1");
   await using other = await IpvsStage.started(stage.machine);
   const found = (await other.backend.compare?.(PLAN) ?? []).map(({ found }) => found);
-  assertEquals(found, ["another forwarding", "another forwarding"]);
+  assertEquals(found, ["another forwarding", "tunnel, weight 1"]);
   await other.sync(PLAN);
   const [server] = kernel.table.getServers();
   const reals = kernel.table.getReals(server!.key);
   assertEquals(reals.map(({ forwarding, weight }) => [forwarding, weight]), [
     ["-m", 1],
     ["-m", 1],
-    ["-m", 0],
+    ["-i", 0],
   ]);
 });
 

@@ -80,6 +80,9 @@ export const IP_SETS = {
     "Kubernetes service external ip + port without local endpoints",
   ],
 
+  /** Addresses with direct server return: pods of this node may reply from them. */
+  DSR: ["hash:ip", "Kubernetes service ip with direct server return"],
+
   /**
    * Addresses of the node that serve node ports. No rule refers to it: it proves that the virtual
    * servers of an address that the node has lost are kube-relay's.

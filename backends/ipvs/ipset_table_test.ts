@@ -7,9 +7,8 @@ Deno.test("setName() gives every set a name of its own, kube-proxy's if it has o
   const names = IP_FAMILIES.flatMap((family) => SET_IDS.map((id) => setName(id, family)));
   assertEquals(new Set(names).size, names.length);
   for (const id of SET_IDS) {
-    const isOurs = ["SERVED", "NO-LOCAL-INTERNAL", "NO-LOCAL-EXTERNAL", "NODE-PORT-IPS"].includes(
-      id,
-    );
+    const isOurs = ["DSR", "SERVED", "NO-LOCAL-INTERNAL", "NO-LOCAL-EXTERNAL", "NODE-PORT-IPS"]
+      .includes(id);
     for (const family of IP_FAMILIES) {
       assertEquals(isKubeProxySet(setName(id, family)), !isOurs, id);
       assert(setName(id, family).length <= 31);

@@ -1,11 +1,13 @@
-import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { findDummyDevices, IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import { addDummyLine, IpRunner } from "../iproute/ip_runner.ts";
+import { PodTunnels } from "../iproute/pod_tunnels.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
+import { restoreLines } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { readSets, restoreSets } from "../netfilter/ipset/ipset_runner.ts";
@@ -25,10 +27,11 @@ import { parseProtocol } from "../../lib/net/port.ts";
 /**
  * Input for one process: `ipset restore` and `ip -batch -` stop at the first line that fails,
  * `iptables-restore --noflush` takes each table as a whole or not at all. `ipvsadm -R` continues after
- * a failure and may not report it: only reading back shows what it did.
+ * a failure and may not report it: only reading back shows what it did. `pods` is for
+ * {@linkcode PodTunnels.run}.
  */
 export interface IpvsStep {
-  readonly tool: "ip" | "ipset" | "iptables" | "ipvsadm";
+  readonly tool: "ip" | "ipset" | "iptables" | "ipvsadm" | "pods";
   readonly lines: readonly string[];
 }
 
@@ -46,6 +49,8 @@ export interface KernelReading {
 /** 10,000 Services take `ipvsadm` some seconds. */
 const TIMEOUT_MS = 120_000;
 
+const SCRATCH_CHAIN = "KUBE-RELAY-DSR-PROBE";
+
 /** Sets of this mode and of kube-proxy, and the leftovers of a killed run. */
 const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
@@ -55,6 +60,7 @@ export class IpvsRunner {
   readonly #commands: CommandRunner;
   readonly #iptables: IptablesRunner;
   readonly #ip: IpRunner;
+  readonly pods: PodTunnels;
   /** Whether the device was found to be of the right kind. */
   #isDummy = false;
 
@@ -62,16 +68,18 @@ export class IpvsRunner {
     clock: Pick<Clock, "now" | "nextTurn">,
     commands: CommandRunner,
     iptables: IptablesRunner,
+    family: IpFamily,
   ) {
     this.#clock = clock;
     this.#commands = commands;
     this.#iptables = iptables;
     this.#ip = new IpRunner(commands, { timeoutMs: TIMEOUT_MS });
+    this.pods = new PodTunnels(commands, family);
   }
 
   /**
-   * Carries out a step. After a failure it is unknown how much of it was. Throws a BatchRefusal, or an
-   * IptablesError, where it was the input that the tool did not take.
+   * Carries out a step. After a failure it is unknown how much of it was. Throws a BatchRefusal, an
+   * IptablesError or a PodFailure, where it was the input that the tool did not take.
    */
   async run({ tool, lines }: IpvsStep): Promise<void> {
     switch (tool) {
@@ -81,6 +89,8 @@ export class IpvsRunner {
         return await restoreSets(this.#commands, { lines, timeoutMs: TIMEOUT_MS });
       case "ip":
         return await this.#ip.run(lines);
+      case "pods":
+        return await this.pods.run(lines);
       case "ipvsadm":
         // Its exit code is that of its last line.
         return await runBatch(this.#commands, {
@@ -88,6 +98,16 @@ export class IpvsRunner {
           complainsOnly: true,
         });
     }
+  }
+
+  /** Whether the kernel takes rules of table mangle; throws an IptablesError where it doesn't. */
+  async tryRules(rules: readonly string[]): Promise<void> {
+    await this.#iptables.restore({
+      lines: restoreLines([{ table: "mangle", chains: [{ name: SCRATCH_CHAIN, rules }] }]),
+    });
+    await this.#iptables.restore({
+      lines: restoreLines([{ table: "mangle", removed: [SCRATCH_CHAIN] }]),
+    });
   }
 
   /** Everything; `expected` as for {@linkcode IpvsRunner.servers}. */

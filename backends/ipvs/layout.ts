@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -15,6 +16,7 @@ import {
 } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
 import { endpointsOf, type IpvsRenderOptions, type RenderInputs } from "./render_service.ts";
+import { dsrOf, podsOf, type ReplyDevice } from "./dsr.ts";
 import { schedulingOf } from "./scheduler.ts";
 
 /**
@@ -44,6 +46,11 @@ export class IpvsLayout implements RenderInputs {
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
   readonly #realServers = new Map<ServiceKey, number>();
+  /** Those with direct server return, and their pods on this node. */
+  readonly #dsr = new Map<ServicePortKey, readonly IpAddress[]>();
+  #lostPods: ReadonlyMap<IpAddress, string> = new Map();
+  #lostPodNames: ReadonlySet<IpAddress> = new Set();
+  #replyDevices: readonly ReplyDevice[] = [];
 
   constructor(shared: RenderInputs["shared"], options: IpvsRenderOptions) {
     this.shared = {
@@ -71,12 +78,56 @@ export class IpvsLayout implements RenderInputs {
       options: this.options,
       localTraffic: this.shared.localTraffic,
       masqueradeInternal: kind ?? "none",
+      hasDsr: this.#dsr.size > 0,
+      replyDevices: this.#replyDevices,
     };
   }
 
-  /** Unusable settings, and ServicePorts that the kernel refused. */
+  /** Unusable settings, ServicePorts that the kernel refused, and pods that can't be set up. */
   get quarantined(): readonly Quarantined[] {
-    return [...this.#problems.values()].flat();
+    const pods = this.#lostPods.size === 0
+      ? []
+      : [...this.#dsr].flatMap(([key, pods]) =>
+        pods.flatMap((pod) => {
+          const why = this.#lostPods.get(pod);
+          const reason = `The pod gets no packets by direct server return: ${why}`;
+          return why !== undefined && this.#isNeeded(key, pod)
+            ? [{ key, address: pod, reason }]
+            : [];
+        })
+      );
+    return [...[...this.#problems.values()].flat(), ...pods];
+  }
+
+  /** The pods of this node that have to have addresses of Services, for direct server return. */
+  get pods(): ReadonlySet<IpAddress> {
+    return new Set([...this.#dsr.values()].flat());
+  }
+
+  /** Those of {@linkcode pods} that are not about to end. */
+  get neededPods(): readonly IpAddress[] {
+    return [...this.#dsr].flatMap(([key, pods]) => pods.filter((pod) => this.#isNeeded(key, pod)));
+  }
+
+  /** The pods without which a ServicePort is served; `undefined` = none. */
+  lostPodsOf(key: ServicePortKey): ReadonlySet<IpAddress> | undefined {
+    return this.#lostPodNames.size > 0 && this.#dsr.has(key) ? this.#lostPodNames : undefined;
+  }
+
+  /** Notes which pods can't be set up and why, and the devices of the others. */
+  setPods(lost: ReadonlyMap<IpAddress, string>, devices: readonly ReplyDevice[]): void {
+    const changed = new Set(lost.keys()).symmetricDifference(this.#lostPodNames);
+    for (const [key, pods] of changed.size === 0 ? [] : this.#dsr) {
+      if (pods.some((pod) => changed.has(pod))) this.#dirty.add(key);
+    }
+    this.#lostPods = lost;
+    if (changed.size > 0) this.#lostPodNames = new Set(lost.keys());
+    if (!deepEqual(devices, this.#replyDevices)) this.#replyDevices = devices;
+  }
+
+  /** Leaves out further pods, until they are looked for again. */
+  losePods(lost: ReadonlyMap<IpAddress, string>): void {
+    this.setPods(new Map([...this.#lostPods, ...lost]), this.#replyDevices);
   }
 
   /** The plan by which a ServicePort is served; `undefined` = it is not. */
@@ -115,6 +166,7 @@ export class IpvsLayout implements RenderInputs {
   delete(key: ServicePortKey): void {
     this.#asked.delete(key);
     this.#problems.delete(key);
+    this.#dsr.delete(key);
     const plan = this.#plans.get(key);
     if (plan === undefined) return;
     this.#plans.delete(key);
@@ -149,10 +201,21 @@ export class IpvsLayout implements RenderInputs {
   #set(plan: ServicePlan): void {
     const { key } = plan;
     this.delete(key);
-    const { problems } = schedulingOf(plan.annotations, this.options.scheduler);
+    const dsr = dsrOf(plan, this.options.nodeAddresses);
+    const problems = [
+      ...schedulingOf(plan.annotations, this.options.scheduler).problems,
+      ...dsr.problems,
+    ];
     this.#plans.set(key, plan);
+    if (dsr.isOn) this.#dsr.set(key, podsOf(plan));
     this.#count(plan, 1);
     if (problems.length > 0) this.#problems.set(key, problems.map((reason) => ({ key, reason })));
+  }
+
+  #isNeeded(key: ServicePortKey, pod: IpAddress): boolean {
+    return this.#plans.get(key)?.endpoints.some(({ address, terminating }) =>
+      address === pod && !terminating
+    ) ?? false;
   }
 
   #count(plan: ServicePlan, change: 1 | -1): void {

@@ -5,6 +5,7 @@
  * - `set`; objects of any other kind than these are the entries of the set of this name
  * - `chain` and `jump` of iptables; each `rule` of a single Service in {@linkcode FROM_CLUSTER}
  * - `server`, and each `real` server of it
+ * - `pod`: an address of a Service in a pod of this node, for direct server return
  *
  * @module
  */
@@ -14,15 +15,17 @@ import type {
   ObjectChange,
   ObjectName,
 } from "../../lib/engine/reconciler.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { POD_TUNNELS } from "../iproute/pod_tunnels.ts";
 import { ruleLines, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { compareChain, normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { normalOptions } from "../netfilter/ipset/ipset_text.ts";
 import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { type RenderInputs, renderService } from "./render_service.ts";
+import { podsOf } from "./dsr.ts";
+import { type RenderInputs, renderService, type ServiceFrontend } from "./render_service.ts";
 import {
   describeServer,
   type RealServerKey,
@@ -39,6 +42,8 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane.ts";
 const WEIGHT_1 = "weight 1";
 /** The text of a real server that gets no new ones. */
 export const WEIGHT_0 = "weight 0";
+/** Begins the text of a real server that gets packets by a tunnel. */
+export const TUNNELLED = "tunnel, ";
 
 /** Sets whose entries several frontends may need. */
 const SHARED_SETS: ReadonlySet<SetId> = new Set(
@@ -51,6 +56,7 @@ const SHARED_SETS: ReadonlySet<SetId> = new Set(
     "HEALTH-CHECK-NODE-PORT",
     "LOAD-BALANCER-SOURCE-CIDR",
     "IPVS-IPS",
+    "DSR",
     "NODE-PORT-IPS",
   ] as const,
 );
@@ -76,13 +82,17 @@ export interface ServiceItem {
   readonly inputs: RenderInputs;
   /** The real servers that it has for now, by virtual server. @default {those of the plan} */
   readonly reals?: ReadonlyMap<string, ReadonlySet<string>>;
+  /** Pods of this node that get no packets by tunnels, because they can't be set up. @default {none} */
+  readonly lostPods?: ReadonlySet<IpAddress> | undefined;
 }
 
 /** The objects of a ServicePort. */
-export function* serviceObjects({ plan, inputs, reals }: ServiceItem): Generator<KernelObject> {
+export function* serviceObjects(item: ServiceItem): Generator<KernelObject> {
+  const { plan, inputs, reals, lostPods } = item;
   const { family } = inputs.options;
-  const { frontends, entries } = renderService(plan, inputs);
-  for (const { bound, endpoints, entries, rule, server, setup } of frontends) {
+  const { frontends, entries } = renderService(plan, inputs, lostPods);
+  for (const frontend of frontends) {
+    const { address, bound, endpoints, entries, isTunnelled, rule, server, setup } = frontend;
     for (const [id, entry] of entries) yield entryObject(id, entry, family);
     if (bound !== undefined) {
       yield entryObject("IPVS-IPS", bound, family);
@@ -91,7 +101,11 @@ export function* serviceObjects({ plan, inputs, reals }: ServiceItem): Generator
     if (rule !== undefined) yield { kind: "rule", name: normalRule(rule), text: rule };
     yield { kind: "server", name: server, text: setup };
     for (const key of reals?.get(server) ?? endpoints.values().map(({ key }) => key)) {
-      yield { kind: "real", name: realName(server, key), text: WEIGHT_1 };
+      yield { kind: "real", name: realName(server, key), text: textOfReals(frontend) };
+    }
+    for (const pod of isTunnelled ? podsOf(plan) : []) {
+      if (lostPods?.has(pod)) continue;
+      yield { kind: "pod", name: `${pod} ${address}`, text: "", isShared: true };
     }
   }
   for (const [id, entry] of entries) yield entryObject(id, entry, family);
@@ -113,14 +127,20 @@ export function readRealName(name: string): readonly [ServerKey, RealServerKey] 
   return [name.slice(0, at) as ServerKey, name.slice(at + 1) as RealServerKey];
 }
 
-/** The line that adds or edits a real server, for `ipvsadm -R`. */
+/** The text of the real servers of a frontend that get connections. */
+export function textOfReals({ isTunnelled }: Pick<ServiceFrontend, "isTunnelled">): string {
+  return isTunnelled ? `${TUNNELLED}${WEIGHT_1}` : WEIGHT_1;
+}
+
+/** The line that adds or edits a real server, for `ipvsadm -R`. `text`: that of the object. */
 export function realLine(
   verb: "-a" | "-e",
   server: ServerKey,
   real: string,
-  weight: 0 | 1,
+  text: string,
 ): string {
-  return `${verb} ${server} -r ${real} -m -w ${weight}`;
+  const forwarding = text.startsWith(TUNNELLED) ? "-i" : "-m";
+  return `${verb} ${server} -r ${real} ${forwarding} -w ${text.endsWith(WEIGHT_0) ? 0 : 1}`;
 }
 
 /** Whether an object is an entry of a set. */
@@ -212,25 +232,34 @@ export class WriteRoom {
 /** The changes between two parts of a ServicePort by the same plan. */
 export function* realChanges(applied: ServiceItem, item: ServiceItem): Generator<ObjectChange> {
   const there = realsOf(applied);
+  const texts = new Map(
+    renderService(item.plan, item.inputs).frontends.map((each) => [
+      each.server,
+      textOfReals(each),
+    ]),
+  );
   for (const [server, keys] of realsOf(item)) {
     const before = there.get(server);
+    const text = texts.get(server as ServerKey);
     if (before === undefined || before === keys) continue;
     for (const key of keys.difference(before)) {
-      yield { kind: "real", name: realName(server, key), before: undefined, after: WEIGHT_1 };
+      yield { kind: "real", name: realName(server, key), before: undefined, after: text };
     }
     for (const key of before.difference(keys)) {
-      yield { kind: "real", name: realName(server, key), before: WEIGHT_1, after: undefined };
+      yield { kind: "real", name: realName(server, key), before: text, after: undefined };
     }
   }
 }
 
 /** The real servers by virtual server. */
-function realsOf({ plan, inputs, reals }: ServiceItem): ReadonlyMap<string, ReadonlySet<string>> {
+function realsOf(
+  { plan, inputs, reals, lostPods }: ServiceItem,
+): ReadonlyMap<string, ReadonlySet<string>> {
   if (reals) return reals;
   // Most frontends have the same endpoints.
   const sets = new Map<unknown, ReadonlySet<string>>();
   return new Map(
-    renderService(plan, inputs).frontends.map(({ endpoints, server }) => [
+    renderService(plan, inputs, lostPods).frontends.map(({ endpoints, server }) => [
       server,
       sets.getOrInsertComputed(endpoints, () => new Set(endpoints.map(({ key }) => key))),
     ]),
@@ -288,7 +317,7 @@ export async function ipvsDifferences(
 function ownedBy({ kind, name, after, owner }: IpvsChange): ObjectName | undefined {
   if (owner !== undefined) return undefined;
   if (after !== undefined) {
-    return isEntry({ kind }) || kind === "address" ? { kind, name } : undefined;
+    return isEntry({ kind }) || kind === "address" || kind === "pod" ? { kind, name } : undefined;
   }
   return kind === "real" ? { kind: "server", name: readRealName(name)[0] } : undefined;
 }
@@ -312,6 +341,14 @@ function inWords(
     }
     case "address":
       return [{ object: "address", name, ...texts(() => `${name} dev ${IPVS_DEVICE}`) }];
+    case "pod": {
+      const [pod, address] = name.split(" ");
+      return [{
+        object: "address",
+        name: `${address} in pod ${pod}`,
+        ...texts(() => `${address} dev ${POD_TUNNELS[family]}`),
+      }];
+    }
     case "jump": {
       const [, place = "", rule = ""] = /^(\S+ \S+) (.*)$/.exec(name) ?? [];
       return [{ object: "jump", name: place, ...texts(() => rule) }];

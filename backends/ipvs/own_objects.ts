@@ -1,7 +1,7 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { CleanupReport } from "../../lib/engine/data_plane.ts";
-import { listSets } from "../netfilter/ipset/ipset_runner.ts";
+import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { jumpsOf, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { OWNERS } from "../netfilter/foreign/owners.ts";
@@ -13,7 +13,8 @@ import {
   removeIpvsDevice,
   removeServers,
 } from "../netfilter/foreign/remove_foreign.ts";
-import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
+import { closeDevice, removePodTunnels } from "../iproute/pod_tunnels.ts";
+import { baseChains, FIREWALL, FROM_CLUSTER, replyDevicesIn } from "./base_rules.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
 import { defaultIpvsOptions } from "./render_service.ts";
 
@@ -53,12 +54,25 @@ export async function removeOwnObjects(
   }
   await removeIpvsDevice(edges, run, family);
   await removeServers(edges, run, servers);
+  const sign = setName("DSR", family);
+  const isSign = (name: string) => name === sign;
+  const marked = sets.includes(sign)
+    ? run.take("entries of ipsets", await readSets(edges, { isWanted: isSign, ...run.signal }))
+    : undefined;
+  if (marked?.get(sign)?.entries.size) await removePodTunnels(edges.commands, run, family);
+  const devices = new Set<string>();
   await removeChains(edges, run, {
     family,
     whose: "kube-relay's",
     isLeftover: isOfMode,
-    choose: ownChainsOf,
+    choose(tables) {
+      for (const rule of tables.mangle.chains.get(FIREWALL) ?? []) {
+        for (const device of replyDevicesIn(rule)) devices.add(device);
+      }
+      return ownChainsOf(tables);
+    },
   });
+  for (const device of family === "IPv4" ? devices : []) await closeDevice(run, device);
   await run.destroySets([...sets.filter((name) => name !== proof), proof], proof);
   return run.report();
 }
@@ -84,6 +98,8 @@ const CHAINS: ReadonlySet<string> = new Set(
     options: defaultIpvsOptions("IPv4"),
     localTraffic: { kind: "none" },
     masqueradeInternal: "none",
+    hasDsr: false,
+    replyDevices: [],
   }).map(({ table, name }) => `${table} ${name}`),
 );
 

@@ -42,6 +42,7 @@ export function* renderText(
     ipset: "ipset restore",
     iptables: `${family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`,
     ipvsadm: "ipvsadm -R",
+    pods: "in the network namespaces of pods",
   } as const;
   for (const { tool, lines } of atOnce(changes.steps({ family, createsDevice: true }))) {
     yield `# ${commands[tool]}\n`;

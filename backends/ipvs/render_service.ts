@@ -14,6 +14,7 @@ import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
+import { dsrOf } from "./dsr.ts";
 import { DEFAULT_SCHEDULER, type Scheduler, schedulingOf } from "./scheduler.ts";
 import { type ServerAddress, type ServerKey, serverKey } from "../netfilter/virtual_servers.ts";
 import type { SetId } from "./ipset_table.ts";
@@ -70,6 +71,8 @@ export interface ServiceFrontend extends ServerAddress {
   readonly setup: string;
   /** Its real servers. */
   readonly endpoints: readonly Endpoint[];
+  /** Whether they get packets by a tunnel, and reply themselves. */
+  readonly isTunnelled: boolean;
   readonly entries: readonly SetEntry[];
   /** The address that the device needs for it; `undefined` = it is an address of the node already. */
   readonly bound?: IpAddress;
@@ -85,9 +88,14 @@ export interface RenderInputs {
 
 /**
  * Renders the desired objects of a ServicePort. The result depends on nothing else. Each frontend has
- * a different virtual server; `entries` belong to no single address.
+ * a different virtual server; `entries` belong to no single address. `lostPods`: those that get no
+ * packets by tunnels. @default {none}
  */
-export function renderService(plan: ServicePlan, { shared, options }: RenderInputs): {
+export function renderService(
+  plan: ServicePlan,
+  { shared, options }: RenderInputs,
+  lostPods?: ReadonlySet<IpAddress>,
+): {
   readonly frontends: readonly ServiceFrontend[];
   readonly entries: readonly SetEntry[];
 } {
@@ -99,6 +107,7 @@ export function renderService(plan: ServicePlan, { shared, options }: RenderInpu
   const entryOf = (address: IpAddress, port: Port) =>
     `${address},${protocol.toLowerCase()}:${port}`;
   const frontends: ServiceFrontend[] = [];
+  const hasDsr = dsrOf(plan, options.nodeAddresses).isOn;
   // Endpoints that are sent their own packets, which have to come from the node.
   const common = hairpinEndpoints(plan).map(({ address, port }): SetEntry => [
     "LOOP-BACK",
@@ -112,7 +121,9 @@ export function renderService(plan: ServicePlan, { shared, options }: RenderInpu
   for (const frontend of frontendsOf(plan)) {
     const { role, port, admitted, verdict: { internal, external } } = frontend;
     const verdict = role === "ClusterIP" ? internal : external;
-    const keepsClient = role !== "ClusterIP" && frontend.masquerade === "from-node";
+    const isTunnelled = hasDsr && (role === "ExternalIP" || role === "LoadBalancer");
+    const keepsClient = role !== "ClusterIP" &&
+      (isTunnelled || frontend.masquerade === "from-node");
     const addresses = frontend.address === undefined
       ? nodePortAddressesOf(plan, shared.nodePortAddresses).filter(mayHaveNodePorts)
       : [frontend.address];
@@ -134,6 +145,7 @@ export function renderService(plan: ServicePlan, { shared, options }: RenderInpu
         if (keepsClient) entries.push([`NODE-PORT-LOCAL-${suffix}`, inSet]);
         entries.push([`NODE-PORT-${suffix}`, inSet]);
       }
+      if (isTunnelled) common.push(["DSR", address]);
       if (role !== "NodePort") entries.push(["SERVED", entry]);
       if (role !== "ClusterIP" && external.kind === "drop") {
         entries.push(["NO-LOCAL-EXTERNAL", entry]);
@@ -152,8 +164,12 @@ export function renderService(plan: ServicePlan, { shared, options }: RenderInpu
         target: ["DNAT", "--to-destination", formatHostPort(clusterIp, plan.port)],
       });
       const at = { protocol, address, port };
+      const chosen = endpointsOf(verdict);
+      const endpoints = isTunnelled && lostPods?.size
+        ? chosen.filter((each) => !lostPods.has(each.address))
+        : chosen;
       frontends.push({
-        ...{ role, ...at, server: serverKey(at), setup, endpoints: endpointsOf(verdict), entries },
+        ...{ role, ...at, server: serverKey(at), setup, endpoints, isTunnelled, entries },
         ...(isBound && { bound: address }),
         ...(rule && { rule }),
       });

@@ -63,11 +63,8 @@ export function schedulingOf(
   readonly problems: readonly string[];
 } {
   const problems: string[] = [];
-  const refuse = (value: string, name: string, expected: string) => {
-    // An annotation may have 256 KiB.
-    const quote = value.length > LONGEST_VALUE ? `${value.slice(0, LONGEST_VALUE)}…` : value;
-    problems.push(`Cannot use '${quote}' of annotation ${name}: ${expected}`);
-  };
+  const refuse = (value: string, name: string, expected: string) =>
+    problems.push(refusalOf(value, name, expected));
   const [name, value = ""] = valueOf(annotations, SCHEDULER_ANNOTATIONS);
   const own = name && tryParseScheduler(value);
   if (name && !own) refuse(value, name, `expected one of ${SCHEDULERS.join(", ")}`);
@@ -91,8 +88,15 @@ export function schedulingOf(
   return { scheduler, flags: names.filter((flag) => words.includes(flag)).sort(), problems };
 }
 
+/** Why the value of an annotation is not used, as a sentence without a full stop. */
+export function refusalOf(value: string, name: string, expected: string): string {
+  // An annotation may have 256 KiB.
+  const quote = value.length > LONGEST_VALUE ? `${value.slice(0, LONGEST_VALUE)}…` : value;
+  return `Cannot use '${quote}' of annotation ${name}: ${expected}`;
+}
+
 /** The first of these annotations that is there. */
-function valueOf(
+export function valueOf(
   annotations: ModeAnnotations | undefined,
   names: readonly ModeAnnotation[],
 ): readonly [name?: ModeAnnotation, value?: string | undefined] {

@@ -23,6 +23,7 @@ import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
+import { PodFailure } from "../iproute/pod_tunnels.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
@@ -31,7 +32,15 @@ import { IptablesError } from "../netfilter/iptables/iptables_runner.ts";
 import { quarantineRefused, RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleTarget } from "../netfilter/rule_backend.ts";
 import { BatchRefusal } from "../netfilter/tool_batch.ts";
-import { BASE_JUMPS, baseChains, type BaseRuleContext, FROM_CLUSTER } from "./base_rules.ts";
+import type { ReplyDevice } from "./dsr.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import {
+  BASE_JUMPS,
+  baseChains,
+  type BaseRuleContext,
+  FROM_CLUSTER,
+  replyRules,
+} from "./base_rules.ts";
 import { addedObjects, deletionLine, IpvsChanges, type ServerChange } from "./changes.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import type { IpvsRunner, IpvsStep } from "./ipvs_runner.ts";
@@ -43,6 +52,7 @@ import {
   realName,
   type ServiceItem,
   serviceObjects,
+  TUNNELLED,
   WEIGHT_0,
   WriteRoom,
 } from "./objects.ts";
@@ -94,7 +104,10 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   /** Real servers of weight 0 by virtual server, and the time since when. */
   readonly drains = new Map<ServerKey, Map<RealServerKey, number>>();
   readonly #edges: Pick<DataPlaneEdges, "clock" | "logger">;
-  readonly #runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">;
+  readonly #runner: Pick<
+    IpvsRunner,
+    "makeDevice" | "pods" | "read" | "run" | "servers" | "tryRules"
+  >;
   readonly #options: TargetOptions;
   #layout: IpvsLayout | undefined;
   /** What large Services have of the next write; `undefined` = the state was read, and all is written. */
@@ -106,10 +119,12 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   /** The first of them that were changed since the process started. */
   readonly #taken = new Set<ServerKey>();
   #isTakeover = false;
+  /** Whether the kernel has taken rules for replies. */
+  #takesReplies = false;
 
   constructor(
     edges: Pick<DataPlaneEdges, "clock" | "logger">,
-    runner: Pick<IpvsRunner, "makeDevice" | "read" | "run" | "servers">,
+    runner: Pick<IpvsRunner, "makeDevice" | "pods" | "read" | "run" | "servers" | "tryRules">,
     options: TargetOptions,
   ) {
     this.#edges = edges;
@@ -175,16 +190,19 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       const isSame = applied !== undefined && "objects" in applied &&
         applied.context.options === context.options &&
         applied.context.localTraffic === context.localTraffic &&
-        applied.context.masqueradeInternal === context.masqueradeInternal;
+        applied.context.masqueradeInternal === context.masqueradeInternal &&
+        applied.context.hasDsr === context.hasDsr &&
+        applied.context.replyDevices === context.replyDevices;
       return isSame ? applied : { context, objects: [...fixedObjects(context)] };
     }
     const plan = layout.plan(key);
     if (plan === undefined) return undefined;
     const last = applied !== undefined && "plan" in applied ? applied : undefined;
+    const lostPods = layout.lostPodsOf(key);
     const isSame = last?.plan === plan && last.inputs === layout.inputs &&
-      last.reals === undefined;
+      last.lostPods === lostPods && last.reals === undefined;
     if (isSame) return last;
-    const item = { plan, inputs: layout.inputs };
+    const item = { plan, inputs: layout.inputs, lostPods };
     return this.#room ? this.#room.fit(item, last) : item;
   }
 
@@ -195,7 +213,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   /** Between two parts of a large Service only its real servers change. */
   changesOf(applied: Item | undefined, item: Item | undefined): Iterable<ObjectChange> | undefined {
     if (!applied || !item || !("plan" in applied) || !("plan" in item)) return undefined;
-    const isSame = applied.plan === item.plan && applied.inputs === item.inputs;
+    const isSame = applied.plan === item.plan && applied.inputs === item.inputs &&
+      applied.lostPods === item.lostPods;
     return isSame ? realChanges(applied, item) : undefined;
   }
 
@@ -311,6 +330,13 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       if (known.has(seen.key) || isOurs(seen, this.#options.excludeCidrs)) take(seen);
       else others.push(seen);
     }
+    // An entry is the sign that pods may have been set up.
+    if (layout.pods.size > 0 || sets.get(setName("DSR", family))?.entries.size) {
+      for (const [pod, addresses] of await this.#runner.pods.read()) {
+        for (const address of addresses) put("pod", `${pod} ${address}`);
+      }
+      await this.prepare();
+    }
     const owners = await this.ownersOf(others.map(({ key }) => ({ kind: "server", name: key })));
     this.#strangers.clear();
     for (const seen of others) {
@@ -321,6 +347,38 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       if (!isOurs(seen, [])) this.#strangers.set(seen.key, owner);
     }
     return found;
+  }
+
+  /** Finds the pods that need addresses of Services, before their objects are asked for. */
+  async prepare(): Promise<void> {
+    const { layout } = this;
+    const { pods, ruleContext: { replyDevices } } = layout;
+    if (pods.size === 0 && replyDevices.length === 0) return;
+    const { found, lost } = await this.#runner.pods.find(pods);
+    const devices = new Map<string, number>();
+    for (const { device, mtu } of found.values()) {
+      devices.set(device, Math.min(mtu, devices.get(device) ?? mtu));
+    }
+    const names = [...devices.keys()].sort();
+    const wanted = names.map((name) => ({ name, mtu: devices.get(name)! }));
+    const refusal = await this.#refusalOf(wanted);
+    if (refusal === undefined) layout.setPods(lost, wanted);
+    else layout.setPods(new Map([...pods].map((pod) => [pod, refusal])), []);
+  }
+
+  /** Why the kernel takes no rules for replies; asked once, since one such rule would fail all others. */
+  async #refusalOf(devices: readonly ReplyDevice[]): Promise<string | undefined> {
+    const [device] = devices;
+    if (device === undefined || this.#takesReplies || this.#options.isForeign) return undefined;
+    try {
+      const rules = replyRules(device, this.layout.options.family).map(ruleText);
+      // The set may not be there yet.
+      await this.#runner.tryRules(rules.map((rule) => rule.replace(/-m set .*? src /, "")));
+      this.#takesReplies = true;
+      return undefined;
+    } catch (error) {
+      return messageOf(error);
+    }
   }
 
   begin(reading: Reading | undefined): Batch<ServicePortKey> {
@@ -334,6 +392,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 
   leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
+    // Pods are left out already.
+    if (reasons.size === 0) return true;
     return quarantineRefused(this.layout, reasons, this.refused, this.#edges.clock);
   }
 
@@ -348,7 +408,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     for (const key of wanted.size === 0 ? [] : layout.keys) {
       const turn = slice.pause();
       if (turn) await turn;
-      const item = { plan: layout.plan(key)!, inputs: layout.inputs };
+      const lostPods = layout.lostPodsOf(key);
+      const item = { plan: layout.plan(key)!, inputs: layout.inputs, lostPods };
       for (const object of serviceObjects(item)) {
         const id = idOf(object);
         if (!wanted.has(id)) continue;
@@ -429,6 +490,10 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
       try {
         await this.#runner.run(step);
       } catch (error) {
+        if (error instanceof PodFailure) {
+          this.layout.losePods(error.reasons);
+          throw new Refusal(new Map(), error);
+        }
         if (step.tool === "iptables") this.failedRestores++;
         const isRefused = error instanceof BatchRefusal ||
           (error instanceof IptablesError && error.kind === "refused");
@@ -522,8 +587,9 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
   }
 }
 
-function weightOf({ isMasqueraded, weight }: SeenRealServer): string {
-  return isMasqueraded ? `weight ${weight}` : "another forwarding";
+function weightOf({ isMasqueraded, isTunnelled, weight }: SeenRealServer): string {
+  if (!isMasqueraded && !isTunnelled) return "another forwarding";
+  return `${isTunnelled ? TUNNELLED : ""}weight ${weight}`;
 }
 
 function hasSameScheduler(one: string, other: string | undefined): boolean {
@@ -538,7 +604,7 @@ function isAsWritten({ self, reals }: ServerChange, found: SeenServer | undefine
   const texts = new Map(found.reals.map((real) => [real.key, weightOf(real)]));
   return [...reals].every(([real, { after }]) => {
     const text = texts.get(real);
-    return after === undefined ? text === undefined || text === WEIGHT_0 : text === after;
+    return after === undefined ? text?.endsWith(WEIGHT_0) !== false : text === after;
   });
 }
 

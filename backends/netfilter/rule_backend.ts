@@ -73,6 +73,8 @@ export interface RuleTarget<Layout> extends CountingTarget<ServicePortKey> {
   /** Set before anything is asked. */
   layout: Layout;
   readonly refused: RefusedItems;
+  /** Looks at what is not in the plan, before what is wanted is compared. @default {nothing} */
+  prepare?(): Promise<void>;
   /** @default {nothing else to report} */
   readonly report?: Pick<SyncReport, "isUnfinished" | "rules">;
   /** Whether the engine compares a new layout with what was applied. @default {everything is read} */
@@ -183,6 +185,7 @@ export abstract class RuleBackend<
       try {
         const layout = await this.#take(plan, changes, target);
         target.layout = layout;
+        await target.prepare?.();
         await engine.sync();
         this.#isWritten = true;
         this.expectComparison(plan.services.size);

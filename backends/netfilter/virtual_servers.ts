@@ -50,6 +50,8 @@ export interface SeenRealServer {
   readonly key: RealServerKey;
   /** Whether its destination is changed, as this mode does it. */
   readonly isMasqueraded: boolean;
+  /** Whether packets are sent in IP in IP, for direct server return. @default {false} */
+  readonly isTunnelled?: true;
   /** 0 = gets no new connections. */
   readonly weight: number;
   /** Established connections. */
@@ -109,6 +111,7 @@ export function* readVirtualServers(text: string): Generator<void, SeenServer[]>
       reals.push({
         key: formatHostPort(real, parseInt(realPort, 16)) as RealServerKey,
         isMasqueraded: forward === "Masq",
+        ...(forward === "Tunnel" && { isTunnelled: true }),
         weight: Number(weight),
         active: Number(active),
         inactive: Number(inactive),

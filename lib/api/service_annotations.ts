@@ -151,11 +151,15 @@ export const IPVS_SCHEDULERS = [
   "mh",
 ] as const;
 
+/** Annotations for direct server return, by the names of kube-relay and of kube-router. */
+export const DSR_ANNOTATIONS = ["kube-relay.io/dsr", "kube-router.io/service.dsr"] as const;
+
 /**
  * Annotations that mode ipvs parses by the scheduler of the node, by the names of kube-relay and of
  * kube-router.
  */
 export const IPVS_ANNOTATIONS = [
+  ...DSR_ANNOTATIONS,
   "kube-relay.io/ipvs-scheduler",
   "kube-relay.io/ipvs-scheduler-flags",
   "kube-router.io/service.scheduler",
@@ -170,6 +174,7 @@ export const MODE_ANNOTATIONS: readonly string[] = [
 
 /** Annotations of other readers whose values can be checked without their settings. */
 const OTHER_ROWS: readonly AnnotationRow<unknown>[] = [
+  row("dsr", lenient(oneOf(["tunnel"]))),
   row("ipvs-scheduler", lenient(oneOf(IPVS_SCHEDULERS))),
   row("load-balancer-ips", lenient(listOf("of IP addresses", tryParseIpAddress, String))),
 ];

@@ -3,9 +3,11 @@
  *
  * @module
  */
+import { DSR_ANNOTATIONS } from "../api/service_annotations.ts";
 import type { DataPlane } from "./data_plane.ts";
 import type { FlowWatches } from "./flow_watches.ts";
 import type { ServiceMode } from "./service_mode.ts";
+import type { ModeAnnotations } from "./service_port.ts";
 
 /** The properties of a mode that the plan and the tools depend on. */
 interface ModeTraits {
@@ -19,6 +21,8 @@ interface ModeTraits {
   readonly defaultNodePortAddresses: readonly string[];
   /** For how long the first sync waits for the ranges of cluster IPs. */
   readonly serviceRangesWaitMs: number;
+  /** Whether a Service can have direct server return. @default {false} */
+  readonly hasDsr?: true;
   /** The event that a start in a deprecated mode records. */
   readonly deprecation?: { readonly reason: string; readonly note: string };
 }
@@ -39,6 +43,7 @@ const TRAITS = {
     ...KERNEL_MODE,
     bindsAddresses: true,
     configurationBlock: "ipvs",
+    hasDsr: true,
     serviceRangesWaitMs: 0,
     deprecation: {
       reason: "IPVSDeprecation",
@@ -59,6 +64,18 @@ export type BackendMode = keyof typeof TRAITS;
 
 /** The traits of each mode that the plan and the tools need. */
 export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = TRAITS;
+
+/** What a mode ignores of a Service's annotations, for users; `undefined` = nothing. */
+export function ignoredDsr(
+  mode: BackendMode,
+  annotations: ModeAnnotations | undefined,
+): string | undefined {
+  const name = MODE_TRAITS[mode].hasDsr
+    ? undefined
+    : DSR_ANNOTATIONS.find((each) => annotations?.[each] !== undefined);
+  return name &&
+    `mode ${mode} ignores annotation ${name}: only mode ipvs has direct server return`;
+}
 
 /** Every mode that is known, in this build or elsewhere, sorted. */
 export const BACKEND_MODES = Object.keys(TRAITS) as readonly BackendMode[];

@@ -150,6 +150,7 @@ function forwarded(
     ...(isForwarded && { source }),
     ...(isForwarded && timeoutSeconds !== undefined && { affinity: { timeoutSeconds } }),
     ...(service.edge && { edge: service.edge }),
+    ...(service.annotations && { annotations: service.annotations }),
     carriers: [],
   };
 }

@@ -7,7 +7,7 @@ import type { Endpoint, EndpointKey } from "./endpoint.ts";
 import type { Frontend } from "./frontend.ts";
 import type { ExclusionReason, FrontendRole, Precedence, ServicePlan } from "./service_plan.ts";
 import type { Packet } from "./packet.ts";
-import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
+import type { ModeAnnotations, TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** The verdict of a ServicePlan that applies to a packet. */
@@ -220,6 +220,8 @@ export interface PacketExplanation {
   readonly affinity?: ExplainedAffinity;
   /** Settings of the Service that only mode userspace applies. */
   readonly edge?: EdgeSettings;
+  /** The annotations of the Service for single modes. */
+  readonly annotations?: ModeAnnotations;
   readonly carriers: readonly PacketCarrier[];
 }
 

@@ -29,8 +29,8 @@ export interface RuleMatch {
   readonly destination?: Negatable<IpAddress | Cidr>;
   /** Name of the interface, or a prefix of it followed by `+`. */
   readonly inInterface?: Negatable<string>;
-  readonly protocol?: Protocol;
-  /** Only with a protocol. */
+  readonly protocol?: Protocol | "ICMP";
+  /** Only with a protocol that has ports. */
   readonly destinationPorts?: PortRange;
   /** Match extensions, each as its words from the name on; they are tried in this order. */
   readonly extensions?: readonly (readonly string[])[];
@@ -115,7 +115,7 @@ function negatable(flag: string, { value, not }: Negatable<string>): string {
   return not ? ` ! ${flag} ${value}` : ` ${flag} ${value}`;
 }
 
-function protocolText(protocol: Protocol, ports: PortRange | undefined): string {
+function protocolText(protocol: Protocol | "ICMP", ports: PortRange | undefined): string {
   const name = protocol.toLowerCase();
   // Without a port the extension has nothing to match, and iptables-nft omits it anyway.
   if (ports === undefined) return ` -p ${name}`;

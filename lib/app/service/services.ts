@@ -23,7 +23,7 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Clock } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { runInSlices, urgent } from "../../os/time_slice.ts";
-import type { Backend } from "../../proxy/backend.ts";
+import { type Backend, type BackendMode, ignoredDsr } from "../../proxy/backend.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { unusedItems } from "../../proxy/edge_settings.ts";
@@ -99,8 +99,9 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
   /** Changes that no backend has confirmed yet, from failed syncs and from the running one. */
   #unconfirmed: PlanChanges | undefined;
   #triggerTimes: number[] = [];
-  /** Frontends that another ServicePort owns, by ServicePort. */
-  readonly #contested = new Map<ServicePortKey, readonly Quarantined[]>();
+  readonly #mode: BackendMode | undefined;
+  /** Frontends that another ServicePort owns, and what the mode ignores, by ServicePort. */
+  readonly #lacking = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #withoutEndpoints = new SetIndex<ServiceKey, ServicePortKey>();
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
@@ -113,10 +114,15 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     },
     family: IpFamily,
     settings: PlanSettings,
-    { node = settings.nodeState(undefined), ...options }: Omit<ServicePortOptions, "family"> & {
-      readonly node?: NodeState;
-    } = {},
+    { node = settings.nodeState(undefined), mode, ...options }:
+      & Omit<ServicePortOptions, "family">
+      & {
+        readonly node?: NodeState;
+        /** What it ignores is reported. @default {nothing is} */
+        readonly mode?: BackendMode;
+      } = {},
   ) {
+    this.#mode = mode;
     this.family = family;
     this.#clock = clock;
     this.#recorder = recorder;
@@ -268,17 +274,24 @@ export class Services implements Source<ProxyPlan, PlanChanges, ServicePortKey, 
     return { fresh, problems };
   }
 
-  /** The backend holds the plan. Adds the frontends that another ServicePort owns to what it lacks. */
+  /**
+   * The backend holds the plan. Adds the frontends that another ServicePort owns to what it lacks, and
+   * what the mode ignores.
+   */
   synced(report: SyncReport, { removed, upserted }: PlanChanges): readonly Quarantined[] {
     this.#unconfirmed = undefined;
-    for (const key of removed.keys()) this.#contested.delete(key);
+    for (const key of removed.keys()) this.#lacking.delete(key);
     for (const key of upserted) {
       const plan = this.#plan.services.get(key);
-      const items = plan ? contestedItems(plan) : [];
-      if (items.length > 0) this.#contested.set(key, items);
-      else this.#contested.delete(key);
+      const ignored = plan && this.#mode && ignoredDsr(this.#mode, plan.annotations);
+      const items = [
+        ...plan ? contestedItems(plan) : [],
+        ...ignored === undefined ? [] : [{ key, reason: ignored }],
+      ];
+      if (items.length > 0) this.#lacking.set(key, items);
+      else this.#lacking.delete(key);
     }
-    return [...report.quarantined, ...[...this.#contested.values()].flat()];
+    return [...report.quarantined, ...[...this.#lacking.values()].flat()];
   }
 
   /** Returns once the times at which the objects of the last syncs were changed. */
@@ -567,6 +580,7 @@ export function createServiceFamily(
   const services = new Services({ clock, recorder }, family, settings, {
     allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
     areAnnotationsChecked: configuration.relay.manifests.length > 0,
+    mode,
   });
   const backend = (parts.backends as Required<BackendTable>)[mode]({
     ...parts,

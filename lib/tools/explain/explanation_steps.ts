@@ -2,7 +2,7 @@
 import { formatHostPort } from "../../net/port.ts";
 import { ANY_NAME } from "../../net/server_name.ts";
 import { endSentence, type Judgement } from "../../policy/judge_connection.ts";
-import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { type BackendMode, ignoredDsr, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { PRECEDENCE_TEXTS } from "../../proxy/frontend_owners.ts";
 import { socketOf } from "../../proxy/packet.ts";
@@ -193,6 +193,8 @@ export function explanationSteps(
       : `mode ${mode} does not apply these annotations of the Service:`;
     add("settings", text, describeEdgeSettings(edge));
   }
+  const ignored = ignoredDsr(mode, explanation.annotations);
+  if (ignored !== undefined) add("settings", ignored);
   if (otherPorts.length > 0) add("endpoints", "none of this port:", otherPorts);
   for (const end of judged.length > 0 ? ["egress", "ingress"] as const : []) {
     const { text, items } = judgementText(end, judged, explanation);

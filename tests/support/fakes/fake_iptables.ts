@@ -13,7 +13,7 @@ const BUILT_IN: Readonly<Record<IptablesTable, readonly string[]>> = {
   mangle: ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"],
   nat: ["INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"],
 };
-const EXTENSION_TARGETS = /^(ACCEPT|DROP|RETURN|REJECT|DNAT|MARK|MASQUERADE|NFLOG)$/;
+const EXTENSION_TARGETS = /^(ACCEPT|DROP|RETURN|REJECT|DNAT|MARK|MASQUERADE|NFLOG|TCPMSS)$/;
 const MAX_NAME_LENGTH = 28;
 
 type MutableTable = Map<string, string[]>;

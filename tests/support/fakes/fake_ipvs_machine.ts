@@ -5,8 +5,67 @@ import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_comma
 import { FakeIptablesMachine } from "./fake_iptables_machine.ts";
 import { FakeIpvsKernel } from "./fake_ipvs_kernel.ts";
 
+/** A network namespace of a pod, as `ip` shows and changes it. */
+export class FakePod {
+  /** The addresses of the tunnel's device; `undefined` = there is no device. */
+  tunnel: Set<string> | undefined;
+  alias = "";
+  readonly settings = new Map([["arp_ignore", "0"], ["arp_announce", "0"]]);
+
+  constructor(readonly address: string, readonly mtu = 1500) {}
+
+  /** The reply to `ip -j -d addr show`. */
+  get links(): string {
+    const link = (ifname: string, local: Iterable<string>, more: object) => ({
+      ...{ ifname, flags: ["UP"], addr_info: [...local].map((each) => ({ local: each })) },
+      ...more,
+    });
+    const tunnel = this.tunnel && link("kr-dsr4", this.tunnel, { mtu: 1480, ifalias: this.alias });
+    return JSON.stringify([
+      link("lo", ["127.0.0.1"], { mtu: 65_536 }),
+      link("eth0", [this.address], { mtu: this.mtu }),
+      ...tunnel ? [tunnel] : [],
+    ]);
+  }
+
+  /** Takes one command of `ip`; throws in its words. */
+  take(line: string): void {
+    const [object = "", verb = "", third = "", ...words] = line.split(" ");
+    const need = () => {
+      if (!this.tunnel) throw new Error('Cannot find device "kr-dsr4"');
+      return this.tunnel;
+    };
+    if (object === "addr") {
+      const address = third.replace(/\/\d+$/, "");
+      if (verb === "replace") need().add(address);
+      else if (!need().delete(address)) throw new Error("RTNETLINK answers: Cannot assign");
+    } else if (verb === "add") {
+      if (this.tunnel) throw new Error("RTNETLINK answers: File exists");
+      this.tunnel = new Set();
+      this.alias = "";
+    } else if (verb === "del") {
+      need();
+      this.tunnel = undefined;
+    } else if (words[0] === "alias") this.alias = words[1] ?? "";
+    else need();
+  }
+
+  /** Takes and answers arguments of `sysctl`. */
+  sysctl(args: readonly string[]): string {
+    return args.flatMap((each) => {
+      const [, name = "", value] = /([a-z_]+)(?:=(.*))?$/.exec(each) ?? [];
+      if (value !== undefined) this.settings.set(name, value);
+      return each.startsWith("-") || value !== undefined ? [] : `${this.settings.get(name)}\n`;
+    }).join("");
+  }
+}
+
 /** The machine. */
 export class FakeIpvsMachine {
+  /** By the names of their namespaces. */
+  readonly pods = new Map<string, FakePod>();
+  /** Of the node's device to pods. */
+  readonly settings = new Map([["rp_filter", "1"], ["accept_local", "0"]]);
   readonly kernel = new FakeIpvsKernel();
   readonly iptables = new FakeIptablesMachine();
   /** Of its own interfaces. */
@@ -26,6 +85,25 @@ export class FakeIpvsMachine {
       .on("ip -j addr show dev kube-ipvs0", () => this.#addresses())
       .on("ip link add kube-ipvs0", () => this.#makeDevice())
       .on("ip -batch -", (call) => this.#feed("ip", call))
+      .on("ip netns list", () => ({ stdout: [...this.pods.keys()].join(" (id: 0)\n") }))
+      .on("ip -n ", (call) => this.#inPod(call))
+      .on("ip netns exec ", ({ args: [, , name = "", , ...args] }) => {
+        return { stdout: this.pods.get(name)?.sysctl(args) ?? "" };
+      })
+      .on("ip -4 -force -j -batch -", ({ stdin }) => ({
+        stdout: stdin.trimEnd().split("\n")
+          .map((line) => JSON.stringify([{ dst: line.split(" ").at(-1), dev: "cni0" }])).join("\n"),
+      }))
+      .on("sysctl -n net/ipv4/conf/all/rp_filter", () => ({
+        stdout: `0\n${this.settings.get("rp_filter")}\n`,
+      }))
+      .on("sysctl -q", ({ args }) => {
+        for (const each of args) {
+          const [, name = "", value] = /cni0\/(\w+)=(\d)$/.exec(each) ?? [];
+          if (value !== undefined) this.settings.set(name, value);
+        }
+        return {};
+      })
       .on("ip -o link show type dummy", () => ({ stdout: this.#dummies() }))
       .on("ip link del kube-ipvs0", () => {
         this.kernel.hasDevice = false;
@@ -63,6 +141,26 @@ export class FakeIpvsMachine {
       }
     }
     return { stderr };
+  }
+
+  #inPod({ args: [, name = "", ...words], stdin }: CommandCall): CommandAnswer {
+    const pod = this.pods.get(name);
+    if (pod === undefined) {
+      return { code: 1, stderr: `Cannot open network namespace "${name}": No such file\n` };
+    }
+    if (words[0] === "-j") return { stdout: pod.links };
+    const lines = words[0] === "-batch" ? stdin.trimEnd().split("\n") : [words.join(" ")];
+    for (const [index, line] of lines.entries()) {
+      try {
+        const refusal = this.refuses("ip", line);
+        if (refusal !== undefined) throw new Error(refusal);
+        pod.take(line);
+      } catch (error) {
+        const reason = error instanceof Error ? error.message : String(error);
+        return { code: 1, stderr: `${reason}\nCommand failed -:${index + 1}\n` };
+      }
+    }
+    return {};
   }
 
   #addresses(): CommandAnswer {

@@ -105,6 +105,8 @@ export interface PodScene extends AsyncDisposable {
   readonly nodes: readonly PodNode[];
   /** Is in each subnet, at `.254`, and has no route to pods. */
   readonly router: Namespace;
+  /** The folder of manifests. */
+  readonly folder: string;
   /** Replaces the Nodes. */
   write(nodes: readonly RawObject[]): Promise<void>;
 }
@@ -144,7 +146,7 @@ export async function createPodScene(subnets: readonly number[]): Promise<PodSce
     throw error;
   }
   return {
-    ...{ nodes, router },
+    ...{ nodes, router, folder: `${folder}/manifests` },
     write: (raw) => replaceFile(`${folder}/manifests/nodes.yaml`, manifestText(raw)),
     [Symbol.asyncDispose]: dispose,
   };

@@ -57,9 +57,10 @@ export class RelayProcess implements AsyncDisposable {
   }
 
   /** Runs it to its end, e.g. for `--cleanup`. Returns its output; throws when it fails. */
-  static async run(namespace: Namespace, { folder, args }: RelayOptions): Promise<string> {
+  static async run(namespace: Namespace, { folder, args, by = [] }: RelayOptions): Promise<string> {
     const line = [programFile(MAIN), ...PATIENCE, ...args, "--state-dir", `${folder}/state`];
-    return await namespace.output(Deno.execPath(), ["run", ...DENO_FLAGS, ...line]);
+    const [program = "", ...rest] = [...by, Deno.execPath(), "run", ...DENO_FLAGS, ...line];
+    return await namespace.output(program, rest);
   }
 
   /** Returns the answer to `kube-relay status`. Throws if there is none. */

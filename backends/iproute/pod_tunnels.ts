@@ -1,0 +1,326 @@
+/**
+ * Tunnels that end in pods of this node, for direct server return: in its network namespace a pod gets
+ * a device that takes packets out of IP in IP, with the addresses to which they were sent.
+ *
+ * A namespace is found by the address of its pod, among those that containerd and CRI-O keep in
+ * `/run/netns`; `ip` enters it. No socket of a runtime is needed. The device and its alias are the whole
+ * record: they go with the pod, and a later run finds them.
+ *
+ * @module
+ */
+import { messageOf } from "../../lib/log/message_of.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { reasonOfExit } from "../netfilter/probe/try_tool.ts";
+import { addressLine, deleteLinkLine, IpRunner, type Link } from "./ip_runner.ts";
+
+/** The device in a pod. */
+export const POD_TUNNELS = { IPv4: "kr-dsr4", IPv6: "kr-dsr6" } as const;
+const KINDS = { IPv4: "type ipip", IPv6: "type ip6tnl mode ip6ip6" } as const;
+/** Begins the alias: the pod's address and device, and the device's former arp_ignore and arp_announce. */
+const ALIAS = "kube-relay:dsr";
+const TIMEOUT_MS = 30_000;
+/** Namespaces that are read at the same time. */
+const PARALLEL = 8;
+
+/** A pod that can be set up. */
+export interface PodPlace {
+  /** The device of the node that leads to it. */
+  readonly device: string;
+  /** That of the pod's own device, bytes. */
+  readonly mtu: number;
+}
+
+/** Some pods could not be set up; all others of the batch were. */
+export class PodFailure extends Error {
+  override name = "PodFailure";
+  readonly reasons: ReadonlyMap<IpAddress, string>;
+
+  constructor(reasons: ReadonlyMap<IpAddress, string>) {
+    super(`Cannot set up the tunnel of DSR: ${[...reasons.values()].join("; ")}`);
+    this.reasons = reasons;
+  }
+}
+
+/** The tunnels of one IP family. Every method throws an Error with the failed tool and its message. */
+export class PodTunnels {
+  readonly #commands: CommandRunner;
+  readonly #family: IpFamily;
+  /** The devices in each namespace. */
+  readonly #namespaces = new Map<string, readonly Link[]>();
+  readonly #hostDevices = new Map<IpAddress, string>();
+
+  constructor(commands: CommandRunner, family: IpFamily) {
+    this.#commands = commands;
+    this.#family = family;
+  }
+
+  /** Finds pods. What was found is remembered. `lost`: why a pod can't be set up. */
+  async find(pods: ReadonlySet<IpAddress>): Promise<{
+    readonly found: ReadonlyMap<IpAddress, PodPlace>;
+    readonly lost: ReadonlyMap<IpAddress, string>;
+  }> {
+    const found = new Map<IpAddress, PodPlace>();
+    const lost = new Map<IpAddress, string>();
+    try {
+      if ([...pods].some((pod) => this.#placesOf(pod).length === 0)) await this.#refresh();
+      const missing = [...pods].filter((pod) => !this.#hostDevices.has(pod));
+      const ip = new IpRunner(this.#commands, { family: this.#family, timeoutMs: TIMEOUT_MS });
+      for (const [pod, route] of await ip.chosenRoutes(missing)) {
+        if ("device" in route && route.device) this.#hostDevices.set(pod, route.device);
+      }
+    } catch (error) {
+      const reason = messageOf(error);
+      return { found, lost: new Map([...pods].map((pod) => [pod, reason])) };
+    }
+    for (const pod of pods) {
+      const device = this.#hostDevices.get(pod);
+      const [place] = this.#placesOf(pod);
+      if (place === undefined) lost.set(pod, `no namespace in /run/netns has ${pod}`);
+      else if (device === undefined) lost.set(pod, `the node has no route to ${pod}`);
+      else found.set(pod, { device, mtu: place.link.mtu });
+    }
+    for (const pod of this.#hostDevices.keys()) if (!pods.has(pod)) this.#hostDevices.delete(pod);
+    return { found, lost };
+  }
+
+  /** Which of these pods has lost its namespace since it was found; `undefined` = none. */
+  async lostPod(pods: Iterable<IpAddress>): Promise<IpAddress | undefined> {
+    const before = [...pods].filter((pod) => this.#placesOf(pod).length > 0);
+    if (before.length > 0) await this.#list();
+    return before.find((pod) => this.#placesOf(pod).length === 0);
+  }
+
+  /** Reads the tunnels of all namespaces: the addresses of each pod that has one. */
+  async read(): Promise<ReadonlyMap<string, readonly IpAddress[]>> {
+    this.#namespaces.clear();
+    this.#hostDevices.clear();
+    await this.#refresh();
+    const tunnels = new Map<string, readonly IpAddress[]>();
+    for (const links of this.#namespaces.values()) {
+      const tunnel = this.#tunnelOf(links);
+      if (tunnel) tunnels.set(recordOf(tunnel).pod, this.#addressesOf(tunnel));
+    }
+    return tunnels;
+  }
+
+  /** The namespaces with a tunnel. */
+  get namespaces(): readonly string[] {
+    return [...this.#namespaces].flatMap(([name, links]) => this.#tunnelOf(links) ? name : []);
+  }
+
+  /** Carries out the lines `add|del POD ADDRESS` and `close DEVICE`. Throws a {@linkcode PodFailure}. */
+  async run(lines: readonly string[]): Promise<void> {
+    const pods = new Map<IpAddress, Record<"add" | "del", IpAddress[]>>();
+    for (const line of lines) {
+      const [verb, name, address] = line.split(" ") as ["add", IpAddress, IpAddress];
+      if (address === undefined) await this.close(name);
+      else pods.getOrInsertComputed(name, () => ({ add: [], del: [] }))[verb].push(address);
+    }
+    const reasons = new Map<IpAddress, string>();
+    for (const [pod, { add, del }] of pods) {
+      try {
+        for (const { name } of this.#placesOf(pod)) await this.#change(name, pod, add, del);
+      } catch (error) {
+        // A pod that is gone has nothing left.
+        if (add.length > 0) reasons.set(pod, messageOf(error));
+      }
+    }
+    if (reasons.size > 0) throw new PodFailure(reasons);
+  }
+
+  /** Packets from a device of the node may no longer have an address of the node as their source. */
+  async close(device: string): Promise<void> {
+    if (this.#family === "IPv6") return;
+    await this.#sysctl([], ...closing(device));
+  }
+
+  /** What removes the tunnel of a namespace: commands. */
+  removalOf(namespace: string): readonly (readonly [string, ...string[]])[] {
+    const tunnel = this.#tunnelOf(this.#namespaces.get(namespace) ?? []);
+    if (tunnel === undefined) return [];
+    const { device, ignore, announce } = recordOf(tunnel);
+    const restore = ["-qw", ...arpSettings(device, ignore, announce)];
+    return [
+      ["ip", "-n", namespace, ...deleteLinkLine(tunnel.device).split(" ")],
+      ...this.#family === "IPv4" && device !== ""
+        ? [["ip", "netns", "exec", namespace, "sysctl", ...restore] as const]
+        : [],
+    ];
+  }
+
+  async #change(
+    namespace: string,
+    pod: IpAddress,
+    added: readonly IpAddress[],
+    removed: readonly IpAddress[],
+  ): Promise<void> {
+    const links = this.#namespaces.get(namespace) ?? [];
+    const device = POD_TUNNELS[this.#family];
+    const tunnel = this.#tunnelOf(links);
+    const there = new Set(tunnel ? this.#addressesOf(tunnel) : []);
+    const gone = removed.filter((address) => there.has(address));
+    // Whatever happens, it is read before it is used again.
+    this.#namespaces.delete(namespace);
+    if (added.length === 0 && gone.length === there.size) {
+      this.#namespaces.set(namespace, links);
+      const commands = this.removalOf(namespace);
+      this.#namespaces.delete(namespace);
+      for (const [program, ...args] of commands) await this.#output(program, args);
+      return;
+    }
+    const own = links.find(({ addresses }) => addresses.includes(pod))?.device ?? "";
+    const lines: string[] = [];
+    if (tunnel === undefined) {
+      const before = this.#family === "IPv6" ? [] : (await this.#sysctl(
+        ["netns", "exec", namespace],
+        ...["-n", settingOf(own, "arp_ignore"), settingOf(own, "arp_announce")],
+      )).trim().split("\n");
+      lines.push(
+        `link add ${device} ${KINDS[this.#family]} local ${pod}`,
+        `link set ${device} alias ${[ALIAS, pod, own, ...before].join(",")}`,
+        `link set ${device} up`,
+      );
+    }
+    lines.push(
+      ...added.map((address) => addressLine("replace", { address, device, neverSource: true })),
+      ...gone.map((address) => addressLine("del", { address, device })),
+    );
+    if (this.#family === "IPv4" && added.length > 0) {
+      const opened = this.#hostDevices.get(pod);
+      if (opened !== undefined) await this.#open(opened);
+    }
+    await new IpRunner(this.#commands, { namespace, timeoutMs: TIMEOUT_MS }).run(lines);
+    if (this.#family === "IPv4" && tunnel === undefined) {
+      await this.#sysctl(
+        ["netns", "exec", namespace],
+        ...["-qw", ...arpSettings(own, "1", "2"), `${settingOf(device, "rp_filter")}=2`],
+      );
+    }
+    await this.#readNamespace(namespace);
+  }
+
+  /**
+   * Replies of pods have an address of a Service as their source, which is also one of the node: the kernel
+   * would take them for forged. The rules of the mode drop all others.
+   */
+  async #open(device: string): Promise<void> {
+    const names = ["all", device].map((each) => settingOf(each, "rp_filter"));
+    const filters = (await this.#sysctl([], "-n", ...names)).trim().split("\n").map(Number);
+    const loose = Math.max(...filters) === 1 ? [`${names[1]}=2`] : [];
+    await this.#sysctl([], "-qw", `${settingOf(device, "accept_local")}=1`, ...loose);
+  }
+
+  #placesOf(pod: IpAddress): readonly { readonly name: string; readonly link: Link }[] {
+    return [...this.#namespaces].flatMap(([name, links]) => {
+      const link = links.find(({ addresses, device }) =>
+        addresses.includes(pod) && !isTunnel(device)
+      );
+      return link ? [{ name, link }] : [];
+    });
+  }
+
+  #tunnelOf(links: readonly Link[]): Link | undefined {
+    return links.find(({ device }) => device === POD_TUNNELS[this.#family]);
+  }
+
+  #addressesOf({ addresses }: Link): readonly IpAddress[] {
+    return addresses.filter((each) =>
+      ipFamilyOf(each) === this.#family && !each.startsWith("fe80:")
+    );
+  }
+
+  /** Forgets namespaces that are gone, and returns the others. */
+  async #list(): Promise<readonly string[]> {
+    const text = await this.#output("ip", ["netns", "list"]);
+    const names = text.split("\n").flatMap((line) => line.split(" ")[0] || []);
+    for (const name of this.#namespaces.keys()) {
+      if (!names.includes(name)) this.#namespaces.delete(name);
+    }
+    return names;
+  }
+
+  async #refresh(): Promise<void> {
+    const names = (await this.#list()).filter((name) => !this.#namespaces.has(name));
+    for (let at = 0; at < names.length; at += PARALLEL) {
+      await Promise.all(names.slice(at, at + PARALLEL).map((name) => this.#readNamespace(name)));
+    }
+  }
+
+  /** One that has no address yet, or that can't be entered, is not remembered. */
+  async #readNamespace(name: string): Promise<void> {
+    const ip = new IpRunner(this.#commands, { namespace: name, timeoutMs: TIMEOUT_MS });
+    const links = await ip.links().catch(() => []);
+    const hasAddress = links.some((link) =>
+      link.device !== "lo" && this.#addressesOf(link).length > 0
+    );
+    if (hasAddress) this.#namespaces.set(name, links);
+  }
+
+  #sysctl(by: readonly string[], ...args: readonly string[]): Promise<string> {
+    return by.length > 0
+      ? this.#output("ip", [...by, "sysctl", ...args])
+      : this.#output("sysctl", args);
+  }
+
+  async #output(program: string, args: readonly string[]): Promise<string> {
+    const result = await this.#commands.run(program, args, { timeoutMs: TIMEOUT_MS });
+    if (result.code === 0) return result.stdout;
+    const reason = reasonOfExit(program, result);
+    throw new Error(`Cannot run '${[program, ...args].join(" ")}': ${reason}`);
+  }
+}
+
+/** Removes the tunnels of a family from all pods of this node, and closes devices of the node. */
+export async function removePodTunnels(
+  commands: CommandRunner,
+  run: RemovalRun,
+  family: IpFamily,
+): Promise<void> {
+  const tunnels = new PodTunnels(commands, family);
+  try {
+    await tunnels.read();
+  } catch (error) {
+    return run.unseen("network namespaces of pods", messageOf(error));
+  }
+  for (const namespace of tunnels.namespaces) {
+    const what = `tunnel ${POD_TUNNELS[family]} in namespace ${namespace}`;
+    for (const [index, command] of tunnels.removalOf(namespace).entries()) {
+      await run.do(what, { command, removes: index === 0 ? [what] : [] });
+    }
+  }
+}
+
+/** No longer lets packets from a device of the node have an address of the node as their source. */
+export async function closeDevice(run: RemovalRun, device: string): Promise<void> {
+  const what = `setting accept_local of ${device}`;
+  await run.do(what, { command: ["sysctl", ...closing(device)], removes: [what] });
+}
+
+/** A device that is gone is no failure. */
+function closing(device: string): readonly string[] {
+  return ["-qew", `${settingOf(device, "accept_local")}=0`];
+}
+
+function isTunnel(device: string): boolean {
+  return device === POD_TUNNELS.IPv4 || device === POD_TUNNELS.IPv6;
+}
+
+function recordOf({ alias = "" }: Link) {
+  const [, pod = "", device = "", ignore = "0", announce = "0"] = alias.split(",");
+  return { pod, device, ignore, announce };
+}
+
+/** Slashes, since the name of a device may have dots. */
+function settingOf(device: string, name: string): string {
+  return `net/ipv4/conf/${device}/${name}`;
+}
+
+/** The pod answers ARP for its own address only, and asks with it: others on its link must not learn the VIP. */
+function arpSettings(device: string, ignore: string, announce: string): readonly string[] {
+  return [
+    `${settingOf(device, "arp_ignore")}=${ignore}`,
+    `${settingOf(device, "arp_announce")}=${announce}`,
+  ];
+}

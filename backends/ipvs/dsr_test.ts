@@ -1,0 +1,193 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { FakeIpvsMachine, FakePod } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import {
+  testEndpoint,
+  type TestServicePlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { dsrOf } from "./dsr.ts";
+
+const DSR = { "kube-relay.io/dsr": "tunnel" };
+const VIP = "198.51.100.7";
+const LOCAL = "10.1.0.1";
+const OTHER = "10.2.0.1";
+const SERVER = `-t ${VIP}:80`;
+
+/** With these endpoints; those of 10.1.0.0/16 are on this node. */
+function service(
+  addresses: readonly string[],
+  { isReady = true, ...more }: TestServicePlan & { readonly isReady?: boolean } = {},
+): ServicePlan {
+  const endpoints = addresses.map((address) =>
+    testEndpoint(`${address}:80`, { isLocal: address.startsWith("10.1."), ready: isReady })
+  );
+  const to = isReady ? endpoints.map(({ key }) => key) : [];
+  return testServicePlan({ annotations: DSR, externalIps: [VIP], endpoints, to, ...more });
+}
+
+/** A machine with the pod of this node. */
+function machineWithPod(): { machine: FakeIpvsMachine; pod: FakePod } {
+  const machine = new FakeIpvsMachine();
+  const pod = new FakePod(LOCAL, 1450);
+  machine.pods.set("cni-1", pod).set("cni-2", new FakePod("10.1.0.2"));
+  return { machine, pod };
+}
+
+/** The real servers of the external IP. */
+function reals({ machine: { kernel: { table } } }: IpvsStage): string[] {
+  const key = table.getServers().find(({ key }) => key === SERVER)?.key;
+  if (key === undefined) return [];
+  return table.getReals(key).map(({ key, forwarding, weight }) => `${key} ${forwarding} ${weight}`);
+}
+
+/** What is left of direct server return. */
+function traces({ pods, settings, iptables, kernel }: FakeIpvsMachine) {
+  const text = iptables.tool.dump();
+  return {
+    tunnels: [...pods.values()].flatMap(({ tunnel }) => tunnel ? [...tunnel] : []),
+    arp: [...pods.values()].map((pod) => pod.settings.get("arp_ignore")).join(""),
+    accept: settings.get("accept_local"),
+    rules: text.includes("TCPMSS") || text.includes("PROBE"),
+    set: [...kernel.sets.get("KUBE-DSR") ?? []],
+  };
+}
+
+const NOTHING = { tunnels: [], arp: "00", accept: "0", rules: false, set: [] };
+
+Deno.test("dsrOf() says why a Service is served without direct server return", () => {
+  const node = new Set([parseIpAddress("192.0.2.1")]);
+  const cases: readonly (readonly [TestServicePlan, boolean, string?])[] = [
+    [{}, true],
+    [{ annotations: { "kube-router.io/service.dsr": " Tunnel" } }, true],
+    [{ annotations: {} }, false],
+    [{ annotations: { "kube-relay.io/dsr": "" } }, false],
+    [{ annotations: { "kube-relay.io/dsr": "nat" } }, false, "expected tunnel"],
+    [{ externalIps: [] }, false, "node ports have no direct server return"],
+    [{ externalIps: [], loadBalancerVips: [VIP] }, true],
+    [{ port: 81 }, false, `${LOCAL}:80 has another port than the Service (81)`],
+    [{ endpoints: [testEndpoint("192.0.2.1:80")] }, false, "hostNetwork"],
+    [{ nodePort: 30_080, affinityTimeoutSeconds: 60, externalTrafficPolicy: "Local" }, true],
+  ];
+  for (const [more, isOn, problem] of cases) {
+    const found = dsrOf(service([LOCAL], more), node);
+    assertEquals(
+      [found.isOn, found.problems.length],
+      [isOn, problem ? 1 : 0],
+      JSON.stringify(more),
+    );
+    assertStringIncludes(found.problems.join(), problem ?? "");
+  }
+});
+
+Deno.test("IpvsBackend sets a pod up before it gets packets, and removes all that is left", async () => {
+  const { machine, pod } = machineWithPod();
+  await using stage = await IpvsStage.started(machine);
+  await stage.sync(ipvsPlanOf(service([LOCAL, OTHER], { isReady: false })));
+  assertEquals([...pod.tunnel ?? []], [VIP], "a pod that is not ready is set up, too");
+  assertEquals(reals(stage), []);
+  const seen: boolean[] = [];
+  machine.refuses = (tool) => {
+    if (tool === "ipvsadm") seen.push(pod.tunnel?.has(VIP) ?? false);
+    return undefined;
+  };
+  await stage.sync(ipvsPlanOf(service([LOCAL, OTHER])));
+  assert(seen.length > 0 && seen.every(Boolean));
+  assertEquals(reals(stage), [`${LOCAL}:80 -i 1`, `${OTHER}:80 -i 1`]);
+  const rules = machine.iptables.tool.dump();
+  assertStringIncludes(rules, "-i cni0");
+  assertStringIncludes(rules, "--set-mss 1390");
+  assertEquals(traces(machine), {
+    ...{ tunnels: [VIP], arp: "10", accept: "1", rules: true, set: [VIP] },
+  });
+  assertEquals(machine.settings.get("rp_filter"), "2");
+  const cluster = machine.kernel.table.getReals("-t 127.96.0.1:80" as never);
+  assertEquals(cluster.map(({ forwarding }) => forwarding), ["-m", "-m"]);
+
+  const calls = machine.commands.calls.length;
+  await stage.sync(ipvsPlanOf(service([LOCAL, OTHER, "10.2.0.2"])));
+  const started = machine.commands.calls.slice(calls).map(({ line }) => line);
+  assertEquals(started, ["ipvsadm -R"], "another endpoint costs nothing in pods");
+
+  await stage.sync(ipvsPlanOf(service([LOCAL, OTHER], { annotations: {} })));
+  assertEquals(reals(stage).sort(), [`${LOCAL}:80 -m 1`, `${OTHER}:80 -m 1`, "10.2.0.2:80 -i 0"]);
+  assertEquals(traces(machine), NOTHING);
+});
+
+Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again", async () => {
+  const { machine, pod } = machineWithPod();
+  await using stage = await IpvsStage.started(machine);
+  const plan = ipvsPlanOf(service([LOCAL, "10.1.0.9", OTHER]));
+  const reasons: readonly (readonly [string, string])[] = [
+    ["10.1.0.9", "no namespace in /run/netns has 10.1.0.9"],
+    [LOCAL, "Operation not supported"],
+  ];
+  machine.refuses = (_, line) => line.includes("type ipip") ? "Operation not supported" : undefined;
+  const { quarantined } = await stage.sync(plan);
+  for (const [address, reason] of reasons) {
+    const item = quarantined.find((each) => each.address === address);
+    assertStringIncludes(item?.reason ?? "", reason);
+  }
+  assertEquals(reals(stage), [`${OTHER}:80 -i 1`]);
+  machine.refuses = () => undefined;
+  machine.pods.set("cni-9", new FakePod("10.1.0.9"));
+  const services = [...plan.services.values()];
+  assertEquals((await stage.sync(plan, { retried: services })).quarantined, []);
+  assertEquals(reals(stage).length, 3);
+  assertEquals([...pod.tunnel ?? []], [VIP]);
+});
+
+Deno.test("IpvsBackend leaves Services alone where the kernel takes no rules for replies", async () => {
+  const { machine, pod } = machineWithPod();
+  machine.iptables.judge = (line) => line.includes("TCPMSS") ? "No such target" : undefined;
+  await using stage = await IpvsStage.started(machine);
+  const { quarantined } = await stage.sync(ipvsPlanOf(service([LOCAL, OTHER])));
+  assertStringIncludes(quarantined[0]?.reason ?? "", "gets no packets by direct server return");
+  assertEquals([reals(stage), pod.tunnel], [[`${OTHER}:80 -i 1`], undefined]);
+});
+
+Deno.test("IpvsBackend sees and repairs what is missing in pods", async () => {
+  const { machine, pod } = machineWithPod();
+  const plan = ipvsPlanOf(service([LOCAL]));
+  await using stage = await IpvsStage.started(machine);
+  await stage.sync(plan);
+  assertEquals(await stage.backend.compare?.(plan), []);
+  pod.tunnel?.delete(VIP);
+  pod.tunnel?.add("198.51.100.99");
+  const found = await stage.backend.compare?.(plan) ?? [];
+  assertEquals(found.map(({ kind, name }) => `${kind} ${name}`).sort(), [
+    `extra 198.51.100.99 in pod ${LOCAL}`,
+    `missing ${VIP} in pod ${LOCAL}`,
+  ]);
+  await stage.backend.repair?.(plan);
+  assertEquals([...pod.tunnel ?? []], [VIP]);
+  // The pod is started anew with the same address.
+  machine.pods.delete("cni-1");
+  const next = new FakePod(LOCAL);
+  machine.pods.set("cni-3", next);
+  await stage.pass(31_000);
+  assertEquals([...next.tunnel ?? []], [VIP]);
+  assertEquals(reals(stage), [`${LOCAL}:80 -i 1`]);
+});
+
+Deno.test("IpvsBackend: after kill -9, the next run and the cleanup find pods", async () => {
+  for (const end of ["sync", "cleanup"] as const) {
+    const { machine } = machineWithPod();
+    {
+      await using stage = await IpvsStage.started(machine);
+      await stage.sync(ipvsPlanOf(service([LOCAL])));
+    }
+    await using stage = await IpvsStage.started(machine);
+    if (end === "sync") {
+      await stage.sync(ipvsPlanOf(service([OTHER], { annotations: {} })));
+      assertEquals(traces(machine), NOTHING);
+    } else {
+      const { failed, removed } = await stage.backend.cleanup();
+      assertEquals(failed, []);
+      assertStringIncludes(removed.join("\n"), "tunnel kr-dsr4 in namespace cni-1");
+      assertEquals(traces(machine), NOTHING);
+    }
+  }
+});
