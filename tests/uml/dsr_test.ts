@@ -229,8 +229,12 @@ test("DSR: clients see the Service's address, servers the client, and replies go
   );
   await t.step("--cleanup leaves nothing in pods after kill -9", async () => {
     await write([a, b]);
-    await eventually("it is set up", async () => await stateOf(a.pod) !== before[0]);
-    await eventually("the node is open", async () => await openingsOf(a) === "1");
+    await eventually("it is set up", async () => {
+      const state = await stateOf(a.pod);
+      return FAMILIES.every(({ vip }) => state.includes(`${vip}/`)) &&
+        state.includes("arp_ignore = 1");
+    });
+    assertEquals(await openingsOf(a), "1");
     await relays[0]!.kill();
     const text = await RelayProcess.run(a.namespace, {
       ...{ folder: a.folder, by: withPodsOf(a) },
