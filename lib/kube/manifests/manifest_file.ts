@@ -263,6 +263,35 @@ interface ManifestPart {
   readonly origin: TextPosition;
 }
 
+/**
+ * Reads the objects of a text as they are, those of lists one by one, each with its place. Adds what
+ * cannot be read to `problems`.
+ */
+export function readRawObjects(
+  text: string,
+  file: string,
+  problems: string[],
+): readonly { readonly value: Readonly<Record<string, unknown>>; readonly place: string }[] {
+  const found: { readonly value: Readonly<Record<string, unknown>>; readonly place: string }[] = [];
+  for (const part of splitDocuments(text)) {
+    if (!part) continue;
+    const { documents, errors } = readYaml(part.text, { file, origin: part.origin, quick: true });
+    problems.push(...errors.map(({ line, message }) => `${file}:${line}: ${message}`));
+    for (const { value, positionOf } of documents) {
+      const type = itemTypeOf(value);
+      const items = type && isMapping(value) ? value["items"] ?? [] : [value];
+      for (const [index, item] of (items as readonly unknown[]).entries()) {
+        if (item === null) continue;
+        const { line } = positionOf(type ? ["items", index] : []);
+        const place = `${file}:${line}`;
+        if (isMapping(item)) found.push({ value: { ...type, ...item }, place });
+        else problems.push(`${place}: Expected an object, with fields, found a ${typeof item}`);
+      }
+    }
+  }
+  return found;
+}
+
 /** A list without its items, and the items. */
 interface ManifestList {
   readonly envelope: ManifestPart;

@@ -9,6 +9,7 @@ export { checkVerb } from "./commands/check.ts";
 export { cleanupVerb } from "./commands/cleanup.ts";
 export { printCluster } from "./commands/cluster_status.ts";
 export { compareDump, showWhatIf } from "./commands/diff_planned.ts";
+export { convertVerb } from "./commands/convert.ts";
 export { doctorVerb } from "./commands/doctor.ts";
 export { dumpVerb } from "./commands/dump.ts";
 export { explainHere } from "./commands/explain_here.ts";

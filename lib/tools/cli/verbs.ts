@@ -118,6 +118,25 @@ export const VERBS: readonly Verb[] = [
       await (await planning()).dumpVerb(await loadAll(), context),
   },
   {
+    name: "convert",
+    summary: "print the settings of other software as objects of kube-relay",
+    operands: [
+      { name: "WHAT", help: "metallb", choices: ["metallb"] },
+      {
+        name: "FILE",
+        help: "a file with its objects, or - for standard input; without one, the cluster is read",
+        optional: true,
+        many: true,
+      },
+    ],
+    examples: [
+      "kube-relay convert metallb metallb.yaml >pools.yaml",
+      "kube-relay convert metallb --kubeconfig FILE",
+    ],
+    run: async ({ loadAll }, context) =>
+      await (await planning()).convertVerb(await loadAll(), context),
+  },
+  {
     name: "trace",
     summary: "send one packet, or wait for one, and show its path through the rules",
     operands: [{ name: "FROM", help: FROM_FORMS }, { name: "TO", help: TO_FORMS }],
