@@ -4,6 +4,10 @@
  * manifests and tasks are looked up, YAML is read strictly.
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { BGP_PEER, ROUTING_OBJECT_KINDS } from "../lib/api/kinds/routing_objects.ts";
+import { defaultConfiguration } from "../lib/config/configuration.ts";
+import { joinRoutingObjects } from "../lib/config/routing_objects.ts";
+import { unknownFields } from "../lib/kube/manifests/manifest_objects.ts";
 import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { readConfigurationFile } from "../lib/config/configuration_file.ts";
 import { BACKENDS } from "../backends/mod.ts";
@@ -75,9 +79,19 @@ async function checkYaml({ text, line }: MarkdownBlock): Promise<void> {
       const readTextFile = () => Promise.resolve(text);
       const { problems, warnings } = await readConfigurationFile({ readTextFile }, "config.conf");
       assertEquals([problems, warnings], [[], []]);
-    } else {throw new Error(
-        "the docs have no manifests of their own: only those of deploy/ are tested",
-      );}
+    } else {
+      const spec = ROUTING_OBJECT_KINDS.find(({ kind }) => kind === object.kind);
+      assert(spec, "the docs have no other manifests: only those of deploy/ are tested");
+      const { routing } = defaultConfiguration();
+      const { pools, peers } = joinRoutingObjects(
+        { ...routing, bgp: { ...routing.bgp, enabled: true } },
+        { pools: [], peers: [], [spec === BGP_PEER ? "peers" : "pools"]: [object] },
+      );
+      for (const { problem } of [...pools.values(), ...peers.values()]) {
+        assertEquals(problem, undefined);
+      }
+      assertEquals(unknownFields(spec, object), []);
+    }
   }
 }
 
