@@ -3,7 +3,7 @@
  * text is searched for them.
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { DEFAULT_PEER } from "../lib/config/routing.ts";
+import { DEFAULT_PEER, DEFAULT_POOL } from "../lib/config/routing.ts";
 import { defaultConfiguration } from "../lib/config/configuration.ts";
 import { collectDump, dumpedRoutingSettings } from "../lib/tools/dump/collect_dump.ts";
 import { imported, peerImports } from "./support/builders/bgp_plans.ts";
@@ -147,12 +147,21 @@ Deno.test("a dump has no password of BGP, no path of one, and no annotation that
   const own = routedNode({
     name: "a",
     addresses: ["192.0.2.1"],
-    annotations: { "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}" },
+    annotations: {
+      "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}",
+      // Without the passwords, a plan by the dump would have these sessions.
+      "kube-router.io/peer.ips": "192.0.2.10",
+      "kube-router.io/peer.passwords": SECRET,
+    },
   });
   const settings = dumpedRoutingSettings({
     ...routing,
     kubeconfig: `/${SECRET}/kubeconfig`,
-    pools: ["office=203.0.113.0/28", "office=203.0.113.32"],
+    pools: [
+      "office=203.0.113.0/28",
+      "office=203.0.113.32",
+      { ...DEFAULT_POOL, name: "rare", addresses: ["203.0.113.40"], priority: 7 },
+    ],
     bgp: {
       ...routing.bgp,
       enabled: true,
@@ -174,7 +183,9 @@ Deno.test("a dump has no password of BGP, no path of one, and no annotation that
     controllers: { routing: section },
   });
   assertEquals([text.includes(SECRET), text.includes("remoteip")], [false, false]);
+  assertEquals(text.includes("192.0.2.10"), false);
   const { configuration: { proxy: { routing: { pools, bgp: { peers } } } } } = JSON.parse(text);
+  assertEquals(pools.map(({ priority }: { readonly priority: number }) => priority), [0, 7]);
   assertEquals(pools[0].addresses, ["203.0.113.0-203.0.113.15", "203.0.113.32-203.0.113.32"]);
   assertEquals(
     peers.map(({ address, passwordFile }: Record<string, unknown>) => [

@@ -49,10 +49,13 @@ const OBJECTS = [
   ),
 ];
 
-async function withManifests(run: (folder: string) => Promise<void>): Promise<void> {
+async function withManifests(
+  run: (folder: string) => Promise<void>,
+  objects = OBJECTS,
+): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
-    await Deno.writeTextFile(`${folder}/all.yaml`, manifestText(OBJECTS));
+    await Deno.writeTextFile(`${folder}/all.yaml`, manifestText(objects));
     await run(folder);
   } finally {
     await Deno.remove(folder, { recursive: true });
@@ -135,3 +138,32 @@ Deno.test("explain prints nothing of a manifest that a terminal would act on", (
     // deno-lint-ignore no-control-regex
     assert(!/[\x00-\x09\x0b-\x1f]/.test(out + err), JSON.stringify(out + err));
   }));
+
+Deno.test("explain says why a load balancer address is not served", () => {
+  const spec = { type: "LoadBalancer", ports: [{ port: 80, nodePort: 30080 }] } as const;
+  const annotations = { "kube-router.io/service.skiplbips": "true" };
+  const proxied = { ip: "198.51.100.2", ipMode: "Proxy" } as const;
+  const services = [
+    testService("skipped", { ...spec, clusterIP: "172.30.0.61" }, {
+      ...{ metadata: { annotations }, ingress: [{ ip: "198.51.100.1" }] },
+    }),
+    testService("proxied", { ...spec, clusterIP: "172.30.0.62", ports: [{ port: 80 }] }, {
+      ingress: [proxied],
+    }),
+  ];
+  const reasons = {
+    "198.51.100.1": "its annotation kube-router.io/service.skiplbips",
+    "198.51.100.2": "ipMode Proxy, which belongs to the load balancer",
+  };
+  return withManifests(async (folder) => {
+    for (const [address, reason] of Object.entries(reasons)) {
+      const { out } = await explain(
+        "outside",
+        `${address}:80`,
+        `--manifests=${folder}`,
+        "--mode=nftables",
+      );
+      assertStringIncludes(out.replaceAll(/\s+/g, " "), reason);
+    }
+  }, [...rawObjects("Node", testNode()), ...rawObjects("Service", ...services)]);
+});

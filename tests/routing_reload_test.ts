@@ -88,6 +88,12 @@ Deno.test("changed pools are taken up: addresses stay, and waiting Services get 
     const shop = api.store.list(SERVICES).find(({ metadata }) => metadata.name === "shop")!;
     api.store.update({ ...shop, status: { loadBalancer: {} } });
     await relay.until("it gets another one", () => `${assigned(api, "shop")}` === "192.0.2.64");
+
+    balancer("theirs", "172.30.0.43", { loadBalancerClass: "metallb.io/metallb" });
+    const classes = "loadBalancerClasses: [metallb.io/metallb]";
+    await write(`{enabled: true, pools: [192.0.2.0/32, other=192.0.2.64/30], ${classes}}`);
+    await relay.until("another class is taken up", () => assigned(api, "theirs").length > 0);
+    assertEquals([assigned(api, "web"), assigned(api, "theirs")], [["192.0.2.0"], ["192.0.2.65"]]);
   }));
 
 Deno.test("an invalid block is refused with field and value, and the last valid one keeps working", () =>

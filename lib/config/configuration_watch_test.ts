@@ -320,6 +320,7 @@ Deno.test("changedFields() applies routing, unless it needs what the process did
     [{}, { pools: on.pools }, []],
     [on, { ...on, pools: ["192.0.2.0/27"] }, ["routing.pools"]],
     [on, { enabled: true }, ["routing.pools"]],
+    [on, { ...on, loadBalancerClasses: ["metallb.io/metallb"] }, ["routing.loadBalancerClasses"]],
     [{ ...on, bgp }, on, ["routing.bgp.enabled"]],
     [{ ...on, bgp }, { ...on, bgp: { ...bgp, peers: ["64513@192.0.2.1"] } }, ["routing.bgp.peers"]],
     [{ ...on, bgp }, { ...on, bgp: { ...bgp, imports } }, ["routing.bgp.imports.external"]],

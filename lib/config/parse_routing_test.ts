@@ -64,6 +64,7 @@ Deno.test("routingSettingsOf() reads every field of a pool", () => {
   assertEquals(pool!.namespaceSelector!.text, '[["team","In",["web"]]]');
   assertEquals(pool!.nodeSelector!.text, '[["rack","In",["a","b"]]]');
   assertEquals([pool!.serviceSelector, pool!.priority], [undefined, 7]);
+  assertEquals(routingSettingsOf(read({ pools: ["192.0.2.1"] })).pools[0]!.priority, undefined);
 });
 
 Deno.test("routingSettingsOf() reads peers as texts and as blocks", () => {

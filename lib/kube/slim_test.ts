@@ -102,7 +102,12 @@ const KEPT: readonly (readonly [name: string, spec: KindSpec, kept: object, whol
     metadata: {
       name: "node-1",
       labels: { "node.kubernetes.io/exclude-from-external-load-balancers": "" },
-      annotations: { "kube-router.io/node.asn": "64512", "kube-router.io/peers": "[]" },
+      annotations: {
+        "kube-router.io/node.asn": "64512",
+        "kube-router.io/peers": "[]",
+        "kube-router.io/peer.ips": "192.0.2.9",
+        "kube-router.io/peer.passwords": "c2VjcmV0",
+      },
     },
     spec: {
       podCIDR: "10.1.0.0/24",

@@ -142,6 +142,15 @@ const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, messag
     "Cluster, or Local with the same selector",
   ],
   [
+    "with another policy by kube-router's annotation",
+    {
+      spec: { loadBalancerIP: "192.0.2.1", ports: [] },
+      annotations: { [KEY]: "k", "kube-router.io/service.local": "true" },
+    },
+    "192.0.2.1 is taken by red/holder: to share it, both Services need externalTrafficPolicy " +
+    "Cluster, or Local with the same selector",
+  ],
+  [
     "of a node",
     { spec: { loadBalancerIP: "192.0.2.2" } },
     "192.0.2.2 is in use by node node-1",
