@@ -25,9 +25,10 @@ function faultsOf(page: string): readonly string[] {
     .map((line) => line.split("|")[1]!.trim());
 }
 
-/** Whether a text has this name as a whole, in quotes, or as the end of a template. */
+/** Whether a text has this name as a whole, in quotes, as a line of a table, or as the end of a template. */
 function hasName(source: string, name: string): boolean {
-  return [`"${name}"`, `\`${name}\``, `\${flag} ${name}\``].some((text) => source.includes(text));
+  const texts = [`"${name}"`, `\`${name}\``, `\n${name}\n`, `\n${name} | `, `\${flag} ${name}\``];
+  return texts.some((text) => source.includes(text));
 }
 
 async function read(path: string): Promise<string> {

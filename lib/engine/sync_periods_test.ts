@@ -3,19 +3,16 @@ import { timedLoop } from "../../tests/support/builders/timed_loop.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { retryBackoff, type SyncPeriods } from "./sync_loop.ts";
 
-/** The tables of the specification speak of seconds since the loop started, and of runs so far. */
-type Step = readonly [
-  atSeconds: number,
-  action: "request" | "fail next" | "stop" | "-",
-  runs: number,
-];
-
 interface Timeline {
   readonly name: string;
   readonly options?: Partial<SyncPeriods>;
   readonly runMs?: number;
   readonly alwaysFails?: boolean;
-  readonly steps: readonly Step[];
+  /**
+   * `<seconds since the loop started>: <request, fail next or stop, or nothing> <runs so far>`, as in the
+   * tables of the specification.
+   */
+  readonly steps: string;
 }
 
 /** kube-proxy's runner of 1.36 has no burst and a constant retry; so are its tables driven. */
@@ -29,106 +26,55 @@ const UPSTREAM: SyncPeriods = {
 const TIMELINES: readonly Timeline[] = [
   {
     name: "coalesces requests into one run at the end of the gap",
-    steps: [
-      [0, "request", 1],
-      [0.5, "request", 1],
-      [0.999, "request", 1],
-      [1.0, "-", 2],
-      [1.0, "request", 2],
-      [1.001, "request", 2],
-      [1.999, "-", 2],
-      [2.0, "-", 3],
-      [3.0, "-", 3],
-      [11.999, "-", 3],
-      [12.0, "-", 4],
-      [12.001, "request", 4],
-      [13.0, "-", 5],
-    ],
+    steps:
+      "0: request 1, 0.5: request 1, 0.999: request 1, 1.0: 2, 1.0: request 2, 1.001: request 2, 1.999: 2, " +
+      "2.0: 3, 3.0: 3, 11.999: 3, 12.0: 4, 12.001: request 4, 13.0: 5",
   },
   {
     name: "retries after a failure, and a successful run cancels the retry",
-    steps: [
-      [0, "fail next", 0],
-      [0, "request", 1],
-      [1.0, "-", 1],
-      [4.999, "-", 1],
-      [5.0, "-", 2],
-      [5.499, "request", 2],
-      [5.5, "fail next", 2],
-      [6.0, "-", 3],
-      [7.0, "request", 4],
-      [11.0, "-", 4],
-      [11.0, "fail next", 4],
-      [11.0, "request", 5],
-      [11.1, "request", 5],
-      [12.0, "-", 6],
-      [16.0, "-", 6],
-      [21.0, "-", 6],
-      [22.0, "-", 7],
-    ],
+    steps:
+      "0: fail next 0, 0: request 1, 1.0: 1, 4.999: 1, 5.0: 2, 5.499: request 2, 5.5: fail next 2, 6.0: 3, 7.0: request 4, " +
+      "11.0: 4, 11.0: fail next 4, 11.0: request 5, 11.1: request 5, 12.0: 6, 16.0: 6, 21.0: 6, 22.0: 7",
   },
   {
     name: "lets a retry shorter than the period wait for the period",
     options: { minPeriodMs: 5000, retryMs: () => 1000 },
-    steps: [
-      [0, "fail next", 0],
-      [0, "request", 1],
-      [1, "-", 1],
-      [4.999, "-", 1],
-      [5, "-", 2],
-      [14.999, "-", 2],
-      [15, "-", 3],
-    ],
+    steps: "0: fail next 0, 0: request 1, 1: 1, 4.999: 1, 5: 2, 14.999: 2, 15: 3",
   },
   {
     name: "counts the period from the end of a long run",
     runMs: 3000,
-    steps: [[0, "request", 1], [1, "request", 1], [2, "request", 1], [3.999, "-", 1], [4, "-", 2], [
-      9,
-      "-",
-      2,
-    ]],
+    steps: "0: request 1, 1: request 1, 2: request 1, 3.999: 1, 4: 2, 9: 2",
   },
   {
     name: "never waits without a period",
     options: { minPeriodMs: 0 },
-    steps: [[0, "request", 1], [0, "request", 2], [0, "request", 3]],
+    steps: "0: request 1, 0: request 2, 0: request 3",
   },
   {
     name: "cuts the retry to the longest period",
     alwaysFails: true,
     options: { retryMs: () => 20_000 },
-    steps: [[0, "request", 1], [9.999, "-", 1], [10, "-", 2]],
+    steps: "0: request 1, 9.999: 1, 10: 2",
   },
   {
     name: "retries for ever",
     alwaysFails: true,
-    steps: [[0, "request", 1], [5, "-", 2], [10, "-", 3], [15, "-", 4], [19.999, "-", 4]],
+    steps: "0: request 1, 5: 2, 10: 3, 15: 4, 19.999: 4",
   },
   {
     name: "runs a request after a failure at the end of the gap, without a second retry",
-    steps: [[0, "fail next", 0], [0, "request", 1], [0.5, "request", 1], [1, "-", 2], [5, "-", 2], [
-      10.999,
-      "-",
-      2,
-    ]],
+    steps: "0: fail next 0, 0: request 1, 0.5: request 1, 1: 2, 5: 2, 10.999: 2",
   },
   {
     name: "starts nothing after stop",
-    steps: [[0, "request", 1], [0.5, "request", 1], [0.6, "stop", 1], [30, "-", 1]],
+    steps: "0: request 1, 0.5: request 1, 0.6: stop 1, 30: 1",
   },
   {
     name: "lets two runs follow each other after a quiet time with a burst of two",
     options: { burst: 2 },
-    steps: [
-      [0, "request", 1],
-      [0.001, "request", 2],
-      [0.5, "request", 2],
-      [0.999, "request", 2],
-      [1.0, "-", 3],
-      [10.999, "-", 3],
-      [11.0, "-", 4],
-    ],
+    steps:
+      "0: request 1, 0.001: request 2, 0.5: request 2, 0.999: request 2, 1.0: 3, 10.999: 3, 11.0: 4",
   },
 ];
 
@@ -144,14 +90,15 @@ for (const timeline of TIMELINES) {
       if (timeline.runMs) await clock.sleep(timeline.runMs);
       return outcome;
     });
-    for (const [at, action, expected] of timeline.steps) {
-      await clock.advance(at * 1000 - clock.now());
+    for (const step of timeline.steps.split(", ")) {
+      const [, at, action, expected] = /^(\S+): (?:(.+) )?(\d+)$/.exec(step)!;
+      await clock.advance(Number(at) * 1000 - clock.now());
       // The first request is the permission to sync.
       if (action === "request") loop.isOpen ? loop.request() : loop.open();
       if (action === "fail next") failNext = true;
       if (action === "stop") await loop.stop();
       await clock.advance(0);
-      assertEquals(runs, expected, `runs at ${at} s after '${action}'`);
+      assertEquals(runs, Number(expected), `runs after '${step}'`);
     }
     const stopped = loop.stop();
     await clock.advance(10_000);

@@ -1,9 +1,11 @@
 import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
+import { parse } from "@std/yaml";
 import fc from "fast-check";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoint, testEndpointSlice } from "../../tests/support/builders/builders.ts";
+import { textRows } from "../../tests/support/texts/text_rows.ts";
 import {
   compareEndpoints,
   endpointsFromSlice,
@@ -36,102 +38,68 @@ Deno.test("endpointsFromSlice() treats unset conditions as ready, serving, not t
   assertEquals(paths, []);
 });
 
-/** Fields of one endpoint (control-plane 4.6). */
-const ENDPOINT_ROWS: readonly {
-  readonly name: string;
-  readonly endpoint: SliceEndpoint;
-  readonly nodeName?: string;
-  readonly expect: Readonly<Record<string, unknown>> | undefined;
-  readonly problems?: readonly string[];
-}[] = [
-  {
-    name: "reads conditions",
-    endpoint: {
-      addresses: ["10.180.0.1"],
-      conditions: { ready: false, serving: true, terminating: true },
-    },
-    expect: { ready: false, serving: true, terminating: true },
-  },
-  {
-    name: "treats unset serving as true next to ready false",
-    endpoint: { addresses: ["10.180.0.1"], conditions: { ready: false } },
-    expect: { ready: false, serving: true, terminating: false },
-  },
-  {
-    name: "knows an endpoint of the own node",
-    endpoint: { addresses: ["10.180.0.1"], nodeName: THIS_NODE },
-    expect: { isLocal: true, nodeName: THIS_NODE },
-  },
-  {
-    name: "accepts an address in any range, of a host network too",
-    endpoint: { addresses: ["192.168.99.7"] },
-    expect: { key: "192.168.99.7:80" },
-  },
-  {
-    name: "knows an endpoint of another node",
-    endpoint: { addresses: ["10.180.0.1"], nodeName: OTHER_NODE },
-    expect: { isLocal: false, nodeName: OTHER_NODE },
-  },
-  {
-    name: "has no local endpoints if the own node is unknown",
-    endpoint: { addresses: ["10.180.0.1"], nodeName: "" },
-    nodeName: "",
-    expect: { isLocal: false },
-  },
-  {
-    name: "uses the first address only",
-    endpoint: { addresses: ["10.180.0.1", "10.180.0.2"] },
-    expect: { key: "10.180.0.1:80" },
-  },
-  {
-    name: "reads leading zeros as decimal",
-    endpoint: { addresses: ["010.180.000.001"] },
-    expect: { key: "10.180.0.1:80", address: "10.180.0.1" },
-  },
-  {
-    name: "reads hints",
-    endpoint: {
-      addresses: ["10.180.0.1"],
-      hints: { forZones: [{ name: "zone-a" }, { name: "zone-b" }], forNodes: [{ name: "node-a" }] },
-    },
-    expect: { zoneHints: ["zone-a", "zone-b"], nodeHints: ["node-a"] },
-  },
-  {
-    name: "treats an empty hint as absent",
-    endpoint: { addresses: ["10.180.0.1"], hints: { forZones: [], forNodes: [] } },
-    expect: { zoneHints: undefined, nodeHints: undefined },
-  },
-  {
-    name: "leaves out an endpoint without address",
-    endpoint: { addresses: [] },
-    expect: undefined,
-    problems: ["endpoints[0].addresses"],
-  },
-  {
-    name: "leaves out invalid addresses",
-    endpoint: { addresses: ["web.example"] },
-    expect: undefined,
-    problems: ["endpoints[0].addresses"],
-  },
-  {
-    name: "leaves out an address of the other family",
-    endpoint: { addresses: [ADDRESSES.IPv6.localPods[0]] },
-    expect: undefined,
-    problems: ["endpoints[0].addresses"],
-  },
-];
+/** An endpoint, some of its fields, and the paths of problems (control-plane 4.6). */
+const ENDPOINT_ROWS = `
+reads conditions
+  {addresses: ["10.180.0.1"], conditions: {ready: false, serving: true, terminating: true}}
+  {ready: false, serving: true, terminating: true}
+treats unset serving as true next to ready false
+  {addresses: ["10.180.0.1"], conditions: {ready: false}}
+  {ready: false, serving: true, terminating: false}
+knows an endpoint of the own node
+  {addresses: ["10.180.0.1"], nodeName: node-a}
+  {isLocal: true, nodeName: node-a}
+accepts an address in any range, of a host network too
+  {addresses: ["192.168.99.7"]}
+  {key: "192.168.99.7:80"}
+knows an endpoint of another node
+  {addresses: ["10.180.0.1"], nodeName: node-b}
+  {isLocal: false, nodeName: node-b}
+has no local endpoints if the own node is unknown
+  {addresses: ["10.180.0.1"], nodeName: ""}
+  {isLocal: false}
+uses the first address only
+  {addresses: ["10.180.0.1", "10.180.0.2"]}
+  {key: "10.180.0.1:80"}
+reads leading zeros as decimal
+  {addresses: ["010.180.000.001"]}
+  {key: "10.180.0.1:80", address: "10.180.0.1"}
+reads hints
+  {addresses: ["10.180.0.1"], hints: {forZones: [{name: zone-a}, {name: zone-b}], forNodes: [{name: node-a}]}}
+  {zoneHints: [zone-a, zone-b], nodeHints: [node-a]}
+treats an empty hint as absent
+  {addresses: ["10.180.0.1"], hints: {forZones: [], forNodes: []}}
+  {zoneHints: absent, nodeHints: absent}
+leaves out an endpoint without address
+  {addresses: []}
+  none
+  endpoints[0].addresses
+leaves out invalid addresses
+  {addresses: ["web.example"]}
+  none
+  endpoints[0].addresses
+leaves out an address of the other family
+  {addresses: ["fd00:10::a01"]}
+  none
+  endpoints[0].addresses
+`;
 
-for (const { name, endpoint, nodeName, expect, problems = [] } of ENDPOINT_ROWS) {
+for (const [name, endpoint = "", expected = "", problems = ""] of textRows(ENDPOINT_ROWS)) {
   Deno.test(`endpointsFromSlice() ${name}`, () => {
-    const slice = testEndpointSlice("web", { endpoints: [endpoint] });
-    const { ports, paths } = read(slice, "IPv4", nodeName);
+    const slice = testEndpointSlice("web", { endpoints: [parse(endpoint) as SliceEndpoint] });
+    const { ports, paths } = read(
+      slice,
+      "IPv4",
+      endpoint.includes('nodeName: ""') ? "" : THIS_NODE,
+    );
     const [found] = ports[0]?.endpoints ?? [];
-    const fields = Object.keys(expect ?? {}).map((field) => [
+    const fields = expected === "none" ? undefined : parse(expected) as Record<string, unknown>;
+    const of = Object.keys(fields ?? {}).map((field) => [
       field,
-      Reflect.get(found ?? {}, field),
+      Reflect.get(found ?? {}, field) ?? "absent",
     ]);
-    assertEquals(found && Object.fromEntries(fields), expect);
-    assertEquals(paths, problems);
+    assertEquals(found && Object.fromEntries(of), fields);
+    assertEquals(paths.join(), problems);
   });
 }
 
@@ -144,57 +112,37 @@ Deno.test("endpointsFromSlice() reads IPv6", () => {
   ]);
 });
 
-/** Ports of a slice (control-plane 4.6). */
-const PORT_ROWS: readonly {
-  readonly name: string;
-  readonly ports: EndpointSlice["ports"];
-  readonly expect: Readonly<Record<string, readonly string[]>>;
-  readonly problems?: readonly string[];
-}[] = [
-  {
-    name: "treats a missing protocol as TCP",
-    ports: [{ name: "", port: 80 }, { name: "b", port: 81 }],
-    expect: { "ns1/web/TCP": ["10.180.0.1:80"], "ns1/web:b/TCP": ["10.180.0.1:81"] },
-  },
-  {
-    name: "treats a missing name as the empty one, as the API server does",
-    ports: [{ port: 80 }],
-    expect: { "ns1/web/TCP": ["10.180.0.1:80"] },
-  },
-  {
-    name: "leaves out ports without number",
-    ports: [{ name: "a" }, { name: "b", port: 0 }],
-    expect: {},
-    problems: ["ports[0]", "ports[1]"],
-  },
-  {
-    name: "leaves out a port of an unknown protocol and keeps the others",
-    ports: [{ name: "a", port: 80, protocol: "ICMP" }, { name: "b", port: 81 }],
-    expect: { "ns1/web:b/TCP": ["10.180.0.1:81"] },
-    problems: ["ports[0]"],
-  },
-  {
-    name: "distinguishes TCP from UDP on one name",
-    ports: [{ name: "dns", port: 53, protocol: "UDP" }, { name: "dns", port: 5353 }],
-    expect: { "ns1/web:dns/UDP": ["10.180.0.1:53"], "ns1/web:dns/TCP": ["10.180.0.1:5353"] },
-  },
-  {
-    name: "puts ports of one name and protocol together",
-    ports: [{ name: "", port: 81 }, { name: "", port: 80 }],
-    expect: { "ns1/web/TCP": ["10.180.0.1:80", "10.180.0.1:81"] },
-  },
-];
+/** The ports of a slice, the endpoints of each ServicePort, and the paths of problems (control-plane 4.6). */
+const PORT_ROWS = `
+treats a missing protocol as TCP
+  [{name: "", port: 80}, {name: b, port: 81}]
+  {"ns1/web/TCP": ["10.180.0.1:80"], "ns1/web:b/TCP": ["10.180.0.1:81"]}
+treats a missing name as the empty one, as the API server does
+  [{port: 80}]
+  {"ns1/web/TCP": ["10.180.0.1:80"]}
+leaves out ports without number
+  [{name: a}, {name: b, port: 0}]
+  {}
+  ports[0], ports[1]
+leaves out a port of an unknown protocol and keeps the others
+  [{name: a, port: 80, protocol: ICMP}, {name: b, port: 81}]
+  {"ns1/web:b/TCP": ["10.180.0.1:81"]}
+  ports[0]
+distinguishes TCP from UDP on one name
+  [{name: dns, port: 53, protocol: UDP}, {name: dns, port: 5353}]
+  {"ns1/web:dns/UDP": ["10.180.0.1:53"], "ns1/web:dns/TCP": ["10.180.0.1:5353"]}
+puts ports of one name and protocol together
+  [{name: "", port: 81}, {name: "", port: 80}]
+  {"ns1/web/TCP": ["10.180.0.1:80", "10.180.0.1:81"]}
+`;
 
-for (const { name, ports, expect, problems = [] } of PORT_ROWS) {
+for (const [name, ports = "", expected = "", problems = ""] of textRows(PORT_ROWS)) {
   Deno.test(`endpointsFromSlice() ${name}`, () => {
-    const found = read(testEndpointSlice("web", { endpoints: ["10.180.0.1"], ports }));
-    assertEquals<unknown>(
-      Object.fromEntries(
-        found.ports.map(({ key, endpoints }) => [key, endpoints.map((endpoint) => endpoint.key)]),
-      ),
-      expect,
-    );
-    assertEquals(found.paths, problems);
+    const ported = { endpoints: ["10.180.0.1"], ports: parse(ports) as EndpointSlice["ports"] };
+    const found = read(testEndpointSlice("web", ported));
+    const keys = found.ports.map(({ key, endpoints }) => [key, endpoints.map(({ key }) => key)]);
+    assertEquals<unknown>(Object.fromEntries(keys), parse(expected));
+    assertEquals(found.paths.join(", "), problems);
   });
 }
 

@@ -5,88 +5,35 @@ import { nodePortEntries } from "./backend.ts";
 
 const NODE = { addresses: ["192.168.0.2", "192.168.1.2", "2001:db8::2"].map(parseIpAddress) };
 const IPV4_NODE = { addresses: [parseIpAddress("192.168.0.2")] };
-const LOOPBACK_NODE = { addresses: ["127.0.0.1", "::1"].map(parseIpAddress) };
-const ALL = "all";
+const NODES: Readonly<Record<string, typeof NODE>> = {
+  "IPv4 only": IPV4_NODE,
+  loopback: { addresses: ["127.0.0.1", "::1"].map(parseIpAddress) },
+};
 
-/** control-plane 2.7; a list stands for `cidrs`. */
-const ROWS: readonly {
-  readonly name: string;
-  readonly entries: readonly string[];
-  readonly node?: typeof NODE;
-  readonly IPv4: readonly string[] | typeof ALL;
-  readonly IPv6: readonly string[] | typeof ALL;
-}[] = [
-  { name: "matches everything where unset", entries: [], IPv4: ALL, IPv6: ALL },
-  {
-    name: "uses the first Node address of each family for 'primary'",
-    entries: ["primary"],
-    IPv4: ["192.168.0.2/32"],
-    IPv6: ["2001:db8::2/128"],
-  },
-  {
-    name: "matches nothing for 'primary' if the Node has no address of the family",
-    entries: ["primary"],
-    node: IPV4_NODE,
-    IPv4: ["192.168.0.2/32"],
-    IPv6: [],
-  },
-  {
-    name: "skips loopback for 'primary'",
-    entries: ["primary"],
-    node: LOOPBACK_NODE,
-    IPv4: [],
-    IPv6: [],
-  },
-  {
-    name: "gives each family its own ranges",
-    entries: ["192.168.0.5/24", "2001:db8::/64", "10.0.0.0/8"],
-    IPv4: ["192.168.0.0/24", "10.0.0.0/8"],
-    IPv6: ["2001:db8::/64"],
-  },
-  {
-    name: "matches everything in a family without a range",
-    entries: ["192.168.0.0/24"],
-    IPv4: ["192.168.0.0/24"],
-    IPv6: ALL,
-  },
-  {
-    name: "matches everything with a /0, whatever the other entries are",
-    entries: ["192.168.0.0/24", "0.0.0.0/0", "2001:db8::/64"],
-    IPv4: ALL,
-    IPv6: ["2001:db8::/64"],
-  },
-  {
-    name: "treats 'localhost' as the loopback ranges",
-    entries: ["localhost"],
-    IPv4: ["127.0.0.0/8"],
-    IPv6: ["::1/128"],
-  },
-  {
-    name: "accepts keywords next to ranges",
-    entries: ["primary", "localhost", "10.0.0.0/8"],
-    IPv4: ["192.168.0.2/32", "127.0.0.0/8", "10.0.0.0/8"],
-    IPv6: ["2001:db8::2/128", "::1/128"],
-  },
-  {
-    name: "matches everything with 'all', whatever the other entries are",
-    entries: ["primary", "all", "10.0.0.0/8"],
-    IPv4: ALL,
-    IPv6: ALL,
-  },
-  {
-    name: "adds nothing for 'primary' next to a range if the Node has no address of the family",
-    entries: ["primary", "2001:db8::/64"],
-    node: IPV4_NODE,
-    IPv4: ["192.168.0.2/32"],
-    IPv6: ["2001:db8::/64"],
-  },
-];
+function listOf(cell: string): readonly string[] {
+  return cell === "-" ? [] : cell.split(", ");
+}
 
-for (const { name, entries, node = NODE, ...expected } of ROWS) {
+/** control-plane 2.7: the entries, what they come to in IPv4 and in IPv6, and another node. */
+const ROWS = `
+matches everything where unset | - | all | all
+uses the first Node address of each family for 'primary' | primary | 192.168.0.2/32 | 2001:db8::2/128
+matches nothing for 'primary' if the Node has no address of the family | primary | 192.168.0.2/32 | - | IPv4 only
+skips loopback for 'primary' | primary | - | - | loopback
+gives each family its own ranges | 192.168.0.5/24, 2001:db8::/64, 10.0.0.0/8 | 192.168.0.0/24, 10.0.0.0/8 | 2001:db8::/64
+matches everything in a family without a range | 192.168.0.0/24 | 192.168.0.0/24 | all
+matches everything with a /0, whatever the other entries are | 192.168.0.0/24, 0.0.0.0/0, 2001:db8::/64 | all | 2001:db8::/64
+treats 'localhost' as the loopback ranges | localhost | 127.0.0.0/8 | ::1/128
+accepts keywords next to ranges | primary, localhost, 10.0.0.0/8 | 192.168.0.2/32, 127.0.0.0/8, 10.0.0.0/8 | 2001:db8::2/128, ::1/128
+matches everything with 'all', whatever the other entries are | primary, all, 10.0.0.0/8 | all | all
+adds nothing for 'primary' next to a range if the Node has no address of the family | primary, 2001:db8::/64 | 192.168.0.2/32 | 2001:db8::/64 | IPv4 only
+`.trim().split("\n").map((line) => line.split(" | "));
+
+for (const [name, entries = "", forIpv4 = "", forIpv6 = "", node = ""] of ROWS) {
   Deno.test(`nodePortAddressesFor() ${name}`, () => {
-    for (const family of ["IPv4", "IPv6"] as const) {
-      const found = nodePortAddressesFor(family, entries, node);
-      assertEquals<unknown>(found.kind === "all" ? ALL : found.cidrs, expected[family]);
+    for (const [family, expected] of [["IPv4", forIpv4], ["IPv6", forIpv6]] as const) {
+      const found = nodePortAddressesFor(family, listOf(entries), NODES[node] ?? NODE);
+      assertEquals<unknown>(found.kind === "all" ? ["all"] : found.cidrs, listOf(expected));
     }
   });
 }
