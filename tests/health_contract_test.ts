@@ -1,103 +1,61 @@
 /** The contract of kube-proxy's health checks, state by state, against the running server. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { serviceLoop } from "./support/builders/builders.ts";
-import type { NodeEligibility } from "../lib/health/proxy_health.ts";
 import type { IpFamily } from "../lib/net/ip_address.ts";
 import {
   type ProxyServersStage,
   startProxyServersStage,
 } from "./support/stages/proxy_servers_stage.ts";
 
-/** One thing that happens. */
-type Event =
-  | { readonly start: IpFamily }
-  | { readonly request: IpFamily }
-  | { readonly update: IpFamily }
-  | { readonly node: NodeEligibility }
-  | { readonly waitSeconds: number };
-
 /** What happens, and then: the codes of both paths, the health of known families, and the Node. */
-type Step = readonly [
-  name: string,
-  events: readonly Event[],
-  healthz: 200 | 503,
-  livez: 200 | 503,
-  families: Partial<Record<IpFamily, boolean>>,
-  nodeEligible?: boolean,
-];
-
-const UNKNOWN = {};
-const BOTH = { IPv4: true, IPv6: true };
-const LATE_IPV4 = { IPv4: false, IPv6: true };
-const LATE_IPV6 = { IPv4: true, IPv6: false };
-const AUTOSCALER = { taints: [{ key: "ToBeDeletedByClusterAutoscaler" }] };
+interface Step {
+  readonly name: string;
+  readonly events: readonly string[];
+  readonly healthz: number;
+  readonly livez: number;
+  readonly families: readonly (readonly [family: string, isGood: boolean])[];
+  readonly nodeEligible: boolean;
+}
 
 /** One run, with a time-out of 10 s. The Node is known from the second step on. */
-const TIMELINE: readonly Step[] = [
-  ["nothing is known, no Node either", [], 503, 200, UNKNOWN, false],
-  ["the Node is known", [{ node: {} }], 200, 200, UNKNOWN],
-  ["both families synced", [{ update: "IPv4" }, { update: "IPv6" }], 200, 200, BOTH],
-  ["25 s idle", [{ waitSeconds: 25 }], 200, 200, BOTH],
-  [
-    "IPv4 was asked for just within the time-out",
-    [{ request: "IPv4" }, { waitSeconds: 9.999 }],
-    200,
-    200,
-    BOTH,
-  ],
-  ["IPv4 is at the time-out", [{ waitSeconds: 0.001 }], 503, 503, LATE_IPV4],
-  [
-    "IPv4 is late, and was asked for again",
-    [{ waitSeconds: 15 }, { request: "IPv4" }],
-    503,
-    503,
-    LATE_IPV4,
-  ],
-  ["both synced again", [{ update: "IPv4" }, { update: "IPv6" }], 200, 200, BOTH],
-  [
-    "IPv6 is late and IPv4 synced",
-    [{ request: "IPv6" }, { waitSeconds: 25 }, { update: "IPv4" }],
-    503,
-    503,
-    LATE_IPV6,
-  ],
-  ["IPv6 synced", [{ update: "IPv6" }], 200, 200, BOTH],
-  [
-    "both are late and one synced",
-    [{ request: "IPv4" }, { request: "IPv6" }, { waitSeconds: 25 }, { update: "IPv6" }],
-    503,
-    503,
-    LATE_IPV4,
-  ],
-  ["all synced", [{ update: "IPv4" }], 200, 200, BOTH],
-  ["a taint without an effect", [{ node: { taints: [{ key: "other" }] } }], 200, 200, BOTH],
-  ["the autoscaler's taint", [{ node: AUTOSCALER }], 503, 200, BOTH, false],
-  [
-    "the autoscaler's taint, and IPv4 late",
-    [{ request: "IPv4" }, { waitSeconds: 10 }],
-    503,
-    503,
-    LATE_IPV4,
-    false,
-  ],
-  ["the taint is removed", [{ update: "IPv4" }, { node: { taints: [] } }], 200, 200, BOTH],
-  [
-    "the Node is being deleted",
-    [{ node: { deletionTimestamp: "2026-01-01T00:00:00Z" } }],
-    503,
-    200,
-    BOTH,
-    false,
-  ],
-  ["the Node is deleted: its last state stays", [{ waitSeconds: 3600 }], 503, 200, BOTH, false],
-];
+const TIMELINE: readonly Step[] = `
+nothing is known, no Node either | - | 503 200 | - | ineligible
+the Node is known | node {} | 200 200 | -
+both families synced | update IPv4; update IPv6 | 200 200 | IPv4 good, IPv6 good
+25 s idle | wait 25 | 200 200 | IPv4 good, IPv6 good
+IPv4 was asked for just within the time-out | request IPv4; wait 9.999 | 200 200 | IPv4 good, IPv6 good
+IPv4 is at the time-out | wait 0.001 | 503 503 | IPv4 late, IPv6 good
+IPv4 is late, and was asked for again | wait 15; request IPv4 | 503 503 | IPv4 late, IPv6 good
+both synced again | update IPv4; update IPv6 | 200 200 | IPv4 good, IPv6 good
+IPv6 is late and IPv4 synced | request IPv6; wait 25; update IPv4 | 503 503 | IPv4 good, IPv6 late
+IPv6 synced | update IPv6 | 200 200 | IPv4 good, IPv6 good
+both are late and one synced | request IPv4; request IPv6; wait 25; update IPv6 | 503 503 | IPv4 late, IPv6 good
+all synced | update IPv4 | 200 200 | IPv4 good, IPv6 good
+a taint without an effect | node {"taints": [{"key": "other"}]} | 200 200 | IPv4 good, IPv6 good
+the autoscaler's taint | node {"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]} | 503 200 | IPv4 good, IPv6 good | ineligible
+the autoscaler's taint, and IPv4 late | request IPv4; wait 10 | 503 503 | IPv4 late, IPv6 good | ineligible
+the taint is removed | update IPv4; node {"taints": []} | 200 200 | IPv4 good, IPv6 good
+the Node is being deleted | node {"deletionTimestamp": "2026-01-01T00:00:00Z"} | 503 200 | IPv4 good, IPv6 good | ineligible
+the Node is deleted: its last state stays | wait 3600 | 503 200 | IPv4 good, IPv6 good | ineligible
+`.trim().split("\n").map((line) => {
+  const [name = "", events = "", codes = "", health = "", node] = line.split(" | ");
+  const [healthz, livez] = codes.split(" ").map(Number) as [number, number];
+  const families = health === "-" ? [] : health.split(", ").map((each) => {
+    const [family = "", state] = each.split(" ");
+    return [family, state === "good"] as const;
+  });
+  const nodeEligible = node !== "ineligible";
+  return { name, events: events.split("; "), healthz, livez, families, nodeEligible };
+});
 
-async function happen({ clock, health }: ProxyServersStage, event: Event): Promise<void> {
-  if ("start" in event) health.on({ kind: "started", loop: serviceLoop(event.start) });
-  else if ("request" in event) health.on({ kind: "queued", loop: serviceLoop(event.request) });
-  else if ("update" in event) health.on({ kind: "synced", loop: serviceLoop(event.update) });
-  else if ("node" in event) health.nodeSeen(event.node);
-  else await clock.advance(event.waitSeconds * 1000);
+/** `start IPv4`, `request IPv4`, `update IPv4`, `wait <seconds>`, `node <as JSON>` or `-`. */
+async function happen({ clock, health }: ProxyServersStage, event: string): Promise<void> {
+  const [, what, value = ""] = /^(\S+) ?(.*)$/.exec(event)!;
+  const kind = ({ start: "started", request: "queued", update: "synced" } as const)[what!];
+  if (kind !== undefined) health.on({ kind, loop: serviceLoop(value as IpFamily) });
+  else if (what === "node") health.nodeSeen(JSON.parse(value));
+  else if (what === "wait") await clock.advance(Number(value) * 1000);
+  else assertEquals(event, "-");
 }
 
 async function ask({ healthzPort }: ProxyServersStage, path: string, method = "GET") {
@@ -112,11 +70,10 @@ const TIME = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?Z";
 /** The whole body of an answer, key by key, in order. */
 function bodyPattern(
   path: "healthz" | "livez",
-  [, , , , families, nodeEligible = true]: Step,
+  { families, nodeEligible }: Step,
 ): RegExp {
-  const entries = Object.entries(families);
-  const healthy = entries.every(([, each]) => each);
-  const status = entries.map(([family, each]) =>
+  const healthy = families.every(([, each]) => each);
+  const status = families.map(([family, each]) =>
     `"${family}":\\{"lastUpdated":"${TIME}","healthy":${each}\\}`
   );
   return new RegExp(
@@ -131,7 +88,7 @@ function bodyPattern(
 async function checkAnswers(stage: ProxyServersStage, step: Step): Promise<void> {
   for (const path of ["healthz", "livez"] as const) {
     const { status, type, sniff, text } = await ask(stage, `/${path}`);
-    assertEquals(status, path === "healthz" ? step[2] : step[3], `${path}: ${text}`);
+    assertEquals(status, step[path], `${path}: ${text}`);
     assertEquals([type, sniff], ["application/json", "nosniff"]);
     assertMatch(text, bodyPattern(path, step));
   }
@@ -140,7 +97,7 @@ async function checkAnswers(stage: ProxyServersStage, step: Step): Promise<void>
 Deno.test("/healthz and /livez go through upstream's timeline", async (t) => {
   await using stage = await startProxyServersStage({ timeoutMs: 10_000 });
   for (const step of TIMELINE) {
-    const [name, events] = step;
+    const { name, events } = step;
     const passed = await t.step(name, async () => {
       for (const event of events) await happen(stage, event);
       await checkAnswers(stage, step);
@@ -150,38 +107,16 @@ Deno.test("/healthz and /livez go through upstream's timeline", async (t) => {
 });
 
 /** `lastUpdated` of the whole body, with the answer given 25 s after the start. */
-const LAST_UPDATED: readonly {
-  readonly name: string;
-  readonly events: readonly Event[];
-  readonly expect: string;
-}[] = [
-  {
-    name: "now in a good answer",
-    events: [{ node: {} }, { update: "IPv4" }, { waitSeconds: 25 }],
-    expect: "2026-01-01T00:00:25.000Z",
-  },
-  {
-    name: "the newest of the families in a bad one",
-    events: [
-      { start: "IPv4" },
-      { waitSeconds: 1 },
-      { update: "IPv6" },
-      { request: "IPv4" },
-      { waitSeconds: 24 },
-    ],
-    expect: "2026-01-01T00:00:01.000Z",
-  },
-  {
-    name: "Go's zero time in a bad one without any family",
-    events: [{ waitSeconds: 25 }],
-    expect: "0001-01-01T00:00:00Z",
-  },
-];
+const LAST_UPDATED = `
+now in a good answer | node {}; update IPv4; wait 25 | 2026-01-01T00:00:25.000Z
+the newest of the families in a bad one | start IPv4; wait 1; update IPv6; request IPv4; wait 24 | 2026-01-01T00:00:01.000Z
+Go's zero time in a bad one without any family | wait 25 | 0001-01-01T00:00:00Z
+`.trim().split("\n").map((line) => line.split(" | "));
 
-for (const { name, events, expect } of LAST_UPDATED) {
+for (const [name, events = "", expect = ""] of LAST_UPDATED) {
   Deno.test(`/healthz returns as lastUpdated ${name}`, async () => {
     await using stage = await startProxyServersStage({ timeoutMs: 10_000 });
-    for (const event of events) await happen(stage, event);
+    for (const event of events.split("; ")) await happen(stage, event);
     const { lastUpdated, currentTime } = JSON.parse((await ask(stage, "/healthz")).text);
     assertEquals([lastUpdated, currentTime], [expect, "2026-01-01T00:00:25.000Z"]);
   });
