@@ -151,11 +151,10 @@ function report(own: readonly OwnFigures[], memory: MemoryFigures): void {
     visits.push([name, ...sizes.map(({ visitedRules }) => visitedRules.toFixed(1))]);
   }
   for (const table of [loads, events, visits]) console.log(table.toString());
-  const { podMb, allMb, planMs, eventMs } = memory;
+  const { podMb, allMb } = memory;
   console.log(
     `10,000 pods take ${podMb.toFixed(1)} MB, with 1,000 policies and plans of both families ` +
-      `${allMb.toFixed(1)} MB. A first plan takes ${planMs.toFixed(0)} ms of CPU, ` +
-      `an event of a pod ${eventMs.toFixed(3)} ms.`,
+      `${allMb.toFixed(1)} MB.`,
   );
 }
 

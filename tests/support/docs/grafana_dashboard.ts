@@ -25,83 +25,33 @@ interface Panel {
 const CLUSTER = 'job=~"$job"';
 const NODE = `${CLUSTER},instance=~"$instance"`;
 
-function stat(title: string, expr: string, unit = "short"): Panel {
-  return { title, type: "stat", unit, queries: [{ expr, legendFormat: "" }], width: 4 };
-}
-
-function graph(title: string, expr: string, legendFormat: string, unit = "short"): Panel {
-  return { title, type: "timeseries", unit, queries: [{ expr, legendFormat }], width: 8 };
-}
-
-const DURATION = "kubeproxy_sync_proxy_rules_duration_seconds_bucket";
-const PROGRAMMING = "kubeproxy_network_programming_duration_seconds_bucket";
-
-/** What an administrator looks at first. Each line of a graph is a node where it matters which. */
-const CLUSTER_PANELS: readonly Panel[] = [
-  stat("Nodes", `count(kube_relay_build_info{${CLUSTER}})`),
-  stat("Down", `count(up{${CLUSTER}} == 0) or vector(0)`),
-  stat(
-    "Nodes with problems",
-    `count(sum by (instance) (kube_relay_problems{${CLUSTER}}) > 0) or vector(0)`,
-  ),
-  stat("In quarantine", `sum(kube_relay_controller_quarantined_items{${CLUSTER}})`),
-  stat(
-    "Fullest connection tracking",
-    `max(kube_relay_conntrack_entries{${CLUSTER}} / (kube_relay_conntrack_limit{${CLUSTER}} > 0))`,
-    "percentunit",
-  ),
-  stat(
-    "BGP sessions down",
-    `count(kube_relay_routing_bgp_session_up{${CLUSTER}} == 0) or vector(0)`,
-  ),
-  graph("Problems", `sum by (kind) (kube_relay_problems{${CLUSTER}})`, "{{kind}}"),
-  graph(
-    "Versions",
-    `count by (version, mode) (kube_relay_build_info{${CLUSTER}})`,
-    "{{version}} {{mode}}",
-  ),
-  graph(
-    "Sync duration, 99th percentile",
-    `histogram_quantile(0.99, sum by (le, ip_family) (rate(${DURATION}{${CLUSTER}}[$__rate_interval])))`,
-    "{{ip_family}}",
-    "s",
-  ),
-  graph(
-    "Time until a change of endpoints takes effect, 99th percentile",
-    `histogram_quantile(0.99, sum by (le, ip_family) (rate(${PROGRAMMING}{${CLUSTER}}[$__rate_interval])))`,
-    "{{ip_family}}",
-    "s",
-  ),
-  graph(
-    "Failed syncs",
-    `sum by (instance, controller) (rate(kube_relay_controller_sync_failures_total{${CLUSTER}}[$__rate_interval])) > 0`,
-    "{{instance}} {{controller}}",
-    "ops",
-  ),
-  graph(
-    "Changed by other programs",
-    `sum by (instance, kind) (rate(kube_relay_drift_found_total{${CLUSTER}}[$__rate_interval])) > 0`,
-    "{{instance}} {{kind}}",
-    "ops",
-  ),
-  graph(
-    "Used addresses of pools",
-    `max by (pool, ip_family) (kube_relay_routing_pool_used_addresses{${CLUSTER}} / kube_relay_routing_pool_addresses{${CLUSTER}})`,
-    "{{pool}} {{ip_family}}",
-    "percentunit",
-  ),
-  graph(
-    "Memory",
-    `topk(10, process_resident_memory_bytes{${CLUSTER}})`,
-    "{{instance}}",
-    "bytes",
-  ),
-  graph(
-    "CPU",
-    `topk(10, rate(process_cpu_seconds_total{${CLUSTER}}[$__rate_interval]))`,
-    "{{instance}}",
-  ),
-];
+/**
+ * What an administrator looks at first: the title, the kind, the unit, the legend and the query, in which `{}`
+ * selects the cluster. Each line of a graph is a node where it matters which.
+ */
+const CLUSTER_PANELS: readonly Panel[] = String.raw`
+Nodes | stat | short | - | count(kube_relay_build_info{})
+Down | stat | short | - | count(up{} == 0) or vector(0)
+Nodes with problems | stat | short | - | count(sum by (instance) (kube_relay_problems{}) > 0) or vector(0)
+In quarantine | stat | short | - | sum(kube_relay_controller_quarantined_items{})
+Fullest connection tracking | stat | percentunit | - | max(kube_relay_conntrack_entries{} / (kube_relay_conntrack_limit{} > 0))
+BGP sessions down | stat | short | - | count(kube_relay_routing_bgp_session_up{} == 0) or vector(0)
+Problems | timeseries | short | {{kind}} | sum by (kind) (kube_relay_problems{})
+Versions | timeseries | short | {{version}} {{mode}} | count by (version, mode) (kube_relay_build_info{})
+Sync duration, 99th percentile | timeseries | s | {{ip_family}} | histogram_quantile(0.99, sum by (le, ip_family) (rate(kubeproxy_sync_proxy_rules_duration_seconds_bucket{}[$__rate_interval])))
+Time until a change of endpoints takes effect, 99th percentile | timeseries | s | {{ip_family}} | histogram_quantile(0.99, sum by (le, ip_family) (rate(kubeproxy_network_programming_duration_seconds_bucket{}[$__rate_interval])))
+Failed syncs | timeseries | ops | {{instance}} {{controller}} | sum by (instance, controller) (rate(kube_relay_controller_sync_failures_total{}[$__rate_interval])) > 0
+Changed by other programs | timeseries | ops | {{instance}} {{kind}} | sum by (instance, kind) (rate(kube_relay_drift_found_total{}[$__rate_interval])) > 0
+Used addresses of pools | timeseries | percentunit | {{pool}} {{ip_family}} | max by (pool, ip_family) (kube_relay_routing_pool_used_addresses{} / kube_relay_routing_pool_addresses{})
+Memory | timeseries | bytes | {{instance}} | topk(10, process_resident_memory_bytes{})
+CPU | timeseries | short | {{instance}} | topk(10, rate(process_cpu_seconds_total{}[$__rate_interval]))
+`.trim().split("\n").map((line) => {
+  const [title = "", type, unit = "", legend = "", query = ""] = line.split(" | ");
+  const expr = query.replaceAll("{}", `{${CLUSTER}}`);
+  const queries = [{ expr, legendFormat: legend === "-" ? "" : legend }];
+  const isStat = type === "stat";
+  return { title, type: isStat ? "stat" : "timeseries", unit, queries, width: isStat ? 4 : 8 };
+});
 
 /** Without a panel for each node. */
 export const FACTS: readonly string[] = ["kube_relay_build_info", "kubernetes_feature_enabled"];
