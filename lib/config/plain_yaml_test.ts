@@ -58,35 +58,9 @@ Deno.test("parsePlainYaml() accepts quoted lines without indentation, up to a li
 /** Lines and pieces as they stand in manifests, and worse. */
 const PIECES = [
   ..."-:,[]{}#|>'\"~ab01.+_/eEx%@`?!&*",
-  ...[
-    "\n",
-    "\n  ",
-    "\n- ",
-    "\n  - ",
-    ": ",
-    " #",
-    "null",
-    "true",
-    "1e3",
-    ".5",
-    "12.",
-    "0x1f",
-    "::1",
-  ],
-  ...[
-    "10.0.0.1",
-    "a: ",
-    "b: ",
-    "key",
-    "- ",
-    ": |\n  ",
-    ": >-\n  ",
-    "\\n",
-    "''",
-    "  ",
-    "\r\n",
-    "0o7",
-  ],
+  ...["\n", "\n  ", "\n- ", "\n  - ", ": ", " #", "null", "true", "1e3", ".5", "12."],
+  ...["0x1f", "::1", "10.0.0.1", "a: ", "b: ", "key", "- ", ": |\n  ", ": >-\n  ", "\\n"],
+  ...["''", "  ", "\r\n", "0o7"],
 ];
 
 Deno.test("parsePlainYaml() leaves keys without a value to the exact parser", () => {

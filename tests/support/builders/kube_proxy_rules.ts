@@ -35,21 +35,10 @@ const NAT_JUMPS = [
   'POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING',
 ];
 
-const FILTER_CHAINS = [
-  "KUBE-SERVICES",
-  "KUBE-EXTERNAL-SERVICES",
-  "KUBE-NODEPORTS",
-  "KUBE-FORWARD",
-  "KUBE-PROXY-FIREWALL",
-  "KUBE-PROXY-CANARY",
-];
-const NAT_CHAINS = [
-  "KUBE-SERVICES",
-  "KUBE-NODEPORTS",
-  "KUBE-POSTROUTING",
-  "KUBE-MARK-MASQ",
-  "KUBE-PROXY-CANARY",
-];
+const FILTER_CHAINS = "SERVICES EXTERNAL-SERVICES NODEPORTS FORWARD PROXY-FIREWALL PROXY-CANARY"
+  .split(" ").map((name) => `KUBE-${name}`);
+const NAT_CHAINS = "SERVICES NODEPORTS POSTROUTING MARK-MASQ PROXY-CANARY"
+  .split(" ").map((name) => `KUBE-${name}`);
 
 /** Rules of kubelet and of a user, in each built-in chain. Only their owners may change them. */
 export function foreignIptablesRules({ family }: LeftoverOptions): string {
