@@ -81,7 +81,10 @@ export function* policyObjects(layout: PolicyLayout, plan: PolicyPlan): Generato
   for (const [, pod] of [...plan.pods].sort(byKey)) yield* layout.pod(pod, plan);
 }
 
-/** The rules of a list without those of policies with a refused part. */
+/**
+ * The rules of a list without those of policies with a refused part. Such a policy allows nothing: where
+ * it denies something, or leaves it to the next tier, it denies everything instead.
+ */
 export function acceptableRules(
   rules: readonly PolicyRule[],
   refused: ReadonlySet<Part>,
@@ -92,7 +95,11 @@ export function acceptableRules(
     for (const part of partsOf(rule)) if (refused.has(part)) leftOut.set(rule.policy, part);
   }
   if (leftOut.size === 0) return { rules, leftOut };
-  return { rules: rules.filter(({ policy }) => !leftOut.has(policy)), leftOut };
+  const acceptable = rules.flatMap(({ peers, ports, ...rule }): readonly PolicyRule[] => {
+    if (leftOut.has(rule.policy)) return rule.action ? [{ ...rule, action: "deny" }] : [];
+    return [{ ...rule, ...(peers && { peers }), ...(ports && { ports }) }];
+  });
+  return { rules: acceptable, leftOut };
 }
 
 /** The beginning of what is logged of a denied packet, at most 127 bytes; `to` or `from` the pod. */

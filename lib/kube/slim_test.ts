@@ -12,7 +12,7 @@ import { SERVICE } from "../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
 import { SERVICE_KINDS } from "../app/service/service_subscriptions.ts";
 import type { ObjectProblem } from "../api/problem.ts";
-import { Policy } from "../policy/policy.ts";
+import { networkPolicy } from "../policy/policy.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
@@ -97,7 +97,7 @@ const KEPT: readonly (readonly [name: string, spec: KindSpec, kept: object, whol
       taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }],
     },
     status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
-  }],
+  }, ["labels"]],
   ["a Node that announces", ROUTED_NODE, {
     metadata: {
       name: "node-1",
@@ -262,7 +262,7 @@ Deno.test("slimObject() identifies every NetworkPolicy that has a name", () => {
   fc.assert(fc.property(fc.record({ metadata, spec }), (raw) => {
     const { object } = slim(NETWORK_POLICY, raw);
     assertEquals(object?.metadata, raw.metadata);
-    const policy = new Policy(object!);
+    const policy = networkPolicy(object!);
     assertEquals(Object.keys(policy.rules).length > 0, true);
   }));
 });

@@ -3,9 +3,11 @@
  *
  * @module
  */
+import { hostCidr } from "../net/cidr.ts";
 import { CidrIndex } from "../net/cidr_cover.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher, type NestedBlocks } from "../net/nested_blocks.ts";
+import { parsePort, PROTOCOLS } from "../net/port.ts";
 import type { LabelSelector } from "./label_selector.ts";
 import {
   type BlocksSource,
@@ -14,14 +16,15 @@ import {
   type PeerSource,
   type PodSource,
 } from "./peer_source.ts";
-import { mergePortRanges } from "./policy.ts";
-import type {
-  Direction,
-  PeerMember,
-  PeerSetId,
-  PodKey,
-  PolicyKey,
-  PortRange,
+import { FIRST_PORT, LAST_PORT, mergePortRanges } from "./policy.ts";
+import {
+  type Direction,
+  endOf,
+  type PeerMember,
+  type PeerSetId,
+  type PodKey,
+  type PolicyKey,
+  type PortRange,
 } from "./policy_plan.ts";
 import { addressesIn, type NamedPort, type PolicyPod, portFinder } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
@@ -33,22 +36,30 @@ import {
   type SourcedRuleList,
 } from "./rule_lists.ts";
 
-/** Ports; `all` includes what has no ports, such as an ICMP echo. */
-export type AllowedPorts = "all" | readonly PortRange[];
+/** Ports of one protocol. `other`: what has no ports, such as an ICMP echo, as one range. */
+export type AllowedRange =
+  | PortRange
+  | Pick<PortRange, "from" | "to"> & { readonly protocol: "other" };
+
+/** Ports; `all` includes what has no ports. */
+export type AllowedPorts = "all" | readonly AllowedRange[];
 
 /** The other end of connections. */
 export type Peer =
   | { readonly kind: "pod"; readonly pod: PolicyPod; readonly blocks: ReadonlySet<PeerSetId> }
   /** Addresses of no pod, in blocks that a rule names. */
   | { readonly kind: "blocks"; readonly members: NestedBlocks }
+  /** The nodes that a rule names. */
+  | { readonly kind: "nodes"; readonly id: PeerSetId }
   /** An address of no pod, and in no block that a rule names. */
   | { readonly kind: "outside" };
 
 /** The rule that allows some ports. */
 export interface Grant {
-  readonly policy: PolicyKey;
+  /** Absent = no rule decides about these ports, and no policy isolates. */
+  readonly policy?: PolicyKey;
   /** Place of the rule in `spec.ingress` or `spec.egress`. */
-  readonly index: number;
+  readonly index?: number;
   readonly ports: AllowedPorts;
 }
 
@@ -66,18 +77,18 @@ export class RuleBook {
     this.#family = family;
   }
 
-  /** The list that the plan of the pod's node has for it; `undefined` = not isolated. */
-  rulesOf(pod: PolicyPod, direction: Direction): SourcedRuleList | undefined {
-    const need = this.#needOf(pod, direction);
-    if (need === undefined) return undefined;
+  /** The lists that the plan of the pod's node has for it, in the order of tiers. */
+  rulesOf(pod: PolicyPod, direction: Direction): readonly SourcedRuleList[] {
+    const needs = this.#needsOf(pod, direction);
+    if (needs.length === 0) return [];
     const mostRules = this.#isRefused(pod) ? 0 : MOST_RULES;
     const of = { pod, direction, family: this.#family, mostRules };
-    return this.#cache.listOf(need, this.#state.policiesOf(pod), of);
+    return this.#cache.listsOf(needs, this.#state.policiesOf(pod), of);
   }
 
-  #needOf(pod: PolicyPod, direction: Direction): ListNeed | undefined {
+  #needsOf(pod: PolicyPod, direction: Direction): readonly ListNeed[] {
     const of = { pod, direction, family: this.#family };
-    return this.#cache.needOf(this.#state.policiesOf(pod), of);
+    return this.#cache.needsOf(this.#state.policiesOf(pod), of);
   }
 
   #isRefused({ key, namespace, nodeName }: PolicyPod): boolean {
@@ -86,20 +97,35 @@ export class RuleBook {
       this.#known.add(place);
       for (const pod of this.#state.podsIn(namespace)) {
         if (pod.nodeName !== nodeName || addressesIn(pod, this.#family).length === 0) continue;
-        this.#rooms.set(pod, [this.#needOf(pod, "ingress"), this.#needOf(pod, "egress")]);
+        this.#rooms.set(pod, [...this.#needsOf(pod, "ingress"), ...this.#needsOf(pod, "egress")]);
       }
       this.#rooms.decide();
     }
     return this.#rooms.isRefused(key);
   }
 
-  /** The rules that allow a peer something. */
-  grantsOf({ list, sources }: SourcedRuleList, peer: Peer): readonly Grant[] {
-    return list.rules.flatMap((rule) => {
-      const found = rule.peers?.flatMap((id) => sources.get(id) ?? []);
-      const ports = this.#portsOf(rule.ports ?? "all", found, peer);
-      return ports === undefined ? [] : [{ policy: rule.policy, index: rule.index, ports }];
-    });
+  /** The rules that allow a peer something, and the ports about which none decides. */
+  grantsOf(lists: readonly SourcedRuleList[], peer: Peer): readonly Grant[] {
+    const grants: Grant[] = [];
+    /** What the rules of former tiers, and those before in this one, leave to the next rule. */
+    let open: AllowedPorts = "all";
+    for (const { list, sources } of lists) {
+      let passed: AllowedPorts = [];
+      for (const { policy, index, action, peers, ports: own } of list.rules) {
+        const found = peers?.flatMap((id) => sources.get(id) ?? []);
+        const matched = this.#portsOf(own ?? "all", found, peer);
+        if (matched === undefined) continue;
+        const ports = commonPorts(matched, open);
+        if (action === undefined) {
+          if (ports.length > 0) grants.push({ policy, index, ports });
+          continue;
+        }
+        if (action === "pass") passed = portsOfGrants([{ ports: passed }, { ports }]);
+        open = portsWithout(open, ports);
+      }
+      open = endOf(list) === "deny" ? [] : portsOfGrants([{ ports: open }, { ports: passed }]);
+    }
+    return open.length === 0 ? grants : [...grants, { ports: open }];
   }
 
   /** `undefined` = the rule does not match the peer. */
@@ -113,6 +139,9 @@ export class RuleBook {
     for (const source of sources) {
       if (source.kind === "blocks") {
         if (isIn(source, peer)) return ports;
+      } else if (source.kind === "nodes") {
+        if (peer.kind === "nodes" && peer.id === source.id) return ports;
+        if (peer.kind === "pod" && peer.blocks.has(source.id)) return ports;
       } else if (peer.kind === "pod") {
         for (const member of this.membersOf(source, peer.pod)) {
           if (typeof member === "string") return ports;
@@ -137,10 +166,41 @@ function isIn({ id, members }: BlocksSource, peer: Peer): boolean {
   return BlockMatcher.of(members).containsAll(BlockMatcher.of(peer.members));
 }
 
-/** Returns the ports that grants allow together; `undefined` = the pod is not isolated. */
-export function portsOfGrants(grants: readonly Grant[] | undefined): AllowedPorts {
-  if (grants === undefined || grants.some(({ ports }) => ports === "all")) return "all";
-  return mergePortRanges(grants.flatMap(({ ports }) => ports === "all" ? [] : ports));
+/** Returns the ports that grants allow together. */
+export function portsOfGrants(grants: readonly Pick<Grant, "ports">[]): AllowedPorts {
+  const [first] = grants;
+  if (grants.length === 1) return first!.ports;
+  if (grants.some(({ ports }) => ports === "all")) return "all";
+  const merged = mergePortRanges(
+    grants.flatMap(({ ports }) => ports === "all" ? [] : ports),
+    SPACE,
+  );
+  return portsWithout("all", merged).length === 0 ? "all" : merged;
+}
+
+/** Every protocol that rules distinguish. */
+const SPACE = [...PROTOCOLS, "other"] as const;
+
+const EVERY_PORT: readonly AllowedRange[] = SPACE.map((protocol) => {
+  return { protocol, from: FIRST_PORT, to: LAST_PORT } as AllowedRange;
+});
+
+/** The first ports without the others. */
+function portsWithout(ports: AllowedPorts, others: AllowedPorts): readonly AllowedRange[] {
+  if (others === "all") return [];
+  let rest = ports === "all" ? EVERY_PORT : ports;
+  for (const other of others) {
+    rest = rest.flatMap((range): readonly AllowedRange[] => {
+      if (range.protocol !== other.protocol || other.to < range.from || range.to < other.from) {
+        return [range];
+      }
+      return [
+        ...(range.from < other.from ? [{ ...range, to: parsePort(other.from - 1) }] : []),
+        ...(other.to < range.to ? [{ ...range, from: parsePort(other.to + 1) }] : []),
+      ];
+    });
+  }
+  return rest;
 }
 
 /** The ports that both allow. */
@@ -152,15 +212,19 @@ export function commonPorts(left: AllowedPorts, right: AllowedPorts): AllowedPor
       const from = one.from > other.from ? one.from : other.from;
       const to = one.to < other.to ? one.to : other.to;
       const isCommon = one.protocol === other.protocol && from <= to;
-      return isCommon ? [{ protocol: one.protocol, from, to }] : [];
+      return isCommon ? [{ ...one, from, to }] : [];
     })
   );
 }
 
-/** E.g. `all`, `none` or `TCP 80,8000-8999 UDP 53`. */
+/** E.g. `all`, `none`, `TCP 80,8000-8999 UDP 53` or `all but TCP 80`. */
 export function portsText(ports: AllowedPorts): string {
   if (ports === "all") return "all";
   if (ports.length === 0) return "none";
+  if (ports.some(({ protocol }) => protocol === "other")) {
+    const denied = portsWithout("all", ports);
+    return denied.length === 0 ? "all" : `all but ${portsText(denied)}`;
+  }
   return [...Map.groupBy(ports, ({ protocol }) => protocol)].map(([protocol, ranges]) => {
     const texts = ranges.map(({ from, to }) => from === to ? `${from}` : `${from}-${to}`);
     return texts[0] === "1-65535" ? protocol : `${protocol} ${texts.join(",")}`;
@@ -232,6 +296,15 @@ function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Disti
   const addSource = (source: PeerSource) => {
     if (known.has(source.id)) return;
     known.add(source.id);
+    if (source.kind === "nodes") {
+      for (const state of states) {
+        for (const address of state.nodeAddresses()) {
+          if (!state.isNode(address, source.selector)) continue;
+          blocks.add(hostCidr(address), { id: source.id, isIn: true });
+        }
+      }
+      return;
+    }
     if (source.kind === "blocks") {
       addBlocks(source.id, source.members);
       return;
@@ -243,9 +316,9 @@ function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Disti
     }
   };
   for (
-    const { podSelector, rules, names } of states.flatMap(({ policies }) => [...policies.values()])
+    const { subject, rules, names } of states.flatMap(({ policies }) => [...policies.values()])
   ) {
-    addLabels(podSelector);
+    if (subject) addLabels(subject.pods);
     addNames(names);
     for (const rule of [rules.ingress, rules.egress].flatMap((each) => each?.[family] ?? [])) {
       for (const source of rule.peers ?? []) addSource(source);

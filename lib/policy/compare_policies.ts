@@ -65,7 +65,7 @@ interface GroupChange extends Omit<ConnectionChange, "from" | "to"> {
 interface ComparedGroup {
   readonly group: PodGroup | undefined;
   readonly peer: Peer;
-  readonly rules: Readonly<Record<Direction, BeforeAndAfter<SourcedRuleList | undefined>>>;
+  readonly rules: Readonly<Record<Direction, BeforeAndAfter<readonly SourcedRuleList[]>>>;
   readonly isChanged: boolean;
 }
 
@@ -74,7 +74,7 @@ type BeforeAndAfter<T> = readonly [before: T, after: T];
 const OUTSIDE: ComparedGroup = {
   group: undefined,
   peer: { kind: "outside" },
-  rules: { ingress: [undefined, undefined], egress: [undefined, undefined] },
+  rules: { ingress: [[], []], egress: [[], []] },
   isChanged: false,
 };
 
@@ -121,7 +121,7 @@ function* changedPairs(
 }
 
 function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): ComparedGroup {
-  const rulesOf = (direction: Direction): BeforeAndAfter<SourcedRuleList | undefined> => [
+  const rulesOf = (direction: Direction): BeforeAndAfter<readonly SourcedRuleList[]> => [
     books[0].rulesOf(group.pod, direction),
     books[1].rulesOf(group.pod, direction),
   ];
@@ -131,8 +131,8 @@ function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): Compare
 }
 
 /** The name of a set is its selector, so equal names mean equal peers. */
-function textOf(rules: SourcedRuleList | undefined): string {
-  return JSON.stringify(rules && [rules.list.policies, rules.list.rules]);
+function textOf(rules: readonly SourcedRuleList[]): string {
+  return JSON.stringify(rules.map(({ list }) => [list.tier, list.policies, list.rules]));
 }
 
 function comparePair(
@@ -141,10 +141,9 @@ function comparePair(
   to: ComparedGroup,
 ): GroupChange | undefined {
   if (from === to && from.group?.pods.length === 1) return undefined;
-  const grants = (direction: Direction, side: 0 | 1): readonly Grant[] | undefined => {
+  const grants = (direction: Direction, side: 0 | 1): readonly Grant[] => {
     const [own, other] = direction === "egress" ? [from, to] : [to, from];
-    const rules = own.rules[direction][side];
-    return rules && books[side].grantsOf(rules, other.peer);
+    return books[side].grantsOf(own.rules[direction][side], other.peer);
   };
   const ports = (side: 0 | 1) => {
     const [egress, ingress] = [grants("egress", side), grants("ingress", side)];
@@ -160,8 +159,10 @@ function comparePair(
     ? "egress"
     : "ingress";
   const decisive = (decidedBy === "egress" ? from : to).rules[decidedBy][1];
-  const granting = (decidedBy === "egress" ? is.egress : is.ingress) ?? [];
-  const policies = isCut ? decisive?.list.policies ?? [] : granting.map(({ policy }) => policy);
+  const granting = decidedBy === "egress" ? is.egress : is.ingress;
+  const policies = isCut
+    ? decisive.flatMap(({ list }) => list.policies)
+    : granting.flatMap(({ policy }) => policy ?? []);
   return {
     from: [from],
     to: [to],

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
-import { type NestedBlocks, rangesOf } from "../net/nested_blocks.ts";
+import { rangesOf } from "../net/nested_blocks.ts";
 import {
   type AllowedPorts,
   commonPorts,
@@ -28,7 +28,7 @@ export interface TableGroup {
   /** The namespace of the pods, if they have the same. */
   readonly namespace?: string;
   readonly pods?: readonly PodKey[];
-  /** Blocks, and ranges such as `10.0.0.0-10.0.0.6` where exceptions divide a block. */
+  /** Selectors of nodes, blocks, and ranges such as `10.0.0.0-10.0.0.6` where exceptions divide a block. */
   readonly blocks?: readonly string[];
   /** The policies that isolate these pods. Absent = none does. */
   readonly isolated?: Readonly<Partial<Record<Direction, readonly PolicyKey[]>>>;
@@ -51,8 +51,8 @@ interface TableEnd {
   readonly group: TableGroup;
   readonly peer: Peer;
   readonly isOwn: boolean;
-  readonly ingress: SourcedRuleList | undefined;
-  readonly egress: SourcedRuleList | undefined;
+  readonly ingress: readonly SourcedRuleList[];
+  readonly egress: readonly SourcedRuleList[];
 }
 
 /** Makes the table. Costs the groups of the namespace times all groups, not pods times pods. */
@@ -74,7 +74,9 @@ export function connectionTable(
     namespace,
     family,
     policies: [...state.policies.values()]
-      .filter((policy) => policy.namespace === namespace).map(({ key }) => key).sort(),
+      .filter(({ subject }) =>
+        subject?.scope.kind === "namespace" && subject.scope.name === namespace
+      ).map(({ key }) => key).sort(),
     groups: ends.map(({ group }) => group),
     ports: ends.map((from) => ends.map((to) => cell(from, to))),
     groupsLeftOut: found.length - own.length + others.length - shown.length,
@@ -85,8 +87,8 @@ const OUTSIDE: TableEnd = {
   group: { kind: "outside" },
   peer: { kind: "outside" },
   isOwn: false,
-  ingress: undefined,
-  egress: undefined,
+  ingress: [],
+  egress: [],
 };
 
 function podEnd(
@@ -95,11 +97,13 @@ function podEnd(
   namespace: string,
 ): TableEnd {
   const [ingress, egress] = [book.rulesOf(pod, "ingress"), book.rulesOf(pod, "egress")];
+  const policiesOf = (rules: readonly SourcedRuleList[]) =>
+    rules.flatMap(({ list }) => list.policies);
   const isolated = {
-    ...(ingress && { ingress: ingress.list.policies }),
-    ...(egress && { egress: egress.list.policies }),
+    ...(ingress.length > 0 && { ingress: policiesOf(ingress) }),
+    ...(egress.length > 0 && { egress: policiesOf(egress) }),
   };
-  const isIsolated = ingress !== undefined || egress !== undefined;
+  const isIsolated = ingress.length + egress.length > 0;
   return {
     group: { kind: "pod", namespace: own, pods, ...(isIsolated && { isolated }) },
     peer: { kind: "pod", pod, blocks },
@@ -109,25 +113,33 @@ function podEnd(
   };
 }
 
-/** The blocks that rules of these pods name. */
+/** The blocks and nodes that rules of these pods name. */
 function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
-  const found = new Map<string, NestedBlocks>();
+  const found = new Map<string, TableEnd>();
   for (const { ingress, egress } of own) {
-    for (const source of [ingress, egress].flatMap((rules) => [...rules?.sources.values() ?? []])) {
-      if (source.kind === "blocks") found.set(source.id, source.members);
+    for (
+      const { id, ...source } of [...ingress, ...egress].flatMap((
+        { sources },
+      ) => [...sources.values()])
+    ) {
+      if (source.kind === "blocks") {
+        const { members } = source;
+        const group = { kind: "blocks", blocks: [...rangesOf(members)] } as const;
+        found.set(id, { ...OUTSIDE, group, peer: { kind: "blocks", members } });
+      } else if (source.kind === "nodes") {
+        const blocks = [`nodes ${source.selector.text}`];
+        const group = { kind: "nodes", blocks } as const;
+        found.set(id, { ...OUTSIDE, group, peer: { kind: "nodes", id } });
+      }
     }
   }
-  return [...found.values()].map((members) => ({
-    ...OUTSIDE,
-    group: { kind: "blocks", blocks: [...rangesOf(members)] },
-    peer: { kind: "blocks", members },
-  }));
+  return [...found.values()];
 }
 
 /** The ports on which both ends let a connection through. */
 function portsBetween(book: RuleBook, from: TableEnd, to: TableEnd): AllowedPorts {
-  const out = from.egress && book.grantsOf(from.egress, to.peer);
-  const into = to.ingress && book.grantsOf(to.ingress, from.peer);
+  const out = book.grantsOf(from.egress, to.peer);
+  const into = book.grantsOf(to.ingress, from.peer);
   return commonPorts(portsOfGrants(out), portsOfGrants(into));
 }
 

@@ -12,6 +12,9 @@ import { RuleBook } from "./allowed_ports.ts";
 import type { PeerSource } from "./peer_source.ts";
 import {
   type Direction,
+  endOf,
+  listsFrom,
+  mayDeny,
   memberKey,
   type PeerSetId,
   type PodKey,
@@ -42,23 +45,31 @@ export type EndVerdict =
   | { readonly kind: "unknown" }
   /** The end is no pod yet, but in a range that is closed until it is one. */
   | { readonly kind: "closed" }
+  /** No policy decides: none isolates the pod, and no rule of the administrator matches. */
   | { readonly kind: "not-isolated"; readonly pod: PodKey }
   /** A pod to itself, or to or from its own node. */
   | { readonly kind: "always"; readonly pod: PodKey }
-  | {
-    readonly kind: "allowed";
-    readonly pod: PodKey;
-    readonly policy: PolicyKey;
-    /** Place of the rule in `spec.ingress` or `spec.egress`. */
-    readonly index: number;
-  }
+  | DecidingRule & { readonly kind: "allowed"; readonly pod: PodKey }
   | {
     readonly kind: "denied";
     readonly pod: PodKey;
     readonly policies: readonly PolicyKey[];
+    /** The rule that denies. Absent = the policies isolate the pod, and no rule of them allows it. */
+    readonly rule?: DecidingRule;
     /** The policies have so many rules, which is too many: none of them applies. */
     readonly excess?: number;
   };
+
+/** The first rule that matches. */
+interface DecidingRule {
+  readonly policy: PolicyKey;
+  /** Place of the rule in `spec.ingress` or `spec.egress`. */
+  readonly index: number;
+  /** The name of the rule. */
+  readonly name?: string;
+  /** Absent = the rule is one of a NetworkPolicy. */
+  readonly tier?: "Admin" | "Baseline";
+}
 
 /** The verdicts of both ends of a connection. */
 export interface Judgement {
@@ -75,11 +86,9 @@ export interface PolicyView {
   hasPeer(id: PeerSetId, peer: Pick<Connection, "to" | "transport">): boolean;
 }
 
-/** A pod and the lists it has; absent = not isolated. */
-interface ViewedPod {
+/** A pod and its lists in the order of their tiers; none = no policy has an effect. */
+interface ViewedPod extends Readonly<Record<Direction, readonly RuleList[]>> {
   readonly key: PodKey;
-  readonly ingress?: RuleList;
-  readonly egress?: RuleList;
 }
 
 /** Judges a connection at both ends. */
@@ -94,16 +103,27 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
       const address = direction === "ingress" ? connection.to : connection.from;
       return { kind: view.isClosed(address) && !isWithNode ? "closed" : "unknown" };
     }
-    const list = pod[direction];
-    if (list === undefined) return { kind: "not-isolated", pod: pod.key };
-    if (isToItself || isWithNode) return { kind: "always", pod: pod.key };
-    const rule = list.rules.find((each) => matchesRule(view, each, direction, connection));
-    return rule ? { kind: "allowed", pod: pod.key, policy: rule.policy, index: rule.index } : {
-      kind: "denied",
-      pod: pod.key,
-      policies: list.policies,
-      ...(list.excess && { excess: list.excess }),
-    };
+    const lists = pod[direction];
+    const isAlways = (isToItself || isWithNode) && lists.some(mayDeny);
+    if (isAlways) return { kind: "always", pod: pod.key };
+    for (const { rules, policies, tier, ...list } of lists) {
+      const rule = rules.find((each) => matchesRule(view, each, direction, connection));
+      const deciding = rule && rule.action !== "pass" && {
+        ...{ policy: rule.policy, index: rule.index },
+        ...(rule.name !== undefined && { name: rule.name }),
+        ...(tier !== "NetworkPolicy" && { tier }),
+      };
+      if (deciding && rule.action === undefined) {
+        return { kind: "allowed", pod: pod.key, ...deciding };
+      }
+      if (deciding) {
+        return { kind: "denied", pod: pod.key, policies: [rule.policy], rule: deciding };
+      }
+      if (endOf({ tier, ...list }) !== "deny") continue;
+      const { excess } = list;
+      return { kind: "denied", pod: pod.key, policies, ...(excess && { excess }) };
+    }
+    return { kind: "not-isolated", pod: pod.key };
   };
   const [egress, ingress] = [judge("egress", source), judge("ingress", destination)];
   return { egress, ingress, isAllowed: isConsent(egress) && isConsent(ingress) };
@@ -153,9 +173,9 @@ export function viewParts(
     podAt(address) {
       const pod = podsByAddress.get(address);
       if (pod === undefined) return undefined;
-      const ingress = pod.ingress && lists.get(pod.ingress);
-      const egress = pod.egress && lists.get(pod.egress);
-      return { key: pod.key, ...(ingress && { ingress }), ...(egress && { egress }) };
+      const ingress = [...listsFrom(lists, pod.ingress)];
+      const egress = [...listsFrom(lists, pod.egress)];
+      return { key: pod.key, ingress, egress };
     },
     hasPeer(id, { to, transport }) {
       const set = peers.get(id);
@@ -183,18 +203,18 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
     podAt(address) {
       const pod = state.ownerOf(address);
       if (pod === undefined) return undefined;
-      const listFor = (direction: Direction) => {
-        const made = book.rulesOf(pod, direction);
-        for (const source of made?.sources.values() ?? []) sources.set(source.id, source);
-        return made?.list;
-      };
-      const [ingress, egress] = [listFor("ingress"), listFor("egress")];
-      return { key: pod.key, ...(ingress && { ingress }), ...(egress && { egress }) };
+      const listsFor = (direction: Direction) =>
+        book.rulesOf(pod, direction).map(({ list, sources: own }) => {
+          for (const source of own.values()) sources.set(source.id, source);
+          return list;
+        });
+      return { key: pod.key, ingress: listsFor("ingress"), egress: listsFor("egress") };
     },
     hasPeer(id, { to, transport }) {
       const source = sources.get(id);
       if (source === undefined) return false;
       if (source.kind === "blocks") return BlockMatcher.of(source.members).contains(to);
+      if (source.kind === "nodes") return state.isNode(to, source.selector);
       const pod = state.ownerOf(to);
       const wanted = source.kind === "pods"
         ? to
@@ -223,12 +243,18 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
         ? `${verdict.pod} always reaches itself and its own node`
         : `${verdict.pod} always accepts itself and its own node`;
     case "allowed":
+      if (verdict.tier) return ruleSentence("accepts", direction, verdict.pod, verdict);
       return `NetworkPolicy ${verdict.policy} lets it ${
         direction === "egress" ? "out of" : "into"
       } ` +
         `${verdict.pod}: spec.${direction}[${verdict.index}]`;
     case "denied": {
+      if (verdict.rule) return ruleSentence("denies", direction, verdict.pod, verdict.rule);
       const [names, isOne] = [policyNames(verdict.policies), verdict.policies.length === 1];
+      if (isOfCluster(verdict.policies[0]!)) {
+        return `${names} ${isOne ? "has" : "have"} too many rules for ${verdict.pod}, or for the ` +
+          `pods of its namespace on the node (${verdict.excess} for this one): they deny everything`;
+      }
       const isolates = `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}`;
       return verdict.excess === undefined
         ? `${isolates}, and none of ${isOne ? "its" : "their"} rules allows it`
@@ -236,6 +262,18 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
           `pod, or for the pods of its namespace on the node (${verdict.excess} for this one)`;
     }
   }
+}
+
+/** What a rule of the administrator does. */
+function ruleSentence(
+  does: "accepts" | "denies",
+  direction: Direction,
+  pod: PodKey,
+  { policy, index, name, tier }: DecidingRule,
+): string {
+  const way = direction === "egress" ? "out of" : "into";
+  return `ClusterNetworkPolicy ${policy} (tier ${tier}) ${does} it ${way} ${pod}: ` +
+    `spec.${direction}[${index}]${name === undefined ? "" : ` ${JSON.stringify(name)}`}`;
 }
 
 /**
@@ -252,9 +290,17 @@ export function denialSentence(
 
 /** Names policies in a sentence, not all of many. */
 export function policyNames(policies: readonly PolicyKey[]): string {
-  if (policies.length === 1) return `NetworkPolicy ${policies[0]}`;
+  const count = policies.filter(isOfCluster).length;
+  const kind = count > 0 ? "ClusterNetworkPolic" : "NetworkPolic";
+  if (policies.length === 1) return `${kind}y ${policies[0]}`;
   const shown = policies.slice(0, MOST_NAMED);
   const more = policies.length - shown.length;
   const last = more > 0 ? `${more} more` : shown.pop();
-  return `NetworkPolicies ${shown.join(", ")} and ${last}`;
+  const plural = count === 0 || count === policies.length ? `${kind}ies` : "policies";
+  return `${plural} ${shown.join(", ")} and ${last}`;
+}
+
+/** Whether a policy is one of the administrator. */
+export function isOfCluster(key: PolicyKey): boolean {
+  return !key.includes("/");
 }

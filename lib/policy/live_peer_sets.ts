@@ -3,13 +3,15 @@
  *
  * @module
  */
-import type { IpFamily } from "../net/ip_address.ts";
-import { matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { matchesLabels, SelectorIndex } from "./label_selector.ts";
 import {
-  matchesQuery,
+  itemsMatching,
   membersOf,
   type NamespaceLabels,
+  type NodesSource,
   type PeerSource,
+  placeOfQuery,
   type PodSource,
 } from "./peer_source.ts";
 import {
@@ -25,10 +27,6 @@ import {
 import type { PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 
-/** Scopes of the index besides names of namespaces, which have no such characters. */
-const ANY_NAMESPACE = "*";
-const BY_NAMESPACE_LABELS = "@";
-
 /** A set of pods. No two pods give it the same member, because one stands for each address. */
 interface LiveSet {
   readonly source: PodSource;
@@ -39,6 +37,8 @@ interface LiveSet {
 export interface PeerEvents {
   readonly pods: ReadonlyMap<PodKey, PolicyPod | undefined>;
   readonly namespaces: ReadonlyMap<string, NamespaceLabels>;
+  /** The addresses that changed nodes had or have. */
+  readonly nodeAddresses: ReadonlySet<IpAddress>;
 }
 
 /** The sets of one plan. Each is counted by the lists that name it. */
@@ -50,6 +50,10 @@ export class LivePeerSets {
   readonly #uses = new Map<PeerSetId, number>();
   readonly #live = new Map<PeerSetId, LiveSet>();
   readonly #index = new SelectorIndex<LiveSet>();
+  readonly #ofNodes = new Map<
+    PeerSetId,
+    { readonly source: NodesSource; readonly members: Map<string, IpAddress> }
+  >();
 
   constructor(state: PolicyState, family: IpFamily, pending: PendingPolicyChanges) {
     this.#state = state;
@@ -73,11 +77,18 @@ export class LivePeerSets {
       this.#sets.set(id, { kind: "blocks", members: source.members });
       return;
     }
+    if (source.kind === "nodes") {
+      const members = new Map<string, IpAddress>();
+      this.#sets.set(id, { kind: "pods", members });
+      this.#ofNodes.set(id, { source, members });
+      this.#followNodes(source, members, this.#state.nodeAddresses());
+      return;
+    }
     const live: LiveSet = { source, members: new Map() };
     this.#sets.set(id, { kind: source.kind, members: live.members });
     this.#live.set(id, live);
     for (const pod of this.#state.podsOf(source.query)) this.#addPod(live, pod);
-    this.#index.add(live, placeOf(source));
+    this.#index.add(live, placeOfQuery(source.query));
   }
 
   /** Takes back one {@linkcode acquire}. */
@@ -88,18 +99,25 @@ export class LivePeerSets {
     this.#uses.delete(id);
     this.#sets.delete(id);
     this.#pending.markPeers(id);
+    this.#ofNodes.delete(id);
     const live = this.#live.get(id);
     if (live === undefined) return;
     this.#live.delete(id);
-    this.#index.delete(live, placeOf(live.source));
+    this.#index.delete(live, placeOfQuery(live.source.query));
   }
 
   /**
    * Follows pods and namespaces. For a pod, looks only at sets whose selectors may match it; for a
-   * namespace, at every set that selects namespaces, and at the pods of this one. The state must not
-   * change between the steps.
+   * namespace, at every set that selects namespaces, and at the pods of this one; for a node, at every
+   * set of nodes. The state must not change between the steps.
    */
-  *updateInSteps({ pods, namespaces }: PeerEvents): Generator<void, void, void> {
+  *updateInSteps(
+    { pods, namespaces, nodeAddresses }: PeerEvents,
+  ): Generator<void, void, void> {
+    for (const { source, members } of this.#ofNodes.values()) {
+      yield;
+      this.#followNodes(source, members, nodeAddresses);
+    }
     if (this.#live.size === 0) return;
     for (const pod of pods.values()) {
       yield;
@@ -120,6 +138,22 @@ export class LivePeerSets {
     }
   }
 
+  /** Two nodes may have an address, as when one gets another name: either of them is enough. */
+  #followNodes(
+    { id, selector }: NodesSource,
+    members: Map<string, IpAddress>,
+    addresses: Iterable<IpAddress>,
+  ): void {
+    for (const address of addresses) {
+      if (ipFamilyOf(address) !== this.#family) continue;
+      const isMember = this.#state.isNode(address, selector);
+      if (isMember === members.has(address)) continue;
+      if (isMember) members.set(address, address);
+      else members.delete(address);
+      this.#pending.markMember(id, address, isMember);
+    }
+  }
+
   #moveNamespace(name: string, previous: NamespaceLabels): void {
     const current = this.#state.namespaceLabels(name);
     for (const live of this.#live.values()) {
@@ -137,15 +171,7 @@ export class LivePeerSets {
   }
 
   #setsOf(pod: PolicyPod, namespace: NamespaceLabels): ReadonlySet<LiveSet> {
-    const found = new Set([
-      ...this.#index.candidates(pod.namespace, pod.labels),
-      ...this.#index.candidates(ANY_NAMESPACE, pod.labels),
-      ...this.#index.candidates(BY_NAMESPACE_LABELS, namespace.labels),
-    ]);
-    for (const live of found) {
-      if (!matchesQuery(live.source.query, pod, namespace)) found.delete(live);
-    }
-    return found;
+    return itemsMatching(this.#index, ({ source }) => source.query, pod, namespace);
   }
 
   #addPod({ source, members }: LiveSet, pod: PolicyPod): void {
@@ -163,20 +189,6 @@ export class LivePeerSets {
       this.#pending.markMember(source.id, member, false);
     }
   }
-}
-
-/**
- * Returns the place of a set in the index: by the labels of its pods, or else by those of their
- * namespaces.
- */
-function placeOf({ query: { scope, pods } }: PodSource): SelectorPlace {
-  if (scope.kind === "namespace") return { scope: scope.name, selector: pods };
-  const isBroad = pods.requirements.every(({ operator }) =>
-    operator === "NotIn" || operator === "DoesNotExist"
-  );
-  return isBroad
-    ? { scope: BY_NAMESPACE_LABELS, selector: scope.selector }
-    : { scope: ANY_NAMESPACE, selector: pods };
 }
 
 /** Changes that no sync has applied yet. Everything may be different until the first one. */

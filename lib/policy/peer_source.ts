@@ -12,7 +12,14 @@ import {
 } from "../net/nested_blocks.ts";
 import { atOnce } from "../net/steps.ts";
 import { contentId, contentIdOfAll } from "./content_id.ts";
-import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
+import {
+  EVERYTHING,
+  type Labels,
+  type LabelSelector,
+  matchesLabels,
+  type SelectorIndex,
+  type SelectorPlace,
+} from "./label_selector.ts";
 import type { PeerMember, PeerSetId } from "./policy_plan.ts";
 import { addressesIn, type NamedPort, type PolicyPod, portFinder } from "./policy_pod.ts";
 
@@ -28,6 +35,7 @@ export interface PodQuery {
 export type PeerSource =
   | { readonly kind: "pods"; readonly id: PeerSetId; readonly query: PodQuery }
   | BlocksSource
+  | NodesSource
   | {
     readonly kind: "pod-ports";
     readonly id: PeerSetId;
@@ -46,8 +54,15 @@ export interface BlocksSource {
   expandInSteps(): Generator<void, NestedBlocks, void>;
 }
 
+/** The addresses of nodes. */
+export interface NodesSource {
+  readonly kind: "nodes";
+  readonly id: PeerSetId;
+  readonly selector: LabelSelector;
+}
+
 /** A source whose members follow pods. */
-export type PodSource = Exclude<PeerSource, { readonly kind: "blocks" }>;
+export type PodSource = Exclude<PeerSource, BlocksSource | NodesSource>;
 
 /** The known labels of a namespace. */
 export interface NamespaceLabels {
@@ -65,6 +80,11 @@ export const ALL_PODS: PodQuery = {
 /** The addresses of pods. */
 export function podsSource(query: PodQuery): PeerSource {
   return { kind: "pods", id: idOf(["pods", queryText(query)]), query };
+}
+
+/** The addresses of the nodes that a selector matches. */
+export function nodesSource(selector: LabelSelector): NodesSource {
+  return { kind: "nodes", id: idOf(["nodes", selector.text]), selector };
 }
 
 /** Blocks of one family, each without its own exceptions. */
@@ -107,6 +127,40 @@ export function matchesQuery(
     ? scope.name === pod.namespace
     : matchesLabels(scope.selector, namespace.labels, namespace);
   return isInScope && matchesLabels(pods, pod.labels);
+}
+
+/** Scopes of an index of queries besides names of namespaces, which have no such characters. */
+const ANY_NAMESPACE = "*";
+const BY_NAMESPACE_LABELS = "@";
+
+/**
+ * Returns the place of a query in an index: by the labels of its pods, or else by those of their
+ * namespaces.
+ */
+export function placeOfQuery({ scope, pods }: PodQuery): SelectorPlace {
+  if (scope.kind === "namespace") return { scope: scope.name, selector: pods };
+  const isBroad = pods.requirements.every(({ operator }) =>
+    operator === "NotIn" || operator === "DoesNotExist"
+  );
+  return isBroad
+    ? { scope: BY_NAMESPACE_LABELS, selector: scope.selector }
+    : { scope: ANY_NAMESPACE, selector: pods };
+}
+
+/** Returns the items of an index whose queries match a pod, each once. */
+export function itemsMatching<Item>(
+  index: SelectorIndex<Item>,
+  queryOf: (item: Item) => PodQuery,
+  pod: PolicyPod,
+  namespace: NamespaceLabels,
+): ReadonlySet<Item> {
+  const found = new Set([
+    ...index.candidates(pod.namespace, pod.labels),
+    ...index.candidates(ANY_NAMESPACE, pod.labels),
+    ...index.candidates(BY_NAMESPACE_LABELS, namespace.labels),
+  ]);
+  for (const item of found) if (!matchesQuery(queryOf(item), pod, namespace)) found.delete(item);
+  return found;
 }
 
 /** Returns the members that a matching pod adds to the set, in one family. */

@@ -1,7 +1,8 @@
 /**
- * NetworkPolicies, parsed once: what they isolate, and rules ready for plans.
+ * Policies, parsed once: the pods that they select, and rules ready for plans. NetworkPolicies are read
+ * here, those of the administrator in `cluster_policy.ts`.
  *
- * Parts that are not understood allow nothing, and the pods stay isolated.
+ * Parts of a NetworkPolicy that are not understood allow nothing, and the pods stay isolated.
  *
  * @module
  */
@@ -17,7 +18,7 @@ import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { BlockWithExceptions } from "../net/nested_blocks.ts";
 import { parsePort, PROTOCOLS, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { atOnce } from "../net/steps.ts";
-import { EVERYTHING, type LabelSelector, parseLabelSelector } from "./label_selector.ts";
+import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
 import {
   ALL_PODS,
   blocksSource,
@@ -27,50 +28,63 @@ import {
   podsSource,
 } from "./peer_source.ts";
 import { countPolicyParts, MOST_NAMESPACE_PARTS, MOST_POLICY_PARTS } from "./policy_budget.ts";
-import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
+import type { Direction, PolicyKey, PortRange, RuleHead, Tier } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
+
+/**
+ * The rules of each direction; absent = the policy has no effect there. A NetworkPolicy isolates in the
+ * others, even without rules.
+ */
+export type PolicyRules = Readonly<Partial<Record<Direction, FamilyRules>>>;
 
 /** The part of a policy that is read in steps. */
 interface PolicyBody {
-  /** Absent = the policy does not isolate in that direction. */
-  readonly rules: Readonly<Partial<Record<Direction, FamilyRules>>>;
+  readonly rules: PolicyRules;
   /** All names of ports that ingress rules have, which stand for other ports in each pod. */
   readonly names: readonly NamedPort[];
 }
 
-/** A policy. Its rules are read when they are first asked for. Never fails: problems are in the result. */
-export class Policy {
+/** What is known of a policy before its rules are read. */
+interface PolicyHead {
   readonly key: PolicyKey;
-  readonly namespace: string;
+  readonly tier: Tier;
+  /** Policies of a tier with smaller numbers come first; 0 for NetworkPolicies, whose order has no effect. */
+  readonly priority: number;
   readonly created: string | undefined;
-  readonly podSelector: LabelSelector;
+  /** The pods that are selected; `undefined` = none, because it cannot be read. */
+  readonly subject: PodQuery | undefined;
   /** The parts that count in the budget of its namespace. */
   readonly parts: number;
-  readonly #object: NetworkPolicy;
+}
+
+/** A policy. Its rules are read when they are first asked for. Never fails: problems are in the result. */
+export class Policy implements PolicyHead {
+  readonly key: PolicyKey;
+  readonly tier: Tier;
+  readonly priority: number;
+  readonly created: string | undefined;
+  readonly subject: PodQuery | undefined;
+  readonly parts: number;
   readonly #problems: ProblemCollector;
-  readonly #reading: Generator<void, PolicyBody, void>;
+  readonly #reading: Generator<void, PolicyRules, void>;
   #body: PolicyBody | undefined;
 
-  /** Without room in the budget of its namespace, a policy isolates its pods and allows nothing. */
-  constructor(object: NetworkPolicy, { isAdmitted = true } = {}) {
-    const { metadata, spec } = object;
-    const key = objectKey(object) as PolicyKey;
-    const problems = this.#problems = new ProblemCollector("NetworkPolicy", key);
+  constructor(
+    { key, tier, priority, created, subject, parts }: PolicyHead,
+    reading: Generator<void, PolicyRules, void>,
+    problems: ProblemCollector,
+  ) {
     this.key = key;
-    this.namespace = metadata.namespace ?? "";
-    this.created = metadata.creationTimestamp;
-    this.podSelector = parseLabelSelector(spec.podSelector ?? {}, "spec.podSelector", problems);
-    this.parts = countPolicyParts(spec);
-    this.#object = object;
-    this.#reading = this.#read(isolatedDirections(spec, problems), isAdmitted);
+    this.tier = tier;
+    this.priority = priority;
+    this.created = created;
+    this.subject = subject;
+    this.parts = parts;
+    this.#reading = reading;
+    this.#problems = problems;
   }
 
-  /** The same policy, inside the budget of its namespace or outside. */
-  withAdmission(isAdmitted: boolean): Policy {
-    return new Policy(this.#object, { isAdmitted });
-  }
-
-  get rules(): PolicyBody["rules"] {
+  get rules(): PolicyRules {
     return atOnce(this.readInSteps()).rules;
   }
 
@@ -88,25 +102,42 @@ export class Policy {
     return this.#problems.problems;
   }
 
+  /** Whether a pod may be denied traffic in a direction because of this policy. */
+  denies(direction: Direction): boolean {
+    const rules = this.rules[direction];
+    if (rules === undefined || this.tier === "NetworkPolicy") return rules !== undefined;
+    return IP_FAMILIES.some((family) => rules[family].some(({ action }) => action === "deny"));
+  }
+
   /** Reads the rules in short steps, unless that is done. Several callers share the steps. */
   *readInSteps(): Generator<void, PolicyBody, void> {
     while (this.#body === undefined) {
       const { done, value } = this.#reading.next();
-      if (done) this.#body = value;
-      else yield;
+      if (!done) {
+        yield;
+        continue;
+      }
+      const names = IP_FAMILIES.flatMap((family) => value.ingress?.[family] ?? [])
+        .flatMap((rule) => rule.names ?? []);
+      const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
+      this.#body = { rules: value, names: [...byText.values()] };
     }
     return this.#body;
   }
+}
 
-  *#read(
-    directions: readonly Direction[],
-    isAdmitted: boolean,
-  ): Generator<void, PolicyBody, void> {
-    const { namespace, parts } = this;
-    const { spec } = this.#object;
-    const problems = this.#problems;
+/** Without room in the budget of its namespace, a NetworkPolicy isolates its pods and allows nothing. */
+export function networkPolicy(object: NetworkPolicy, { isAdmitted = true } = {}): Policy {
+  const { metadata, spec } = object;
+  const key = objectKey(object) as PolicyKey;
+  const problems = new ProblemCollector("NetworkPolicy", key);
+  const namespace = metadata.namespace ?? "";
+  const pods = parseLabelSelector(spec.podSelector ?? {}, "spec.podSelector", problems);
+  const parts = countPolicyParts(spec);
+  const directions = isolatedDirections(spec, problems);
+  function* read(): Generator<void, PolicyRules, void> {
     const isSmall = parts <= MOST_POLICY_PARTS;
-    const isRead = isWhole(spec, "spec", problems) && !this.podSelector.isInvalid;
+    const isRead = isWhole(spec, "spec", problems) && !pods.isInvalid;
     if (isRead && !isSmall) problems.report("spec", parts, TOO_LARGE);
     else if (isRead && !isAdmitted) {
       problems.report("spec", `${parts} in namespace ${namespace}`, NO_ROOM);
@@ -116,19 +147,24 @@ export class Policy {
       const raw = isRead && isSmall && isAdmitted ? spec[direction] ?? [] : [];
       rules[direction] = yield* familyRules(raw, namespace, direction, problems);
     }
-    const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
-      .flatMap((rule) => rule.names ?? []);
-    const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
-    return { rules, names: [...byText.values()] };
+    return rules;
   }
+  const subject = { scope: { kind: "namespace", name: namespace }, pods } as const;
+  return new Policy(
+    {
+      ...{ key, subject, parts, tier: "NetworkPolicy", priority: 0 },
+      created: metadata.creationTimestamp,
+    },
+    read(),
+    problems,
+  );
 }
 
 /** The rules that can match in each family, in their order. */
-type FamilyRules = Readonly<Record<IpFamily, readonly ParsedRule[]>>;
+export type FamilyRules = Readonly<Record<IpFamily, readonly ParsedRule[]>>;
 
 /** A rule, or a part of it. */
-export interface ParsedRule {
-  readonly index: number;
+export interface ParsedRule extends RuleHead {
   /** Absent = anyone. Never empty. */
   readonly peers?: readonly PeerSource[];
   /** Absent = every port, unless there are names. */
@@ -177,29 +213,44 @@ function* familyRules(
     yield;
     const peers = yield* parsePolicyPeers(rule[field], namespace, `${path}.${field}`, problems);
     if (!isWhole(rule, path, problems) || ports?.isNothing) continue;
-    const { ranges, names = [] } = ports ?? {};
-    for (const family of IP_FAMILIES) {
-      const own = peers?.blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family) ?? [];
-      const blocks = own.length > 0 ? [blocksSource(own)] : [];
-      const add = (sources: readonly PeerSource[] | undefined, part: Partial<ParsedRule> = {}) => {
-        if (sources?.length === 0) return;
-        found[family].push({ index, ...(sources && { peers: unique(sources) }), ...part });
-      };
-      if (direction === "ingress" || ranges?.length !== 0) {
-        add(peers && [...peers.sources, ...blocks], {
-          ...(ranges && { ports: ranges }),
-          ...(direction === "ingress" && names.length > 0 && { names }),
-        });
-      }
-      if (direction === "ingress" || names.length === 0) continue;
-      // A name stands for another port in each peer: sets of addresses with their ports.
-      add([
-        ...(peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, names)),
-        ...blocks.map((within) => podPortsSource(ALL_PODS, names, within)),
-      ]);
-    }
+    addRule(found, direction, { head: { index }, peers, ports });
   }
   return found;
+}
+
+/** Adds what a rule means in each family. */
+export function addRule(
+  found: Readonly<Record<IpFamily, ParsedRule[]>>,
+  direction: Direction,
+  { head, peers, ports }: {
+    readonly head: RuleHead;
+    /** `undefined` = anyone. */
+    readonly peers: PolicyPeers | undefined;
+    /** `undefined` = every port. */
+    readonly ports: Pick<PolicyPorts, "names" | "ranges"> | undefined;
+  },
+): void {
+  const { ranges, names = [] } = ports ?? {};
+  for (const family of IP_FAMILIES) {
+    const own = peers?.blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family) ?? [];
+    const blocks = own.length > 0 ? [blocksSource(own)] : [];
+    const add = (sources: readonly PeerSource[] | undefined, part: Partial<ParsedRule> = {}) => {
+      if (sources?.length === 0) return;
+      found[family].push({ ...head, ...(sources && { peers: unique(sources) }), ...part });
+    };
+    if (direction === "ingress" || ranges?.length !== 0) {
+      add(peers && [...peers.sources, ...blocks], {
+        ...(ranges && { ports: ranges }),
+        ...(direction === "ingress" && names.length > 0 && { names }),
+      });
+    }
+    if (direction === "ingress" || names.length === 0) continue;
+    // A name stands for another port in each peer: sets of addresses with their ports.
+    add([
+      ...(peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, names)),
+      ...blocks.map((within) => podPortsSource(ALL_PODS, names, within)),
+    ]);
+  }
 }
 
 function unique(sources: readonly PeerSource[]): readonly PeerSource[] {
@@ -214,7 +265,7 @@ const NO_ROOM =
   "this policy, one of the newest, isolates its pods and allows nothing; remove or shorten some";
 
 /** Peers of both families. Any of them may be the other end. */
-interface PolicyPeers {
+export interface PolicyPeers {
   readonly queries: readonly PodQuery[];
   /** The queries as sets. */
   readonly sources: readonly PeerSource[];
@@ -293,17 +344,18 @@ function* parseBlock(
   return undefined;
 }
 
+const NOT_UNDERSTOOD = "The fields are not understood: nothing is allowed by it";
+
 /** Whether every field is known. A field that is not could make the others mean less. */
-function isWhole(
+export function isWhole(
   { unknownFields }: { readonly unknownFields?: readonly string[] },
   path: string,
   problems: ProblemCollector,
+  message = NOT_UNDERSTOOD,
 ): boolean {
   if (unknownFields === undefined) return true;
   // The reader already reported a value that is not an object.
-  if (unknownFields.length > 0) {
-    problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
-  }
+  if (unknownFields.length > 0) problems.report(path, unknownFields, message);
   return false;
 }
 
@@ -319,7 +371,8 @@ interface PolicyPorts {
 
 /** Most entries of one rule. */
 const MOST_ENTRIES = 4_096;
-const [FIRST_PORT, LAST_PORT] = [parsePort(1), parsePort(65_535)];
+/** The first port and the last one. */
+export const [FIRST_PORT, LAST_PORT] = [parsePort(1), parsePort(65_535)];
 
 /** Reads the ports of a rule; `undefined` = every port. An entry that cannot be read matches nothing. */
 function parsePolicyPorts(
@@ -368,9 +421,11 @@ function parseEntry(
 }
 
 /** Sorted and disjoint; neighbours become one. */
-export function mergePortRanges(ranges: readonly PortRange[]): readonly PortRange[] {
-  return PROTOCOLS.flatMap((protocol) => {
-    const merged: PortRange[] = [];
+export function mergePortRanges<
+  Range extends Pick<PortRange, "from" | "to"> & { readonly protocol: string },
+>(ranges: readonly Range[], protocols: readonly string[] = PROTOCOLS): readonly Range[] {
+  return protocols.flatMap((protocol) => {
+    const merged: Range[] = [];
     const own = ranges.filter((range) => range.protocol === protocol);
     for (const range of own.sort((left, right) => left.from - right.from)) {
       const before = merged.at(-1);

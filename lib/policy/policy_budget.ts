@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ClusterNetworkPolicySpec } from "../api/kinds/cluster_network_policy.ts";
 import type { NetworkPolicySpec } from "../api/kinds/network_policy.ts";
 import { SortedList } from "../net/sorted_list.ts";
 import type { PolicyKey } from "./policy_plan.ts";
@@ -27,6 +28,21 @@ export function countPolicyParts({ podSelector, ingress, egress }: NetworkPolicy
     }
   }
   return parts;
+}
+
+/** Returns the number of parts of a ClusterNetworkPolicy. */
+export function countClusterPolicyParts({ ingress = [], egress = [] }: ClusterNetworkPolicySpec) {
+  const rules = [
+    ...ingress.map(({ from, protocols }) => ({ peers: from, protocols })),
+    ...egress.map(({ to, protocols }) => ({ peers: to, protocols })),
+  ];
+  return rules.reduce((sum, { peers = [], protocols = [] }) => {
+    const ofPeers = peers.map(({ namespaces, pods, nodes, networks = [] }) =>
+      1 + networks.length + termsOf(namespaces) + termsOf(nodes) +
+      termsOf(pods?.namespaceSelector) + termsOf(pods?.podSelector)
+    );
+    return ofPeers.reduce((all, parts) => all + parts, sum + 1 + protocols.length);
+  }, 0);
 }
 
 function termsOf(selector: NetworkPolicySpec["podSelector"]): number {

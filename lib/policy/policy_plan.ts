@@ -1,6 +1,6 @@
 /**
- * The effect of NetworkPolicy on one node, in one IP family: the isolated local pods, and the
- * connections that are allowed nevertheless. A data plane only translates it. Pure.
+ * The effect of policies on one node, in one IP family: for each local pod, ordered rules that decide
+ * which connections are allowed. A data plane only translates it. Pure.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { Port, Protocol } from "../net/port.ts";
 /** A pod: `namespace/name`. */
 export type PodKey = string & { readonly __brand: "PodKey" };
 
-/** A NetworkPolicy: `namespace/name`. */
+/** A NetworkPolicy: `namespace/name`, or a ClusterNetworkPolicy: its name, which has no slash. */
 export type PolicyKey = string & { readonly __brand: "PolicyKey" };
 
 /** Identifies a {@linkcode PeerSet} by what it selects; safe in names of sets. */
@@ -23,6 +23,12 @@ export type RuleListId = string & { readonly __brand: "RuleListId" };
 
 /** Traffic to a pod, or from it. */
 export type Direction = "ingress" | "egress";
+
+/**
+ * Where policies stand in the order of a decision: those of the administrator that come first, then
+ * NetworkPolicies, then those of the administrator for pods that no NetworkPolicy isolates.
+ */
+export type Tier = "Admin" | "NetworkPolicy" | "Baseline";
 
 /** Ports of one protocol, both ends included. */
 export interface PortRange {
@@ -51,11 +57,19 @@ export type PeerSet =
   /** The blocks of `ipBlock`s and their exceptions. Never changes: other blocks are another set. */
   | { readonly kind: "blocks"; readonly members: NestedBlocks };
 
-/** An entry of a rule list. The packets that it matches are allowed. */
-export interface PolicyRule {
-  /** The policy, and the place of its rule in `spec.ingress` or `spec.egress`, from 0. */
-  readonly policy: PolicyKey;
+/** What identifies a rule in its policy, and what becomes of packets that it matches. */
+export interface RuleHead {
+  /** The place of the rule in `spec.ingress` or `spec.egress`, from 0. */
   readonly index: number;
+  /** The name that a ClusterNetworkPolicy gives the rule. */
+  readonly name?: string;
+  /** `pass`: the tier of the list does not decide. Absent = the packet is allowed. */
+  readonly action?: "deny" | "pass";
+}
+
+/** An entry of a rule list. The first one that matches a packet counts. */
+export interface PolicyRule extends RuleHead {
+  readonly policy: PolicyKey;
   /** The other end of the connection: any of these sets. Absent = anyone. Never empty. */
   readonly peers?: readonly PeerSetId[];
   /**
@@ -65,15 +79,52 @@ export interface PolicyRule {
   readonly ports?: readonly PortRange[];
 }
 
-/** The traffic allowed to or from every pod that has this list; everything else is denied. */
+/** The rules of one tier for the traffic to or from every pod that has this list. */
 export interface RuleList {
   readonly direction: Direction;
-  /** Every policy that isolates these pods, sorted; some may allow nothing. */
+  readonly tier: Tier;
+  /**
+   * Every policy of the tier with an effect on these pods, in the order in which they count; some may
+   * have no rule in the list.
+   */
   readonly policies: readonly PolicyKey[];
   /** In the order of policies and of their rules. */
   readonly rules: readonly PolicyRule[];
+  /**
+   * The list of the tier that decides next, where this one does not; absent = see {@linkcode endOf}.
+   */
+  readonly next?: RuleListId;
   /** The list would have so many rules, which is too many: it has none, and denies everything. */
   readonly excess?: number;
+}
+
+/**
+ * What becomes of a packet that no rule of a list decides. NetworkPolicies isolate: they deny it. Other
+ * tiers leave it to the next list, or allow it.
+ */
+export function endOf(
+  { tier, next, excess }: Pick<RuleList, "excess" | "next" | "tier">,
+): "allow" | "deny" | { next: RuleListId } {
+  if (tier === "NetworkPolicy" || excess !== undefined) return "deny";
+  return next === undefined ? "allow" : { next };
+}
+
+/** Whether a list may deny packets by itself. */
+export function mayDeny(list: RuleList): boolean {
+  return endOf(list) === "deny" || list.rules.some(({ action }) => action === "deny");
+}
+
+/** The list of a pod, and those of the following tiers. */
+export function* listsFrom(
+  lists: ReadonlyMap<RuleListId, RuleList>,
+  first: RuleListId | undefined,
+): Generator<RuleList, void, void> {
+  for (let id = first; id !== undefined;) {
+    const list = lists.get(id);
+    if (list === undefined) return;
+    yield list;
+    id = list.next;
+  }
 }
 
 /** A pod of this node, or of another one where a plan includes those. */
@@ -81,7 +132,7 @@ export interface PodPlan {
   readonly key: PodKey;
   /** The addresses of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
   readonly addresses: readonly IpAddress[];
-  /** Absent = not isolated in that direction. */
+  /** The list of its first tier. Absent = no policy has an effect in that direction. */
   readonly ingress?: RuleListId;
   readonly egress?: RuleListId;
   /** Present if it is a pod of another node. */
@@ -102,7 +153,7 @@ export interface PolicyPlan {
   readonly deny: DenySettings;
   /** All local pods with an address in this family. Pods of the host's network are not in it. */
   readonly pods: ReadonlyMap<PodKey, PodPlan>;
-  /** The lists that some pod has. */
+  /** The lists that some pod has, and those that follow them. */
   readonly lists: ReadonlyMap<RuleListId, RuleList>;
   /** The sets that some list names. */
   readonly peers: ReadonlyMap<PeerSetId, PeerSet>;
@@ -161,6 +212,7 @@ export function podPortKey({ address, protocol, port }: PodPort): string {
 export interface PolicyInspection {
   /** The location of the rules, as text for users. */
   readonly summary: string;
+  /** Pods that NetworkPolicies isolate. */
   readonly isolated: Readonly<Record<Direction, number>>;
   /** Isolated pods whose policies allow nothing, because they have too many rules. */
   readonly refused: number;
@@ -179,16 +231,18 @@ export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
 export function inspectPolicyPlan(plan: PolicyPlan, summary: string): PolicyInspection {
   const pods = [...plan.pods.values()];
   const sets = [...plan.peers.values()];
+  const some = (id: RuleListId | undefined, is: (list: RuleList) => boolean) =>
+    listsFrom(plan.lists, id).some(is);
+  const isolates = ({ tier }: RuleList) => tier === "NetworkPolicy";
+  const isExcess = ({ excess }: RuleList) => excess !== undefined;
   return {
     summary,
     isolated: {
-      ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
-      egress: pods.filter(({ egress }) => egress !== undefined).length,
+      ingress: pods.filter(({ ingress }) => some(ingress, isolates)).length,
+      egress: pods.filter(({ egress }) => some(egress, isolates)).length,
     },
-    refused:
-      pods.filter(({ ingress, egress }) =>
-        [ingress, egress].some((id) => id && plan.lists.get(id)?.excess)
-      ).length,
+    refused: pods.filter(({ ingress, egress }) => some(ingress, isExcess) || some(egress, isExcess))
+      .length,
     lists: plan.lists.size,
     sets: sets.length,
     members: sets.reduce((sum, { members }) => sum + members.size, 0),

@@ -7,9 +7,8 @@ import { type ObjectProblem, ProblemCollector } from "../api/problem.ts";
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { atOnce } from "../net/steps.ts";
-import { matchesLabels } from "./label_selector.ts";
 import { LivePeerSets, type PeerEvents, PendingPolicyChanges } from "./live_peer_sets.ts";
-import type { NamespaceLabels } from "./peer_source.ts";
+import { matchesQuery, type NamespaceLabels } from "./peer_source.ts";
 import type { Policy } from "./policy.ts";
 import type {
   DenySettings,
@@ -57,25 +56,32 @@ interface UsedList extends SourcedRuleList {
   uses: number;
 }
 
-/** The lists that a pod needs, by direction. */
-type ListNeeds = readonly [ingress: ListNeed | undefined, egress: ListNeed | undefined];
-
-type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
+/** The lists of a pod in a direction: one for each tier with an effect, in their order. */
+type PodLists = Readonly<Record<Direction, readonly UsedList[]>>;
 
 const DIRECTIONS = ["ingress", "egress"] as const;
-const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
+const NO_LISTS: PodLists = { ingress: [], egress: [] };
 
 /** The events since the last update: the first state of each changed object. */
 interface PolicyEvents extends PeerEvents {
   readonly pods: Map<PodKey, PolicyPod | undefined>;
   readonly namespaces: Map<string, NamespaceLabels>;
+  readonly nodeAddresses: Set<IpAddress>;
   /** The policies that came or went. */
   readonly policies: Set<Policy>;
 }
 
 function noEvents(): PolicyEvents {
-  return { pods: new Map(), namespaces: new Map(), policies: new Set() };
+  return {
+    pods: new Map(),
+    namespaces: new Map(),
+    nodeAddresses: new Set(),
+    policies: new Set(),
+  };
 }
+
+/** No namespace has this name. */
+const EVERY_NAMESPACE = "*";
 
 /** Pods that one step of an update looks at. */
 const PODS_PER_STEP = 64;
@@ -144,10 +150,16 @@ export class PolicyPlanner implements PolicyStateListener {
    */
   *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
     this.#revision++;
-    const { pods, policies } = this.#events;
+    const { pods, policies, namespaces } = this.#events;
     for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
     const affected = yield* this.#selectedBy(policies);
+    // A ClusterNetworkPolicy may select pods by the labels of their namespace.
+    for (const name of namespaces.keys()) {
+      for (const { key } of this.#state.podsIn(name)) {
+        if (this.#plannedPods.has(key)) affected.add(key);
+      }
+    }
     for (const [key, previous] of pods) {
       if (previous === undefined) continue;
       yield;
@@ -167,7 +179,7 @@ export class PolicyPlanner implements PolicyStateListener {
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
-    const needs = new Map<PodKey, ListNeeds>();
+    const needs = new Map<PodKey, readonly ListNeed[]>();
     for (const key of affected) {
       const pod = this.#state.pods.get(key);
       const hasRules = pod && this.#isPlanned(pod) && this.#addressesOf(pod).length > 0;
@@ -186,8 +198,7 @@ export class PolicyPlanner implements PolicyStateListener {
       replaced.push(yield* this.#replan(key, needs.get(key)));
     }
     for (const { ingress, egress } of replaced) {
-      this.#releaseList(ingress);
-      this.#releaseList(egress);
+      for (const list of [...ingress, ...egress]) this.#releaseList(list);
     }
     this.#findSharedLinks();
     return this.#pending.take();
@@ -215,16 +226,27 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 
+  nodeChanged(addresses: readonly IpAddress[]): void {
+    for (const address of addresses) this.#events.nodeAddresses.add(address);
+  }
+
   /** Returns the planned pods that any of the policies selects. */
   *#selectedBy(policies: ReadonlySet<Policy>): Generator<void, Set<PodKey>, void> {
-    const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
+    const byNamespace = Map.groupBy(
+      policies,
+      ({ subject }) => subject?.scope.kind === "namespace" ? subject.scope.name : EVERY_NAMESPACE,
+    );
     const found = new Set<PodKey>();
     for (const key of this.#plannedPods) {
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
-      const own = byNamespace.get(pod.namespace) ?? [];
       yield;
-      if (own.some((policy) => matchesLabels(policy.podSelector, pod.labels))) found.add(key);
+      const namespace = this.#state.namespaceLabels(pod.namespace);
+      const own = [pod.namespace, EVERY_NAMESPACE].flatMap((name) => byNamespace.get(name) ?? []);
+      const isSelected = own.some(({ subject }) =>
+        subject && matchesQuery(subject, pod, namespace)
+      );
+      if (isSelected) found.add(key);
     }
     return found;
   }
@@ -256,7 +278,10 @@ export class PolicyPlanner implements PolicyStateListener {
   }
 
   /** Plans a pod. Returns the lists that it had. */
-  *#replan(key: PodKey, needs: ListNeeds | undefined): Generator<void, PodLists, void> {
+  *#replan(
+    key: PodKey,
+    needs: readonly ListNeed[] | undefined,
+  ): Generator<void, PodLists, void> {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
@@ -270,15 +295,16 @@ export class PolicyPlanner implements PolicyStateListener {
     }
     this.#listsOfPods.set(key, lists);
     const isRemote = pod?.nodeName !== this.#options.nodeName;
-    const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
-      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}` &&
+    const [ingress, egress] = [lists.ingress[0]?.id, lists.egress[0]?.id];
+    const isSame = known !== undefined && known.ingress === ingress && known.egress === egress &&
+      `${known.addresses}` === `${addresses}` &&
       (known.isRemote ?? false) === isRemote;
     if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
-      ...(lists.ingress && { ingress: lists.ingress.id }),
-      ...(lists.egress && { egress: lists.egress.id }),
+      ...(ingress && { ingress }),
+      ...(egress && { egress }),
       ...(isRemote && { isRemote }),
     });
     this.#pending.markPod(key);
@@ -289,8 +315,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#plannedPods.has(key) ? this.#state.pods.get(key) : undefined;
     const policies = pod ? this.#state.policiesOf(pod) : [];
     for (const direction of DIRECTIONS) {
-      const isIsolated = policies.some(({ rules }) => rules[direction] !== undefined);
-      if (isIsolated) this.#isolated[direction].add(key);
+      if (policies.some((policy) => policy.denies(direction))) this.#isolated[direction].add(key);
       else this.#isolated[direction].delete(key);
     }
   }
@@ -304,33 +329,34 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#pending.markAll();
   }
 
-  *#needsOf(pod: PolicyPod): Generator<void, ListNeeds, void> {
+  *#needsOf(pod: PolicyPod): Generator<void, readonly ListNeed[], void> {
     const policies = this.#state.policiesOf(pod);
     for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
     yield;
-    return [
-      this.#cache.needOf(policies, { pod, direction: "ingress", family }),
-      this.#cache.needOf(policies, { pod, direction: "egress", family }),
-    ];
+    return DIRECTIONS.flatMap((direction) =>
+      this.#cache.needsOf(policies, { pod, direction, family })
+    );
   }
 
   *#acquireLists(
     pod: PolicyPod,
-    known: ListNeeds | undefined,
+    known: readonly ListNeed[] | undefined,
   ): Generator<void, PodLists, void> {
     const needs = known ?? (yield* this.#needsOf(pod));
     const policies = this.#state.policiesOf(pod);
     const { family } = this.#options;
     const isRefused = this.#rooms.isRefused(pod.key);
     const mostRules = isRefused ? 0 : MOST_RULES;
-    const made: Record<Direction, UsedList | undefined> = { ...NO_LISTS };
-    for (const [index, direction] of DIRECTIONS.entries()) {
-      const need = needs[index];
-      const of = { pod, direction, family, mostRules };
-      const list = need && this.#cache.listOf(need, policies, of);
-      if (list?.list.excess && !isRefused) this.#noteExcess(pod.key, list);
-      made[direction] = list && (yield* this.#acquireList(list));
+    const made: Record<Direction, UsedList[]> = { ingress: [], egress: [] };
+    for (const direction of DIRECTIONS) {
+      const own = needs.filter((need) => need.direction === direction);
+      for (
+        const list of this.#cache.listsOf(own, policies, { pod, direction, family, mostRules })
+      ) {
+        if (list.list.excess && !isRefused) this.#noteExcess(pod.key, list);
+        made[direction].push(yield* this.#acquireList(list));
+      }
     }
     return made;
   }
@@ -375,8 +401,8 @@ export class PolicyPlanner implements PolicyStateListener {
     return added;
   }
 
-  #releaseList(used: UsedList | undefined): void {
-    if (used === undefined || --used.uses > 0) return;
+  #releaseList(used: UsedList): void {
+    if (--used.uses > 0) return;
     this.#usedLists.delete(used.id);
     this.#lists.delete(used.id);
     this.#pending.markList(used.id);

@@ -4,14 +4,16 @@
  * @module
  */
 import { SetIndex } from "../net/set_index.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import type { ClusterNetworkPolicy } from "../api/kinds/cluster_network_policy.ts";
 import type { Namespace } from "../api/kinds/namespace.ts";
 import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
 import type { Pod } from "../api/kinds/pod.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
-import { type Labels, matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
-import type { NamespaceLabels, PodQuery } from "./peer_source.ts";
-import { Policy } from "./policy.ts";
+import { clusterPolicy } from "./cluster_policy.ts";
+import { type Labels, type LabelSelector, matchesLabels, SelectorIndex } from "./label_selector.ts";
+import { itemsMatching, type NamespaceLabels, placeOfQuery, type PodQuery } from "./peer_source.ts";
+import { networkPolicy, type Policy } from "./policy.ts";
 import { NamespaceBudget } from "./policy_budget.ts";
 import type { PodKey, PolicyKey } from "./policy_plan.ts";
 import { isSamePod, ownerAmong, parsePod, type PolicyPod } from "./policy_pod.ts";
@@ -22,6 +24,8 @@ export interface PolicyStateListener {
   namespaceChanged(name: string, previous: NamespaceLabels): void;
   /** Takes the policies that came or went: of one that changed, both states. */
   policiesChanged(policies: readonly Policy[]): void;
+  /** Takes the addresses that a node had and has. */
+  nodeChanged(addresses: readonly IpAddress[]): void;
 }
 
 /** The cluster as policies see it. */
@@ -30,7 +34,10 @@ export class PolicyState {
   readonly #podsByNamespace = new SetIndex<string, PolicyPod>();
   readonly #podsByAddress = new SetIndex<IpAddress, PolicyPod>();
   readonly #namespaces = new Map<string, Labels>();
+  readonly #nodes = new Map<string, PeerNode>();
+  readonly #nodesByAddress = new SetIndex<IpAddress, PeerNode>();
   readonly #policies = new Map<PolicyKey, Policy>();
+  readonly #objects = new Map<PolicyKey, NetworkPolicy>();
   readonly #budgets = new Map<string, NamespaceBudget>();
   readonly #targets = new SelectorIndex<Policy>();
   readonly #listeners: PolicyStateListener[] = [];
@@ -108,46 +115,77 @@ export class PolicyState {
     for (const listener of this.#listeners) listener.namespaceChanged(name, previous);
   }
 
-  /** Takes a policy as it is now; `undefined` = deleted. */
+  /** Takes a NetworkPolicy as it is now; `undefined` = deleted. */
   setPolicy(key: PolicyKey, object: NetworkPolicy | undefined): void {
-    const previous = this.#policies.get(key);
-    const current = object && new Policy(object);
-    const { namespace } = current ?? previous ?? {};
-    if (namespace === undefined) return;
+    const slash = key.indexOf("/");
+    const namespace = key.slice(0, slash);
+    if (object) this.#objects.set(key, object);
+    else if (!this.#objects.delete(key)) return;
+    const current = object && networkPolicy(object);
     const budget = this.#budgets.getOrInsertComputed(namespace, () => new NamespaceBudget());
     const moved = budget.change(key, current);
     if (budget.isEmpty) this.#budgets.delete(namespace);
+    const read = (key: PolicyKey) =>
+      networkPolicy(this.#objects.get(key)!, { isAdmitted: budget.isAdmitted(key) });
     const isAdmitted = current === undefined || budget.isAdmitted(key);
-    const changed = [this.#replace(key, isAdmitted ? current : current.withAdmission(false))];
-    for (const key of moved) {
-      changed.push(
-        this.#replace(key, this.#policies.get(key)!.withAdmission(budget.isAdmitted(key))),
-      );
-    }
+    const changed = [this.#replace(key, isAdmitted ? current : read(key))];
+    for (const each of moved) changed.push(this.#replace(each, read(each)));
     for (const listener of this.#listeners) listener.policiesChanged(changed.flat());
+  }
+
+  /** Takes a ClusterNetworkPolicy as it is now; `undefined` = deleted. */
+  setClusterPolicy(key: PolicyKey, object: ClusterNetworkPolicy | undefined): void {
+    const changed = this.#replace(key, object && clusterPolicy(object));
+    for (const listener of this.#listeners) listener.policiesChanged(changed);
+  }
+
+  /** Takes a node as it is now; `undefined` = deleted. */
+  setNode(name: string, object: PolicyNode | undefined): void {
+    const previous = this.#nodes.get(name);
+    const current = object && parseNode(object);
+    if (JSON.stringify(previous) === JSON.stringify(current)) return;
+    if (current) this.#nodes.set(name, current);
+    else this.#nodes.delete(name);
+    const addresses = { from: previous?.addresses ?? [], to: current?.addresses ?? [] };
+    for (const address of addresses.from) this.#nodesByAddress.delete(address, previous!);
+    for (const address of addresses.to) this.#nodesByAddress.add(address, current!);
+    const touched = [...new Set([...addresses.from, ...addresses.to])];
+    for (const listener of this.#listeners) listener.nodeChanged(touched);
+  }
+
+  /** The addresses of all nodes. */
+  nodeAddresses(): Iterable<IpAddress> {
+    return this.#nodesByAddress.keys();
+  }
+
+  /** Whether a node that a selector matches has an address. */
+  isNode(address: IpAddress, selector: LabelSelector): boolean {
+    return [...this.#nodesByAddress.at(address)].some(({ labels }) =>
+      matchesLabels(selector, labels)
+    );
   }
 
   /** Puts a policy in the place of another one. Returns both. */
   #replace(key: PolicyKey, current: Policy | undefined): readonly Policy[] {
     const previous = this.#policies.get(key);
     if (previous) {
-      this.#targets.delete(previous, targetPlace(previous));
+      if (previous.subject) this.#targets.delete(previous, placeOfQuery(previous.subject));
       this.#policies.delete(key);
     }
     if (current) {
       this.#policies.set(key, current);
-      this.#targets.add(current, targetPlace(current));
+      if (current.subject) this.#targets.add(current, placeOfQuery(current.subject));
     }
     return [previous, current].filter((policy) => policy !== undefined);
   }
 
-  /** The policies that select a pod, sorted by key. */
+  /** The policies that select a pod, sorted by priority and key: in each tier, the order in which they count. */
   policiesOf(pod: PolicyPod): readonly Policy[] {
-    const found = new Set<Policy>();
-    for (const policy of this.#targets.candidates(pod.namespace, pod.labels)) {
-      if (matchesLabels(policy.podSelector, pod.labels)) found.add(policy);
-    }
-    return [...found].sort((left, right) => left.key < right.key ? -1 : 1);
+    const namespace = this.#labelsOf(pod.namespace);
+    const found = itemsMatching(this.#targets, ({ subject }) => subject!, pod, namespace);
+    return [...found].sort((left, right) =>
+      left.priority - right.priority || (left.key < right.key ? -1 : 1)
+    );
   }
 
   /**
@@ -156,6 +194,10 @@ export class PolicyState {
    * another label absent or different do not match it.
    */
   namespaceLabels(name: string): NamespaceLabels {
+    return this.#labelsOf(name);
+  }
+
+  #labelsOf(name: string): NamespaceLabels {
     const labels = this.#namespaces.get(name);
     return labels
       ? { labels, isPartial: false }
@@ -181,6 +223,22 @@ export class PolicyState {
   }
 }
 
-function targetPlace({ namespace, podSelector }: Policy): SelectorPlace {
-  return { scope: namespace, selector: podSelector };
+/** A Node, as far as policies read it. */
+interface PolicyNode {
+  readonly metadata: { readonly labels?: Labels };
+  readonly status: { readonly addresses?: readonly { readonly address: string }[] };
+}
+
+interface PeerNode {
+  readonly labels: Labels;
+  /** Sorted and unique. */
+  readonly addresses: readonly IpAddress[];
+}
+
+/** Of the addresses of a Node, some are names of hosts. */
+function parseNode(
+  { metadata: { labels = {} }, status: { addresses = [] } }: PolicyNode,
+): PeerNode {
+  const found = addresses.map(({ address }) => tryParseIpAddress(address));
+  return { labels, addresses: [...new Set(found)].filter((each) => each !== undefined).sort() };
 }

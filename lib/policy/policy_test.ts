@@ -1,9 +1,9 @@
 import { assertEquals } from "@std/assert";
 import type { NetworkPolicySpec } from "../api/kinds/network_policy.ts";
-import { Policy } from "./policy.ts";
+import { networkPolicy, type Policy } from "./policy.ts";
 
 function policy(spec: NetworkPolicySpec): Policy {
-  return new Policy({ metadata: { name: "p", namespace: "x" }, spec });
+  return networkPolicy({ metadata: { name: "p", namespace: "x" }, spec });
 }
 
 const blocks = (count: number) =>

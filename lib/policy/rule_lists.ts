@@ -15,6 +15,7 @@ import type {
   PortRange,
   RuleList,
   RuleListId,
+  Tier,
 } from "./policy_plan.ts";
 import { type PolicyPod, portFinder } from "./policy_pod.ts";
 
@@ -24,14 +25,29 @@ export interface SourcedRuleList {
   readonly sources: ReadonlyMap<PeerSetId, PeerSource>;
 }
 
-/** The inputs of a list besides the policies. */
+/** The inputs of the lists of a pod besides the policies. */
 interface ListedPod {
   readonly pod: PolicyPod;
   readonly direction: Direction;
   readonly family: IpFamily;
 }
 
+/** The inputs of one of them. */
+interface ListedTier extends ListedPod {
+  readonly tier: Tier;
+  readonly next?: RuleListId | undefined;
+}
+
 type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
+
+/** The tiers with an effect on a pod, in their order. A pod that NetworkPolicies isolate has no baseline. */
+function tiersOf(policies: readonly Policy[], direction: Direction): readonly Tier[] {
+  const found = new Set(
+    policies.filter(({ rules }) => rules[direction] !== undefined).map(({ tier }) => tier),
+  );
+  if (found.has("NetworkPolicy")) found.delete("Baseline");
+  return (["Admin", "NetworkPolicy", "Baseline"] as const).filter((tier) => found.has(tier));
+}
 
 /** Rules of lists that are kept, where an empty list counts as one. */
 const MOST_KEPT = 50_000;
@@ -41,35 +57,48 @@ const PORTS_PER_RULE = 15;
 /** Makes each list once for all pods that the same policies select, and names it by its content. */
 export class RuleListCache {
   readonly #lists = new Map<string, NamedRuleList>();
-  readonly #needs = new Map<string, ListNeed | undefined>();
+  readonly #needs = new Map<string, ListNeed>();
   #kept = 0;
 
-  /** What a list needs, without making it; `undefined` = the pod is not isolated in that direction. */
-  needOf(policies: readonly Policy[], of: ListedPod): ListNeed | undefined {
+  /** The lists that a pod needs in a direction, without making them; none = no policy has an effect. */
+  needsOf(policies: readonly Policy[], of: ListedPod): readonly ListNeed[] {
+    return tiersOf(policies, of.direction).map((tier) => this.#needOf(policies, { ...of, tier }));
+  }
+
+  #needOf(policies: readonly Policy[], of: ListedTier): ListNeed {
     const key = contentIdOfAll(keyTexts(policies, of));
-    if (this.#needs.has(key)) return this.#needs.get(key);
-    const counted = makeRuleList(policies, of, 0);
-    const need = counted && { key, rules: counted.list.excess ?? 0 };
+    const known = this.#needs.get(key);
+    if (known) return known;
+    const { tier, direction } = of;
+    const need = { key, tier, direction, rules: makeRuleList(policies, of, 0).list.excess ?? 0 };
     this.#keep(1);
     this.#needs.set(key, need);
     return need;
   }
 
-  /** As {@linkcode makeRuleList}, of a list that a pod needs. Equal lists have the same id. */
-  listOf(
-    { key, rules }: ListNeed,
+  /**
+   * As {@linkcode makeRuleList}, of the lists that a pod needs in a direction: each names the next one.
+   * Equal lists have the same id.
+   */
+  listsOf(
+    needs: readonly ListNeed[],
     policies: readonly Policy[],
     { mostRules, ...of }: ListedPod & { readonly mostRules: number },
-  ): NamedRuleList | undefined {
-    const fullKey = `${key} ${rules > mostRules}`;
-    const known = this.#lists.get(fullKey);
-    if (known) return known;
-    const made = makeRuleList(policies, of, mostRules);
-    if (made === undefined) return undefined;
-    const named = { ...made, id: idOf(made.list) };
-    this.#keep(1 + made.list.rules.length);
-    this.#lists.set(fullKey, named);
-    return named;
+  ): readonly NamedRuleList[] {
+    const found: NamedRuleList[] = [];
+    for (const { key, tier, rules } of needs.toReversed()) {
+      const next = found[0]?.id;
+      const fullKey = `${key} ${rules > mostRules} ${next ?? ""}`;
+      let list = this.#lists.get(fullKey);
+      if (list === undefined) {
+        const made = makeRuleList(policies, { ...of, tier, next }, mostRules);
+        list = { ...made, id: idOf(made.list) };
+        this.#keep(1 + made.list.rules.length);
+        this.#lists.set(fullKey, list);
+      }
+      found.unshift(list);
+    }
+    return found;
   }
 
   #keep(rules: number): void {
@@ -87,21 +116,22 @@ export class RuleListCache {
 
 function* keyTexts(
   policies: readonly Policy[],
-  { pod, direction, family }: ListedPod,
+  { pod, direction, family, tier }: ListedTier,
 ): Generator<string, void, void> {
-  yield `${direction} ${family}`;
+  yield `${direction} ${family} ${tier}`;
   const portOf = portFinder(pod);
-  for (const { key, names, rules } of policies) {
-    if (rules[direction] === undefined) continue;
+  for (const { key, names, rules, ...policy } of policies) {
+    if (policy.tier !== tier || rules[direction] === undefined) continue;
     yield key;
     if (direction !== "ingress") continue;
     for (const name of names) yield `${portOf(name) ?? 0}`;
   }
 }
 
-function idOf({ direction, policies, rules, excess }: RuleList): RuleListId {
+function idOf({ direction, tier, policies, rules, next, excess }: RuleList): RuleListId {
   function* texts() {
     yield direction;
+    if (tier !== "NetworkPolicy") yield `${tier}, then ${next ?? "none"}`;
     if (excess !== undefined) yield `too many rules: ${excess}`;
     yield* policies;
     for (const rule of rules) yield JSON.stringify(rule);
@@ -110,39 +140,39 @@ function idOf({ direction, policies, rules, excess }: RuleList): RuleListId {
 }
 
 /**
- * Makes the rules for a pod in one direction, from the policies that select it, sorted by key. A list
- * that would have more rules has none. Returns `undefined` if no policy isolates the pod in that
- * direction.
+ * Makes the rules of a tier for a pod in one direction, from the policies that select it, in their order.
+ * A list that would have more rules has none.
  */
 function makeRuleList(
   policies: readonly Policy[],
-  { pod, direction, family }: ListedPod,
+  { pod, direction, family, tier, next }: ListedTier,
   mostRules: number,
-): SourcedRuleList | undefined {
-  const isolating = policies.filter(({ rules }) => rules[direction] !== undefined);
-  if (isolating.length === 0) return undefined;
+): SourcedRuleList {
+  const own = policies.filter((each) => each.tier === tier && each.rules[direction] !== undefined);
   const rules: PolicyRule[] = [];
   const sources = new Map<PeerSetId, PeerSource>();
   const portOf = portFinder(pod);
   let size = 0;
-  for (const { key: policy, rules: own } of isolating) {
-    for (const rule of own[direction]?.[family] ?? []) {
+  for (const { key: policy, rules: parsed } of own) {
+    for (const rule of parsed[direction]?.[family] ?? []) {
       const ports = portsFor(rule, portOf);
       // Names that stand for nothing here: the rule must not become one for every port.
       if (ports?.length === 0) continue;
-      const { index, peers } = rule;
+      const { index, name, action, peers } = rule;
       size += (peers?.length ?? 1) * Math.ceil((ports?.length ?? 1) / PORTS_PER_RULE);
       if (size > mostRules) continue;
       for (const peer of peers ?? []) sources.set(peer.id, peer);
       rules.push({
         policy,
         index,
+        ...(name !== undefined && { name }),
+        ...(action && { action }),
         ...(peers && { peers: peers.map(({ id }) => id) }),
         ...(ports && { ports }),
       });
     }
   }
-  const list = { direction, policies: isolating.map(({ key }) => key) };
+  const list = { direction, tier, policies: own.map(({ key }) => key), ...(next && { next }) };
   if (size > mostRules) return { list: { ...list, rules: [], excess: size }, sources: new Map() };
   return { list: { ...list, rules }, sources };
 }
@@ -172,6 +202,8 @@ export const MOST_RULES = 5_000;
 /** A list that a pod needs. Pods that need lists with the same key share one. */
 export interface ListNeed {
   readonly key: string;
+  readonly direction: Direction;
+  readonly tier: Tier;
   readonly rules: number;
 }
 
@@ -221,11 +253,10 @@ export class RuleRooms {
   }
 
   /** Takes what a pod needs now. A list that is too large by itself is left empty in any case. */
-  set(pod: PolicyPod, needs: readonly (ListNeed | undefined)[]): void {
+  set(pod: PolicyPod, needs: readonly ListNeed[]): void {
     const { key, nodeName, namespace } = pod;
     this.delete(key);
-    const lists = needs.filter((need) => need !== undefined)
-      .filter(({ rules }) => rules <= MOST_RULES);
+    const lists = needs.filter(({ rules }) => rules <= MOST_RULES);
     if (lists.length === 0) return;
     const place = `${nodeName ?? ""} ${namespace}`;
     this.#places.set(key, place);

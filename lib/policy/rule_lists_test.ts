@@ -1,6 +1,6 @@
 import { assert, assertStrictEquals } from "@std/assert";
 import { podKey, testPod } from "../../tests/support/builders/policy_objects.ts";
-import { Policy } from "./policy.ts";
+import { networkPolicy, type Policy } from "./policy.ts";
 import { parsePod } from "./policy_pod.ts";
 import { RuleListCache } from "./rule_lists.ts";
 
@@ -8,7 +8,7 @@ function policyOf(name: string, rules: number): Policy {
   const ingress = Array.from({ length: rules }, (_, index) => ({
     from: [{ ipBlock: { cidr: `10.0.${index >> 8}.${index & 255}/32` } }],
   }));
-  return new Policy({ metadata: { namespace: "x", name }, spec: { podSelector: {}, ingress } });
+  return networkPolicy({ metadata: { namespace: "x", name }, spec: { podSelector: {}, ingress } });
 }
 
 Deno.test("RuleListCache makes equal lists once, and keeps a bounded number of rules", () => {
@@ -16,8 +16,8 @@ Deno.test("RuleListCache makes equal lists once, and keeps a bounded number of r
   const pod = parsePod(podKey("x/a"), testPod("x/a", { address: "10.1.0.1" }))!;
   const of = { pod, direction: "ingress", family: "IPv4" } as const;
   const listOf = (policy: Policy) => {
-    const need = cache.needOf([policy], of)!;
-    return cache.listOf(need, [policy], { ...of, mostRules: 5_000 });
+    const needs = cache.needsOf([policy], of);
+    return cache.listsOf(needs, [policy], { ...of, mostRules: 5_000 })[0];
   };
   const first = policyOf("first", 4_000);
   const made = listOf(first);

@@ -4,6 +4,7 @@
  */
 import type { LabelSelectorSpec, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { Protocol } from "../../lib/net/port.ts";
+import { CLUSTER_CASES } from "./cluster_cases.ts";
 import type { CaseAddresses, CasePolicy, PolicyCase, PolicyExpectation } from "./policy_case.ts";
 
 type Rows = PolicyExpectation["rows"];
@@ -602,4 +603,5 @@ export const POLICY_CASES: readonly PolicyCase[] = [
   ...UPSTREAM_CASES,
   ...MORE_CASES,
   ...FORMER_PODS,
+  ...CLUSTER_CASES,
 ];

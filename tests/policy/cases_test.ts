@@ -28,7 +28,14 @@ import { renderedPolicyTable, walkConnection as walkNft } from "../support/walk/
 import { caseAddresses } from "./case_addresses.ts";
 import { MORE_CASES, POLICY_CASES, UPSTREAM_CASES } from "./cases.ts";
 import { applyStep, caseObjects, casePods, isExpected, type PolicyStep } from "./policy_case.ts";
-import { ADDRESSES, clusterHistory, handleEvent, PORTS, PROTOCOLS } from "./random_cluster.ts";
+import {
+  ADDRESSES,
+  clusterHistory,
+  handleEvent,
+  OUTSIDE,
+  PORTS,
+  PROTOCOLS,
+} from "./random_cluster.ts";
 
 /** Judges connections. Says more where it is wrong. */
 type Judge = (connection: Connection) => { readonly isAllowed: boolean; readonly why: unknown };
@@ -100,7 +107,7 @@ for (const family of IP_FAMILIES) {
 }
 
 function connectionsIn(family: IpFamily): readonly Connection[] {
-  const outside = family === "IPv4" ? "198.51.100.1" : "2001:db8:1::1";
+  const outside = OUTSIDE[family];
   const addresses = [...ADDRESSES, outside].map(parseIpAddress)
     .filter((address) => ipFamilyOf(address) === family);
   const transports = PROTOCOLS.flatMap((protocol) =>

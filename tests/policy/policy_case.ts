@@ -3,6 +3,10 @@
  * packets.
  */
 import { objectKey } from "../../lib/api/kind.ts";
+import type {
+  ClusterNetworkPolicy,
+  ClusterNetworkPolicySpec,
+} from "../../lib/api/kinds/cluster_network_policy.ts";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
 import type { NetworkPolicy, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../lib/api/kinds/pod.ts";
@@ -31,7 +35,10 @@ export interface PolicyCase {
 
 /** The policies of a step, and the connections that are expected. */
 export interface PolicyStep {
-  readonly policies: readonly CasePolicy[];
+  readonly policies?: readonly CasePolicy[];
+  readonly clusterPolicies?: readonly CaseClusterPolicy[];
+  /** The labels of Nodes by the pods whose addresses they have: a server answers there. */
+  readonly nodes?: Readonly<Record<CasePod, Readonly<Record<string, string>>>>;
   /** Labels besides the usual ones, by `namespace/name` or by name of the namespace. */
   readonly labels?: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** Pods that are being deleted and whose address another pod has by now. */
@@ -57,6 +64,14 @@ export interface CasePolicy {
   readonly namespace: string;
   readonly name: string;
   readonly spec: NetworkPolicySpec | ((addresses: CaseAddresses) => NetworkPolicySpec);
+}
+
+/** A policy of the administrator. */
+export interface CaseClusterPolicy {
+  readonly name: string;
+  readonly spec:
+    | ClusterNetworkPolicySpec
+    | ((addresses: CaseAddresses) => ClusterNetworkPolicySpec);
 }
 
 /** The addresses of an executor. */
@@ -93,12 +108,14 @@ type CasePodObject = Omit<FormerPod, "isEnded"> & Partial<Pick<FormerPod, "isEnd
 
 /** The objects of a step. */
 export function caseObjects(
-  { policies, labels = {}, formerPods = [] }: PolicyStep,
+  { policies = [], clusterPolicies = [], nodes = {}, labels = {}, formerPods = [] }: PolicyStep,
   addresses: CaseAddresses,
 ): {
   readonly namespaces: readonly Namespace[];
   readonly pods: readonly Pod[];
   readonly policies: readonly NetworkPolicy[];
+  readonly clusterPolicies: readonly ClusterNetworkPolicy[];
+  readonly nodes: readonly Parameters<PolicyState["setNode"]>[1][];
 } {
   return {
     namespaces: CASE_NAMESPACES.map((name) => ({
@@ -139,17 +156,33 @@ export function caseObjects(
       metadata: { namespace, name },
       spec: typeof spec === "function" ? spec(addresses) : spec,
     })),
+    clusterPolicies: clusterPolicies.map(({ name, spec }) => ({
+      metadata: { name },
+      spec: typeof spec === "function" ? spec(addresses) : spec,
+    })),
+    nodes: Object.entries(nodes).map(([holder, labels]) => ({
+      metadata: { labels },
+      status: {
+        addresses: [{ address: "node.example" }, { address: addresses.addressOf(holder) }],
+      },
+    })),
   };
 }
 
 /** Brings a state to the objects of a step. */
 export function applyStep(
   state: PolicyState,
-  { namespaces, pods, policies }: ReturnType<typeof caseObjects>,
+  { namespaces, pods, policies, clusterPolicies, nodes }: ReturnType<typeof caseObjects>,
 ): void {
-  for (const key of [...state.policies.keys()]) {
-    if (!policies.some((policy) => objectKey(policy) === key)) state.setPolicy(key, undefined);
+  const kept = new Set([...policies, ...clusterPolicies].map(objectKey));
+  for (const { key, tier } of [...state.policies.values()].filter(({ key }) => !kept.has(key))) {
+    if (tier === "NetworkPolicy") state.setPolicy(key, undefined);
+    else state.setClusterPolicy(key, undefined);
   }
+  for (const policy of clusterPolicies) {
+    state.setClusterPolicy(objectKey(policy) as PolicyKey, policy);
+  }
+  for (const index of [0, 1, 2]) state.setNode(`${index}`, nodes[index]);
   for (const policy of policies) state.setPolicy(objectKey(policy) as PolicyKey, policy);
   const wanted = new Set(pods.map((pod) => objectKey(pod)));
   for (const key of [...state.pods.keys()]) if (!wanted.has(key)) state.setPod(key, undefined);

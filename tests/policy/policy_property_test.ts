@@ -20,6 +20,7 @@ import {
   type PeerMember,
   type PolicyPlan,
   type PolicyPlanChanges,
+  type RuleList,
 } from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
@@ -28,10 +29,18 @@ import {
   type ClusterEvent,
   clusterHistory,
   handleEvent,
+  OUTSIDE,
   PORTS,
   PROTOCOLS,
+  type RandomNode,
   smallUpdates,
 } from "./random_cluster.ts";
+import type {
+  ClusterNetworkPolicy,
+  ClusterPolicyPeer,
+  ClusterPolicyProtocol,
+  ClusterPolicyRule,
+} from "../../lib/api/kinds/cluster_network_policy.ts";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
 import type {
   LabelSelectorSpec,
@@ -46,6 +55,8 @@ interface Cluster {
   readonly pods: readonly Pod[];
   readonly namespaces: readonly Namespace[];
   readonly policies: readonly NetworkPolicy[];
+  readonly clusterPolicies: readonly ClusterNetworkPolicy[];
+  readonly nodes: readonly RandomNode[];
 }
 
 /** A connection between two addresses. */
@@ -68,12 +79,16 @@ function consents(
   const own = podWith(cluster, direction === "Ingress" ? connection.to : connection.from);
   const other = direction === "Ingress" ? connection.from : connection.to;
   if (own === undefined || own === podWith(cluster, other)) return true;
+  const decided = decisionOf(cluster, "Admin", direction, connection);
+  if (decided !== undefined) return decided;
   const isolating = cluster.policies.filter((policy) =>
     policy.metadata.namespace === own.metadata.namespace &&
     selects(policy.spec.podSelector ?? {}, own.metadata.labels ?? {}, false) &&
     typesOf(policy).includes(direction)
   );
-  if (isolating.length === 0) return true;
+  if (isolating.length === 0) {
+    return decisionOf(cluster, "Baseline", direction, connection) ?? true;
+  }
   for (const { metadata, spec } of isolating) {
     const rules = direction === "Ingress"
       ? (spec.ingress ?? []).map(({ from, ports }) => ({ peers: from, ports }))
@@ -93,6 +108,88 @@ function consents(
     }
   }
   return false;
+}
+
+/** Whether the rules of a tier allow or deny a connection; `undefined` = they leave it to the next one. */
+function decisionOf(
+  cluster: Cluster,
+  tier: string,
+  direction: Direction,
+  connection: OracleConnection,
+): boolean | undefined {
+  const address = direction === "Ingress" ? connection.from : connection.to;
+  const own = podWith(cluster, direction === "Ingress" ? connection.to : connection.from)!;
+  const other = podWith(cluster, address);
+  const ordered = cluster.clusterPolicies.filter(({ spec }) => spec.tier === tier)
+    .toSorted((left, right) =>
+      left.spec.priority! - right.spec.priority! ||
+      (left.metadata.name < right.metadata.name ? -1 : 1)
+    );
+  for (const { spec } of ordered) {
+    if (!isClusterPeer(cluster, spec.subject!, own)) continue;
+    const rules = (direction === "Ingress" ? spec.ingress : spec.egress) ?? [];
+    for (const { action, protocols, ...sides } of rules as readonly ClusterPolicyRule[]) {
+      const peers = sides.from ?? sides.to ?? [];
+      const named = direction === "Ingress" ? own : other;
+      // A pod matches as itself or as an address of a network; names of ports are those of pods.
+      const matches = peers.some((peer) => {
+        const isPod = other !== undefined && isClusterPeer(cluster, peer, other);
+        if (!isPod && !isAddressPeer(cluster, peer, address)) return false;
+        return protocols?.some((each) =>
+          isProtocolOf(each, connection, peer.nodes ? named === own ? own : undefined : named)
+        ) ?? true;
+      });
+      if (!matches) continue;
+      if (action === "Pass") return undefined;
+      return action === "Accept";
+    }
+  }
+  return undefined;
+}
+
+function isClusterPeer(
+  { namespaces: all }: Cluster,
+  { namespaces, pods }: Pick<ClusterPolicyPeer, "namespaces" | "pods">,
+  { metadata }: Pod,
+): boolean {
+  if (!namespaces && !pods) return false;
+  const known = all.find((each) => each.metadata.name === metadata.namespace);
+  const name = { "kubernetes.io/metadata.name": metadata.namespace! };
+  const labels = { ...known?.metadata.labels, ...name };
+  return selects((namespaces ?? pods?.namespaceSelector)!, labels, known === undefined) &&
+    selects(pods?.podSelector ?? {}, metadata.labels ?? {}, false);
+}
+
+function isAddressPeer(
+  { nodes: all }: Cluster,
+  { networks = [], nodes }: ClusterPolicyPeer,
+  address: string,
+): boolean {
+  return networks.some((cidr) => isIn(cidr, address)) || nodes !== undefined &&
+      all.some(({ metadata, status }) =>
+        status.addresses.some((each) => each.address === address) &&
+        selects(nodes, metadata.labels, false)
+      );
+}
+
+function isProtocolOf(
+  { tcp, udp, sctp, destinationNamedPort }: ClusterPolicyProtocol,
+  connection: OracleConnection,
+  named: Pod | undefined,
+): boolean {
+  if (destinationNamedPort) {
+    return ["TCP", "UDP", "SCTP"].some((protocol) =>
+      isPortOf({ protocol, port: destinationNamedPort }, connection, named)
+    );
+  }
+  const [protocol, { destinationPort } = {}] = tcp
+    ? ["TCP", tcp] as const
+    : udp
+    ? ["UDP", udp] as const
+    : ["SCTP", sctp] as const;
+  const { number, range } = destinationPort ?? {};
+  const [port, endPort] = [range?.start ?? number, range?.end ?? number];
+  return isPortOf({ protocol, ...(port && endPort && { port, endPort }) }, connection, named);
 }
 
 function typesOf({ spec: { policyTypes = [], egress = [] } }: NetworkPolicy): readonly string[] {
@@ -208,6 +305,10 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
     policies: last.flatMap((each) =>
       each.kind === "policy" && each.object ? [each.meaning ?? each.object] : []
     ),
+    clusterPolicies: last.flatMap((each) =>
+      each.kind === "cluster policy" && each.object ? [each.object] : []
+    ),
+    nodes: last.flatMap((each) => each.kind === "node" && each.object ? [each.object] : []),
   };
 }
 
@@ -272,6 +373,8 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
+const TIERS = ["Admin", "NetworkPolicy", "Baseline"];
+
 /** Checks the guarantees in the docstrings of a plan. */
 function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
@@ -280,15 +383,22 @@ function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   for (const pod of pods.values()) {
     assert(pod.addresses.length > 0);
     for (const direction of ["ingress", "egress"] as const) {
-      const id = pod[direction];
-      if (id === undefined) continue;
-      usedLists.add(id);
-      assertEquals(lists.get(id)?.direction, direction);
+      const tiers: string[] = [];
+      for (let id = pod[direction]; id !== undefined;) {
+        usedLists.add(id);
+        const list: RuleList = lists.get(id)!;
+        assertEquals(list.direction, direction);
+        tiers.push(list.tier);
+        id = list.next;
+      }
+      assertEquals(new Set(tiers).size, tiers.length);
+      assertEquals(tiers, TIERS.filter((tier) => tiers.includes(tier)));
     }
   }
-  for (const { policies, rules } of lists.values()) {
+  for (const { tier, policies, rules, next } of lists.values()) {
     assert(policies.length > 0);
-    assertEquals(policies, policies.toSorted());
+    assert(tier === "Admin" || next === undefined);
+    if (tier === "NetworkPolicy") assertEquals(policies, policies.toSorted());
     for (const { peers: ids, ports } of rules) {
       assert(ids?.length !== 0 && ports?.length !== 0);
       for (const id of ids ?? []) {
@@ -414,8 +524,7 @@ Deno.test("judgeConnection() agrees with a second opinion, on the plan and in th
       planner.update();
       const cluster = clusterOf(history);
       const views = { plan: viewPlan(planner.plan), cluster: viewCluster(state, family) };
-      const outside = family === "IPv4" ? "198.51.100.1" : "2001:db8:1::1";
-      const addresses = [...ADDRESSES.map(parseIpAddress), parseIpAddress(outside)]
+      const addresses = [...ADDRESSES, OUTSIDE[family]].map(parseIpAddress)
         .filter((address) => ipFamilyOf(address) === family);
       const transports = [
         {},

@@ -1,5 +1,9 @@
-/** Random pods, namespaces and policies of a small cluster, for property tests. */
+/** Random pods, namespaces, nodes and policies of all tiers of a small cluster, for property tests. */
 import fc from "fast-check";
+import type {
+  ClusterNetworkPolicy,
+  ClusterNetworkPolicySpec,
+} from "../../lib/api/kinds/cluster_network_policy.ts";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
 import {
   type LabelSelectorSpec,
@@ -17,6 +21,12 @@ import type { PolicyState } from "../../lib/policy/policy_state.ts";
 export type ClusterEvent =
   | { readonly kind: "pod"; readonly key: string; readonly object: Pod | undefined }
   | { readonly kind: "namespace"; readonly key: string; readonly object: Namespace | undefined }
+  | { readonly kind: "node"; readonly key: string; readonly object: RandomNode | undefined }
+  | {
+    readonly kind: "cluster policy";
+    readonly key: string;
+    readonly object: ClusterNetworkPolicy | undefined;
+  }
   | {
     readonly kind: "policy";
     readonly key: string;
@@ -25,10 +35,18 @@ export type ClusterEvent =
     readonly meaning?: NetworkPolicy | undefined;
   };
 
+/** A Node with its labels and addresses. */
+export interface RandomNode {
+  readonly metadata: { readonly name: string; readonly labels: Readonly<Record<string, string>> };
+  readonly status: { readonly addresses: readonly { readonly address: string }[] };
+}
+
 /** Gives an event to a state. */
 export function handleEvent(state: PolicyState, { kind, key, object }: ClusterEvent): void {
   if (kind === "pod") state.setPod(key as PodKey, object);
   else if (kind === "namespace") state.setNamespace(key, object);
+  else if (kind === "node") state.setNode(key, object);
+  else if (kind === "cluster policy") state.setClusterPolicy(key as PolicyKey, object);
   else state.setPolicy(key as PolicyKey, object);
 }
 
@@ -44,6 +62,8 @@ export const ADDRESSES = [
   "2001:db8::1",
   "2001:db8::2",
 ];
+/** Addresses of no pod. */
+export const OUTSIDE = { IPv4: "198.51.100.1", IPv6: "2001:db8:1::1" } as const;
 export const PORTS = [80, 81, 82, 8080];
 export const PROTOCOLS = ["TCP", "UDP", "SCTP"];
 const PORT_NAMES = ["http", "dns"];
@@ -110,6 +130,57 @@ const spec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
   ingress: fc.array(fc.record({ from: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
   egress: fc.array(fc.record({ to: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
 }, { requiredKeys: ["podSelector"] });
+
+const clusterPeer = fc.oneof(
+  fc.record({ namespaces: selector }),
+  fc.record({ pods: fc.record({ namespaceSelector: selector, podSelector: selector }) }),
+);
+
+const egressPeer = fc.oneof(
+  clusterPeer,
+  fc.record({ nodes: selector }),
+  fc.record({ networks: fc.array(block.map(({ cidr }) => cidr), { minLength: 1, maxLength: 2 }) }),
+);
+
+const destinationPort = fc.oneof(
+  fc.record({ number: fc.constantFrom(...PORTS) }),
+  fc.record({
+    range: fc.record({ start: fc.constantFrom(80, 81), end: fc.constantFrom(82, 9000) }),
+  }),
+);
+
+const clusterProtocol = fc.oneof(
+  ...["tcp", "udp", "sctp"].map((name) =>
+    fc.record({ [name]: fc.record({ destinationPort }, { requiredKeys: [] }) })
+  ),
+  fc.record({ destinationNamedPort: fc.constantFrom(...PORT_NAMES) }),
+);
+
+/** Any other word than these denies. */
+const clusterRule = {
+  action: fc.constantFrom("Accept", "Accept", "Deny", "Deny", "Pass", "Log"),
+  protocols: fc.array(clusterProtocol, { minLength: 1, maxLength: 2 }),
+};
+
+function clusterRules(side: "from" | "to", peer: fc.Arbitrary<unknown>) {
+  const rule = fc.record(
+    { ...clusterRule, [side]: fc.array(peer, { minLength: 1, maxLength: 2 }) },
+    {
+      requiredKeys: ["action", side] as never[],
+    },
+  );
+  return fc.array(rule, { maxLength: 2 });
+}
+
+const clusterSpec = fc.record({
+  tier: fc.constantFrom("Admin", "Baseline"),
+  priority: fc.constantFrom(0, 1, 1000),
+  subject: clusterPeer,
+  ingress: clusterRules("from", clusterPeer),
+  egress: clusterRules("to", egressPeer),
+}, {
+  requiredKeys: ["tier", "priority", "subject"],
+}) as fc.Arbitrary<unknown> as fc.Arbitrary<ClusterNetworkPolicySpec>;
 
 const NOTHING: NetworkPolicySpec = { policyTypes: ["Ingress", "Egress"] };
 const WRONG = fc.constantFrom<unknown>("all", 5, true);
@@ -254,6 +325,33 @@ const event: fc.Arbitrary<ClusterEvent> = fc.oneof(
     })),
   },
   {
+    weight: 4,
+    arbitrary: fc.record({ key: fc.constantFrom("p", "q", "r"), spec: maybe(clusterSpec) }).map((
+      { key, spec },
+    ) => ({
+      kind: "cluster policy" as const,
+      key,
+      object: spec && { metadata: { name: key }, spec },
+    })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      key: fc.constantFrom("n1", "n2", "n3"),
+      node: maybe(fc.record({
+        labels,
+        addresses: fc.subarray([...ADDRESSES.slice(3), ...Object.values(OUTSIDE), "n1.example"]),
+      })),
+    }).map(({ key, node }) => ({
+      kind: "node" as const,
+      key,
+      object: node && {
+        metadata: { name: key, labels: node.labels },
+        status: { addresses: node.addresses.map((address) => ({ address })) },
+      },
+    })),
+  },
+  {
     weight: 1,
     arbitrary: fc.record({ named, broken }).map(({ named, broken: { raw, meaning } }) => ({
       kind: "policy" as const,
@@ -349,11 +447,36 @@ const smallEvent: fc.Arbitrary<ClusterEvent> = fc.oneof(
   })),
 );
 
+const smallClusterEvent: fc.Arbitrary<ClusterEvent> = fc.record({
+  key: fc.constantFrom("p", "q"),
+  spec: maybe(fc.record({
+    tier: fc.constantFrom("Admin", "Baseline"),
+    priority: fc.constantFrom(0, 1),
+    subject: fc.record({ namespaces: oneTerm }),
+    ingress: fc.array(
+      fc.record({
+        action: fc.constantFrom("Accept", "Deny", "Pass"),
+        from: fc.record({ namespaceSelector: oneTerm, podSelector: oneTerm })
+          .map((pods) => [{ pods }]),
+      }),
+      { minLength: 1, maxLength: 2 },
+    ),
+  })),
+}).map(({ key, spec }) => ({
+  kind: "cluster policy" as const,
+  key,
+  object: spec && { metadata: { name: key }, spec },
+}));
+
 /**
  * Updates of several events each, in a world of two pods in each namespace, two addresses, two nodes and a
  * policy in each namespace: so small that events of one update concern the same objects.
  */
 export const smallUpdates: fc.Arbitrary<readonly (readonly ClusterEvent[])[]> = fc.array(
-  fc.array(smallEvent, { minLength: 1, maxLength: 5, size: "max" }),
+  fc.array(fc.oneof({ weight: 3, arbitrary: smallEvent }, smallClusterEvent), {
+    minLength: 1,
+    maxLength: 5,
+    size: "max",
+  }),
   { minLength: 3, maxLength: 6, size: "max" },
 );

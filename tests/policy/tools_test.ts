@@ -44,7 +44,11 @@ for (const { name, steps } of UPSTREAM_CASES) {
       const state = stateOf(step);
       const view = viewCluster(state, "IPv4");
       const { addressOf } = caseAddresses("IPv4");
-      const keys = step.policies.map(({ namespace, name }) => `${namespace}/${name}`);
+      const { policies = [], clusterPolicies = [] } = step;
+      const keys = [
+        ...policies.map(({ namespace, name }) => `${namespace}/${name}`),
+        ...clusterPolicies.map(({ name }) => `ClusterNetworkPolicy ${name} (tier `),
+      ];
       for (const { protocol, port, rows } of step.expected) {
         for (const { from, to } of PAIRS) {
           const judged = judgeConnection(view, {
@@ -62,13 +66,11 @@ for (const { name, steps } of UPSTREAM_CASES) {
           const own = keys.filter((key) => `${egress} ${ingress}`.includes(`${key}`));
           if (!isAllowed) assert(own.length > 0, `${denial} names none of ${keys}`);
           if (judged.ingress.kind === "allowed") {
-            const { policy, index } = judged.ingress;
-            const policies = state.policies.get(policy)!;
-            assertEquals(policies.namespace, to.split("/")[0]);
-            assert(
-              ingress.includes(`${policy} lets it into ${to}: spec.ingress[${index}]`),
-              ingress,
-            );
+            const { policy, index, tier } = judged.ingress;
+            if (tier === undefined) assertEquals(policy.split("/")[0], to.split("/")[0]);
+            const does = tier ? `(tier ${tier}) accepts` : "lets";
+            const sentence = `${policy} ${does} it into ${to}: spec.ingress[${index}]`;
+            assert(ingress.includes(sentence), ingress);
           }
         }
       }
@@ -104,7 +106,7 @@ for (const { name, steps } of POLICY_CASES) {
   Deno.test(`the comparison with '${name}' names every pair that is cut, and no other`, () => {
     for (const step of steps) {
       const after = stateOf(step);
-      const before = stateOf({ ...step, policies: [] });
+      const before = stateOf({ ...step, policies: [], clusterPolicies: [] });
       const { changes, openedPairs, groupPairsLeftOut } = comparePolicies(
         [before, after],
         "IPv4",

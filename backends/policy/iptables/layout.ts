@@ -1,5 +1,5 @@
 /**
- * NetworkPolicy as chains of iptables and sets of ipset. Pure.
+ * Policies as chains of iptables and sets of ipset. Pure.
  *
  * @module
  */
@@ -7,16 +7,17 @@ import type { KernelObject } from "../../../lib/engine/reconciler.ts";
 import { type Cidr, hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { NestedBlocks } from "../../../lib/net/nested_blocks.ts";
-import type {
-  Direction,
-  PeerSet,
-  PeerSetId,
-  PodPlan,
-  PodPort,
-  PolicyPlan,
-  PolicyRule,
-  PortRange,
-  RuleListId,
+import {
+  type Direction,
+  endOf,
+  type PeerSet,
+  type PeerSetId,
+  type PodPlan,
+  type PodPort,
+  type PolicyPlan,
+  type PolicyRule,
+  type PortRange,
+  type RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
 import {
   addLine,
@@ -48,7 +49,6 @@ import {
   baseChains,
   DENIED,
   dispatchChain,
-  goTo,
   isolatedSet,
   knownSet,
   listChainName,
@@ -181,6 +181,7 @@ export function gateEntries<Entry extends readonly [set: string, entry: string]>
 function ruleTexts(
   rule: PolicyRule,
   direction: Direction,
+  verdict: Pick<Rule, "isGoto" | "target">,
   { family, peers }: Pick<PolicyPlan, "family" | "peers">,
 ): readonly string[] {
   const side = PEER_SIDE[direction];
@@ -195,7 +196,7 @@ function ruleTexts(
         ...(protocol && { protocol }),
         extensions: [...set, ...extensions],
         comment,
-        target: ["RETURN"],
+        ...verdict,
       })
     )
   );
@@ -231,16 +232,23 @@ function portGroups(ranges: readonly PortRange[]): readonly (readonly string[])[
 function listObjects(id: RuleListId, plan: PolicyPlan, refused: ReadonlySet<Part>): ListObjects {
   const list = plan.lists.get(id)!;
   const { direction } = list;
-  const texts = new Map(list.rules.map((rule) => [rule, ruleTexts(rule, direction, plan)]));
+  const accept = { target: ["RETURN"] };
+  const deny = { target: [DENIED[direction]], isGoto: true } as const;
+  const last = endOf(list);
+  const pass = last === "allow"
+    ? accept
+    : last === "deny"
+    ? deny
+    : { target: [listChainName(last.next)], isGoto: true } as const;
+  const verdicts = { accept, deny, pass };
+  const spell = (rule: PolicyRule) =>
+    ruleTexts(rule, direction, verdicts[rule.action ?? "accept"], plan);
   const { rules, leftOut } = acceptableRules(list.rules, refused, (rule) => [
-    ...texts.get(rule)!,
+    ...spell(rule),
     ...(rule.peers ?? []).map((peer) => peersName(peer, plan.family)),
   ]);
-  const lines = rules.flatMap((rule) => texts.get(rule)!);
-  return {
-    objects: [chainObject(listChainName(id), [...lines, goTo(DENIED[direction])])],
-    leftOut,
-  };
+  const lines = [...rules.flatMap(spell), ruleText(pass)];
+  return { objects: [chainObject(listChainName(id), lines)], leftOut };
 }
 
 /** The gates that a pod is in, and the rules that lead to its lists, or belong to it alone. */

@@ -1,5 +1,5 @@
 /**
- * NetworkPolicy as objects of nftables. Pure.
+ * Policies as objects of nftables. Pure.
  *
  * ```
  * forward ── egress ──────── from-pod: addr → list-… ── accept ───┐
@@ -8,7 +8,7 @@
  * output ─── egress-output, ingress-output: the same, for packets that IPVS forwards
  * ```
  *
- * `accept` ends one chain of a hook only, so a packet that the source may send is judged by the
+ * A list of one tier ends with a goto to that of the next one. `accept` ends one chain of a hook only, so a packet that the source may send is judged by the
  * destination too. There is no chain in the input hook: traffic between a pod and its own node is
  * always allowed. The node's own packets pass the output hook, where their source is local.
  *
@@ -18,15 +18,16 @@ import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { rangesOf } from "../../../lib/net/nested_blocks.ts";
 import type { KernelObject } from "../../../lib/engine/reconciler.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
-import type {
-  Direction,
-  PeerSetId,
-  PodPlan,
-  PodPort,
-  PolicyPlan,
-  PolicyRule,
-  PortRange,
-  RuleListId,
+import {
+  type Direction,
+  endOf,
+  type PeerSetId,
+  type PodPlan,
+  type PodPort,
+  type PolicyPlan,
+  type PolicyRule,
+  type PortRange,
+  type RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
 import {
   type NftChain,
@@ -128,10 +129,11 @@ function rangeMatch({ protocol, from, to }: PortRange): string {
   return `${all} th dport ${from === to ? from : `${from}-${to}`}`;
 }
 
-/** Returns the lines of a policy's rule: one for each of its sets. */
+/** Returns the lines of a policy's rule: one for each of its sets. `verdict`: what becomes of the packet. */
 function ruleTexts(
   rule: PolicyRule,
   direction: Direction,
+  verdict: string,
   { family, peers }: Pick<PolicyPlan, "family" | "peers">,
 ): readonly string[] {
   const { source, destination } = words(family);
@@ -144,7 +146,7 @@ function ruleTexts(
     return `${key} @${peersName(id)}`;
   });
   return (matches ?? [""]).map((peer) =>
-    [peer, ports, "accept"].filter((part) => part !== "").join(" ")
+    [peer, ports, verdict].filter((part) => part !== "").join(" ")
   );
 }
 
@@ -155,18 +157,22 @@ function listChain(id: RuleListId): string {
 function listObjects(id: RuleListId, plan: PolicyPlan, refused: ReadonlySet<Part>): ListObjects {
   const list = plan.lists.get(id)!;
   const { direction } = list;
-  const spell = (rule: PolicyRule) => ruleTexts(rule, direction, plan);
+  // Where denied packets are logged, the chain of the pod denies what returns to it.
+  const deny = plan.deny.log ? "return" : `goto ${denyChain(direction)}`;
+  const last = endOf(list);
+  const end = last === "allow" ? "accept" : last === "deny" ? deny : `goto ${listChain(last.next)}`;
+  const verdicts = { accept: "accept", deny, pass: end };
+  const spell = (rule: PolicyRule) =>
+    ruleTexts(rule, direction, verdicts[rule.action ?? "accept"], plan);
   const { rules, leftOut } = acceptableRules(list.rules, refused, (rule) => [
     ...spell(rule),
     ...(rule.peers ?? []).map(peersName),
     portSetOf(rule)?.name ?? "",
   ]);
-  // Where denied packets are logged, the chain of the pod denies.
-  const end = plan.deny.log ? [] : [`goto ${denyChain(direction)}`];
   const texts = [...new Set(rules.flatMap(spell))];
-  const objects: KernelObject[] = [
-    chainObject({ name: listChain(id), rules: [...texts, ...end] }),
-  ];
+  // A chain returns by itself.
+  if (end !== "return") texts.push(end);
+  const objects: KernelObject[] = [chainObject({ name: listChain(id), rules: texts })];
   const portSets = new Map(
     rules.flatMap((rule) => portSetOf(rule) ?? []).map((set) => [set.name, set]),
   );

@@ -20,7 +20,8 @@ import {
 } from "../schema.ts";
 
 // No field is required: an object of a newer API without one has to be read, so that it can isolate.
-const labelSelector = v.nullish(guardedFields({
+/** A selector of pods or other objects. */
+export const labelSelector = v.nullish(guardedFields({
   matchLabels: at(1, namedTexts("all")),
   matchExpressions: at(
     2,
@@ -200,7 +201,8 @@ function isStrictlyWithin(inner: Cidr, outer: Cidr): boolean {
   return cidrContains(outer, network) && prefixLengthOf(inner) > prefixLengthOf(outer);
 }
 
-function checkSelector(
+/** Reports what an API server would refuse in a selector. */
+export function checkSelector(
   selector: Selector | null | undefined,
   path: Path,
   report: ManifestReport,

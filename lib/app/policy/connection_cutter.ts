@@ -125,19 +125,24 @@ export class ConnectionCutter {
   }
 }
 
-/** Returns the addresses of isolated pods whose rules or sets of peers may allow less than before. */
+/** Returns the addresses of pods whose rules or sets of peers may allow less than before. */
 export function suspectAddresses(
   { pods, lists }: PolicyPlan,
   { full, pods: changed, lists: changedLists, peers, members }: PolicyPlanChanges,
 ): readonly IpAddress[] {
-  const shrunk = new Set(peers);
-  for (const [id, { removed }] of members) if (removed.length > 0) shrunk.add(id);
   const suspectLists = new Set(changedLists);
   for (const [id, { rules }] of lists) {
-    if (rules.some(({ peers = [] }) => peers.some((peer) => shrunk.has(peer)))) {
-      suspectLists.add(id);
-    }
+    const isSuspect = rules.some(({ peers: own = [], action }) =>
+      own.some((peer) => {
+        const { added = [], removed = [] } = members.get(peer) ?? {};
+        // What a rule no longer passes on may be denied by another one.
+        return peers.has(peer) || (action !== "deny" && removed.length > 0) ||
+          (action !== undefined && added.length > 0);
+      })
+    );
+    if (isSuspect) suspectLists.add(id);
   }
+  for (const [id, { next }] of lists) if (next && suspectLists.has(next)) suspectLists.add(id);
   const isSuspect = ({ key, ingress, egress }: PodPlan) =>
     (ingress ?? egress) !== undefined &&
     (full || changed.has(key) || suspectLists.has(ingress!) || suspectLists.has(egress!));

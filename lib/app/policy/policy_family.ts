@@ -18,7 +18,9 @@ import { runInSlices } from "../../os/time_slice.ts";
 import type { ConnectionJudge } from "../../policy/connection_judge.ts";
 import type { Policy } from "../../policy/policy.ts";
 import {
+  type Direction,
   inspectPolicyPlan,
+  listsFrom,
   type PodKey,
   type PolicyInspection,
   type PolicyKey,
@@ -150,6 +152,7 @@ export class PolicyFamily implements PolicySource {
     state.follow({
       podChanged: request,
       namespaceChanged: request,
+      nodeChanged: request,
       policiesChanged: (policies) => {
         for (const policy of policies) this.#news.add(policy);
         request();
@@ -221,14 +224,17 @@ export class PolicyFamily implements PolicySource {
   /** Notes for the change log what a plan changes: pods by name, sets of peers as a count. */
   #record({ pods, peers, members }: PolicyPlanChanges): void {
     const { plan } = this;
-    const policiesOf = (id: RuleListId) => {
-      const { length } = plan.lists.get(id)?.policies ?? [];
-      return length === 1 ? "1 policy" : `${length} policies`;
+    const decidedBy = (direction: Direction, id: RuleListId) => {
+      const lists = [...listsFrom(plan.lists, id)];
+      const count = lists.reduce((sum, { policies }) => sum + policies.length, 0);
+      const isIsolated = lists.some(({ tier }) => tier === "NetworkPolicy");
+      return `${direction} ${isIsolated ? "isolated" : "decided"} by ` +
+        (count === 1 ? "1 policy" : `${count} policies`);
     };
     for (const key of pods) {
       const pod = plan.pods.get(key);
       const words = (["ingress", "egress"] as const).flatMap((direction) =>
-        pod?.[direction] ? [`${direction} isolated by ${policiesOf(pod[direction])}`] : []
+        pod?.[direction] ? [decidedBy(direction, pod[direction])] : []
       );
       const item = { key: `pod ${key}`, words: words.length > 0 ? words : ["not isolated"] };
       this.#recorder.planned(this.#planned.has(key) ? item : undefined, pod && item);

@@ -73,7 +73,7 @@ function groupText(
     return more > 0 ? `${named} and ${countText(more, `more ${noun}`)}` : named;
   };
   if (kind === "outside") return "any other address outside";
-  if (kind === "blocks") return limited(blocks, "block");
+  if (kind === "blocks" || kind === "nodes") return limited(blocks, "block");
   if (own !== namespace) return `other namespaces: ${limited(pods, "pod")}`;
   const names = pods.map((key) => key.slice(key.indexOf("/") + 1));
   const directions = (["ingress", "egress"] as const).flatMap((direction) => {

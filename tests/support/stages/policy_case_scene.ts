@@ -199,7 +199,10 @@ export class PolicyCaseScene implements AsyncDisposable {
   /** Forgets all objects. */
   async clear(): Promise<void> {
     for (const key of [...this.state.pods.keys()]) this.state.setPod(key, undefined);
-    for (const key of [...this.state.policies.keys()]) this.state.setPolicy(key, undefined);
+    for (const key of [...this.state.policies.keys()]) {
+      this.state.setPolicy(key, undefined);
+      this.state.setClusterPolicy(key, undefined);
+    }
     for (const name of CASE_NAMESPACES) this.state.setNamespace(name, undefined);
     await this.sync();
   }

@@ -114,7 +114,7 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   [/meta mark and (0x[0-9a-f]+) == \1/, mark("marked")],
   [/masquerade fully-random$/, () => ({ kind: "masquerade" })],
   [
-    /((?:goto|jump) \S+|accept|drop|reject)(?: with (?:tcp reset|icmp(?:v6)? type (?:admin-prohibited|port-unreachable)))?$/,
+    /((?:goto|jump) \S+|accept|drop|reject|return)(?: with (?:tcp reset|icmp(?:v6)? type (?:admin-prohibited|port-unreachable)))?$/,
     (verdict) => ({ kind: "verdict", verdict: verdict ?? "" }),
   ],
 ];

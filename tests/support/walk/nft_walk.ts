@@ -158,10 +158,13 @@ const AFFINITY = "affinity";
 
 /** A packet on its path. */
 type State = Omit<NftOutcome, "verdict">;
-/** `next` = goes on in the same rule, `break` = at the next rule, else it left the hook. */
+/**
+ * `next` = goes on in the same rule, `break` = at the next rule, `return` = after the last jump, else it
+ * left the hook.
+ */
 interface Step {
   readonly state: State;
-  readonly ending: "ACCEPT" | "DROP" | "REJECT" | "break" | "next";
+  readonly ending: "ACCEPT" | "DROP" | "REJECT" | "break" | "next" | "return";
 }
 
 /**
@@ -373,12 +376,15 @@ class Walk {
     if (word === "accept") return [{ state, ending: "ACCEPT" }];
     if (word === "drop") return [{ state, ending: "DROP" }];
     if (word === "reject") return [{ state, ending: "REJECT" }];
+    if (word === "return") return [{ state, ending: "return" }];
     const steps = this.#chain(chain, state, depth + 1);
     if (word === "jump") {
-      return steps.map((step) => step.ending === "break" ? { ...step, ending: "next" } : step);
+      return steps.map((step) =>
+        step.ending === "break" || step.ending === "return" ? { ...step, ending: "next" } : step
+      );
     }
-    // The end of a chain after a goto is the end of the base chain, if no jump is pending.
-    return steps.map((step) => step.ending === "break" ? { ...step, ending: "ACCEPT" } : step);
+    // The end of a chain after a goto leads back to the last jump, or else ends the base chain.
+    return steps.map((step) => step.ending === "break" ? { ...step, ending: "return" } : step);
   }
 
   /** Returns the packet as the rules see it at this point. */
