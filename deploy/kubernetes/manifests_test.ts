@@ -8,6 +8,7 @@ import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import { ROUTING_OBJECT_KINDS } from "../../lib/api/kinds/routing_objects.ts";
 import { schemaNode } from "../../lib/api/schema_node.ts";
+import { NODE } from "../../lib/api/kinds/node.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";
 import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_settings.ts";
 import { routingAccess } from "../../lib/app/routing/routing_access.ts";
@@ -254,7 +255,7 @@ Deno.test("the ClusterRole has the rights that are needed, and none besides", as
 
 Deno.test("the ClusterRole for NetworkPolicy has the rights that are asked for, and none besides", async () => {
   const [role, binding] = await readManifest("kubernetes/network-policy-rbac.yaml");
-  assertEquals(grantedBy(role), listAndWatch(POLICY_KINDS).toSorted());
+  assertEquals(grantedBy(role), listAndWatch([...POLICY_KINDS, NODE]).toSorted());
   const { roleRef, subjects } = binding as unknown as Binding;
   assertEquals(roleRef.name, role?.metadata.name);
   const [account] = await readManifest("kubernetes/rbac.yaml");

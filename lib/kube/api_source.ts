@@ -10,6 +10,7 @@ import type { Logger } from "../log/logger.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
+import { whenAborted } from "../os/when_aborted.ts";
 import { type ApiAnswer, KubeClient } from "./client.ts";
 import { openTransport, type TransportTiming } from "./api_transport.ts";
 import type { HttpTransport } from "./transport.ts";
@@ -126,11 +127,14 @@ export class ApiSource {
     };
   }
 
-  #follow(subscription: Subscription, signal: AbortSignal): Promise<void> {
+  async #follow(subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const { after } = subscription.options;
+    if (after) await Promise.race([after, whenAborted(signal)]);
+    if (signal.aborted) return;
     const standIns = [...this.options.informers].filter(({ options }) =>
       options.onlyWithout === subscription.spec
     );
-    return this.#reflect(subscription, {
+    await this.#reflect(subscription, {
       onListed: () => {
         this.#logHint();
         for (const standIn of standIns) this.#endStandIn(standIn);

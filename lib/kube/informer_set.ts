@@ -21,6 +21,10 @@ export interface ListOptions {
   readonly fieldSelectorMayBeUnknown?: boolean;
   /** HTTP statuses of a list that mean that no such objects exist. @default {none} */
   readonly optionalOn?: readonly number[];
+  /** Whether many clusters do not have the kind: an answer of 404 is no problem. @default {false} */
+  readonly isOftenAbsent?: boolean;
+  /** They are listed once this resolves. @default {at once} */
+  readonly after?: Promise<void>;
   /** Only follow these objects while the API server does not have those of another kind. */
   readonly onlyWithout?: KindSpec;
 }

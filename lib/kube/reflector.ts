@@ -86,6 +86,8 @@ const TIMING = {
   refusalPatienceMs: 180_000,
   /** Time until a resource that stayed unavailable is requested again. */
   unavailableRetryMs: 300_000,
+  /** The same for one that many clusters do not have, and that may be installed at any time. */
+  absentRetryMs: 40_000,
 };
 
 /** Time limits of a reflector that differ from the usual ones. */
@@ -359,14 +361,18 @@ export class Reflector<T extends KubeObject> {
 
   /** Reacts to a failure: most are followed by a wait, some need another kind of list. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { fieldSelectorMayBeUnknown, optionalOn = [] } = this.options.subscription.options;
+    const { fieldSelectorMayBeUnknown, isOftenAbsent = false, optionalOn = [] } =
+      this.options.subscription.options;
     this.#failuresInARow++;
     this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListError;
     if (this.#status.phase === "watching") this.#status.watchFailures++;
     const message = messageOf(error);
     const isStreaming = this.#doing === "streaming list";
     if (error instanceof ApiError) {
-      if (optionalOn.includes(error.status)) return await this.#waitUntilAvailable(message, signal);
+      if (optionalOn.includes(error.status)) {
+        const isNormal = isOftenAbsent && error.status === 404;
+        return await this.#waitUntilAvailable(isNormal ? undefined : message, signal);
+      }
       const mayBeUnknown = fieldSelectorMayBeUnknown && this.#fieldSelector !== undefined;
       if (error.isBadRequest() && mayBeUnknown) {
         this.#fieldSelector = undefined;
@@ -410,11 +416,12 @@ export class Reflector<T extends KubeObject> {
     this.#version = undefined;
   }
 
-  async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {
+  /** `message`: absent = it is no problem that there are no such objects. */
+  async #waitUntilAvailable(message: string | undefined, signal: AbortSignal): Promise<void> {
     const { onUnavailable, othersFail } = this.options;
     const { clock, random } = this.edges;
     const now = clock.now();
-    if (this.#status.lastError !== message) {
+    if (message !== undefined && this.#status.lastError !== message) {
       const text = "Continuing without objects that the API server does not provide";
       this.#logger.warn(text, { error: message });
     }
@@ -427,7 +434,9 @@ export class Reflector<T extends KubeObject> {
     if (!mayPass) {
       using wait = new LinkedAbort(signal);
       this.#longWait = wait;
-      await this.#sleep(this.#timing.unavailableRetryMs * (1 + random()), wait.signal);
+      const { absentRetryMs, unavailableRetryMs } = this.#timing;
+      const retryMs = message === undefined ? absentRetryMs : unavailableRetryMs;
+      await this.#sleep(retryMs * (1 + random()), wait.signal);
       this.#longWait = undefined;
     }
     await this.#sleep(this.#backoff.next(clock.now()), signal);

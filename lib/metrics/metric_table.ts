@@ -229,7 +229,11 @@ const PROXY_METRICS = {
   }),
   ...rows("gauge", { kind: ["policy", "pod"] }, {}, {
     "kube_relay_network_policy_problems":
-      "NetworkPolicies with parts that cannot be used, and pods of this node with too many rules, to which nothing is allowed; with --network-policy",
+      "Policies with parts that cannot be used, and pods of this node with too many rules, to which nothing is allowed; with --network-policy",
+  }),
+  ...rows("gauge", { tier: ["Admin", "Baseline"] }, {}, {
+    "kube_relay_cluster_network_policies":
+      "ClusterNetworkPolicies of the cluster, with --network-policy",
   }),
   ...rows("gauge", {}, { modes: KERNEL_MODES }, {
     "kube_relay_conntrack_entries":

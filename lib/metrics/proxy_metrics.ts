@@ -344,6 +344,13 @@ export class ProxyMetrics {
     }
   }
 
+  /** Replaces the number of ClusterNetworkPolicies of each tier. */
+  setClusterPolicies(counts: Readonly<Record<"Admin" | "Baseline", number>>): void {
+    for (const [tier, count] of Object.entries(counts)) {
+      this.its["kube_relay_cluster_network_policies"].set({ tier }, count);
+    }
+  }
+
   setPolicies(family: IpFamily, figures: {
     readonly policies: number;
     readonly isolated: Readonly<Record<Direction, number>>;

@@ -31,7 +31,9 @@ export function countPolicyParts({ podSelector, ingress, egress }: NetworkPolicy
 }
 
 /** Returns the number of parts of a ClusterNetworkPolicy. */
-export function countClusterPolicyParts({ ingress = [], egress = [] }: ClusterNetworkPolicySpec) {
+export function countClusterPolicyParts(
+  { ingress = [], egress = [] }: ClusterNetworkPolicySpec,
+): number {
   const rules = [
     ...ingress.map(({ from, protocols }) => ({ peers: from, protocols })),
     ...egress.map(({ to, protocols }) => ({ peers: to, protocols })),

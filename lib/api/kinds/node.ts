@@ -1,6 +1,5 @@
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { ZONE_LABEL } from "../labels.ts";
 import {
   at,
   cidr,
@@ -31,7 +30,7 @@ export const NODE = defineKind({
   schema: fields({
     metadata: metadata(
       dnsSubdomain,
-      { labels: [ZONE_LABEL], secret: [K3S_NODE_ARGS_ANNOTATION] },
+      { labels: "all", secret: [K3S_NODE_ARGS_ANNOTATION] },
       UID,
     ),
     spec: objectOrEmptyAt(2, {

@@ -1,4 +1,8 @@
 import { type KindSpec, type KubeObject, objectKey } from "../../api/kind.ts";
+import {
+  CLUSTER_NETWORK_POLICY,
+  type ClusterNetworkPolicy,
+} from "../../api/kinds/cluster_network_policy.ts";
 import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
@@ -16,7 +20,7 @@ import { countText } from "../../log/count_text.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { OneAtATime } from "../../net/one_at_a_time.ts";
-import { changeHandler, type InformerHandler } from "../../kube/informer.ts";
+import { changeHandler, type Informer, type InformerHandler } from "../../kube/informer.ts";
 import {
   IP_FAMILIES,
   type IpAddress,
@@ -24,17 +28,25 @@ import {
   tryParseIpAddress,
 } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { DeniedPackets, PodKey, PolicyKey } from "../../policy/policy_plan.ts";
+import type { DeniedPackets, PodKey, PolicyKey, Tier } from "../../policy/policy_plan.ts";
+import { equalPriorities } from "../../policy/cluster_policy.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ControllerDefinition, ControllerParts } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { takeOverPolicies } from "../handover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
-import { serviceSubscriptions } from "../service/service_subscriptions.ts";
+import { ALL_NODES, serviceSubscriptions } from "../service/service_subscriptions.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
-import { choosePolicyTool, podRangesOf, POLICY_ACCESS, policySettings } from "./policy_settings.ts";
+import {
+  choosePolicyTool,
+  podRangesOf,
+  POLICY_ACCESS,
+  POLICY_KINDS,
+  policySelection,
+  policySettings,
+} from "./policy_settings.ts";
 import type { ObjectChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
@@ -42,7 +54,7 @@ const NODE_WAIT_MS = 5_000;
 /** The time for which status and metrics wait for counters: nft reads all rules of the node for them. */
 const DENIED_WAIT_MS = 500;
 
-/** Enforces NetworkPolicies for the pods of this node. */
+/** Enforces policies for the pods of this node. */
 export class NetworkPolicyController implements Controller {
   readonly name = "network-policy";
   readonly kinds: readonly ControllerKind[];
@@ -54,6 +66,8 @@ export class NetworkPolicyController implements Controller {
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
+  /** All Nodes, once a policy names nodes. */
+  readonly #nodes: Pick<Informer<Node>, "values">;
   #addresses: readonly InterfaceAddress[] = [];
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
   readonly #synced = new Set<IpFamily>();
@@ -67,8 +81,9 @@ export class NetworkPolicyController implements Controller {
     const isShared = configuration.relay.manifests.length > 0;
     const informers = isShared ? parts.informers : new InformerSet();
     this.kinds = [
-      ...[POD, NAMESPACE, NETWORK_POLICY].map((spec) => ({ spec, informers })),
+      ...POLICY_KINDS.map((spec) => ({ spec, informers })),
       { spec: NODE, waitMs: NODE_WAIT_MS },
+      { spec: NODE, waitMs: NODE_WAIT_MS, informers },
     ];
     if (!isShared) {
       const needed = POLICY_ACCESS;
@@ -88,15 +103,37 @@ export class NetworkPolicyController implements Controller {
         this.#seen({ kind, previous, current });
         set(objectKey(current ?? previous!), current);
       });
-      informers.subscribe(spec, {}, handler);
+      return informers.subscribe(spec, policySelection(spec), handler);
     };
     follow<Pod>(POD, "Pod", (key, pod) => state.setPod(key as PodKey, pod));
     follow<Namespace>(NAMESPACE, "Namespace", (key, found) => state.setNamespace(key, found));
     follow<NetworkPolicy>(NETWORK_POLICY, "NetworkPolicy", (key, policy) => {
       state.setPolicy(key as PolicyKey, policy);
     });
+    follow<ClusterNetworkPolicy>(CLUSTER_NETWORK_POLICY, "ClusterNetworkPolicy", (key, policy) => {
+      state.setClusterPolicy(key as PolicyKey, policy);
+    });
+    this.#nodes = this.#followNodes(informers, isShared);
     const nodeHandler = this.#handler<Node>((previous, current) => this.#onNode(previous, current));
     parts.informers.subscribe(NODE, ownNode, nodeHandler);
+  }
+
+  /** Follows all Nodes once a policy names nodes: in large clusters, their changes are many. */
+  #followNodes(informers: InformerSet, isShared: boolean): Pick<Informer<Node>, "values"> {
+    const needed = Promise.withResolvers<void>();
+    let isNeeded = isShared;
+    const handler = this.#handler<Node>((previous, current) => {
+      this.#cluster.state.setNode(objectKey(current ?? previous!), current);
+    });
+    const nodes = informers.subscribe(NODE, { ...ALL_NODES, after: needed.promise }, handler);
+    informers.subscribe(CLUSTER_NETWORK_POLICY, policySelection(CLUSTER_NETWORK_POLICY), {
+      ...changeHandler<ClusterNetworkPolicy>((_, current) => {
+        isNeeded ||= current !== undefined && namesNodes(current);
+        if (isNeeded) needed.resolve();
+      }),
+      onSynced: () => isNeeded || nodes.markSynced(),
+    });
+    return nodes;
   }
 
   get activity(): readonly LoopActivity[] {
@@ -106,6 +143,11 @@ export class NetworkPolicyController implements Controller {
   /** The cluster as policies see it. */
   get state(): PolicyState {
     return this.#cluster.state;
+  }
+
+  /** The Nodes that may be peers. */
+  get nodes(): Iterable<Node> {
+    return this.#nodes.values();
   }
 
   /** Empty until the start, and if no policy is enforced. */
@@ -181,9 +223,11 @@ export class NetworkPolicyController implements Controller {
       policy: this.#faultyPolicies(),
       pod: this.#families.reduce((sum, each) => sum + each.inspect().refused, 0),
     });
+    const tiers = this.#policyCounts();
+    const { NetworkPolicy: policies, ...ofCluster } = tiers;
+    metrics.setClusterPolicies(ofCluster);
     for (const each of this.#families) {
       const { family } = each;
-      const policies = this.#cluster.state.policies.size;
       metrics.setPolicies(family, { policies, ...each.inspect() });
       metrics.setDenied(family, denied.get(family) ?? {});
     }
@@ -209,6 +253,12 @@ export class NetworkPolicyController implements Controller {
     this.#readingDenied = undefined;
   }
 
+  #policyCounts(): Readonly<Record<Tier, number>> {
+    const counts = { Admin: 0, NetworkPolicy: 0, Baseline: 0 };
+    for (const { tier } of this.#cluster.state.policies.values()) counts[tier]++;
+    return counts;
+  }
+
   #faultyPolicies(): number {
     const { policies } = this.#cluster.state;
     return policies.values().filter(({ knownProblems }) => knownProblems.length > 0)
@@ -219,6 +269,7 @@ export class NetworkPolicyController implements Controller {
   #facts(): ControllerStatus["facts"] {
     const { configuration: { mode }, current: { proxy: { networkPolicy } } } = this.#parts;
     const { pods, policies } = this.#cluster.state;
+    const { NetworkPolicy, Admin, Baseline } = this.#policyCounts();
     const [families, tool] = [this.#families, this.#tool];
     const faults = this.#faultyPolicies();
     const unusable = faults > 0 ? `; ${faults} with parts that cannot be used` : "";
@@ -236,8 +287,12 @@ export class NetworkPolicyController implements Controller {
     const facts = [
       {
         name: "Policies",
-        text: `${policies.size}, for ${countText(pods.size, "pod")} of the cluster${unusable}`,
+        text: `${NetworkPolicy}, for ${countText(pods.size, "pod")} of the cluster${unusable}`,
       },
+      ...(Admin + Baseline > 0
+        ? [{ name: "Cluster", text: `${Admin} in tier Admin, ${Baseline} in tier Baseline` }]
+        : []),
+      ...equalPriorities(policies.values()).map((text) => ({ name: "Equal", text })),
       {
         name: "Tool",
         text: families.length === 0
@@ -391,4 +446,10 @@ function backendsFor(
       [tool, () => create(dependencies, { family, syncPeriodMs })] as const
     )
   );
+}
+
+/** Whether a policy names nodes. */
+function namesNodes({ spec: { ingress = [], egress = [] } }: ClusterNetworkPolicy): boolean {
+  const peers = [...ingress.map(({ from }) => from), ...egress.map(({ to }) => to)];
+  return peers.some((each) => each?.some(({ nodes }) => nodes !== undefined));
 }

@@ -1,9 +1,11 @@
 import type { KindSpec } from "../../api/kind.ts";
+import { CLUSTER_NETWORK_POLICY } from "../../api/kinds/cluster_network_policy.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { POD } from "../../api/kinds/pod.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { ListOptions } from "../../kube/informer_set.ts";
 import type { Logger } from "../../log/logger.ts";
 import { type Cidr, cidrContains, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
@@ -59,13 +61,22 @@ export function podRangesOf(node: Node | undefined): readonly Cidr[] {
   return texts.map(tryParseCidr).filter((range) => range !== undefined);
 }
 
-/** The kinds that policies are planned from. */
-export const POLICY_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];
+const NEEDED_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];
+
+/** The kinds that policies are planned from, besides Nodes. */
+export const POLICY_KINDS: readonly KindSpec[] = [...NEEDED_KINDS, CLUSTER_NETWORK_POLICY];
+
+/** Returns how one of these kinds is listed. The custom resource is often not installed. */
+export function policySelection(spec: KindSpec): ListOptions {
+  return spec === CLUSTER_NETWORK_POLICY as KindSpec
+    ? { optionalOn: [403, 404], isOftenAbsent: true }
+    : {};
+}
 
 /** The permissions to read them; `deploy/kubernetes/network-policy-rbac.yaml` grants them. */
 export const POLICY_ACCESS: NeededAccess = {
   name: "access for NetworkPolicies",
-  accesses: POLICY_KINDS.flatMap(({ group, plural }) =>
+  accesses: NEEDED_KINDS.flatMap(({ group, plural }) =>
     (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
   ),
   clusterRole: "kube-relay-network-policy",

@@ -5,10 +5,14 @@
  * @module
  */
 import { type KindSpec, type KubeObject, objectKey } from "../../api/kind.ts";
+import {
+  CLUSTER_NETWORK_POLICY,
+  type ClusterNetworkPolicy,
+} from "../../api/kinds/cluster_network_policy.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
-import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
+import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTING_OBJECT_KINDS } from "../../api/kinds/routing_objects.ts";
@@ -125,7 +129,9 @@ export async function planWhatIf(
  */
 function keepMissing(before: InformerSet, after: InformerSet): void {
   const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
-  const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;
+  const hasPolicies = POLICIES.some((spec) =>
+    after.kinds.has(spec.kind) && after.of(spec).size > 0
+  );
   const isOnlyPolicies = hasPolicies && ofServices.every((spec) => after.of(spec).size === 0);
   const kept = [NODE, SERVICE_CIDR, ...isOnlyPolicies ? ofServices : []] as readonly KindSpec[];
   for (const spec of kept) if (after.of(spec).size === 0) addMissing(before, after, spec);
@@ -290,6 +296,8 @@ function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): bool
   return deepEqual(before, after);
 }
 
+const POLICIES: readonly KindSpec[] = [NETWORK_POLICY, CLUSTER_NETWORK_POLICY];
+
 /** Compares policies for the pods and namespaces that there will be. */
 function comparePolicyObjects(
   { informers, plans }: PlannedNode,
@@ -298,8 +306,13 @@ function comparePolicyObjects(
   const after = policyStateOf(informers, added);
   const before = policyStateOf(informers, added);
   if (before === undefined || after === undefined) return [];
-  const known = informers.kinds.has(NETWORK_POLICY.kind) ? informers.of(NETWORK_POLICY) : undefined;
-  for (const key of [...before.policies.keys()]) before.setPolicy(key, known?.get(key));
+  const [known, ofCluster] = [NETWORK_POLICY, CLUSTER_NETWORK_POLICY].map((spec) =>
+    informers.kinds.has(spec.kind) ? informers.of(spec as KindSpec) : undefined
+  );
+  for (const { key, tier } of [...before.policies.values()]) {
+    if (tier === "NetworkPolicy") before.setPolicy(key, known?.get(key) as NetworkPolicy);
+    else before.setClusterPolicy(key, ofCluster?.get(key) as ClusterNetworkPolicy);
+  }
   return [...plans.keys()].map((family) => comparePolicies([before, after], family));
 }
 

@@ -165,6 +165,7 @@ export function dumpRunning(
         "network-policy": policies && {
           tool: policies.tool,
           families: policies.families.map(({ family }) => family),
+          nodes: [...policies.nodes],
         },
         routing: routing && dumpedRouting(routing),
       },

@@ -4,6 +4,7 @@
  */
 import * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import { NODE } from "../../api/kinds/node.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTING_OBJECT_KINDS } from "../../api/kinds/routing_objects.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
@@ -453,8 +454,13 @@ const inputs = {
   })),
   /** The sections of the other controllers that run. */
   controllers: optional(fields({
-    /** Its objects are with the others. `tool` is absent if none was chosen yet. */
-    "network-policy": optional(fields({ tool: optional(plainText), families: list(ipFamily) })),
+    /** Its other objects are with those of Services. `tool` is absent if none was chosen yet. */
+    "network-policy": optional(fields({
+      tool: optional(plainText),
+      families: list(ipFamily),
+      /** All Nodes, if a policy names nodes. */
+      nodes: optional(list(objectSchema(NODE.schema))),
+    })),
     routing: optional(DUMPED_ROUTING),
   })),
 };

@@ -4,7 +4,8 @@
  * @module
  */
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
-import { NODE } from "../../api/kinds/node.ts";
+import { CLUSTER_NETWORK_POLICY } from "../../api/kinds/cluster_network_policy.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
 import {
   BGP_PEER,
   LOAD_BALANCER_POOL,
@@ -13,7 +14,7 @@ import {
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
-import { POLICY_KINDS } from "../../app/policy/policy_settings.ts";
+import { POLICY_KINDS, policySelection } from "../../app/policy/policy_settings.ts";
 import { namedMode } from "../../app/run/choose_mode.ts";
 import { createApiObjectSource, loadConfiguredAuth } from "../../app/run/object_source.ts";
 import { nodeNameOf } from "../../app/run/start_up.ts";
@@ -210,8 +211,12 @@ export async function planDump(
   };
   check(validateConfiguration(proxy));
   const ofPolicies = POLICY_KINDS.filter(({ plural }) => objects[plural] !== undefined);
+  const informers = filledInformers([...SERVICE_KINDS, ...ofPolicies], objects);
+  const peers = informers.subscribe(NODE, ALL_NODES);
+  for (const each of controllers?.["network-policy"]?.nodes ?? []) peers.upsert(each as Node);
+  peers.markSynced();
   const node = await planObjects(dependencies, {
-    informers: filledInformers([...SERVICE_KINDS, ...ofPolicies], objects),
+    informers,
     configuration: { proxy, relay: { ...relay, ...configuration.relay } },
     ...{ mode, nodeName, families: planned },
     machine: (family) => byFamily.get(family) ?? {},
@@ -290,11 +295,12 @@ export async function readObjectsOnce(
     }
     // An API server may have very many pods.
     if (paths.length > 0 || proxy.networkPolicy.enabled) {
-      for (const spec of POLICY_KINDS) follow(spec, {});
+      for (const spec of POLICY_KINDS) follow(spec, policySelection(spec));
     }
     if (paths.length > 0) { for (const spec of ROUTING_OBJECT_KINDS) follow(spec, {}); }
     // No Service gets an address of another Node where that would become local.
-    if (mode !== "auto" && MODE_TRAITS[namedMode(mode)].bindsAddresses) follow(NODE, ALL_NODES);
+    const bindsAddresses = mode !== "auto" && MODE_TRAITS[namedMode(mode)].bindsAddresses;
+    if (bindsAddresses || informers.kinds.has(CLUSTER_NETWORK_POLICY.kind)) follow(NODE, ALL_NODES);
   }
   const files = paths.length === 0
     ? undefined

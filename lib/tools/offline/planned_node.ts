@@ -5,6 +5,7 @@
  * @module
  */
 import { type KindSpec, objectKey } from "../../api/kind.ts";
+import { CLUSTER_NETWORK_POLICY } from "../../api/kinds/cluster_network_policy.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
@@ -49,7 +50,7 @@ import type { InterfaceAddress } from "../../os/network.ts";
 import type { PodKey, PolicyKey, PolicyPlan } from "../../policy/policy_plan.ts";
 import { PolicyPlanner } from "../../policy/policy_planner.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
-import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import { type Backend, type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { EndpointTracker } from "../../proxy/endpoint_tracker.ts";
 import type { AskedHost } from "../../proxy/frontend_owners.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
@@ -156,7 +157,10 @@ export async function planObjects(
       services.onEndpoints(undefined, each);
       registry.onEndpoints(undefined, each);
     }
-    for (const other of informers.subscribe(NODE, ALL_NODES).values()) {
+    const others = MODE_TRAITS[mode].bindsAddresses
+      ? informers.subscribe(NODE, ALL_NODES)
+      : undefined;
+    for (const other of others?.values() ?? []) {
       const { metadata: { name } } = other;
       if (name !== nodeName) registry.onNode(name, other);
     }
@@ -191,6 +195,13 @@ export function findingOf({ kind, object, ...problem }: ObjectProblem): ObjectFi
   return { ...problem, severity, object: `${kind} ${object}` };
 }
 
+/** All Nodes that are known: another subscription is of the own one only. */
+export function* nodesOf(informers: InformerSet): Generator<Node, void, void> {
+  for (const { spec, informer } of informers) {
+    if (spec === NODE as KindSpec) yield* informer.values() as IterableIterator<Node>;
+  }
+}
+
 /** The policies of objects that were read; `undefined` = no pods and policies are among them. */
 export function policyStateOf(...sets: readonly InformerSet[]): PolicyState | undefined {
   const state = new PolicyState();
@@ -203,6 +214,11 @@ export function policyStateOf(...sets: readonly InformerSet[]): PolicyState | un
     for (const policy of informers.of(NETWORK_POLICY).values()) {
       state.setPolicy(objectKey(policy) as PolicyKey, policy);
     }
+    if (!informers.kinds.has(CLUSTER_NETWORK_POLICY.kind)) continue;
+    for (const policy of informers.of(CLUSTER_NETWORK_POLICY).values()) {
+      state.setClusterPolicy(objectKey(policy) as PolicyKey, policy);
+    }
+    for (const node of nodesOf(informers)) state.setNode(objectKey(node), node);
   }
   return state.pods.size > 0 || state.policies.size > 0 ? state : undefined;
 }

@@ -1,3 +1,4 @@
+import { CLUSTER_NETWORK_POLICY } from "../../../api/kinds/cluster_network_policy.ts";
 import { NETWORK_POLICY } from "../../../api/kinds/network_policy.ts";
 import { POD } from "../../../api/kinds/pod.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
@@ -142,7 +143,9 @@ function* findingsOf(
   if (isEmpty && !planned.isIncomplete) {
     yield warning("there is no object that kube-relay reads");
   }
-  for (const spec of proxy.networkPolicy.enabled ? [] : [NETWORK_POLICY, POD]) {
+  for (
+    const spec of proxy.networkPolicy.enabled ? [] : [NETWORK_POLICY, CLUSTER_NETWORK_POLICY, POD]
+  ) {
     if (!informers.kinds.has(spec.kind)) continue;
     for (const object of informers.of(spec as typeof POD).values()) {
       const message = "is ignored: NetworkPolicies are enforced with --network-policy only";

@@ -5,7 +5,7 @@ import type { Dependencies } from "../../../app/dependencies.ts";
 import { POLICY_KINDS } from "../../../app/policy/policy_settings.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../../kube/manifests/manifest_objects.ts";
-import type { PlannedNode } from "../../offline/planned_node.ts";
+import { nodesOf, type PlannedNode } from "../../offline/planned_node.ts";
 import { jsonPieces } from "../json_stream.ts";
 import { type CommandContext, namesObjects } from "./command.ts";
 import { planNamedObjects } from "./plan_named_objects.ts";
@@ -78,7 +78,7 @@ function dumpPlan(
     families: families.map((family) => ({ family, quarantined: [] })),
     ...(networkPolicy.enabled && {
       policyKinds: new Map(POLICY_KINDS.map((spec) => [spec, informers])),
-      controllers: { "network-policy": { tool, families } },
+      controllers: { "network-policy": { tool, families, nodes: [...nodesOf(informers)] } },
     }),
   });
 }
