@@ -1,5 +1,6 @@
 /** Each row of the table of kube-router's annotations in docs/annotations.md, carried out. */
 import { assertEquals, assertMatch, assertNotEquals } from "@std/assert";
+import { dsrOf } from "../backends/ipvs/dsr.ts";
 import { schedulingOf } from "../backends/ipvs/scheduler.ts";
 import { servicePortsFromService } from "../lib/proxy/service_port.ts";
 import { addressRequestOf } from "../lib/routing/address_request.ts";
@@ -30,6 +31,7 @@ function ofService(annotations: Annotations): Seen {
   const { ports, problems } = servicePortsFromService(service, { family: "IPv4" });
   const [{ annotations: passed, ...port } = {}] = ports as readonly typeof ports[number][];
   const scheduling = schedulingOf(passed, "rr");
+  const dsr = dsrOf({ ...port, annotations: passed, endpoints: [] } as never, new Set());
   const shared = { ...annotations, "kube-relay.io/load-balancer-sharing-key": "k" };
   const request = addressRequestOf(
     loadBalancer({ name: "web", annotations: shared }),
@@ -37,7 +39,7 @@ function ofService(annotations: Annotations): Seen {
   );
   const { switches } = announcedServiceOf([], annotations);
   return {
-    effect: { port, scheduling, sharing: request!.sharing, switches },
+    effect: { port, scheduling, dsr, sharing: request!.sharing, switches },
     problems: [...problems.map(({ message }) => message), ...scheduling.problems],
   };
 }
@@ -55,6 +57,7 @@ function ofNode(annotations: Annotations): Seen {
 const VALUES: Readonly<Record<string, readonly [value: string, others?: Annotations]>> = {
   "service.scheduler": ["lc"],
   "service.schedflags": ["flag-1", { "service.scheduler": "mh" }],
+  "service.dsr": ["tunnel"],
   "service.hairpin": [""],
   "service.hairpin.externalips": ["true"],
   "service.local": ["true"],
