@@ -18,9 +18,13 @@ import { addressLine, deleteLinkLine, IpRunner, type Link } from "./ip_runner.ts
 /** The device in a pod. */
 export const POD_TUNNELS = { IPv4: "kr-dsr4", IPv6: "kr-dsr6" } as const;
 const KINDS = { IPv4: "type ipip", IPv6: "type ip6tnl mode ip6ip6" } as const;
-/** Begins the alias: the pod's address and device, and the device's former arp_ignore and arp_announce. */
+/** Begins the alias: the pod's device, and its former arp_ignore and arp_announce. */
 const ALIAS = "kube-relay:dsr";
 const TIMEOUT_MS = 30_000;
+/** What IPv6 needs at least: a pod that lowers its own would slow down its neighbours. */
+const LEAST_MTU = 1_280;
+/** Names of devices in pods that may be part of a setting. */
+const PLAIN_NAME = /^[\w.-]{1,15}$/;
 /** Namespaces that are read at the same time. */
 const PARALLEL = 8;
 
@@ -50,6 +54,8 @@ export class PodTunnels {
   /** The devices in each namespace. */
   readonly #namespaces = new Map<string, readonly Link[]>();
   readonly #hostDevices = new Map<IpAddress, string>();
+  /** Why a namespace could not be read the last time. */
+  #unread: string | undefined;
 
   constructor(commands: CommandRunner, family: IpFamily) {
     this.#commands = commands;
@@ -77,9 +83,11 @@ export class PodTunnels {
     for (const pod of pods) {
       const device = this.#hostDevices.get(pod);
       const [place] = this.#placesOf(pod);
-      if (place === undefined) lost.set(pod, `no namespace in /run/netns has ${pod}`);
-      else if (device === undefined) lost.set(pod, `the node has no route to ${pod}`);
-      else found.set(pod, { device, mtu: place.link.mtu });
+      if (place === undefined) {
+        const unread = this.#unread === undefined ? "" : `; not all can be read: ${this.#unread}`;
+        lost.set(pod, `no namespace in /run/netns has ${pod}${unread}`);
+      } else if (device === undefined) lost.set(pod, `the node has no route to ${pod}`);
+      else found.set(pod, { device, mtu: Math.max(LEAST_MTU, place.link.mtu) });
     }
     for (const pod of this.#hostDevices.keys()) if (!pods.has(pod)) this.#hostDevices.delete(pod);
     return { found, lost };
@@ -92,15 +100,24 @@ export class PodTunnels {
     return before.find((pod) => this.#placesOf(pod).length === 0);
   }
 
-  /** Reads the tunnels of all namespaces: the addresses of each pod that has one. */
-  async read(): Promise<ReadonlyMap<string, readonly IpAddress[]>> {
+  /**
+   * Reads the tunnels of all namespaces: the addresses of each pod that has one, by one of `pods` where
+   * it is among them. A pod may claim the address of another one, so an address counts where all that
+   * have the pod's address have it.
+   */
+  async read(pods: ReadonlySet<IpAddress>): Promise<ReadonlyMap<string, ReadonlySet<IpAddress>>> {
     this.#namespaces.clear();
     this.#hostDevices.clear();
     await this.#refresh();
-    const tunnels = new Map<string, readonly IpAddress[]>();
+    const tunnels = new Map<string, ReadonlySet<IpAddress>>();
     for (const links of this.#namespaces.values()) {
       const tunnel = this.#tunnelOf(links);
-      if (tunnel) tunnels.set(recordOf(tunnel).pod, this.#addressesOf(tunnel));
+      const own = new Set(tunnel ? this.#addressesOf(tunnel) : []);
+      const all = links.filter(isOfPod).flatMap(this.#addressesOf);
+      const known = all.filter((address) => pods.has(address));
+      for (const pod of known.length > 0 ? known : all.slice(0, 1)) {
+        tunnels.set(pod, tunnels.get(pod)?.intersection(own) ?? own);
+      }
     }
     return tunnels;
   }
@@ -120,11 +137,19 @@ export class PodTunnels {
     }
     const reasons = new Map<IpAddress, string>();
     for (const [pod, { add, del }] of pods) {
-      try {
-        for (const { name } of this.#placesOf(pod)) await this.#change(name, pod, add, del);
-      } catch (error) {
-        // A pod that is gone has nothing left.
-        if (add.length > 0) reasons.set(pod, messageOf(error));
+      const places = this.#placesOf(pod);
+      const failures: string[] = [];
+      for (const { name } of places) {
+        try {
+          await this.#change(name, pod, add, del);
+        } catch (error) {
+          failures.push(messageOf(error));
+        }
+      }
+      // A pod that is gone has nothing left, and one that claims the address of another can't harm it.
+      const [reason] = failures;
+      if (reason !== undefined && add.length > 0 && failures.length === places.length) {
+        reasons.set(pod, reason);
       }
     }
     if (reasons.size > 0) throw new PodFailure(reasons);
@@ -140,12 +165,11 @@ export class PodTunnels {
   removalOf(namespace: string): readonly (readonly [string, ...string[]])[] {
     const tunnel = this.#tunnelOf(this.#namespaces.get(namespace) ?? []);
     if (tunnel === undefined) return [];
-    const { device, ignore, announce } = recordOf(tunnel);
-    const restore = ["-qw", ...arpSettings(device, ignore, announce)];
+    const settings = formerSettings(tunnel);
     return [
       ["ip", "-n", namespace, ...deleteLinkLine(tunnel.device).split(" ")],
-      ...this.#family === "IPv4" && device !== ""
-        ? [["ip", "netns", "exec", namespace, "sysctl", ...restore] as const]
+      ...settings.length > 0
+        ? [["ip", "netns", "exec", namespace, "sysctl", "-qw", ...settings] as const]
         : [],
     ];
   }
@@ -170,7 +194,8 @@ export class PodTunnels {
       for (const [program, ...args] of commands) await this.#output(program, args);
       return;
     }
-    const own = links.find(({ addresses }) => addresses.includes(pod))?.device ?? "";
+    const own = links.find((each) => isOfPod(each) && each.addresses.includes(pod))?.device ?? "";
+    if (!PLAIN_NAME.test(own)) throw new Error(`Cannot use device '${own}' of pod ${pod}`);
     const lines: string[] = [];
     if (tunnel === undefined) {
       const before = this.#family === "IPv6" ? [] : (await this.#sysctl(
@@ -179,7 +204,7 @@ export class PodTunnels {
       )).trim().split("\n");
       lines.push(
         `link add ${device} ${KINDS[this.#family]} local ${pod}`,
-        `link set ${device} alias ${[ALIAS, pod, own, ...before].join(",")}`,
+        `link set ${device} alias ${[ALIAS, own, ...before].join(",")}`,
         `link set ${device} up`,
       );
     }
@@ -214,9 +239,7 @@ export class PodTunnels {
 
   #placesOf(pod: IpAddress): readonly { readonly name: string; readonly link: Link }[] {
     return [...this.#namespaces].flatMap(([name, links]) => {
-      const link = links.find(({ addresses, device }) =>
-        addresses.includes(pod) && !isTunnel(device)
-      );
+      const link = links.find((each) => isOfPod(each) && each.addresses.includes(pod));
       return link ? [{ name, link }] : [];
     });
   }
@@ -225,11 +248,8 @@ export class PodTunnels {
     return links.find(({ device }) => device === POD_TUNNELS[this.#family]);
   }
 
-  #addressesOf({ addresses }: Link): readonly IpAddress[] {
-    return addresses.filter((each) =>
-      ipFamilyOf(each) === this.#family && !each.startsWith("fe80:")
-    );
-  }
+  readonly #addressesOf = ({ addresses }: Link): readonly IpAddress[] =>
+    addresses.filter((each) => ipFamilyOf(each) === this.#family && !each.startsWith("fe80:"));
 
   /** Forgets namespaces that are gone, and returns the others. */
   async #list(): Promise<readonly string[]> {
@@ -243,6 +263,7 @@ export class PodTunnels {
 
   async #refresh(): Promise<void> {
     const names = (await this.#list()).filter((name) => !this.#namespaces.has(name));
+    this.#unread = undefined;
     for (let at = 0; at < names.length; at += PARALLEL) {
       await Promise.all(names.slice(at, at + PARALLEL).map((name) => this.#readNamespace(name)));
     }
@@ -251,10 +272,11 @@ export class PodTunnels {
   /** One that has no address yet, or that can't be entered, is not remembered. */
   async #readNamespace(name: string): Promise<void> {
     const ip = new IpRunner(this.#commands, { namespace: name, timeoutMs: TIMEOUT_MS });
-    const links = await ip.links().catch(() => []);
-    const hasAddress = links.some((link) =>
-      link.device !== "lo" && this.#addressesOf(link).length > 0
-    );
+    const links = await ip.links().catch((error) => {
+      this.#unread = messageOf(error);
+      return [];
+    });
+    const hasAddress = links.some((link) => isOfPod(link) && this.#addressesOf(link).length > 0);
     if (hasAddress) this.#namespaces.set(name, links);
   }
 
@@ -280,7 +302,7 @@ export async function removePodTunnels(
 ): Promise<void> {
   const tunnels = new PodTunnels(commands, family);
   try {
-    await tunnels.read();
+    await tunnels.read(new Set());
   } catch (error) {
     return run.unseen("network namespaces of pods", messageOf(error));
   }
@@ -303,13 +325,16 @@ function closing(device: string): readonly string[] {
   return ["-qew", `${settingOf(device, "accept_local")}=0`];
 }
 
-function isTunnel(device: string): boolean {
-  return device === POD_TUNNELS.IPv4 || device === POD_TUNNELS.IPv6;
+/** Whether packets to the pod arrive at a device. */
+function isOfPod({ device }: Link): boolean {
+  return device !== "lo" && device !== POD_TUNNELS.IPv4 && device !== POD_TUNNELS.IPv6;
 }
 
-function recordOf({ alias = "" }: Link) {
-  const [, pod = "", device = "", ignore = "0", announce = "0"] = alias.split(",");
-  return { pod, device, ignore, announce };
+/** The settings that a pod had before its tunnel. The pod may have written the alias itself. */
+function formerSettings({ alias = "" }: Link): readonly string[] {
+  const [, device = "", ignore = "", announce = ""] = alias.split(",");
+  const isSound = PLAIN_NAME.test(device) && /^\d,\d$/.test(`${ignore},${announce}`);
+  return isSound ? arpSettings(device, ignore, announce) : [];
 }
 
 /** Slashes, since the name of a device may have dots. */

@@ -172,6 +172,30 @@ Deno.test("IpvsBackend sees and repairs what is missing in pods", async () => {
   assertEquals(reals(stage), [`${LOCAL}:80 -i 1`]);
 });
 
+Deno.test("IpvsBackend: a hostile pod harms neither the node nor another pod", async () => {
+  const { machine, pod } = machineWithPod();
+  // It has the address of the other one, a device in the way, and a small MTU.
+  const hostile = new FakePod("10.1.0.3", 68);
+  hostile.others = [LOCAL];
+  machine.pods.set("cni-0", hostile);
+  const plan = ipvsPlanOf(service([LOCAL, "10.1.0.3"]));
+  await using stage = await IpvsStage.started(machine);
+  await stage.sync(plan);
+  assertEquals([...pod.tunnel ?? []], [VIP]);
+  assertStringIncludes(machine.iptables.tool.dump(), "--set-mss 1220");
+  assertEquals(await stage.backend.compare?.(plan), [], "two addresses of a pod are one pod");
+  pod.tunnel?.clear();
+  assertEquals((await stage.backend.compare?.(plan) ?? []).length, 1);
+  await stage.backend.repair?.(plan);
+  assertEquals([...pod.tunnel ?? []], [VIP]);
+  hostile.alias = "kube-relay:dsr,x/../../../kernel/core_pattern=|evil,0,0";
+  const before = machine.commands.calls.length;
+  await stage.sync(ipvsPlanOf(service([OTHER], { annotations: {} })));
+  const lines = machine.commands.calls.slice(before).map(({ line }) => line);
+  assertEquals(lines.filter((line) => line.includes("core_pattern")), []);
+  assertEquals([pod.tunnel, hostile.tunnel], [undefined, undefined]);
+});
+
 Deno.test("IpvsBackend: after kill -9, the next run and the cleanup find pods", async () => {
   for (const end of ["sync", "cleanup"] as const) {
     const { machine } = machineWithPod();

@@ -121,7 +121,16 @@ export function explainIpvs(
   // The kernel chooses an address of the node as source, and a bound one is the nearest.
   const isOwnPacket = isForwarded && origin.isFromNode && source?.rewritten !== "always" &&
     reached.some(({ address }) => address !== from.address);
+  const keepsSource = isForwarded && frontend.isTunnelled && !origin.isFromNode;
   const deviations: ModeDeviations = {
+    ...(keepsSource && {
+      source: {
+        rewritten: "never",
+        detail: next
+          ? "packets of pods take the way over the cluster IP, without direct server return"
+          : "direct server return: the endpoint replies to the client itself",
+      },
+    }),
     ...(isBound && {
       asOutsider: "where policy Local binds the cluster IP too, no virtual server has the " +
         "endpoints of other nodes",

@@ -65,6 +65,16 @@ Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
   assertEquals(explain([WEB, OTHER], { isRefused: true }).deviations?.outcome?.kind, "reject");
 });
 
+Deno.test("explainIpvs() says who has direct server return", () => {
+  const plan = { ...WEB, annotations: { "kube-relay.io/dsr": "tunnel" } };
+  const { deviations, carriers } = explain([plan], { to: "192.0.2.80" });
+  assertEquals(deviations?.source?.rewritten, "never");
+  const [real] = carriers.filter(({ object }) => object === "real server");
+  assertEquals(real?.text, "-a -t 192.0.2.80:80 -r 10.0.0.1:80 -i -w 1");
+  const node = explain([plan], { to: "192.0.2.80", from: "node" });
+  assertEquals(node.carriers.filter(({ text }) => text.includes(" -i ")), []);
+});
+
 Deno.test("explainIpvs() knows that the node uses the Service address itself as its source", () => {
   const plan = { ...WEB, masqueradeInternal: "none" } as const;
   assertEquals(explain([plan], { from: "node" }).deviations?.source?.rewritten, "always");

@@ -419,6 +419,26 @@ Deno.test("ServiceFamily leaves out external IPs if they are not allowed", async
   assertEquals([...services.plan.services.values()].flatMap((plan) => plan.externalIps), []);
 });
 
+Deno.test("Services reports direct server return in modes that ignore it", async () => {
+  const annotations = { "kube-router.io/service.dsr": "tunnel" };
+  for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+    const settings = planSettingsOf(defaultConfiguration(), { nodeName: "node-a", mode });
+    const services = new Services({ clock: new FakeClock() }, "IPv4", settings, { mode });
+    const service = testService("a");
+    const { metadata } = service;
+    services.onService(undefined, { ...service, metadata: { ...metadata, annotations } });
+    const { changes } = await services.collectChanges([]);
+    const report = { full: true, operations: {}, quarantined: [], services: 1 };
+    assertEquals(
+      services.synced(report, changes).map(({ reason }) => reason),
+      mode === "ipvs" ? [] : [
+        `mode ${mode} ignores annotation kube-router.io/service.dsr: only mode ipvs has direct ` +
+        "server return",
+      ],
+    );
+  }
+});
+
 Deno.test("ServiceFamily changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const reported: string[] = [];

@@ -11,6 +11,8 @@ export class FakePod {
   tunnel: Set<string> | undefined;
   alias = "";
   readonly settings = new Map([["arp_ignore", "0"], ["arp_announce", "0"]]);
+  /** Addresses besides its own. */
+  others: readonly string[] = [];
 
   constructor(readonly address: string, readonly mtu = 1500) {}
 
@@ -23,6 +25,7 @@ export class FakePod {
     const tunnel = this.tunnel && link("kr-dsr4", this.tunnel, { mtu: 1480, ifalias: this.alias });
     return JSON.stringify([
       link("lo", ["127.0.0.1"], { mtu: 65_536 }),
+      link("net1", this.others, { mtu: this.mtu }),
       link("eth0", [this.address], { mtu: this.mtu }),
       ...tunnel ? [tunnel] : [],
     ]);
