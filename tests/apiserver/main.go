@@ -23,11 +23,12 @@ var subcommands = map[string]func(ctx context.Context, args []string) error{
 	"apiserver":   runApiserver,
 	"marshal":     runMarshal,
 	"certificate": runCertificate,
+	"fleet":       runFleet,
 }
 
 func main() {
 	if len(os.Args) < 2 || subcommands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "Usage: apiserver etcd|compact|apiserver|certificate|marshal [flags]")
+		fmt.Fprintln(os.Stderr, "Usage: apiserver etcd|compact|apiserver|certificate|fleet|marshal [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

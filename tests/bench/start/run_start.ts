@@ -9,6 +9,7 @@ import { type ApiMachinery, startApiMachinery } from "../../support/stages/api_m
 import { eventually } from "../../support/eventually.ts";
 import { runTool } from "../../support/drivers/run_tool.ts";
 import { writeKubeconfig } from "../../support/builders/kubeconfig_file.ts";
+import { type ApiTraffic, apiTraffic } from "../api_traffic.ts";
 import { cpuSeconds, cpuShares, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
 import {
@@ -129,6 +130,7 @@ async function measure(
     pid: relay.pid,
     port: new URL(machinery.url).port,
   });
+  if (traffic.receivedBytes === 0) throw new Error(`Cannot count: nothing was read`);
   const first = await eventually("a first sync", relay.lastSync, DEADLINE);
   if (first.services !== services) throw new Error(`The first sync was of ${first.services}`);
   // What a start leaves behind has been collected by then.
@@ -223,31 +225,6 @@ async function answers(hostname: string): Promise<boolean> {
 
 async function acceptAll(listener: Deno.Listener): Promise<void> {
   for await (const connection of listener) connection.close();
-}
-
-/** Totals of the open connections of a process. */
-interface ApiTraffic {
-  /** Bytes from the API server, with TLS. */
-  readonly receivedBytes: number;
-  /** Segments with data to it: requests, and updates of HTTP/2 windows. */
-  readonly sentSegments: number;
-}
-
-/** Counts the connections of a process to a port. */
-async function apiTraffic(
-  { pid, port }: { readonly pid: number; readonly port: string },
-): Promise<ApiTraffic> {
-  const args = ["-tinpHO", "state", "established", `dport = :${port}`];
-  const lines = (await runTool("ss", args)).split("\n").filter((line) =>
-    line.includes(`pid=${pid},`)
-  );
-  const sum = (field: string) =>
-    lines.reduce((total, line) => {
-      return total + Number(new RegExp(`\\b${field}:(\\d+)`).exec(line)?.[1] ?? 0);
-    }, 0);
-  const receivedBytes = sum("bytes_received");
-  if (receivedBytes === 0) throw new Error(`Cannot count: process ${pid} has read nothing`);
-  return { receivedBytes, sentSegments: sum("data_segs_out") };
 }
 
 /** The cost of one load. */

@@ -61,6 +61,10 @@ export class ServerProcess implements AsyncDisposable {
     }
   }
 
+  get pid(): number {
+    return this.#child.pid;
+  }
+
   /** Ends it as `kill -9` does, also when it is frozen. Without effect when it has ended. */
   async kill(): Promise<void> {
     if (!this.#ended) this.#child.kill("SIGKILL");

@@ -240,6 +240,11 @@ export class ApiMachinery implements ConformanceServer {
     await this.restartApi();
   }
 
+  /** The process of the API server. */
+  get apiPid(): number {
+    return required(this.#api).pid;
+  }
+
   async killApi(): Promise<void> {
     await this.#api?.kill();
     this.#api = undefined;
