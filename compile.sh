@@ -158,9 +158,10 @@ load_node_late() {
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.
+# It has one set of permissions for all processes: each but a data process gives up --allow-ffi at once.
 compile() {
   "${deno[@]}" compile --quiet --frozen --bundle --minify --no-code-cache --target "$target" \
-    "${runtime_flags[@]}" "${permissions[@]}" --output "$work/kube-relay" main.ts
+    "${runtime_flags[@]}" "${permissions[@]}" --allow-ffi --output "$work/kube-relay" main.ts
 }
 
 # Prints the path of the target machine's Deno. That of another machine comes from npm, whose

@@ -9,11 +9,9 @@
  */
 import "./ffi_permission.ts";
 import type { Machine } from "./lib/app/run/run_tools.ts";
-import { dirname } from "node:path";
 import { systemClock as clock } from "./lib/os/clock.ts";
-import { DATA_PROCESS } from "./lib/os/data_process_protocol.ts";
+import { DATA_PROCESS, DATA_PROCESS_FLAGS } from "./lib/os/data_process_protocol.ts";
 import type { ProgramCommand } from "./lib/os/data_processes.ts";
-import { DATA_PROCESS_FLAGS } from "./lib/os/permissions.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
 import { writeText } from "./lib/os/write_text.ts";
@@ -70,9 +68,10 @@ function dataProgramOf(deno: string): ProgramCommand {
   const program = new URL(workerProgram()).pathname;
   const flags = [
     ...["-q", "--unstable-net", "--no-check", "--cached-only"],
+    "--v8-flags=--max-semi-space-size=2,--heap-growing-percent=30",
     ...(isBundle() ? ["--no-config", "--no-lock", "--no-remote", "--no-npm"] : []),
   ];
-  const env = isBundle() ? { HOME: dirname(program) } : {};
+  const env = isBundle() ? { HOME: new URL(".", import.meta.url).pathname } : {};
   return { command: [deno, "run", ...flags, ...DATA_PROCESS_FLAGS, program], env };
 }
 

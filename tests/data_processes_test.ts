@@ -1,6 +1,11 @@
 /** Data processes keep connections while kube-relay ends and starts again, and are never in doubt whose they are. */
-import { assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { stringify } from "@std/yaml";
+import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
+import { encodeFrame } from "../lib/net/message_frames.ts";
+import { systemClock } from "../lib/os/clock.ts";
+import { systemCommandRunner } from "../lib/os/command_runner.ts";
+import { DataProcesses } from "../lib/os/data_processes.ts";
 import { TcpServer } from "./support/drivers/tcp_peers.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { eventually } from "./support/eventually.ts";
@@ -22,7 +27,11 @@ async function startStage(args: readonly string[] = ARGS, annotations = {}) {
   const at = { hostname: "127.0.0.1", port: nodePort };
   return {
     ...{ relay, server, at },
-    pids: () => dataProcesses(relay.folder),
+    sockets: () => socketsIn(relay.folder),
+    /** Process ids in order. */
+    pids: () =>
+      socketsIn(relay.folder).map((name) => Number(/-(\d+)\.sock$/.exec(name)![1]))
+        .sort((a, b) => a - b),
     async [Symbol.asyncDispose]() {
       await relay[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
@@ -46,11 +55,9 @@ function manifest(port: number, nodePort: number, annotations: Record<string, st
   return objects.map((each) => `---\n${stringify(each)}`).join("");
 }
 
-/** Process ids by index. */
-function dataProcesses(folder: string): readonly number[] {
-  return [...Deno.readDirSync(`${folder}/data`)]
-    .flatMap(({ name }) => /^\d+-(\d+)\.sock$/.exec(name)?.[1] ?? [])
-    .map(Number).sort((a, b) => a - b);
+function socketsIn(folder: string): readonly string[] {
+  return [...Deno.readDirSync(`${folder}/data`)].map(({ name }) => name)
+    .filter((name) => name.endsWith(".sock"));
 }
 
 /** Connections that stay open, and new ones all the time. */
@@ -125,3 +132,152 @@ Deno.test("no connection is cut when kube-relay is killed and starts again, nor 
     return (family!.services[0]?.connections ?? 0) >= CONNECTIONS;
   });
 });
+
+Deno.test("a restart by SIGUSR2 cuts nothing, and what was deleted meanwhile is served no more", async () => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  const pids = stage.pids();
+  await using load = await Load.start(stage.at);
+  await relay.restart("SIGUSR2");
+  await relay.settled();
+  assertEquals([await load.alive(), load.failed], [CONNECTIONS, 0]);
+  assertEquals(stage.pids(), pids);
+  await relay.restart("SIGUSR2", ARGS, () => Deno.remove(`${relay.folder}/manifests/web.yaml`));
+  await relay.settled();
+  await eventually("nothing listens", () => refuses(stage.at));
+  assertEquals(await load.alive(), CONNECTIONS, "as with conntrack, they may finish");
+});
+
+Deno.test("a data process that is killed is replaced, and its connections no longer count for limits", async () => {
+  await using stage = await startStage(ARGS, { "kube-relay.io/max-connections": `${CONNECTIONS}` });
+  const { relay } = stage;
+  await relay.settled();
+  const [first, second] = stage.pids();
+  const connect = () =>
+    Promise.all(Array.from({ length: CONNECTIONS + 10 }, async () => {
+      const connection = await Deno.connect(stage.at);
+      return { connection, served: await echoes(connection) };
+    }));
+  const opened = await connect();
+  const served = (all: Awaited<ReturnType<typeof connect>>) =>
+    all.filter(({ served }) => served).length;
+  assertEquals(served(opened), CONNECTIONS, "the limit holds over both processes");
+  signal(first!, "KILL");
+  await relay.until("it is replaced", () => {
+    const pids = stage.pids();
+    return pids.length === 2 && !pids.includes(first!) && pids.includes(second!);
+  });
+  await relay.settled();
+  const still = await Promise.all(opened.map(({ connection }) => echoes(connection)));
+  const kept = still.filter((isServed) => isServed).length;
+  assert(kept > 0 && kept < CONNECTIONS, `${kept} of ${CONNECTIONS} are left`);
+  await relay.until("it serves", async () => {
+    const more = await connect();
+    for (const { connection } of more) connection.close();
+    return served(more) === CONNECTIONS - kept;
+  });
+  for (const { connection } of opened) connection.close();
+});
+
+Deno.test("data processes with other settings listen no more, and end with their last connection", async () => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  const pids = stage.pids();
+  const load = await Load.start(stage.at);
+  await relay.restart("SIGKILL", [...ARGS, "--udp-timeout=7s"]);
+  await relay.settled();
+  await eventually("others serve", () => stage.pids().length === 4);
+  assertEquals(await load.alive(), CONNECTIONS);
+  const { answered } = load;
+  await eventually("new connections are served", () => load.answered > answered + 5);
+  await load[Symbol.asyncDispose]();
+  await relay.until("they have ended", () => !pids.some(isRunning));
+});
+
+Deno.test("a stop ends data processes and their files, and so does a cleanup without kube-relay", async () => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  const pids = stage.pids();
+  await relay.restart("SIGTERM");
+  await eventually("they have ended", () => !pids.some(isRunning));
+  await relay.settled();
+  const later = stage.pids();
+  assertEquals(later.some((pid) => pids.includes(pid)), false);
+  const other = relay.another();
+  assertEquals((await other.status()).code !== 0, true, "two never share them");
+  assertEquals([later.every(isRunning), stage.pids()], [true, later]);
+  await relay.kill();
+  assertEquals(later.every(isRunning), true);
+  const edges = { clock: systemClock, commands: systemCommandRunner, logger: SILENT_LOGGER };
+  const folder = `${relay.folder}/data`;
+  const preview = await DataProcesses.cleanUp(edges, folder, { isDry: true });
+  assertEquals([preview.ended.toSorted(), later.every(isRunning)], [later, true]);
+  const { ended, failed } = await DataProcesses.cleanUp(edges, folder, { isDry: false });
+  assertEquals([ended.toSorted(), failed], [later, []]);
+  await eventually("they have ended", () => !later.some(isRunning));
+  assertEquals(await Deno.stat(folder).catch(() => "gone"), "gone");
+});
+
+/** What a client of the socket sends that is none of ours. */
+const HOSTILE: Readonly<Record<string, (key: string) => Uint8Array>> = {
+  "no frame": () => new TextEncoder().encode("GET / HTTP/1.1\r\n\r\n"),
+  "a frame that is too long": () => new Uint8Array([0, 1, 0, 1, 123]),
+  "a frame that is not JSON": () => new Uint8Array([0, 0, 0, 1, 123]),
+  "bytes that are no text": () => new Uint8Array([0, 0, 0, 2, 255, 254]),
+  "null": () => encodeFrame(null),
+  "a wrong key": () => encodeFrame({ kind: "end", key: "0" }),
+  "no kind": (key) => encodeFrame({ key }),
+  "an end while it is in use": (key) => encodeFrame({ kind: "end", key }),
+  "a message before the greeting": () => encodeFrame(["IPv4", ["ask", 1, { kind: "close" }]]),
+};
+
+Deno.test("a data process closes hostile connections to its socket, and serves on", async (t) => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  await using load = await Load.start(stage.at);
+  const pids = stage.pids();
+  const path = `${relay.folder}/data/${stage.sockets()[0]}`;
+  const key = await Deno.readTextFile(`${relay.folder}/data/key`);
+  for (const [name, bytes] of Object.entries(HOSTILE)) {
+    await t.step(name, async () => {
+      using connection = await Deno.connect({ transport: "unix", path });
+      await connection.write(bytes(key));
+      const buffer = new Uint8Array(1000);
+      // It may answer once that it is busy.
+      for (let count: number | null = 0; count !== null;) {
+        count = await connection.read(buffer).catch(() => null);
+      }
+    });
+  }
+  await t.step("many that say nothing", async () => {
+    const silent = await Promise.all(
+      Array.from({ length: 40 }, () => Deno.connect({ transport: "unix", path })),
+    );
+    const ends = silent.map((each) => each.read(new Uint8Array(1)).catch(() => null));
+    assertEquals(await Promise.all(ends), silent.map(() => null), "all are closed in time");
+    for (const each of silent) each.close();
+  });
+  assertEquals([await load.alive(), load.failed], [CONNECTIONS, 0]);
+  assertEquals(stage.pids(), pids);
+  assertEquals(pids.every(isRunning), true);
+});
+
+/** Whether nobody takes a connection. */
+async function refuses(at: Deno.ConnectOptions): Promise<boolean> {
+  const connection = await Deno.connect(at).catch(() => undefined);
+  connection?.close();
+  return connection === undefined;
+}
+
+function signal(pid: number, name: string): boolean {
+  return new Deno.Command("kill", { args: [`-${name}`, `${pid}`], stderr: "null" }).outputSync()
+    .success;
+}
+
+function isRunning(pid: number): boolean {
+  return signal(pid, "0");
+}

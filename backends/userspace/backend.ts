@@ -89,7 +89,7 @@ export class UserspaceBackend implements Backend {
     this.#forwarding = new Forwarding(dependencies, options);
     this.#forwarders = workers?.kind === "workers"
       ? new WorkerForwarders(this.#forwarding, workers, { family, ...options })
-      : new LocalForwarders(this.#forwarding, workers?.reason);
+      : new LocalForwarders(this.#forwarding, workers?.note);
     this.#health = new HealthMonitor(
       this.#forwarding,
       (key, unhealthy) => this.#forwarders.apply({ op: "skip", key, unhealthy }),
@@ -150,12 +150,12 @@ export class UserspaceBackend implements Backend {
     // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
     // of the timers; yieldToEventLoop() may end before.
     if (operations.closedSockets > 0) await clock.sleep(0);
+    // Only data processes that are older than this process have anything that it does not name.
+    if (!this.#released && !changes.isPartial) this.#forwarders.apply({ op: "release" });
     await this.#forwarders.settle();
     let releasedAddresses = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
-      // Only data processes that are older than this process have any.
-      this.#forwarders.apply({ op: "release" });
       releasedAddresses += await this.#addresses.releaseUnclaimed();
       this.#released = true;
     }

@@ -128,12 +128,10 @@ export class LocalForwarders implements Forwarders {
   #claims: Set<string> | undefined;
   readonly #forwarding: Forwarding;
 
-  /** `refusal`: why there are no workers although they are wanted. */
-  constructor(forwarding: Forwarding, refusal?: string) {
+  /** `note`: why nothing else forwards although it is wanted. */
+  constructor(forwarding: Forwarding, note?: string) {
     this.#forwarding = forwarding;
-    this.summary = refusal === undefined
-      ? ""
-      : `; one thread forwards, as sockets cannot be shared between workers: ${refusal}`;
+    this.summary = note === undefined ? "" : `; one thread forwards${note}`;
   }
 
   async start(): Promise<void> {}

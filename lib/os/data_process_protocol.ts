@@ -15,6 +15,8 @@ export const LONGEST_MESSAGE = 64 * 1024 * 1024;
 
 /** The first argument of a process that is one. */
 export const DATA_PROCESS = "data-process";
+/** The argument after it of one that only tries whether it works. */
+export const TRY_OUT = "--try";
 /** The line that it prints when it can be greeted. */
 export const LISTENING = "listening";
 
@@ -54,3 +56,12 @@ export type GreetingAnswer =
   | { readonly kind: "retired"; readonly pid: number }
   /** Another main process uses it. */
   | { readonly kind: "busy"; readonly pid: number };
+
+/**
+ * The permission flags of a data process, which loads libc (`--allow-ffi`): that is as much as all permissions. So it
+ * is a process with a user of its own and without secrets, and no other process may do it. With the path of
+ * libc, the permission would be as much, and memory could not be shared.
+ */
+export const DATA_PROCESS_FLAGS: readonly string[] = [
+  ...["--no-prompt", "--allow-ffi", "--allow-read", "--allow-write"],
+];

@@ -12,6 +12,7 @@ import {
   LISTENING,
   LONGEST_MESSAGE,
   MEMORY_FILE,
+  TRY_OUT,
 } from "./data_process_protocol.ts";
 import { connectUnix, type UnixConnection } from "./network.ts";
 import { FileMemory } from "./shared_memory.ts";
@@ -109,6 +110,21 @@ export class DataProcesses implements WorkerCarrier {
     else logger.info("Taking over data processes with their connections", { count: found.size });
     const file = await Deno.open(path, { read: true, write: true, createNew: isNew, mode: 0o600 });
     return new DataProcesses(edges, options, key, { found, memory: new FileMemory(file) });
+  }
+
+  /** Has a process relay a connection to itself. Returns why it cannot; `undefined` = it can. */
+  static async tryOut(
+    { commands }: Pick<Edges, "commands">,
+    { command, env }: ProgramCommand,
+  ): Promise<string | undefined> {
+    try {
+      const args = ["--no-new-privs", "--", ...command, DATA_PROCESS, TRY_OUT];
+      const { code, stderr } = await commands.run("setpriv", args, { env });
+      const [line = ""] = stderr.split("\n").filter((line) => line.trim() !== "");
+      return code === 0 ? undefined : line || `it exited with status ${code}`;
+    } catch (error) {
+      return messageOf(error);
+    }
   }
 
   now(): number {

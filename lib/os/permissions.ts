@@ -71,15 +71,6 @@ export function permissionFlags(extraPrograms: readonly string[] = []): string[]
   ];
 }
 
-/**
- * The flags of a data process, which loads libc (`--allow-ffi`): that is as much as all permissions. So it
- * is a process with a user of its own and without secrets, and no other process may do it. With the path of
- * libc, the permission would be as much, and memory could not be shared.
- */
-export const DATA_PROCESS_FLAGS: readonly string[] = [
-  ...["--no-prompt", "--allow-ffi", "--allow-read", "--allow-write"],
-];
-
 if (import.meta.main) {
   const flags = permissionFlags(Deno.args);
   await Deno.stdout.write(new TextEncoder().encode(flags.join("\n") + "\n"));

@@ -23,7 +23,8 @@ export const THREAD_MEMORY: SharedMemory = {
   keep() {},
 };
 
-const PAGE_BYTES = 4096;
+/** Bytes of which each region has a multiple. */
+export const PAGE_BYTES = 4096;
 
 /** The most that processes map: addresses only, pages are those that something is written to. */
 export const MAPPED_BYTES = 2 ** 36;

@@ -59,8 +59,10 @@ export type RelayWorkers =
     readonly kind: "workers";
     readonly pool: WorkerPool;
     readonly openFiles: SharedOpenFiles;
+    /** Appended to the summary. */
+    readonly note?: string;
   }
-  | { readonly kind: "refused"; readonly reason: string };
+  | { readonly kind: "refused"; readonly note: string };
 
 interface PoolThread {
   thread: WorkerThread | undefined;

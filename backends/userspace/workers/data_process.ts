@@ -10,16 +10,18 @@ import {
   LONGEST_GREETING,
   LONGEST_MESSAGE,
   MEMORY_FILE,
+  TRY_OUT,
 } from "../../../lib/os/data_process_protocol.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
-import { type FileRegion, MAPPED_BYTES } from "../../../lib/os/shared_memory.ts";
+import { type FileRegion, MAPPED_BYTES, PAGE_BYTES } from "../../../lib/os/shared_memory.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
 import { EventLoop } from "../syscalls/event_loop.ts";
 import { Libc } from "../syscalls/libc.ts";
 import { ProcessCalls, type UserNumbers } from "../syscalls/process_calls.ts";
 import { SyscallEngine } from "../syscalls/syscall_engine.ts";
 import { listenUnixStreams, type UnixStream } from "../syscalls/unix_streams.ts";
+import { trySyscalls } from "./try_syscalls.ts";
 import { serveScope, type WorkerFamily, type WorkerScope } from "./worker_thread.ts";
 
 /** Time for the greeting. */
@@ -34,6 +36,7 @@ const MOST_QUEUED = 1024 * 1024;
 /** Arguments: the folder, the index, and the numbers of the user that it is to have, if any. */
 export function serveAsDataProcess([folder = "", index = "", uid, gid]: readonly string[]): void {
   const calls = new ProcessCalls();
+  if (folder === TRY_OUT) return tryOut(calls);
   calls.leaveSession();
   const owner = calls.uid;
   const key = Deno.readTextFileSync(`${folder}/${KEY_FILE}`);
@@ -46,6 +49,18 @@ export function serveAsDataProcess([folder = "", index = "", uid, gid]: readonly
   Deno.stdout.writeSync(new TextEncoder().encode(`${LISTENING} ${Deno.pid}\n`));
   loop.run();
   Deno.exit(0);
+}
+
+/** Exits with 0 if the system calls work. */
+function tryOut(calls: ProcessCalls): void {
+  let failure: unknown;
+  const loop = new EventLoop(new Libc(), systemClock, (error) => failure ??= error);
+  calls.mapFile("/dev/zero", PAGE_BYTES)({ at: 0, bytes: 8 });
+  trySyscalls(loop).catch((error) => failure ??= error);
+  loop.run();
+  if (failure === undefined) Deno.exit(0);
+  Deno.stderr.writeSync(new TextEncoder().encode(`${messageOf(failure)}\n`));
+  Deno.exit(1);
 }
 
 function userOf(uid: string | undefined, gid: string | undefined): UserNumbers | undefined {

@@ -57,6 +57,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly forwarding: Forwarding;
   readonly #pool: WorkerPool;
+  readonly #note: string;
   readonly #settings: Omit<WorkerSettings, "index" | "now">;
   readonly #judge: ConnectionJudge | undefined;
   /** The workers that run. */
@@ -78,12 +79,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   /** `forwarding` is that of the main thread, which forwards nothing itself. */
   constructor(
     forwarding: Forwarding,
-    { pool, openFiles }: Extract<RelayWorkers, { readonly kind: "workers" }>,
+    { note = "", pool, openFiles }: Extract<RelayWorkers, { readonly kind: "workers" }>,
     { family, judge, ...options }: ForwardingOptions & { readonly family: IpFamily },
   ) {
     this.threads = pool.count;
     this.forwarding = forwarding;
     this.#pool = pool;
+    this.#note = note;
     this.#judge = judge;
     const { options: { maxConnectionsPerService: most } } = forwarding;
     const { memory } = pool.carrier;
@@ -104,7 +106,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const { carrier: { kind }, count, restarts, running } = this.#pool;
     const missing = running.length < count ? `, ${running.length} of which run` : "";
     const what = kind === "threads" ? "workers" : "data processes";
-    return `; ${count} ${what} forward${missing}${restarts > 0 ? `, restarted ${restarts}x` : ""}`;
+    const again = restarts > 0 ? `, restarted ${restarts}x` : "";
+    return `; ${count} ${what} forward${missing}${again}${this.#note}`;
   }
 
   async start(): Promise<void> {

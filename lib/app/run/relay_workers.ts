@@ -10,12 +10,14 @@ import { shareRefusal } from "../../os/shared_listener.ts";
 import { THREAD_MEMORY } from "../../os/shared_memory.ts";
 import { type RelayWorkers, WorkerPool } from "../../os/worker_pool.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { Dependencies, RunConfiguration } from "../dependencies.ts";
 
 /** With `auto`, more workers than this would mostly cost memory. */
 const MAX_WORKERS = 4;
 /** Users that data processes of root take, the first that there is. */
 const USERS = ["kube-relay", "nobody"];
+const NO_PROGRAM = "this build has no data processes";
 const NOBODY = [65_534, 65_534] as const;
 
 type Edges = Dependencies & { readonly logger: Logger; readonly openFiles: OpenFiles };
@@ -38,6 +40,7 @@ export async function createRelayWorkers(
   if (!MODE_TRAITS[mode].forwardsItself) return undefined;
   const count = wanted === "auto" ? Math.max(1, Math.min(cores, MAX_WORKERS)) : wanted;
   const reason = shareRefusal(network, "IPv4");
+  let note: string | undefined;
   if (userspaceEngine !== "deno") {
     const { processes, refusal } = reason === undefined
       ? await openDataProcesses(edges, configuration, count)
@@ -49,20 +52,24 @@ export async function createRelayWorkers(
     if (userspaceEngine === "syscalls") {
       throw new Error(`Cannot use --userspace-engine=syscalls: ${refusal}`);
     }
-    logger.warn("The engine of system calls cannot be used; that of Deno forwards", { refusal });
+    logger.warn("System calls cannot be used; the engine of Deno forwards", { reason: refusal });
+    note = `, as system calls cannot be used: ${refusal}`;
   }
-  if (count === 1 || !spawnWorker) return undefined;
+  if (count === 1 || !spawnWorker) return note ? { kind: "refused", note } : undefined;
   if (reason !== undefined) {
     const message = "Cannot share listening sockets between workers; one thread forwards";
     logger.warn(message, { workers: count, reason });
-    return { kind: "refused", reason };
+    return {
+      kind: "refused",
+      note: note ?? `, as sockets cannot be shared between workers: ${reason}`,
+    };
   }
   const carrier = {
     ...{ kind: "threads", spawn: spawnWorker, memory: THREAD_MEMORY } as const,
     now: () => clock.now(),
   };
   const pool = new WorkerPool({ clock, logger }, carrier, { count });
-  return { kind: "workers", pool, openFiles: openFiles.share(count) };
+  return { kind: "workers", pool, openFiles: openFiles.share(count), ...(note && { note }) };
 }
 
 async function openDataProcesses(
@@ -74,7 +81,7 @@ async function openDataProcesses(
   | { readonly processes?: undefined; readonly refusal: string }
 > {
   const { dataProgram: program, openFiles: { limit, ports } } = edges;
-  if (!program) return { refusal: "this build has no data processes" };
+  if (!program) return { refusal: NO_PROGRAM };
   const { drainTimeoutMs, maxConnectionsPerService, unixSocketFolders } = relay;
   const { healthzBindAddress, metricsBindAddress, networkPolicy } = proxy;
   const more = [
@@ -93,10 +100,31 @@ async function openDataProcesses(
   try {
     const folder = dataFolder(relay);
     const options = { folder, program, settings, drainTimeoutMs, user };
-    return { processes: await DataProcesses.open(edges, options) };
+    const processes = await DataProcesses.open(edges, options);
+    // Those that run have shown it.
+    const refusal = processes.found.size > 0
+      ? undefined
+      : await DataProcesses.tryOut(edges, program);
+    if (refusal === undefined) return { processes };
+    processes.close();
+    return { refusal };
   } catch (error) {
     return { refusal: messageOf(error) };
   }
+}
+
+/** Whether a data process could forward here. */
+export async function probeDataProcess(edges: Dependencies): Promise<ProbeResult> {
+  const { dataProgram } = edges;
+  const refusal = dataProgram ? await DataProcesses.tryOut(edges, dataProgram) : NO_PROGRAM;
+  const feature = "forward by system calls";
+  return refusal === undefined
+    ? { feature, available: true, required: false, detail: "a connection to itself was relayed" }
+    : {
+      ...{ feature, available: false, required: false, detail: refusal },
+      cure: "install util-linux (setpriv), and permit processes to load libc and to map memory",
+      lost: "--userspace-engine=auto forwards in this process, as deno does",
+    };
 }
 
 /** Ends the data processes of earlier runs; none listens or forwards afterwards. */

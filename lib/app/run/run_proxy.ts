@@ -20,6 +20,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
 import type { InterfaceAddress, Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
+import { TerminationRequest } from "../../os/termination_signals.ts";
 import type { RelayWorkers } from "../../os/worker_pool.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
@@ -90,7 +91,8 @@ export async function runProxy(
     await tasks.stopped();
   } finally {
     tasks.stop();
-    await run.stop();
+    const { reason } = signal;
+    await run.stop(reason instanceof TerminationRequest && reason.isRestart);
     await tasks.endedInTime(dependencies);
   }
 }
@@ -242,15 +244,22 @@ class Run implements AsyncDisposable {
     metrics.setProblems(await tools.problems(this.#parts));
   }
 
-  /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */
-  async stop(): Promise<void> {
-    const { configuration: { relay }, controllers, manager, opener } = this.#parts;
+  /**
+   * Ends syncing, then gives open connections their time, unless others carry them on during a restart.
+   * Sources and servers end with the tasks.
+   */
+  async stop(isRestart: boolean): Promise<void> {
+    const { configuration: { relay }, controllers, dependencies, manager, opener } = this.#parts;
+    const { logger, workers } = dependencies;
     opener.stop();
     manager.enter("stopping");
     await manager.stopping();
     this.#interfaces?.[Symbol.dispose]();
     const reversed = controllers.toReversed();
     for (const controller of reversed) await controller.stop();
+    if (isRestart && workers?.kind === "workers" && workers.pool.leave()) {
+      logger.info("The data processes go on for the next kube-relay");
+    }
     await Promise.all(reversed.map((controller) => controller.drain(relay.drainTimeoutMs)));
   }
 

@@ -13,6 +13,7 @@ import {
   type ModeVerdict,
 } from "../../app/run/choose_mode.ts";
 import { BRIDGE_SETTINGS } from "../../app/run/host_settings.ts";
+import { probeDataProcess } from "../../app/run/relay_workers.ts";
 import { idleBackendOptions } from "../../app/run/plan_settings.ts";
 import { NODE_PORT_CURE } from "../../app/service/service_status.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
@@ -262,6 +263,9 @@ async function examineModes(
         const options = idleBackendOptions(configuration, family);
         await using backend = createBackend({ ...dependencies, logger }, options);
         features.push(...(await backend.probe()).map((result) => ({ ...result, family })));
+      }
+      if (configuration.relay.userspaceEngine !== "deno") {
+        features.push(await probeDataProcess(dependencies));
       }
       modes.push({ ...known, features });
     }

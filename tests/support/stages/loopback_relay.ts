@@ -128,10 +128,20 @@ export class LoopbackRelay implements AsyncDisposable {
   }
 
   /** Ends it by a signal, and starts it again at the same place. */
-  async restart(signal: Deno.Signal, args = this.#options.args ?? []): Promise<void> {
+  async restart(
+    signal: Deno.Signal,
+    args = this.#options.args ?? [],
+    between: () => Promise<unknown> = () => Promise.resolve(),
+  ): Promise<void> {
     this.#process.signal(signal);
     await this.#process.status();
+    await between();
     this.#process = this.#run({ ...this.#options, args });
+  }
+
+  /** Ends it as `kill -9` does. */
+  async kill(): Promise<void> {
+    await this.#process.kill();
   }
 
   /** Starts another one at the same place. */
