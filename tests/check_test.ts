@@ -260,6 +260,46 @@ spec:
   assertEquals(code, 1);
 });
 
+Deno.test("check reports the faults of ClusterNetworkPolicies", async () => {
+  const policy = (name: string, spec: string) =>
+    `apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: ${name}}
+spec: ${spec}
+---
+`;
+  const rule = "{action: Accept, to: [{networks: [10.0.0.0/8]}]}";
+  const given = "tier: Admin, priority: 0, subject: {namespaces: {}}";
+  const { out, code } = await check({
+    "admin.yaml": policy("a", `{${given}, egress: [{action: Log, to: []}]}`) +
+      policy("b", `{${given}, egress: [${Array(26).fill(rule)}]}`) +
+      policy("c", "{priority: 1001, egress: [{to: []}]}") +
+      policy(
+        "d",
+        `{${given}, ingress: [{action: Deny, from: [{namespaces: {matchLabels: {a: "b c"}}}]}]}`,
+      ) +
+      policy("e", `{${given}, egress: [{action: Accept, to: [{domainNames: [kubernetes.io]}]}]}`),
+  }, ["--network-policy"]);
+  const lines = out.replaceAll(
+    /^.*ClusterNetworkPolicy |: has to be (?:the value|a whole).*$/gm,
+    "",
+  );
+  assertEquals(lines.split("\n"), [
+    'a: spec.egress[0].action is "Log": has to be Accept, Deny or Pass',
+    "b: spec.egress: has to have at most 25 entries, not 26",
+    "c: spec.tier: is missing",
+    "c: spec.subject: is missing",
+    "c: spec.priority is 1001",
+    "c: spec.egress[0].action: is missing",
+    "c: spec.egress[0].to: has to have 1 to 25 entries, not 0",
+    'd: spec.ingress[0].from[0].namespaces.matchLabels.a is "b c"',
+    'e: spec.egress[0].to[0].domainNames is ["kubernetes.io"]: Domain names are not supported and match nothing; use networks',
+    "9 errors in 1 file",
+    "",
+  ]);
+  assertEquals(code, 1);
+});
+
 Deno.test("check reports links that lead nowhere, names that are not UTF-8, and missing paths beside the rest", () =>
   withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/a.yaml`, service("web", { at: "here" }));

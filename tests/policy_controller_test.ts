@@ -4,6 +4,7 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { changesReport } from "../lib/tools/changes/changes_view.ts";
+import type { RawObject } from "./conformance/server.ts";
 import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
 import type { DeniedPackets } from "../lib/policy/policy_plan.ts";
 import { PolicyState } from "../lib/policy/policy_state.ts";
@@ -170,6 +171,71 @@ Deno.test("a policy with a fault is reported and isolates; the others are enforc
 
   api.store.create(rawPolicy("all", { podSelector: {}, policyTypes: ["Ingress"] }));
   await relay.until("a new policy is in force", () => plane.plan!.lists.size === 3);
+  await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("ClusterNetworkPolicies are followed once the cluster has them, and Nodes once one names nodes", async () => {
+  await using api = await FakeApiServer.start();
+  for (const object of PODS) api.store.create(object);
+  const path = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies";
+  api.setMissing(path, 404);
+  const folder = await Deno.makeTempDir();
+  const kubeconfig = `${folder}/kubeconfig`;
+  await writeKubeconfig(kubeconfig, {
+    ...{ server: api.url, ca: api.ca },
+    user: { token: api.rotateToken() },
+  });
+  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await relay.until("policies are in force", () => relay.plane?.plan !== undefined);
+  const { plane } = relay;
+  const sourcesOf = async (kind: string) =>
+    (await relay.status()).sources.filter(({ name }) => name === kind);
+  const [absent] = await sourcesOf("ClusterNetworkPolicy");
+  const ofServices = (await sourcesOf("Node")).length;
+  assertStringIncludes(absent!.state, "unavailable");
+  assertEquals(absent!.problems, []);
+  assert(!relay.lines.some((line) => line.includes("Continuing without objects")));
+
+  api.setMissing(path, undefined);
+  const admin = (name: string, rules: object): RawObject => ({
+    apiVersion: "policy.networking.k8s.io/v1alpha2",
+    kind: "ClusterNetworkPolicy",
+    metadata: { name },
+    spec: { tier: "Admin", priority: 7, subject: { namespaces: {} }, ...rules },
+  });
+  const podSelector = { matchLabels: { app: "friend" } };
+  const from = [{ pods: { namespaceSelector: {}, podSelector } }];
+  api.store.create(admin("no-friends", { ingress: [{ name: "friends", action: "Deny", from }] }));
+  await relay.until("it is in force", () => !plane.allows(FRIEND, WEB));
+  assertEquals([plane.allows(OTHER, WEB), (await sourcesOf("Node")).length], [true, ofServices]);
+  const ends = { from: "default/friend", to: "default/web:80" };
+  const { packets: [packet] } = await askControl(relay.socket, "/explain", ends);
+  assertStringIncludes(
+    packet!.policies!.answer!,
+    'ClusterNetworkPolicy no-friends (tier Admin) denies it into default/web: spec.ingress[0] "friends"',
+  );
+
+  api.store.create(admin("no-nodes", { egress: [{ action: "Deny", to: [{ nodes: {} }] }] }));
+  await relay.until(
+    "Nodes are followed",
+    async () => (await sourcesOf("Node")).length > ofServices,
+  );
+  api.store.create({
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: { name: "far", labels: { role: "edge" } },
+    status: { addresses: [{ type: "InternalIP", address: "192.0.2.77" }] },
+  });
+  await relay.until("its address is denied", () => !plane.allows(WEB, "192.0.2.77"));
+  const { controllers } = await relay.status();
+  assertEquals(controllers![0]!.facts.filter(({ name }) => /Cluster|Equal/.test(name)), [
+    { name: "Cluster", text: "2 in tier Admin, 0 in tier Baseline" },
+    { name: "Equal", text: "tier Admin, priority 7: no-friends, no-nodes; they count by name" },
+  ]);
+  assert((await relay.metrics()).includes('kube_relay_cluster_network_policies{tier="Admin"} 2'));
+  const dump = parseDump(await askControlText(relay.socket, "/dump"), "it", INPUT_PART);
+  assertEquals(dump.objects.clusternetworkpolicies?.length, 2);
+  assertEquals(dump.controllers?.["network-policy"]?.nodes?.length, 1);
   await Deno.remove(folder, { recursive: true });
 });
 

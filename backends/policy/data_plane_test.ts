@@ -10,6 +10,7 @@ import { clusterHistory, handleEvent } from "../../tests/policy/random_cluster.t
 import {
   podKey,
   policyKey,
+  setClusterPolicy,
   setPod,
   setPolicy,
   testPod,
@@ -296,6 +297,33 @@ for (const [tool, Stage] of Object.entries(STAGES)) {
       const retried = await stage.sync();
       assertEquals([retried.full, retried.quarantined], [false, []]);
       assertEquals(stage.meaning, await stage.golden());
+    }
+  });
+
+  Deno.test(`${tool}: a rule of the administrator that is refused denies everything, or accepts nothing`, async () => {
+    await using stage = await synced(new Stage());
+    addRich(stage);
+    allow(stage, "web", "db");
+    const from = [{ namespaces: {} }];
+    const rule = (action: string, end: number) => ({
+      ...{ action, from, protocols: [{ tcp: { destinationPort: { range: { start: 9, end } } } }] },
+    });
+    for (
+      const [action, verdict] of [["Accept", "ACCEPT"], ["Deny", "REJECT"], [
+        "Pass",
+        "REJECT",
+      ]] as const
+    ) {
+      setClusterPolicy(stage.state, "admin", { ingress: [rule(action, 77)] });
+      const line = tool === "iptables" ? /9:77/ : /9-77/;
+      stage.refuse((each) => line.test(each) ? "Invalid argument" : undefined);
+      const { quarantined } = await stage.sync();
+      assertEquals(quarantined.map(({ key }) => `${key}`), ["admin"], action);
+      assertEquals(stage.verdict(DB, WEB), verdict, action);
+      stage.refuse(() => undefined);
+      await stage.pass(300_000);
+      await stage.sync();
+      assertEquals([stage.verdict(DB, WEB), stage.meaning], ["ACCEPT", await stage.golden()]);
     }
   });
 

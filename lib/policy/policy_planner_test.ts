@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import {
   IPV4_PLAN,
   podKey,
+  setClusterPolicy,
   setPod,
   setPolicy,
   testPod,
@@ -96,4 +97,59 @@ Deno.test("an event of a pod looks only at selectors that may match it", () => {
   const few = looksAtLabels(2);
   assertEquals(looksAtLabels(1_000), few);
   assert(few > 0 && few < 40, `${few} looks`);
+});
+
+Deno.test("with policies of all tiers, a pod touches its elements only, and tiers share their lists", () => {
+  const { state, planner } = start();
+  const app = { matchLabels: { app: "web" } };
+  const peer = { pods: { namespaceSelector: {}, podSelector: app } };
+  setClusterPolicy(state, "admin", {
+    ingress: [{ action: "Pass", from: [peer] }, { action: "Deny", from: [{ namespaces: {} }] }],
+    egress: [{ action: "Deny", to: [{ nodes: { matchLabels: { role: "edge" } } }] }],
+  });
+  setClusterPolicy(state, "base", {
+    tier: "Baseline",
+    ingress: [{ action: "Deny", from: [peer] }],
+  });
+  setPolicy(state, "x/p", { podSelector: app, ingress: [FROM_WEB] });
+  for (let index = 0; index < 100; index++) {
+    const labels = { app: index % 2 ? "web" : "db" };
+    setPod(state, `x/pod-${index}`, { address: `10.1.0.${index}`, labels });
+  }
+  // Admin before the NetworkPolicy, before the baseline, and both of these; Admin for egress.
+  assertEquals([planOf(planner).lists.size, planner.plan.peers.size], [5, 4]);
+  const counts = () => {
+    const { full, pods, lists, peers, members } = planner.update();
+    const moved = [...members.values()].map(({ added, removed }) => added.length + removed.length);
+    return [full, pods.size, lists.size, peers.size, moved];
+  };
+  setPod(state, "y/far", { address: "10.2.0.1", labels: app.matchLabels, nodeName: "n2" });
+  assertEquals(counts(), [false, 0, 0, 0, [1, 1]]);
+  setPod(state, "x/new", { address: "10.1.0.200", labels: app.matchLabels });
+  assertEquals(counts(), [false, 1, 0, 0, [1, 1, 1]]);
+  const node = (labels: Readonly<Record<string, string>>) => ({
+    metadata: { labels },
+    status: { addresses: [{ address: "192.0.2.1" }, { address: "n1.example" }] },
+  });
+  state.setNode("n1", node({}));
+  assertEquals(counts(), [false, 0, 0, 0, []]);
+  state.setNode("n1", node({ role: "edge" }));
+  assertEquals(counts(), [false, 0, 0, 0, [1]]);
+  // The node gets another name: its address stays.
+  state.setNode("n1-new", node({ role: "edge" }));
+  state.setNode("n1", undefined);
+  assertEquals(counts(), [false, 0, 0, 0, []]);
+  state.setNamespace("x", { metadata: { name: "x", labels: { team: "a" } } });
+  assertEquals(counts(), [false, 0, 0, 0, []], "no policy asks for the label");
+});
+
+Deno.test("shared links are closed while a rule of an administrator may deny, not while all accept", () => {
+  const state = new PolicyState();
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, podLinks: ["cni0"] });
+  setPod(state, "x/a", { address: "10.1.0.1" });
+  const from = [{ namespaces: {} }];
+  for (const [action, links] of [["Accept", []], ["Pass", []], ["Deny", ["cni0"]]] as const) {
+    setClusterPolicy(state, "p", { ingress: [{ action, from }] });
+    assertEquals(planOf(planner).sharedLinks, { ingress: links, egress: [] });
+  }
 });

@@ -26,6 +26,7 @@ import { IPV4_PLAN, setPod, setPolicy } from "../support/builders/policy_objects
 import { walkConnection as walkIptables, walkedTexts } from "../support/walk/iptables_policies.ts";
 import { renderedPolicyTable, walkConnection as walkNft } from "../support/walk/nft_policies.ts";
 import { caseAddresses } from "./case_addresses.ts";
+import { FAULTY_CASES } from "./cluster_cases.ts";
 import { MORE_CASES, POLICY_CASES, UPSTREAM_CASES } from "./cases.ts";
 import { applyStep, caseObjects, casePods, isExpected, type PolicyStep } from "./policy_case.ts";
 import {
@@ -217,8 +218,18 @@ Deno.test("an executor that passes everything, or nothing, fails", () => {
   assert(MORE_CASES.every(({ steps }) => steps.every(({ expected }) => expected.length > 0)));
 });
 
-Deno.test("an unknown field is reported with its policy", () => {
+Deno.test("what is not understood is reported with its policy", () => {
   const bad = MORE_CASES.find(({ name }) => name.startsWith("an unknown field"))!;
+  for (const { steps } of FAULTY_CASES) {
+    for (const step of steps) {
+      const state = new PolicyState();
+      applyStep(state, caseObjects(step, caseAddresses("IPv4")));
+      const problems = [...state.policies.values()].flatMap((policy) => policy.problems);
+      const faulty = new Set(problems.map(({ object }) => object));
+      // Where whole fields cannot be read, the reader has reported it.
+      assertEquals([...faulty], ["p"], JSON.stringify(step.clusterPolicies));
+    }
+  }
   for (const step of bad.steps) {
     const state = new PolicyState();
     applyStep(state, caseObjects(step, caseAddresses("IPv4")));

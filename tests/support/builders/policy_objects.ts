@@ -1,3 +1,4 @@
+import type { ClusterNetworkPolicySpec } from "../../../lib/api/kinds/cluster_network_policy.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../../lib/api/kinds/pod.ts";
 import type { PodKey, PolicyKey } from "../../../lib/policy/policy_plan.ts";
@@ -76,4 +77,16 @@ export function setPod(state: PolicyState, key: string, pod: TestPod = {}): void
 export function setPolicy(state: PolicyState, key: string, spec: NetworkPolicySpec): void {
   const [namespace = "", name = ""] = key.split("/");
   state.setPolicy(policyKey(key), { metadata: { name, namespace }, spec });
+}
+
+/** Adds or replaces a policy of the administrator for all pods, with priority 10. */
+export function setClusterPolicy(
+  state: PolicyState,
+  name: string,
+  spec: Partial<ClusterNetworkPolicySpec>,
+): void {
+  state.setClusterPolicy(policyKey(name), {
+    metadata: { name },
+    spec: { tier: "Admin", priority: 10, subject: { namespaces: {} }, ...spec },
+  });
 }

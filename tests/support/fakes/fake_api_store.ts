@@ -21,6 +21,12 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("Pod", "v1", "pods", true),
   collection("Namespace", "v1", "namespaces", false),
   collection("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", true),
+  collection(
+    "ClusterNetworkPolicy",
+    "policy.networking.k8s.io/v1alpha2",
+    "clusternetworkpolicies",
+    false,
+  ),
   collection("Lease", "coordination.k8s.io/v1", "leases", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
   collection("LoadBalancerPool", "kube-relay.io/v1alpha1", "loadbalancerpools", false),
