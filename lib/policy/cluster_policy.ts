@@ -145,6 +145,8 @@ function* readRules(
   return rules;
 }
 
+const LONGEST_NAME = 100;
+
 function headOf(
   { name, action }: ClusterPolicyRule,
   index: number,
@@ -156,7 +158,8 @@ function headOf(
   }
   return {
     index,
-    ...(name && { name }),
+    // An API server allows no longer ones; manifests are used in part.
+    ...(name && { name: name.slice(0, LONGEST_NAME) }),
     ...(action !== "Accept" && { action: action === "Pass" ? "pass" : "deny" }),
   };
 }

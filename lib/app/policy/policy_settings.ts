@@ -2,7 +2,7 @@ import type { KindSpec } from "../../api/kind.ts";
 import { CLUSTER_NETWORK_POLICY } from "../../api/kinds/cluster_network_policy.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
-import type { Node } from "../../api/kinds/node.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD } from "../../api/kinds/pod.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ListOptions } from "../../kube/informer_set.ts";
@@ -73,12 +73,19 @@ export function policySelection(spec: KindSpec): ListOptions {
     : {};
 }
 
-/** The permissions to read them; `deploy/kubernetes/network-policy-rbac.yaml` grants them. */
+function readAccess(kinds: readonly KindSpec[]): NeededAccess["accesses"] {
+  return kinds.flatMap(({ group, plural }) =>
+    (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
+  );
+}
+
+/**
+ * The permissions without which nothing is enforced; `deploy/kubernetes/network-policy-rbac.yaml` grants
+ * them.
+ */
 export const POLICY_ACCESS: NeededAccess = {
   name: "access for NetworkPolicies",
-  accesses: NEEDED_KINDS.flatMap(({ group, plural }) =>
-    (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
-  ),
+  accesses: readAccess(NEEDED_KINDS),
   clusterRole: "kube-relay-network-policy",
   cure: "create this ClusterRole and bind it to the identity of the kubeconfig, or name a " +
     "kubeconfig that has the rights with --policy-kubeconfig",
@@ -94,6 +101,12 @@ export const POLICY_ACCESS: NeededAccess = {
       "NetworkPolicies are NOT enforced: the kubeconfig for them cannot be used; Services work, " +
       "and it is read again",
   },
+};
+
+/** The permissions for ClusterNetworkPolicies, and for the nodes that they may name. */
+export const CLUSTER_POLICY_ACCESS: NeededAccess = {
+  ...POLICY_ACCESS,
+  accesses: readAccess([CLUSTER_NETWORK_POLICY, NODE]),
 };
 
 /**

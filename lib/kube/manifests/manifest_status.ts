@@ -5,6 +5,7 @@
  */
 import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { CLUSTER_NETWORK_POLICY } from "../../api/kinds/cluster_network_policy.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import type { Logger } from "../../log/logger.ts";
 import { printableText } from "../../log/printable_text.ts";
@@ -40,7 +41,8 @@ export interface ManifestFileRecord {
  * some of them.
  */
 function describeKinds(counts: ReadonlyMap<string, number>): { names: string; cure?: string } {
-  const isPolicy = (kind: string) => kind === NETWORK_POLICY.kind;
+  const isPolicy = (kind: string) =>
+    kind === NETWORK_POLICY.kind || kind === CLUSTER_NETWORK_POLICY.kind;
   const rankOf = (kind: string) => `${isPolicy(kind) ? 0 : 1} ${kind}`;
   const named = [...counts]
     .sort(([one], [other]) => rankOf(one) < rankOf(other) ? -1 : 1)
@@ -48,7 +50,7 @@ function describeKinds(counts: ReadonlyMap<string, number>): { names: string; cu
     .map(([kind, count]) => `${printableText(kind.slice(0, LONGEST_KIND))} x${count}`);
   const more = counts.size - named.length;
   const names = more > 0 ? `${named.join(", ")} and ${more} more kinds` : named.join(", ");
-  if (!counts.has(NETWORK_POLICY.kind)) return { names };
+  if (!counts.keys().some(isPolicy)) return { names };
   return { names, cure: "NetworkPolicies are enforced with --network-policy only" };
 }
 

@@ -4,7 +4,11 @@
  *
  * @module
  */
-import { findPolicyTool, POLICY_ACCESS } from "../../app/policy/policy_settings.ts";
+import {
+  CLUSTER_POLICY_ACCESS,
+  findPolicyTool,
+  POLICY_ACCESS,
+} from "../../app/policy/policy_settings.ts";
 import {
   AUTO_ORDER,
   chooseVerdict,
@@ -386,6 +390,28 @@ async function examinePolicy(examined: Examined): Promise<readonly HostFinding[]
     const found = values.get(name);
     return found === value ? [] : [`${name} is ${found}, not ${value}; a start sets it`];
   });
+  const ofAccess = { flag: "policy-kubeconfig", given: networkPolicy.kubeconfig };
+  const access = [
+    ...await examineAccess(examined, {
+      ...ofAccess,
+      id: "policy-access",
+      needed: POLICY_ACCESS,
+      summary:
+        "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
+        "pods, namespaces or NetworkPolicies",
+    }),
+  ];
+  if (access.length === 0) {
+    access.push(
+      ...await examineAccess(examined, {
+        ...ofAccess,
+        id: "cluster-policy-access",
+        needed: CLUSTER_POLICY_ACCESS,
+        summary: "ClusterNetworkPolicies would not be enforced, if the cluster has any: the API " +
+          "server does not let kube-relay read them or nodes",
+      }),
+    );
+  }
   return [
     ...findingOf(refusal === undefined ? [] : [`${tool}: ${refusal}`], {
       id: "policy-tool",
@@ -405,15 +431,7 @@ async function examinePolicy(examined: Examined): Promise<readonly HostFinding[]
       cure: `modprobe br_netfilter && sysctl -w ${names.map((name) => `${name}=1`).join(" ")}; ` +
         "pods that are routed, without a bridge, do not need it",
     }),
-    ...await examineAccess(examined, {
-      id: "policy-access",
-      needed: POLICY_ACCESS,
-      flag: "policy-kubeconfig",
-      given: networkPolicy.kubeconfig,
-      summary:
-        "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
-        "pods, namespaces or NetworkPolicies",
-    }),
+    ...access,
   ];
 }
 
