@@ -199,8 +199,9 @@ function choose<Item extends RoutingObject, Configuration extends { readonly nam
   const sorted = inOrder(objects);
   for (const object of sorted) {
     const { name } = object.metadata;
-    const used = isAccepted(object) ? object : former?.get(name)?.used;
-    if (used && !attempt(name, used)) verdicts.set(name, { object, used });
+    const versions = [isAccepted(object) ? object : undefined, former?.get(name)?.used];
+    const used = versions.find((each) => each && !attempt(name, each));
+    if (used) verdicts.set(name, { object, used });
   }
   for (const object of sorted) {
     const { name } = object.metadata;

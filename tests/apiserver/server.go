@@ -89,7 +89,11 @@ func newServer(flags serverFlags) (*genericserver.GenericAPIServer, *restclient.
 	if err := applyStorage(config, flags, newStorageCodec(codecs)); err != nil {
 		return nil, nil, err
 	}
-	server, err := config.Complete(nil).New("conformance", genericserver.NewEmptyDelegate())
+	extensions, err := newExtensions(*config, flags)
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := config.Complete(nil).New("conformance", extensions)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,11 +125,15 @@ func applyServing(config *genericserver.Config, flags serverFlags) error {
 }
 
 func applyStorage(config *genericserver.Config, flags serverFlags, codec runtime.Codec) error {
+	return options.NewEtcdOptions(storageConfig(flags, codec)).ApplyTo(config)
+}
+
+func storageConfig(flags serverFlags, codec runtime.Codec) *storagebackend.Config {
 	storage := storagebackend.NewDefaultConfig("/registry", codec)
 	storage.Transport.ServerList = []string{flags.etcd}
 	// Only the tests compact, when they mean to.
 	storage.CompactionInterval = 0
-	return options.NewEtcdOptions(storage).ApplyTo(config)
+	return storage
 }
 
 func installResources(server *genericserver.GenericAPIServer, config *genericserver.Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) error {

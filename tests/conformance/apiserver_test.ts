@@ -18,6 +18,7 @@ import { defineOutageTests } from "./outage_tests.ts";
 import { defineEncodingTests } from "./encoding_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
 import { definePolicyTests } from "./policy_tests.ts";
+import { defineRoutingObjectTests } from "./routing_object_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
@@ -36,6 +37,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
     () => startApiMachinery({ program: built, forbiddenResources: ["nodes"] }),
   );
   defineManifestTests(built);
+  defineRoutingObjectTests(built);
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);

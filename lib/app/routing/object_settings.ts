@@ -282,7 +282,9 @@ export class ObjectSettings {
     const now = (spec: KindSpec<RoutingObject>, verdicts: ReadonlyMap<string, ObjectVerdict>) =>
       [...verdicts].flatMap(([name, verdict]) => {
         const object = informers.of(spec).get(name);
-        return object ? [{ ...verdict, object }] : [];
+        // Of a newer version, there is no verdict yet.
+        const isJudged = object?.metadata.generation === verdict.object.metadata.generation;
+        return object && isJudged ? [{ ...verdict, object }] : [];
       });
     return [...now(LOAD_BALANCER_POOL, pools), ...now(BGP_PEER, peers)];
   }

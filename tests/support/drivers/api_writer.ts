@@ -31,6 +31,9 @@ const COLLECTIONS: Readonly<Record<string, Collection>> = {
   ServiceCIDR: { plural: "servicecidrs", namespaced: false },
   Pod: { plural: "pods", namespaced: true },
   NetworkPolicy: { plural: "networkpolicies", namespaced: true },
+  CustomResourceDefinition: { plural: "customresourcedefinitions", namespaced: false },
+  LoadBalancerPool: { plural: "loadbalancerpools", namespaced: false },
+  BgpPeer: { plural: "bgppeers", namespaced: false },
 };
 
 /** Requests under way at once while many objects are written: more than the server's cores gain nothing. */
