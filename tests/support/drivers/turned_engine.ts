@@ -4,7 +4,7 @@ import { EventLoop } from "../../../backends/userspace/syscalls/event_loop.ts";
 import { Libc, LIBC_PATHS } from "../../../backends/userspace/syscalls/libc.ts";
 import { SyscallEngine } from "../../../backends/userspace/syscalls/syscall_engine.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
-import type { Requirement } from "../requirement.ts";
+import { isMissing, type Requirement } from "../requirement.ts";
 
 /** The need of the permission to load libc. */
 export const LIBC: Requirement = [
@@ -44,4 +44,10 @@ export class TurnedEngine implements AsyncDisposable {
     this.libc.unload();
     assertEquals([this.loop.size, this.errors], [0, []]);
   }
+}
+
+/** The engine with which tests of forwarding run: with `USERSPACE_ENGINE=syscalls`, that of system calls. */
+export function engineUnderTest(unixSocketFolders?: readonly string[]): TurnedEngine | undefined {
+  if (Deno.env.get("USERSPACE_ENGINE") !== "syscalls") return undefined;
+  return isMissing("the syscalls engine", [LIBC]) ? undefined : new TurnedEngine(unixSocketFolders);
 }

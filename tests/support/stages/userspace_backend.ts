@@ -19,6 +19,7 @@ import {
   type AddressMode,
   ServiceAddresses,
 } from "../../../backends/userspace/addresses/addresses.ts";
+import { engineUnderTest, type TurnedEngine } from "../drivers/turned_engine.ts";
 import { createMemoryStore } from "../drivers/listed_addresses.ts";
 import { FakeHost } from "../fakes/fake_host.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
@@ -82,6 +83,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
   readonly pool: WorkerPool | undefined;
   #started: Promise<void> | undefined;
   readonly #sockets: Int32Array | undefined;
+  readonly #turned: TurnedEngine | undefined;
   #plan: ProxyPlan | undefined;
   #shared: SharedPlan | undefined;
   #retry: readonly ServicePortKey[] = [];
@@ -117,8 +119,13 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.#sockets = shared && new Int32Array(shared.counts);
     const workerParts = this.pool && shared &&
       { kind: "workers" as const, pool: this.pool, openFiles: shared };
+    // A test that misleads the network has one of its own.
+    this.#turned = network === systemNetwork && !this.pool
+      ? engineUnderTest(options.unixSocketFolders)
+      : undefined;
     this.backend = new UserspaceBackend(
       {
+        ...(this.#turned && { engine: this.#turned.engine }),
         ...{ clock, network, logger, addresses, comparison },
         openFiles,
         ...(workerParts && { workers: workerParts }),
@@ -183,5 +190,6 @@ export class TestUserspaceBackend implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.backend[Symbol.asyncDispose]();
     this.pool?.[Symbol.dispose]();
+    await this.#turned?.[Symbol.asyncDispose]();
   }
 }
