@@ -114,6 +114,12 @@ export interface Relay {
   closeIfGone(): Promise<void>;
 }
 
+/** Who has sent a datagram. */
+export interface DatagramSender extends SocketAddress {
+  /** A name for it that its receiver has made, and finds again where an engine keeps the object. */
+  key?: string;
+}
+
 /** A UDP socket, which is not connected. */
 export interface DatagramSocket {
   readonly addr: SocketAddress;
@@ -138,10 +144,10 @@ export interface FlowSocket {
 /** Takes datagrams one by one. */
 export interface DatagramReceiver {
   /**
-   * The next datagram comes when the result resolves; the bytes are others then. `sender` is the same
-   * object or another one for datagrams of one sender.
+   * The bytes are others afterwards. An engine may wait for the result before the next datagram. `sender` is
+   * the same object or another one for datagrams of one sender.
    */
-  take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void;
+  take(datagram: Uint8Array, sender: DatagramSender): Promise<unknown> | void;
   /** A datagram was not passed on: {@linkcode take} has failed. */
   onLost?(): void;
   /** None could be received; the next attempt follows after a pause. */

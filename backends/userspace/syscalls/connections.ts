@@ -91,11 +91,17 @@ export class SocketConnection implements EngineConnection, FdOwner {
   #isBulk = false;
   #smallMoves = 0;
 
-  /** Takes over an open socket. */
-  constructor(space: ConnectionSpace, fd: number, remoteAddr: SocketAddress) {
+  /** Takes over an open socket. `localAddr`: where it is known, the kernel need not be asked. */
+  constructor(
+    space: ConnectionSpace,
+    fd: number,
+    remoteAddr: SocketAddress,
+    localAddr?: SocketAddress,
+  ) {
     this.#space = space;
     this.fd = fd;
     this.remoteAddr = remoteAddr;
+    this.#localAddr = localAddr;
     space.loop.own(fd, this, 0);
   }
 

@@ -1,5 +1,11 @@
 import type { SocketAddress } from "../../../lib/os/network.ts";
-import type { DatagramReceiver, DatagramSocket, FlowReceiver, FlowSocket } from "../engine.ts";
+import type {
+  DatagramReceiver,
+  DatagramSender,
+  DatagramSocket,
+  FlowReceiver,
+  FlowSocket,
+} from "../engine.ts";
 import type { EventLoop, FdOwner } from "./event_loop.ts";
 import { type Bytes, EPOLL, type Libc, MESSAGE_BYTES, WOULD_BLOCK } from "./libc.ts";
 import { anyAddress, decodeAddress, encodeAddress, familyOf } from "./socket_address.ts";
@@ -22,6 +28,7 @@ class Batch {
   readonly names = new Uint8Array(BATCH * NAME);
   readonly headers: Bytes = new Uint8Array(BATCH * MESSAGE_BYTES);
   readonly #words = new Uint32Array(this.headers.buffer);
+  readonly #shorts = new Uint16Array(this.names.buffer);
   readonly #wide = new BigUint64Array(this.headers.buffer);
   readonly #vectors = new Uint32Array(BATCH * 4);
   readonly #dataAt: number;
@@ -55,8 +62,17 @@ class Batch {
     this.#words[index * 16 + 2] = NAME;
   }
 
-  senderOf(index: number): Sender {
-    return new Sender(this.names.slice(index * NAME, index * NAME + this.#words[index * 16 + 2]!));
+  /** The bytes of the sender's address. */
+  nameOf(index: number): Bytes {
+    return this.names.slice(index * NAME, index * NAME + this.#words[index * 16 + 2]!);
+  }
+
+  /** A number that no other sender of IPv4 has; `undefined` for IPv6. */
+  numberOf(index: number): number | undefined {
+    if (this.#words[index * 16 + 2] !== 16) return undefined;
+    const at = index * NAME >> 1;
+    return (this.#shorts[at + 1]! * 65_536 + this.#shorts[at + 2]!) * 65_536 +
+      this.#shorts[at + 3]!;
   }
 
   received(index: number): Bytes {
@@ -65,10 +81,14 @@ class Batch {
   }
 }
 
+/** Senders that are remembered; then all are forgotten. */
+const MOST_SENDERS = 16_384;
+
 /** The address of a sender, also as the kernel has it. */
-class Sender implements SocketAddress {
+class Sender implements DatagramSender {
   readonly hostname: string;
   readonly port: number;
+  key?: string;
 
   constructor(readonly bytes: Bytes) {
     ({ hostname: this.hostname, port: this.port } = decodeAddress(bytes));
@@ -83,6 +103,8 @@ export class DatagramSpace {
   readonly #sending: Batch;
   /** For data that was not received. */
   readonly #scratch: Bytes;
+  /** By their number: making one takes as long as a system call. */
+  readonly #senders = new Map<number, Sender>();
   #sender: Datagrams | undefined;
   #count = 0;
 
@@ -92,6 +114,19 @@ export class DatagramSpace {
     this.#scratch = data.subarray(BATCH * SLOT);
     this.received = new Batch(loop.libc, data);
     this.#sending = new Batch(loop.libc, data);
+  }
+
+  /** The sender of a received datagram, which mostly is one of those before. */
+  senderOf(index: number): Sender {
+    const number = this.received.numberOf(index);
+    const known = number === undefined ? undefined : this.#senders.get(number);
+    if (known) return known;
+    const sender = new Sender(this.received.nameOf(index));
+    if (number !== undefined) {
+      if (this.#senders.size >= MOST_SENDERS) this.#senders.clear();
+      this.#senders.set(number, sender);
+    }
+    return sender;
   }
 
   /** Sends data. What was received waits for what else the same socket sends in this turn. */
@@ -133,10 +168,14 @@ export class DatagramSpace {
   }
 }
 
+const NOBODY: DatagramSender = { hostname: "", port: 0 };
+
 /** A UDP socket. */
 class Datagrams implements FdOwner {
   readonly fd: number;
   protected readonly space: DatagramSpace;
+  /** Whether all datagrams come from one sender. */
+  protected readonly isConnected: boolean = false;
   readonly #closed = Promise.withResolvers<void>();
   #isClosed = false;
   #receiver: DatagramReceiver | undefined;
@@ -186,7 +225,7 @@ class Datagrams implements FdOwner {
   #take(received: Batch, index: number): void {
     const receiver = this.#receiver;
     const data = received.received(index);
-    const sender = received.senderOf(index);
+    const sender = this.isConnected ? NOBODY : this.space.senderOf(index);
     received.empty(index);
     if (receiver === undefined) return;
     try {
@@ -210,6 +249,7 @@ export class ListeningDatagrams extends Datagrams implements DatagramSocket {
 
 /** A UDP socket that is connected to an endpoint: the kernel drops what others send. */
 export class FlowDatagrams extends Datagrams implements FlowSocket {
+  protected override readonly isConnected = true;
   readonly port: number;
 
   /** Takes over an open socket. Throws a {@linkcode SystemError}; then it is closed. */

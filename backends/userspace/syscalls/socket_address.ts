@@ -22,23 +22,34 @@ export function familyOf({ hostname }: SocketAddress): "IPv4" | "IPv6" {
   return hostname.includes(":") ? "IPv6" : "IPv4";
 }
 
-/** Throws a SyntaxError if the hostname is no address. */
+/** Bytes of the address of each family. */
+const [INET_BYTES, INET6_BYTES] = [16, 28];
+
+/**
+ * The address as the kernel has it: in memory that the next call uses again, as fresh memory costs more than
+ * the rest of an attempt to connect. The hostname has to be an address.
+ */
 export function encodeAddress({ hostname, port }: SocketAddress): Bytes {
-  const address = parseIpAddress(hostname);
-  const isV6 = address.includes(":");
-  const bytes = new Uint8Array(isV6 ? 28 : 16);
-  bytes[0] = isV6 ? INET6 : INET;
+  const isV6 = hostname.includes(":");
+  const bytes = isV6 ? INET6_ADDRESS : INET_ADDRESS;
   bytes[2] = port >> 8;
   bytes[3] = port & 255;
-  const view = new DataView(bytes.buffer);
-  if (!isV6) view.setUint32(4, ipv4Number(address));
-  else {
-    const number = addressNumber(address);
-    view.setBigUint64(8, number >> 64n);
-    view.setBigUint64(16, number);
+  if (isV6) {
+    const number = addressNumber(hostname as IpAddress);
+    INET6_VIEW.setBigUint64(8, number >> 64n);
+    INET6_VIEW.setBigUint64(16, number);
+  } else {
+    const number = ipv4Number(hostname as IpAddress);
+    for (let octet = 0; octet < 4; octet++) bytes[4 + octet] = number >>> 24 - 8 * octet;
   }
   return bytes;
 }
+
+const INET_ADDRESS: Bytes = new Uint8Array(INET_BYTES);
+const INET6_ADDRESS: Bytes = new Uint8Array(INET6_BYTES);
+const INET6_VIEW = new DataView(INET6_ADDRESS.buffer);
+INET_ADDRESS[0] = INET;
+INET6_ADDRESS[0] = INET6;
 
 /** The address at the start of `bytes`. */
 export function decodeAddress(bytes: Uint8Array): SocketAddress {

@@ -1,3 +1,4 @@
+import { type IpAddress, isUnspecified } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { type SocketAddress, unixSocketWithin } from "../../../lib/os/network.ts";
 import {
@@ -138,10 +139,11 @@ class AcceptedConnections implements ConnectionSource {
   }
 
   serve(taker: ConnectionTaker): Promise<void> {
+    const local = isUnspecified(this.addr.hostname as IpAddress) ? undefined : this.addr;
     this.#listener.serve({
       onAccepted: (fd) => {
         const client = decodeAddress(this.#space.loop.libc.address);
-        taker.take(new SocketConnection(this.#space, fd, client));
+        taker.take(new SocketConnection(this.#space, fd, client, local));
       },
       onError: (error) => taker.onError(error),
     });

@@ -30,6 +30,7 @@ export interface DialRequest {
 export interface DialledConnection {
   readonly kind: "connected";
   readonly connection: EngineConnection;
+  readonly endpoint: Endpoint;
   /** Counts it, until it has ended. */
   readonly load: EndpointLoad | undefined;
 }
@@ -55,6 +56,9 @@ interface TcpDialerContext {
 const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
 const LATEST_MS = 2000;
+
+/** Endpoints of which the last connection is remembered while none is dialled. */
+const MOST_CONNECTED = 64;
 
 /** The attempts for one client, of which one is made at a time. */
 class Dial extends ConnectAttempt implements RecencyItem<Dial> {
@@ -101,7 +105,7 @@ export class TcpDialer {
   readonly #queues: readonly ExpiryQueue<Dial>[];
   readonly #overdue: ExpiryQueue<Dial>;
   readonly #late: ExpiryQueue<Dial>;
-  /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
+  /** The last successful connection to each endpoint. */
   readonly #connectedAt = new Map<EndpointKey, number>();
   #pending = 0;
   #closed = false;
@@ -139,11 +143,12 @@ export class TcpDialer {
 
   /** An attempt has succeeded. */
   onConnected(dial: Dial, connection: EngineConnection): void {
-    const { endpoint, load, request } = dial;
-    this.#connectedAt.set(endpoint!.key, this.#context.clock.now());
+    const { load, request } = dial;
+    const endpoint = dial.endpoint!;
+    this.#connectedAt.set(endpoint.key, this.#context.clock.now());
     this.#leave(dial);
-    request.observe?.(endpoint!.key);
-    dial.done({ kind: "connected", connection, load });
+    request.observe?.(endpoint.key);
+    dial.done({ kind: "connected", connection, endpoint, load });
   }
 
   /** An attempt has failed. */
@@ -223,7 +228,9 @@ export class TcpDialer {
 
   #leave(dial: Dial): void {
     if (!dial.isAbandoned) dial.queue?.delete(dial);
-    if (--this.#pending === 0) this.#connectedAt.clear();
+    this.#pending--;
+    // Earlier ones say nothing any more. Clearing a Map makes another one.
+    if (this.#pending === 0 && this.#connectedAt.size > MOST_CONNECTED) this.#connectedAt.clear();
   }
 
   /**

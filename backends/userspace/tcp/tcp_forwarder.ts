@@ -1,6 +1,5 @@
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
-import { formatHostPort, type Port } from "../../../lib/net/port.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
@@ -283,12 +282,11 @@ export class TcpForwarder extends Forwarder<TcpSession> {
 
   #relay(
     session: TcpSession,
-    { connection: endpoint, load }: DialledConnection,
+    { connection: endpoint, endpoint: { key, address, port }, load }: DialledConnection,
     request: ClientConnection,
   ): void {
     const { client, at, rest } = request;
     const { clock, closing, loops, own, policies } = this.forwarding;
-    const key = endpointOf(endpoint);
     this.report(request, {
       endpoint: key,
       seenAs: endpoint.localAddr.hostname as IpAddress,
@@ -300,11 +298,10 @@ export class TcpForwarder extends Forwarder<TcpSession> {
       session.close();
     }
     const isEnded = session.closed;
-    const { hostname, port } = endpoint.remoteAddr;
-    const leave = policies?.enter({
-      ...{ protocol: "TCP", client, at },
-      endpoint: { address: hostname as IpAddress, port: port as Port },
-    }, () => session.close());
+    const leave = policies?.enter(
+      { protocol: "TCP", client, at, endpoint: { address, port } },
+      () => session.close(),
+    );
     if (rest && this.traffic) this.traffic.bytesFromClients += rest.length;
     const hangUp = () => {
       own.hangUp(endpoint);
@@ -398,10 +395,6 @@ function firstData(
   };
   const header = sendProxy === "v1" ? proxyHeaderV1(carried) : proxyHeaderV2(carried, "TCP");
   return rest ? new Uint8Array([...header, ...rest]) : header;
-}
-
-function endpointOf({ remoteAddr: { hostname, port } }: EngineConnection): EndpointKey {
-  return formatHostPort(hostname, port) as EndpointKey;
 }
 
 function failureText({ kind, attempts }: DialFailure): string {

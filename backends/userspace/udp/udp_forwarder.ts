@@ -7,7 +7,13 @@ import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { EndpointLoad } from "../balancers.ts";
 import type { SharedServicePlan } from "../endpoint_picker.ts";
-import type { DatagramReceiver, DatagramSocket, FlowReceiver, FlowSocket } from "../engine.ts";
+import type {
+  DatagramReceiver,
+  DatagramSender,
+  DatagramSocket,
+  FlowReceiver,
+  FlowSocket,
+} from "../engine.ts";
 import { type Counted, Forwarder, type Relayed } from "../forwarder.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -22,7 +28,7 @@ import {
 /** The client of a datagram. */
 interface DatagramOrigin {
   /** The peer of the socket, which gets the replies: the client, or a trusted proxy. */
-  readonly sender: SocketAddress;
+  readonly sender: DatagramSender;
   /** The client: the sender, or the one that a PROXY protocol header names. */
   readonly client: SocketAddress;
   /** The header's addresses. */
@@ -101,25 +107,26 @@ export class UdpPort implements DatagramReceiver {
 
   /** A flow has ended: the client's next datagram begins another one. */
   forget(flow: UdpFlow): void {
-    this.#flows?.delete(originKey(flow.origin));
+    const { sender, carried } = flow.origin;
+    this.#flows?.delete(originKey(sender, carried));
   }
 
-  take(datagram: Uint8Array, sender: SocketAddress): Promise<unknown> | void {
+  take(datagram: Uint8Array, sender: DatagramSender): Promise<unknown> | void {
     const forwarder = this.#forwarder;
     const header = forwarder.readHeader(datagram, sender);
     if (header?.kind === "invalid") return this.onLost();
     const payload = header ? datagram.subarray(header.length) : datagram;
     const carried = header?.carried;
-    const { address: hostname, port } = carried?.source ?? {};
-    const client = hostname === undefined ? sender : { hostname, port: port! };
-    const origin = { sender, client, carried };
-    const key = originKey(origin);
+    const key = originKey(sender, carried);
     const known = this.#flows?.get(key);
     if (known) return this.#forward(known, payload);
-    const opened = forwarder.open(this, origin);
+    const { address: hostname, port } = carried?.source ?? {};
+    const client = hostname === undefined ? sender : { hostname, port: port! };
+    const opened = forwarder.open(this, { sender, client, carried });
     if (!(opened instanceof Promise)) return this.#begin(opened, key, payload);
+    const kept = payload.slice();
     return opened.then((flow) => {
-      if (!this.#closed && this.#forwarder === forwarder) return this.#begin(flow, key, payload);
+      if (!this.#closed && this.#forwarder === forwarder) return this.#begin(flow, key, kept);
       if (flow) forwarder.end(flow);
       this.onLost();
     });
@@ -152,8 +159,8 @@ export class UdpPort implements DatagramReceiver {
 }
 
 /** A proxy may send the datagrams of all its clients from one port. */
-function originKey({ sender, carried }: DatagramOrigin): string {
-  const key = `${sender.hostname} ${sender.port}`;
+function originKey(sender: DatagramSender, carried: CarriedConnection | undefined): string {
+  const key = sender.key ??= `${sender.hostname} ${sender.port}`;
   if (carried === undefined) return key;
   const { source, destination } = carried;
   const ends = [source.address, source.port, destination.address, destination.port];
