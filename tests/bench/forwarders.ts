@@ -62,22 +62,19 @@ const RELAY_FEATURES: readonly RelayFeature[] = [
   { name: "2 workers", flags: ["--userspace-workers=2"] },
 ];
 
-/** The address of the endpoint, which is a pod where there are policies. */
-const ENDPOINT = "127.0.0.1";
-
 /** The manifests of a Service with a feature. */
 function featureManifest(task: ForwardTask, feature: RelayFeature | undefined): string {
-  const { clusterIp, protocol, serverPort, proxyPort } = task;
+  const { clusterIp, protocol, server, serverPort, proxyPort } = task;
   const service: BenchService = {
-    ...{ name: "bench", clusterIp, protocol, endpoints: [ENDPOINT] },
+    ...{ name: "bench", clusterIp, protocol, endpoints: [server] },
     endpointPort: feature?.sendsProxyHeader ? proxyPort : serverPort,
     ...(feature?.annotations && { annotations: feature.annotations(task) }),
   };
-  return writeServiceManifest(service) + (feature?.needsRoot ? policyManifest(protocol) : "");
+  return writeServiceManifest(service) + (feature?.needsRoot ? policyManifest(task) : "");
 }
 
 /** A policy that selects the endpoint and admits the clients by one of several rules. */
-function policyManifest(protocol: ForwardTask["protocol"]): string {
+function policyManifest({ protocol, server }: ForwardTask): string {
   const metadata = { namespace: "default", name: "bench" };
   const labels = { app: "bench" };
   const objects = [
@@ -85,7 +82,7 @@ function policyManifest(protocol: ForwardTask["protocol"]): string {
     {
       ...{ apiVersion: "v1", kind: "Pod", metadata: { ...metadata, labels } },
       spec: { nodeName: "another-node" },
-      status: { phase: "Running", podIP: ENDPOINT, podIPs: [{ ip: ENDPOINT }] },
+      status: { phase: "Running", podIP: server, podIPs: [{ ip: server }] },
     },
     {
       ...{ apiVersion: "networking.k8s.io/v1", kind: "NetworkPolicy", metadata },
@@ -112,7 +109,8 @@ function annotated(values: Readonly<Record<string, string>>): Readonly<Record<st
 /** The forwarding to set up. */
 export interface ForwardTask {
   readonly protocol: "TCP" | "UDP";
-  /** Port of the server on 127.0.0.1. */
+  /** The server's address and port. */
+  readonly server: string;
   readonly serverPort: number;
   /** The address of the Service, for kube-relay. */
   readonly clusterIp: string;
@@ -197,7 +195,7 @@ async function startKubeRelay(
 
 /** Starts a loop of this folder: the least that a forwarder with that network API can do. */
 async function startLoop(name: string, task: ForwardTask, ...args: string[]): Promise<Forwarder> {
-  const loop = await startScript(name, [task.protocol, task.serverPort, ...args]);
+  const loop = await startScript(name, [task.protocol, task.server, task.serverPort, ...args]);
   return await ready({ ...loop, hostname: "127.0.0.1" }, task);
 }
 
@@ -205,9 +203,12 @@ async function startLoop(name: string, task: ForwardTask, ...args: string[]): Pr
 export async function startScript(
   name: string,
   args: readonly (string | number)[] = [],
+  namespace?: string,
 ): Promise<{ readonly port: number; readonly pid: number } & AsyncDisposable> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: scriptLine(name, args),
+  const line = [Deno.execPath(), ...scriptLine(name, args)];
+  if (namespace) line.unshift("ip", "netns", "exec", namespace);
+  const child = new Deno.Command(line[0]!, {
+    args: line.slice(1),
     stdin: "null",
     stdout: "piped",
     stderr: "inherit",
@@ -266,7 +267,7 @@ frontend f
   bind 127.0.0.1:${port}
   default_backend b
 backend b
-  server s 127.0.0.1:${task.serverPort}
+  server s ${task.server}:${task.serverPort}
 `,
   );
   const forwarder = spawn("haproxy", ["-db", "-q", "-f", path]);
@@ -288,7 +289,7 @@ events { worker_connections 8192; }
 stream {
   server {
     listen 127.0.0.1:${port} udp;
-    proxy_pass 127.0.0.1:${task.serverPort};
+    proxy_pass ${task.server}:${task.serverPort};
     proxy_timeout 60s;
   }
 }

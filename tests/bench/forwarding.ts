@@ -46,7 +46,11 @@ interface Runner {
 if (Deno.uid() === 0 && !Deno.args.includes(INSIDE)) Deno.exit(await runInNamespace());
 if (Deno.uid() !== 0) console.log("No figures of policies: they need root");
 const results: Record<string, Record<string, readonly Sample[]>> = {};
-for (const workload of WORKLOADS.filter(({ name }) => name.startsWith(onlyWork))) {
+for (
+  const workload of WORKLOADS.filter(({ name, needsRoot }) =>
+    name.startsWith(onlyWork) && (Deno.uid() === 0 || !needsRoot)
+  )
+) {
   results[workload.name] = await measure(workload);
   console.log(report(workload, results[workload.name]!));
 }
@@ -87,7 +91,8 @@ async function measure(workload: Workload): Promise<Record<string, readonly Samp
   for (const [index, kind] of kindsFor(workload).entries()) {
     const task = {
       ...{ protocol: workload.protocol, clusterIp: `127.96.255.${index + 1}` },
-      ...{ serverPort: server.port, proxyPort: server.proxyPort ?? server.port },
+      ...{ server: server.hostname ?? "127.0.0.1", serverPort: server.port },
+      ...{ proxyPort: server.proxyPort ?? server.port },
       folder: `${folder}/${index}`,
     };
     await Deno.mkdir(task.folder);
@@ -123,7 +128,15 @@ async function takeSample(workload: Workload, forwarder: Forwarder): Promise<Sam
 function report(workload: Workload, samples: Readonly<Record<string, readonly Sample[]>>): string {
   const table = new Table({
     head: [
-      ...[workload.name, workload.unit, workload.cpuUnit, "MiB", "busiest thread", "CPU compared"],
+      ...[
+        workload.name,
+        workload.unit,
+        workload.cpuUnit,
+        "MiB",
+        "p99, ms",
+        "busiest thread",
+        "CPU compared",
+      ],
     ],
     style: { head: [], border: [] },
   });
@@ -140,11 +153,17 @@ function report(workload: Workload, samples: Readonly<Record<string, readonly Sa
       showSpread(rate, workload.rateScale === 1 ? 0 : 1),
       showSpread(spreadOf(all.map(cpuOf)), digits),
       spreadOf(all.map(({ residentMiB }) => residentMiB)).max.toFixed(0),
+      p99Text(all),
       busiestText(all, all.map((each, round) => capacityOf(each) / capacities[round]!)),
       name === RELAY ? "" : comparison(name, { ratios, aim: workload.aims[name] }),
     ]);
   }
   return table.toString();
+}
+
+function p99Text(samples: readonly Sample[]): string {
+  const known = samples.flatMap(({ p99Ms }) => p99Ms ?? []);
+  return known.length === 0 ? "" : showSpread(spreadOf(known), 1);
 }
 
 /** The share of the busiest thread, and the rate that it permits compared with that of kube-relay. */

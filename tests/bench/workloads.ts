@@ -1,16 +1,21 @@
 /** The work that forwarders are measured with, each with its server and its load. */
 import { type Forwarder, scriptLine, spawn, startScript } from "./forwarders.ts";
+import { Namespace } from "../support/stages/netns.ts";
 import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** Work that was done. */
 export interface DoneWork {
   readonly units: number;
   readonly seconds: number;
+  /** Within which 99 of 100 requests were answered, if that was measured. */
+  readonly p99Ms?: number;
 }
 
 /** A server that work ends at. */
 export interface WorkServer extends AsyncDisposable {
   readonly port: number;
+  /** @default {127.0.0.1} */
+  readonly hostname?: string;
   /** Where it expects a PROXY protocol header. @default {`port`: it does not matter} */
   readonly proxyPort?: number;
 }
@@ -27,6 +32,8 @@ export interface Workload {
   readonly rateScale: number;
   /** Whom kube-relay is compared with, and the aim for its CPU. */
   readonly aims: Readonly<Record<string, number>>;
+  /** Whether it needs a network namespace, and so root. */
+  readonly needsRoot?: boolean;
   startServer(folder: string): Promise<WorkServer>;
   /** Works for about this number of seconds. */
   run(forwarder: Forwarder, seconds: number): Promise<DoneWork>;
@@ -45,11 +52,19 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 8 / 1e9,
     aims: { haproxy: 1 },
     startServer: () => startScript("tcp_source.ts"),
-    async run({ hostname, port }, duration) {
-      const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
-      const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, bytes]));
-      return { units: bytes, seconds };
-    },
+    run: runStream,
+  },
+  {
+    name: "TCP, one stream, MTU 1,500 at the endpoint",
+    needsRoot: true,
+    protocol: "TCP",
+    unit: "Gbit/s",
+    cpuUnit: "CPU s/GB",
+    cpuScale: 1e9,
+    rateScale: 8 / 1e9,
+    aims: { haproxy: 1 },
+    startServer: startRemoteSource,
+    run: runStream,
   },
   {
     name: "HTTP requests, 16 connections kept",
@@ -60,7 +75,18 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { haproxy: 1.1 },
     startServer: startHttpServer,
-    run: (forwarder, seconds) => runWrk(forwarder, seconds, []),
+    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-c16"]),
+  },
+  {
+    name: "HTTP requests, 512 connections kept",
+    protocol: "TCP",
+    unit: "requests/s",
+    cpuUnit: "CPU µs/request",
+    cpuScale: 1e6,
+    rateScale: 1,
+    aims: { haproxy: 1.1 },
+    startServer: startHttpServer,
+    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-c512"]),
   },
   {
     name: "connections, one request each",
@@ -71,7 +97,7 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { haproxy: 1.3 },
     startServer: startHttpServer,
-    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-H", "Connection: close"]),
+    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-c16", "-H", "Connection: close"]),
   },
   {
     name: "UDP round trips, 64 bytes, 8 flows",
@@ -82,13 +108,61 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { "nginx stream": 1.5 },
     startServer: () => startScript("udp_echo.ts"),
-    async run({ hostname, port }, duration) {
-      const text = await runScript("udp_round_trips.ts", [hostname, port, duration]);
-      const { roundTrips, seconds } = JSON.parse(text) as { roundTrips: number; seconds: number };
-      return { units: roundTrips, seconds };
-    },
+    run: (forwarder, seconds) => runDatagrams(forwarder, seconds, []),
+  },
+  {
+    name: "UDP flows of one round trip each",
+    protocol: "UDP",
+    unit: "flows/s",
+    cpuUnit: "CPU µs/flow",
+    cpuScale: 1e6,
+    rateScale: 1,
+    aims: { "nginx stream": 1.3 },
+    startServer: () => startScript("udp_echo.ts"),
+    run: (forwarder, seconds) => runDatagrams(forwarder, seconds, ["64", "churn"]),
   },
 ];
+
+async function runStream({ hostname, port }: Forwarder, duration: number): Promise<DoneWork> {
+  const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
+  const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, bytes]));
+  return { units: bytes, seconds };
+}
+
+async function runDatagrams(
+  { hostname, port }: Forwarder,
+  duration: number,
+  extra: readonly string[],
+): Promise<DoneWork> {
+  const text = await runScript("udp_round_trips.ts", [hostname, port, duration, ...extra]);
+  const { roundTrips, seconds } = JSON.parse(text) as { roundTrips: number; seconds: number };
+  return { units: roundTrips, seconds };
+}
+
+/** The source in a network namespace of its own, behind a pair of veth without segmentation offload. */
+async function startRemoteSource(): Promise<WorkServer> {
+  const namespace = await Namespace.create("source");
+  const own = ["ip", "-n", namespace.name, "link"];
+  const [here, there] = ["10.99.0.1/30", "10.99.0.2/30"];
+  const mtu = ["mtu", "1500", "gso_max_segs", "1"];
+  for (
+    const [program = "", ...args] of [
+      ["ip", "link", "add", "bench0", "type", "veth", "peer", "bench1", "netns", namespace.name],
+      ["ip", "addr", "add", here, "dev", "bench0"],
+      ["ip", "link", "set", "bench0", ...mtu, "up"],
+      ["ip", "-n", namespace.name, "addr", "add", there, "dev", "bench1"],
+      [...own, "set", "bench1", ...mtu, "up"],
+    ]
+  ) await new Deno.Command(program, { args }).output();
+  const server = await startScript("tcp_source.ts", ["10.99.0.2"], namespace.name);
+  return {
+    ...{ hostname: "10.99.0.2", port: server.port },
+    async [Symbol.asyncDispose]() {
+      await server[Symbol.asyncDispose]();
+      await Namespace.removeAll([namespace]);
+    },
+  };
+}
 
 async function startHttpServer(
   folder: string,
@@ -131,13 +205,21 @@ async function runWrk(
   seconds: number,
   extra: readonly string[],
 ): Promise<DoneWork> {
-  const args = ["-t1", "-c16", `-d${Math.ceil(seconds)}s`, ...extra, `http://${hostname}:${port}/`];
+  const args = [
+    "-t1",
+    "--latency",
+    `-d${Math.ceil(seconds)}s`,
+    ...extra,
+    `http://${hostname}:${port}/`,
+  ];
   const { stdout } = await new Deno.Command("wrk", { args }).output();
   const text = new TextDecoder().decode(stdout);
   const found = /(\d+) requests in ([\d.]+)s/.exec(text);
   if (!found) throw new Error(`Cannot read what wrk printed: ${text}`);
   if (/Non-2xx/.test(text)) throw new Error(`Requests failed: ${text}`);
-  return { units: Number(found[1]), seconds: Number(found[2]) };
+  const [, late = "0", scale = "ms"] = /99%\s+([\d.]+)(\w+)/.exec(text) ?? [];
+  const p99Ms = Number(late) * ({ us: 0.001, s: 1000 }[scale] ?? 1);
+  return { units: Number(found[1]), seconds: Number(found[2]), p99Ms };
 }
 
 async function runScript(name: string, args: readonly (string | number)[]): Promise<string> {

@@ -12,8 +12,9 @@ const SMALL_MOVES = 16;
 /** Bytes of a pipe, if the kernel allows them; and unused pipes that are kept. */
 const PIPE_BYTES = 1 << 20;
 const KEPT_PIPES = 64;
-/** Moves of one direction in one turn: others wait meanwhile. */
+/** Moves of one direction in one turn, of which one by a pipe counts for several: others wait meanwhile. */
 const MOVES_PER_TURN = 16;
+const MOVES_PER_PIPE = 4;
 
 interface Pipe {
   readonly from: number;
@@ -81,6 +82,8 @@ export class SocketConnection implements EngineConnection, FdOwner {
   /** The kernel has reported the end, or a break: it need not report again what comes before. */
   #isEnding = false;
   #isBroken = false;
+  /** All was read that came before the end. */
+  #isDrained = false;
   #hasEnded = false;
   /** A turn of its own is due. */
   #isQueued = false;
@@ -210,8 +213,9 @@ export class SocketConnection implements EngineConnection, FdOwner {
         continue;
       }
       if (!this.#isReadable) return;
-      if (moves++ === MOVES_PER_TURN) return this.#queue();
-      const count = this.#isBulk ? this.#fillPipe() : this.#copy(peer);
+      if (moves >= MOVES_PER_TURN) return this.#queue();
+      moves += this.#isBulk ? MOVES_PER_PIPE : 1;
+      const count = this.#isDrained ? 0 : this.#isBulk ? this.#fillPipe() : this.#copy(peer);
       if (count > 0) relay.onData(this, count);
       else if (count === 0) {
         // A reset that follows the end of the stream is reported as the end alone.
@@ -263,8 +267,11 @@ export class SocketConnection implements EngineConnection, FdOwner {
     const { buffer, loop: { libc } } = this.#space;
     const count = libc.receive(this.fd, buffer, buffer.length);
     if (count <= 0) return count;
-    // It was all that there was; what comes later is reported.
-    if (count < buffer.length && !this.#isEnding) this.#isReadable = false;
+    // It was all that there was; what comes later, unless it had ended before, is reported.
+    if (count < buffer.length) {
+      if (this.#isEnding) this.#isDrained = true;
+      else this.#isReadable = false;
+    }
     const sent = peer.#isWritable ? libc.send(peer.fd, buffer, count) : WOULD_BLOCK;
     if (sent < 0 && sent !== WOULD_BLOCK) return sent;
     if (sent < count) {
@@ -357,6 +364,7 @@ export class SocketRelay implements Relay {
 
   /** One connection broke: the other one is reset, too. */
   abort(): void {
+    if (this.#open < 2) return;
     const { libc } = this.#space.loop;
     libc.resetOnClose(this.#client.fd);
     libc.resetOnClose(this.#endpoint.fd);

@@ -1,13 +1,13 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * Forwards `TCP` or `UDP` to a port of 127.0.0.1 with nothing but loops of reads and writes: what Deno
+ * Forwards `TCP` or `UDP` to a server with nothing but loops of reads and writes: what Deno
  * itself costs. Prints its port.
  *
  * @module
  */
-const [protocol = "", serverPort = ""] = Deno.args;
+const [protocol = "", to = "", serverPort = ""] = Deno.args;
 const hostname = "127.0.0.1";
-const server = { hostname, port: Number(serverPort) };
+const server = { hostname: to, port: Number(serverPort) };
 const BUFFER_BYTES = 65_536;
 
 if (protocol === "TCP") await forwardTcp();

@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * Forwards `TCP` or `UDP` to a port of 127.0.0.1 with the syscalls engine and the whole logic of
+ * Forwards `TCP` or `UDP` to a server with the syscalls engine and the whole logic of
  * connections and flows; with `full`, also with limits, affinity and counters. Prints its port.
  *
  * @module
@@ -19,7 +19,7 @@ import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { testServicePlan, testSharedPlan } from "../../support/builders/service_plans.ts";
 import { MemoryLogger } from "../../support/fakes/memory_logger.ts";
 
-const [protocol = "", serverPort = "", full] = Deno.args;
+const [protocol = "", server = "", serverPort = "", full] = Deno.args;
 const MANY = 1_000_000;
 const loop = new EventLoop(new Libc(), systemClock, (error) => console.error(error));
 const engine = new SyscallEngine(loop);
@@ -30,7 +30,7 @@ const forwarding = new Forwarding({
 }, { udpTimeoutMs: 10_000 });
 const plan = testServicePlan({
   protocol: protocol === "TCP" ? "TCP" : "UDP",
-  to: [`127.0.0.1:${serverPort}`],
+  to: [`${server}:${serverPort}`],
   ...(full && {
     affinityTimeoutSeconds: 10_800,
     edge: {
