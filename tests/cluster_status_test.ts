@@ -126,7 +126,9 @@ node-e  healthy                                    503 ServiceUnavailable: error
                                                    refused
 `,
     );
-    const problems = await run("--problems", "--check");
+    const { err: unknown } = await run("--context=far");
+    assertStringIncludes(unknown, "--context is 'far', and its contexts are: 'context'");
+    const problems = await run("--context=context", "--problems", "--check");
     assertEquals(problems.code, 1);
     assertEquals(/^node-[ae]/m.test(problems.out), false, problems.out);
     const json = JSON.parse((await run("--json")).out);

@@ -508,6 +508,9 @@ const FLAGS = {
     cluster: boolean(undefined, { verbs: ["status"] })(
       "show the state of every node of the cluster, asked through the API server",
     ),
+    context: text("NAME", undefined, { verbs: ["status"] })(
+      "with --cluster, the context of the kubeconfig; the default is its current one",
+    ),
     problems: boolean(undefined, { verbs: ["status"] })("list only the problems, and all of them"),
     check: boolean(undefined, { verbs: ["status"] })(
       "exit with status 1 if anything is wrong, for monitoring",

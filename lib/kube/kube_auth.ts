@@ -60,6 +60,8 @@ export interface KubeIdentity {
   readonly source: KubeAuthDescription["source"];
   /** The kubeconfig itself. */
   readonly file?: string;
+  /** The other file of a list, which has the cluster. */
+  readonly clusterFile?: string;
   readonly ca?: PemSource;
   readonly cert?: PemSource;
   readonly key?: PemSource;

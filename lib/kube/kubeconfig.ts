@@ -42,8 +42,10 @@ export async function loadKubeAuth(
     readonly commands?: CommandRunner;
   },
   options: {
-    /** Path of the kubeconfig; by default `KUBECONFIG`, then the pod's service account. */
+    /** Path of the kubeconfig; by default the files of `KUBECONFIG`, then the pod's service account. */
     readonly kubeconfig?: string;
+    /** The context of the kubeconfig. @default {its current one} */
+    readonly context?: string;
     /** URL of the server, overriding the found one. */
     readonly master?: string;
     readonly env: (name: string) => string | undefined;
@@ -59,16 +61,11 @@ export async function loadKubeAuth(
     return known.plugin;
   };
   const { kubeconfig, master, env, serviceAccountFolder = SERVICE_ACCOUNT_FOLDER } = options;
-  const readIdentity = () => {
-    const file = kubeconfig ?? env("KUBECONFIG");
-    if (kubeconfig === undefined && file?.includes(":")) {
-      throw new KubeAuthError(
-        `Cannot use KUBECONFIG '${file}': one file is expected, not a list; choose it by --kubeconfig`,
-      );
-    }
-    return file
-      ? readKubeconfig(file, master, pluginOf)
-      : findAccount(serviceAccountFolder, master, env);
+  const readIdentity = async () => {
+    const files = kubeconfig ? [kubeconfig] : (env("KUBECONFIG") ?? "").split(":").filter(Boolean);
+    return files.length > 0
+      ? identityOf(await readFiles(files), options, pluginOf)
+      : await findAccount(serviceAccountFolder, master, env);
   };
   const identity = await readIdentity();
   const auth = new IdentityAuth(logger, readIdentity, identity);
@@ -89,8 +86,10 @@ export async function loadKubeAuth(
  */
 async function warnOfOpenFiles(identity: KubeIdentity, logger: Logger): Promise<void> {
   if (identity.source === "in-cluster account") return;
-  const { file, key, tokenFile } = identity;
-  for (const path of [file, key && "file" in key ? key.file : undefined, tokenFile?.file]) {
+  const { file, clusterFile, key, tokenFile } = identity;
+  for (
+    const path of [file, clusterFile, key && "file" in key ? key.file : undefined, tokenFile?.file]
+  ) {
     if (path === undefined) continue;
     const mode = (await Deno.stat(path)).mode ?? 0;
     const verbs = [...(mode & 0o004 ? ["read"] : []), ...(mode & 0o002 ? ["write"] : [])];
@@ -134,14 +133,30 @@ async function findAccount(
   );
 }
 
-/** Reads the current context of a kubeconfig, with its cluster and user. */
-async function readKubeconfig(
-  file: string,
-  master: string | undefined,
-  pluginOf: PluginOf,
-): Promise<KubeIdentity> {
-  const unusable = (reason: string, cause?: unknown) =>
-    new KubeAuthError(`Cannot use kubeconfig '${file}': ${reason}`, { cause });
+/** A file, with its entries. */
+interface KubeconfigFile {
+  readonly file: string;
+  readonly document: Readonly<Record<string, unknown>>;
+  readonly clusters: ReturnType<typeof newClusters>;
+  readonly users: ReturnType<typeof newUsers>;
+  readonly contexts: ReturnType<typeof newContexts>;
+}
+
+function unusableFile(file: string, reason: string, cause?: unknown): KubeAuthError {
+  return new KubeAuthError(`Cannot use kubeconfig '${file}': ${reason}`, { cause });
+}
+
+/** Reads the files of a list. As for kubectl, some of several may be missing. */
+async function readFiles(files: readonly string[]): Promise<readonly KubeconfigFile[]> {
+  const found: KubeconfigFile[] = [];
+  for (const file of files) {
+    const isThere = await Deno.stat(file).then(() => true, () => false);
+    if (isThere || files.length === 1) found.push(await readFile(file));
+  }
+  return found.length > 0 ? found : [await readFile(files[0]!)];
+}
+
+async function readFile(file: string): Promise<KubeconfigFile> {
   let raw: unknown;
   const text = await readText(file);
   try {
@@ -149,53 +164,83 @@ async function readKubeconfig(
   } catch (error) {
     // The message and its cause quote the file, which may contain a token.
     const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
-    throw unusable(`it is not YAML${place}`);
+    throw unusableFile(file, `it is not YAML${place}`);
   }
   const problem = shapeProblem(raw);
-  if (problem) throw unusable(problem);
+  if (problem) throw unusableFile(file, problem);
   const document = (raw ?? {}) as Record<string, unknown>;
-  const entries = () =>
-    [
-      newClusters(document["clusters"]),
-      newUsers(document["users"]),
-      newContexts(document["contexts"]),
-    ] as const;
-  let read: ReturnType<typeof entries>;
   try {
-    read = entries();
+    return {
+      ...{ file, document },
+      clusters: newClusters(document["clusters"]),
+      users: newUsers(document["users"]),
+      contexts: newContexts(document["contexts"]),
+    };
   } catch (cause) {
-    throw unusable(messageOf(cause), cause);
+    throw unusableFile(file, messageOf(cause), cause);
   }
-  const [clusters, users, contexts] = read;
-  const current = document["current-context"] ?? "";
+}
+
+/** Finds a context, with its cluster and user. The first file that has an entry wins, as for kubectl. */
+function identityOf(
+  files: readonly KubeconfigFile[],
+  { context: wanted, master }: { readonly context?: string; readonly master?: string },
+  pluginOf: PluginOf,
+): KubeIdentity {
+  const all = files.map(({ file }) => file).join(":");
+  const current = wanted ??
+    files.map(({ document }) => document["current-context"]).find(Boolean) ?? "";
+  const contexts = files.flatMap((each) => each.contexts);
   const context = contexts.find(({ name }) => name === current);
   if (current === "" || !context) {
     const known = contexts.map(({ name }) => `'${name}'`).join(", ") || "none";
-    throw unusable(`current-context is '${current}', and its contexts are: ${known}`);
+    const field = wanted === undefined ? "current-context" : "--context";
+    throw unusableFile(all, `${field} is '${current}', and its contexts are: ${known}`);
   }
   const unknown = (list: "cluster" | "user", name: string) =>
-    unusable(`contexts['${current}'].context.${list} is '${name}', which is not in '${list}s'`);
-  const cluster = clusters.find(({ name }) => name === context.cluster);
-  if (!cluster) throw unknown("cluster", context.cluster);
+    unusableFile(
+      all,
+      `contexts['${current}'].context.${list} is '${name}', which is not in '${list}s'`,
+    );
+  const clusterFile = files.find(({ clusters }) =>
+    clusters.some(({ name }) => name === context.cluster)
+  );
+  if (!clusterFile) throw unknown("cluster", context.cluster);
+  const cluster = clusterFile.clusters.find(({ name }) => name === context.cluster)!;
   // A context may have no user.
-  const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
-  if (!user) throw unknown("user", context.user);
+  const userFile = context.user
+    ? files.find(({ users }) => users.some(({ name }) => name === context.user))
+    : clusterFile;
+  if (!userFile) throw unknown("user", context.user!);
+  const user = userFile.users.find(({ name }) => name === context.user) ?? { name: "" };
 
-  // As in kubectl, a relative path starts at the kubeconfig's folder, and data has precedence over it.
-  const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
-  const absolute = (path: string) => path.startsWith("/") ? path : folder + path;
-  const pem = (field: string, data: string | undefined, path: string | undefined) => {
-    if (data) return { field: `${field}-data of '${file}'`, base64: data };
-    return path ? { field: `${field} of '${file}'`, file: absolute(path) } : undefined;
+  // As in kubectl, a relative path starts at the folder of its file, and data has precedence over it.
+  const folderOf = ({ file }: KubeconfigFile) => file.slice(0, file.lastIndexOf("/") + 1) || "./";
+  const absolute = (of: KubeconfigFile, path: string) =>
+    path.startsWith("/") ? path : folderOf(of) + path;
+  const pem = (
+    of: KubeconfigFile,
+    field: string,
+    [data, path]: readonly [data: string | undefined, path: string | undefined],
+  ) => {
+    if (data) return { field: `${field}-data of '${of.file}'`, base64: data };
+    return path ? { field: `${field} of '${of.file}'`, file: absolute(of, path) } : undefined;
   };
+  const { file } = userFile;
+  const unusable = (reason: string) => unusableFile(file, reason);
   const clusterPath = `clusters['${cluster.name}'].cluster`;
   const userPath = `users['${user.name}'].user`;
   const { skipTLSVerify: insecure, tlsServerName } = cluster;
-  if (cluster.proxyUrl) throw unusable(`${clusterPath}.proxy-url is not supported; remove it`);
-  const ca = pem(`${clusterPath}.certificate-authority`, cluster.caData, cluster.caFile);
+  if (cluster.proxyUrl) {
+    throw unusableFile(clusterFile.file, `${clusterPath}.proxy-url is not supported; remove it`);
+  }
+  const ca = pem(clusterFile, `${clusterPath}.certificate-authority`, [
+    cluster.caData,
+    cluster.caFile,
+  ]);
   if (ca && insecure) {
     const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
-    throw unusable(`${clusterPath}: ${both}; remove the second`);
+    throw unusableFile(clusterFile.file, `${clusterPath}: ${both}; remove the second`);
   }
   for (
     const [name, value] of [["as", user.impersonateUser], ["auth-provider", user.authProvider]]
@@ -204,9 +249,11 @@ async function readKubeconfig(
     const cure = "remove it, or use a credential plugin (exec), a token or a certificate";
     throw unusable(`${userPath}.${name} is not supported; ${cure}`);
   }
-  const cert = pem(`${userPath}.client-certificate`, user.certData, user.certFile);
-  const key = pem(`${userPath}.client-key`, user.keyData, user.keyFile);
-  const field = master === undefined ? `${clusterPath}.server of '${file}'` : "--master";
+  const cert = pem(userFile, `${userPath}.client-certificate`, [user.certData, user.certFile]);
+  const key = pem(userFile, `${userPath}.client-key`, [user.keyData, user.keyFile]);
+  const field = master === undefined
+    ? `${clusterPath}.server of '${clusterFile.file}'`
+    : "--master";
   const usesTls = cert !== undefined || ca !== undefined || insecure;
   const known = {
     server: serverUrl(field, master ?? cluster.server, { usesTls }),
@@ -221,24 +268,28 @@ async function readKubeconfig(
   const basic = username && new TextEncoder().encode(`${username}:${password}`).toBase64();
   const authorization = token ? `Bearer ${token}` : basic && `Basic ${basic}`;
   // client-node knows neither `tokenFile` (a request would have no token) nor extensions.
-  const tokenFile = entryOf(document["users"], user.name)?.user?.tokenFile;
-  const { extensions } = entryOf(document["clusters"], cluster.name)?.cluster ?? {};
+  const tokenFile = entryOf(userFile.document["users"], user.name)?.user?.tokenFile;
+  const { extensions } = entryOf(clusterFile.document["clusters"], cluster.name)?.cluster ?? {};
   const config = entryOf(extensions, "client.authentication.k8s.io/exec")?.extension;
   return {
     source: "kubeconfig",
     file,
+    ...(clusterFile !== userFile && { clusterFile: clusterFile.file }),
     ...known,
     ...(cert && { cert }),
     ...(key && { key }),
     ...(authorization && { authorization }),
     ...(tokenFile && {
-      tokenFile: { field: `${userPath}.tokenFile of '${file}'`, file: absolute(tokenFile) },
+      tokenFile: {
+        field: `${userPath}.tokenFile of '${file}'`,
+        file: absolute(userFile, tokenFile),
+      },
     }),
     ...(user.exec && {
       plugin: pluginOf({
         exec: user.exec,
         field: `${userPath}.exec of '${file}'`,
-        folder,
+        folder: folderOf(userFile),
         cluster: { ...known, ...(config !== undefined && { config }) },
       }),
     }),

@@ -163,11 +163,62 @@ Deno.test("loadKubeAuth() uses the server of --master, and gives HOST:PORT a sch
   assertEquals((await folder.load({ master: "127.0.0.1:8001" })).server, "http://127.0.0.1:8001");
 });
 
-Deno.test("loadKubeAuth() refuses a list of files in KUBECONFIG", async () => {
-  await using folder = await Folder.make({});
-  const KUBECONFIG = `${folder.kubeconfig}:/etc/other`;
-  const loading = () => folder.loadAccount({ KUBECONFIG });
-  await assertRejects(loading, KubeAuthError, "one file is expected, not a list");
+const FAR = "https://192.0.2.8:6443";
+
+Deno.test("loadKubeAuth() joins the files of KUBECONFIG as kubectl does", async () => {
+  await using folder = await Folder.make({ user: { token: "first" } });
+  const entry = (name: string, token: string) => ({ name, user: { token } });
+  await Deno.mkdir(`${folder.path}/sub`);
+  await folder.write({
+    "sub/ca.crt": CA,
+    "sub/clusters": JSON.stringify({
+      clusters: [
+        { name: "k3s", cluster: { server: "https://192.0.2.9:6443" } },
+        { name: "far", cluster: { server: FAR, "certificate-authority": "ca.crt" } },
+      ],
+      users: [entry("proxy", "second"), entry("other", "other")],
+    }),
+    contexts: JSON.stringify({
+      contexts: [{ name: "far", context: { cluster: "far", user: "proxy" } }],
+      "current-context": "far",
+    }),
+  });
+  await Deno.chmod(`${folder.path}/sub/clusters`, 0o666);
+  const list = (...names: readonly string[]) =>
+    names.map((name) => `${folder.path}/${name}`).join(":");
+  const load = (KUBECONFIG: string, context?: string) =>
+    folder.load({
+      ...{ kubeconfig: "", env: (name) => name === "KUBECONFIG" ? KUBECONFIG : undefined },
+      ...(context !== undefined && { context }),
+    });
+  const all = list("missing", "kubeconfig", "sub/clusters", "contexts");
+  const [current, far] = [await load(all), await load(all, "far")];
+  assertEquals([current.server, await current.authorization()], [SERVER, "Bearer first"]);
+  // Its CA is next to the file of the cluster, and its user that of the first file.
+  assertEquals([far.server, (await far.tls()).ca, await far.authorization()], [
+    FAR,
+    CA,
+    "Bearer first",
+  ]);
+  assertStringIncludes(
+    folder.logger.lines.map(({ fields }) => fields?.["file"]).join(),
+    "sub/clusters",
+  );
+  const other = await load(`:${list("contexts", "sub/clusters")}`);
+  assertEquals([other.server, await other.authorization()], [FAR, "Bearer second"]);
+  for (
+    const [files, context, message] of [
+      [all, "none", "--context is 'none', and its contexts are: 'main', 'far'"],
+      [
+        list("contexts"),
+        undefined,
+        "contexts['far'].context.cluster is 'far', which is not in 'clusters'",
+      ],
+      [list("missing", "gone"), undefined, "missing': there is no such file"],
+    ] as const
+  ) {
+    await assertRejects(() => load(files, context), KubeAuthError, message);
+  }
 });
 
 Deno.test("loadKubeAuth() finds KUBECONFIG, then the account of the pod, then --master alone", async () => {

@@ -287,6 +287,7 @@ Deno.test("runCommandLine() status refuses flags that do not go together", async
       ["--watch --all", "Flag --all cannot be used with --watch; leave one of them out"],
       ["--watch --last=3", "Flag --last cannot be used with --watch; leave one of them out"],
       ["--last=3", "Flag --last needs --changes"],
+      ["--context=far", "Flag --context needs --cluster"],
       ["--all --problems", "Flag --problems cannot be used with --all; leave one of them out"],
     ] as const
   ) {

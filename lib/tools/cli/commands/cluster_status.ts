@@ -29,6 +29,7 @@ export async function printCluster(
   const auth = await loadKubeAuth({ clock, logger, commands }, {
     ...(kubeconfig !== "" && { kubeconfig }),
     ...(master !== undefined && { master }),
+    ...(flags.context !== undefined && { context: flags.context }),
     env,
   });
   await using transport = openTransport(clock, auth);

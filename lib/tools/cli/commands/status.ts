@@ -88,6 +88,9 @@ function refuseConflicts(flags: FlagValues): void {
   if (flags.last !== undefined && !flags.changes && !flags.watch) {
     problems.push("Flag --last needs --changes");
   }
+  if (flags.context !== undefined && !flags.cluster) {
+    problems.push("Flag --context needs --cluster");
+  }
   if (problems.length > 0) throw new ConfigurationError(problems);
 }
 
