@@ -71,7 +71,10 @@ Deno.test("runCommandLine() reports usage, operands, flags and examples of each 
     const help = await run([name, "--help"]);
     assertEquals(help, await run(["help", name]), name);
     assertEquals([help.code, help.err], [0, ""]);
-    const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
+    const words = operands.map(({ name, many, optional }) => {
+      const word = many ? `${name}...` : name;
+      return optional ? `[${word}]` : word;
+    });
     assertStringIncludes(help.out, `\n  kube-relay ${[name, ...words].join(" ")}`);
     for (const example of examples) {
       assertStringIncludes(help.out, `\n  ${example}\n`);
