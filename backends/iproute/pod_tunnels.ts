@@ -138,7 +138,7 @@ export class PodTunnels {
     const reasons = new Map<IpAddress, string>();
     for (const [pod, { add, del }] of pods) {
       const places = this.#placesOf(pod);
-      const failures: string[] = [];
+      const failures = places.length === 0 ? [`the namespace of ${pod} cannot be entered`] : [];
       for (const { name } of places) {
         try {
           await this.#change(name, pod, add, del);
@@ -148,7 +148,7 @@ export class PodTunnels {
       }
       // A pod that is gone has nothing left, and one that claims the address of another can't harm it.
       const [reason] = failures;
-      if (reason !== undefined && add.length > 0 && failures.length === places.length) {
+      if (reason !== undefined && add.length > 0 && failures.length >= places.length) {
         reasons.set(pod, reason);
       }
     }
@@ -161,9 +161,12 @@ export class PodTunnels {
     await this.#sysctl([], ...closing(device));
   }
 
-  /** What removes the tunnel of a namespace: commands. */
-  removalOf(namespace: string): readonly (readonly [string, ...string[]])[] {
-    const tunnel = this.#tunnelOf(this.#namespaces.get(namespace) ?? []);
+  /** The commands that remove the tunnel of a namespace. `links`: its devices, as last read. */
+  removalOf(
+    namespace: string,
+    links: readonly Link[] = this.#namespaces.get(namespace) ?? [],
+  ): readonly (readonly [string, ...string[]])[] {
+    const tunnel = this.#tunnelOf(links);
     if (tunnel === undefined) return [];
     const settings = formerSettings(tunnel);
     return [
@@ -188,10 +191,9 @@ export class PodTunnels {
     // Whatever happens, it is read before it is used again.
     this.#namespaces.delete(namespace);
     if (added.length === 0 && gone.length === there.size) {
-      this.#namespaces.set(namespace, links);
-      const commands = this.removalOf(namespace);
-      this.#namespaces.delete(namespace);
-      for (const [program, ...args] of commands) await this.#output(program, args);
+      for (const [program, ...args] of this.removalOf(namespace, links)) {
+        await this.#output(program, args);
+      }
       return;
     }
     const own = links.find((each) => isOfPod(each) && each.addresses.includes(pod))?.device ?? "";

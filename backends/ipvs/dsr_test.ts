@@ -85,9 +85,15 @@ Deno.test("dsrOf() says why a Service is served without direct server return", (
 Deno.test("IpvsBackend sets a pod up before it gets packets, and removes all that is left", async () => {
   const { machine, pod } = machineWithPod();
   await using stage = await IpvsStage.started(machine);
+  const hasRule = (text: string) => machine.iptables.tool.dump().includes(text);
+  await stage.sync(ipvsPlanOf(service([LOCAL], { annotations: {} })));
+  assert(!hasRule("KUBE-DSR"));
+  await stage.sync(ipvsPlanOf(service([OTHER])));
+  assert(hasRule("-p icmp -m icmp --icmp-type 3/2"), "a pod that is not ready yet refuses nobody");
+  assert(!hasRule("TCPMSS"));
   await stage.sync(ipvsPlanOf(service([LOCAL, OTHER], { isReady: false })));
   assertEquals([...pod.tunnel ?? []], [VIP], "a pod that is not ready is set up, too");
-  assertEquals(reals(stage), []);
+  assertEquals(reals(stage).filter((each) => !each.endsWith(" 0")), []);
   const seen: boolean[] = [];
   machine.refuses = (tool) => {
     if (tool === "ipvsadm") seen.push(pod.tunnel?.has(VIP) ?? false);
@@ -96,9 +102,8 @@ Deno.test("IpvsBackend sets a pod up before it gets packets, and removes all tha
   await stage.sync(ipvsPlanOf(service([LOCAL, OTHER])));
   assert(seen.length > 0 && seen.every(Boolean));
   assertEquals(reals(stage), [`${LOCAL}:80 -i 1`, `${OTHER}:80 -i 1`]);
-  const rules = machine.iptables.tool.dump();
-  assertStringIncludes(rules, "-i cni0");
-  assertStringIncludes(rules, "--set-mss 1390");
+  assert(hasRule("-i cni0 -m set ! --match-set KUBE-DSR src -m addrtype --src-type LOCAL"));
+  assert(hasRule("--set-mss 1390"));
   assertEquals(traces(machine), {
     ...{ tunnels: [VIP], arp: "10", accept: "1", rules: true, set: [VIP] },
   });
@@ -124,7 +129,8 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
     ["10.1.0.9", "no namespace in /run/netns has 10.1.0.9"],
     [LOCAL, "Operation not supported"],
   ];
-  machine.refuses = (_, line) => line.includes("type ipip") ? "Operation not supported" : undefined;
+  // The device is there, and half made.
+  machine.refuses = (_, line) => line.includes(" alias ") ? "Operation not supported" : undefined;
   const { quarantined } = await stage.sync(plan);
   for (const [address, reason] of reasons) {
     const item = quarantined.find((each) => each.address === address);
@@ -137,6 +143,16 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
   assertEquals((await stage.sync(plan, { retried: services })).quarantined, []);
   assertEquals(reals(stage).length, 3);
   assertEquals([...pod.tunnel ?? []], [VIP]);
+});
+
+Deno.test("IpvsBackend does not miss a pod that is about to end", async () => {
+  const { machine } = machineWithPod();
+  await using stage = await IpvsStage.started(machine);
+  const gone = testEndpoint("10.1.0.9:80", { isLocal: true, terminating: true, ready: false });
+  const { endpoints } = service([LOCAL]);
+  const plan = ipvsPlanOf(service([LOCAL], { endpoints: [...endpoints, gone] }));
+  assertEquals((await stage.sync(plan)).quarantined, []);
+  assertEquals(reals(stage), [`${LOCAL}:80 -i 1`]);
 });
 
 Deno.test("IpvsBackend leaves Services alone where the kernel takes no rules for replies", async () => {
@@ -177,20 +193,26 @@ Deno.test("IpvsBackend: a hostile pod harms neither the node nor another pod", a
   // It has the address of the other one, a device in the way, and a small MTU.
   const hostile = new FakePod("10.1.0.3", 68);
   hostile.others = [LOCAL];
+  hostile.isStubborn = true;
   machine.pods.set("cni-0", hostile);
   const plan = ipvsPlanOf(service([LOCAL, "10.1.0.3"]));
   await using stage = await IpvsStage.started(machine);
-  await stage.sync(plan);
+  const { quarantined } = await stage.sync(plan);
+  assertEquals(quarantined.map(({ address }) => address), ["10.1.0.3"]);
   assertEquals([...pod.tunnel ?? []], [VIP]);
   assertStringIncludes(machine.iptables.tool.dump(), "--set-mss 1220");
+  hostile.isStubborn = false;
+  await stage.sync(plan, { retried: [...plan.services.values()] });
+  await stage.backend.repair?.(plan);
   assertEquals(await stage.backend.compare?.(plan), [], "two addresses of a pod are one pod");
   pod.tunnel?.clear();
   assertEquals((await stage.backend.compare?.(plan) ?? []).length, 1);
   await stage.backend.repair?.(plan);
   assertEquals([...pod.tunnel ?? []], [VIP]);
   hostile.alias = "kube-relay:dsr,x/../../../kernel/core_pattern=|evil,0,0";
+  await using next = await IpvsStage.started(machine);
   const before = machine.commands.calls.length;
-  await stage.sync(ipvsPlanOf(service([OTHER], { annotations: {} })));
+  await next.sync(ipvsPlanOf(service([OTHER], { annotations: {} })));
   const lines = machine.commands.calls.slice(before).map(({ line }) => line);
   assertEquals(lines.filter((line) => line.includes("core_pattern")), []);
   assertEquals([pod.tunnel, hostile.tunnel], [undefined, undefined]);

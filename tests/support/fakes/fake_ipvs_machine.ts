@@ -13,6 +13,8 @@ export class FakePod {
   readonly settings = new Map([["arp_ignore", "0"], ["arp_announce", "0"]]);
   /** Addresses besides its own. */
   others: readonly string[] = [];
+  /** Whether it lets nothing be changed. */
+  isStubborn = false;
 
   constructor(readonly address: string, readonly mtu = 1500) {}
 
@@ -34,6 +36,7 @@ export class FakePod {
   /** Takes one command of `ip`; throws in its words. */
   take(line: string): void {
     const [object = "", verb = "", third = "", ...words] = line.split(" ");
+    if (this.isStubborn) throw new Error("RTNETLINK answers: Device or resource busy");
     const need = () => {
       if (!this.tunnel) throw new Error('Cannot find device "kr-dsr4"');
       return this.tunnel;
