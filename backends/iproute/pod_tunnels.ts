@@ -198,33 +198,29 @@ export class PodTunnels {
     }
     const own = links.find((each) => isOfPod(each) && each.addresses.includes(pod))?.device ?? "";
     if (!PLAIN_NAME.test(own)) throw new Error(`Cannot use device '${own}' of pod ${pod}`);
-    const lines: string[] = [];
+    const ip = new IpRunner(this.#commands, { namespace, timeoutMs: TIMEOUT_MS });
+    const sysctl = (...args: readonly string[]) =>
+      this.#sysctl(["netns", "exec", namespace], ...args);
+    const isIpv4 = this.#family === "IPv4";
     if (tunnel === undefined) {
-      const before = this.#family === "IPv6" ? [] : (await this.#sysctl(
-        ["netns", "exec", namespace],
-        ...["-n", settingOf(own, "arp_ignore"), settingOf(own, "arp_announce")],
-      )).trim().split("\n");
-      lines.push(
+      const names = [settingOf(own, "arp_ignore"), settingOf(own, "arp_announce")];
+      const before = isIpv4 ? (await sysctl("-n", ...names)).trim().split("\n") : [];
+      await ip.run([
         `link add ${device} ${KINDS[this.#family]} local ${pod}`,
         `link set ${device} alias ${[ALIAS, own, ...before].join(",")}`,
         `link set ${device} up`,
-      );
+      ]);
     }
-    lines.push(
-      ...added.map((address) => addressLine("replace", { address, device, neverSource: true })),
-      ...gone.map((address) => addressLine("del", { address, device })),
-    );
-    if (this.#family === "IPv4" && added.length > 0) {
+    if (isIpv4 && added.length > 0) {
       const opened = this.#hostDevices.get(pod);
       if (opened !== undefined) await this.#open(opened);
+      await sysctl("-qw", ...arpSettings(own, "1", "2"), `${settingOf(device, "rp_filter")}=2`);
     }
-    await new IpRunner(this.#commands, { namespace, timeoutMs: TIMEOUT_MS }).run(lines);
-    if (this.#family === "IPv4" && tunnel === undefined) {
-      await this.#sysctl(
-        ["netns", "exec", namespace],
-        ...["-qw", ...arpSettings(own, "1", "2"), `${settingOf(device, "rp_filter")}=2`],
-      );
-    }
+    // At the end, so that an address is the sign of all else, even if this process is killed.
+    await ip.run([
+      ...added.map((address) => addressLine("replace", { address, device, neverSource: true })),
+      ...gone.map((address) => addressLine("del", { address, device })),
+    ]);
     await this.#readNamespace(namespace);
   }
 
