@@ -11,7 +11,6 @@ import "./ffi_permission.ts";
 import type { Machine } from "./lib/app/run/run_tools.ts";
 import { systemClock as clock } from "./lib/os/clock.ts";
 import { DATA_PROCESS, DATA_PROCESS_FLAGS } from "./lib/os/data_process_protocol.ts";
-import type { ProgramCommand } from "./lib/os/data_processes.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
 import { writeText } from "./lib/os/write_text.ts";
@@ -62,17 +61,24 @@ function isBundle(): boolean {
   return !import.meta.url.endsWith(".ts");
 }
 
-/** Nothing outside the folder of the bundle is read, as by the self-extracting form. */
-function dataProgramOf(deno: string): ProgramCommand {
-  if (Deno.build.standalone) return { command: [deno], env: {} };
-  const program = new URL(workerProgram()).pathname;
+/**
+ * The command line of a data process, to which arguments are added. It gets nothing of the environment, which may
+ * have secrets, and reads nothing outside the folder of the bundle, as the self-extracting form.
+ */
+function dataProgramOf(deno: string): readonly string[] {
+  if (Deno.build.standalone) return ["env", "-i", deno];
   const flags = [
     ...["-q", "--unstable-net", "--no-check", "--cached-only"],
     "--v8-flags=--max-semi-space-size=2,--heap-growing-percent=30",
-    ...(isBundle() ? ["--no-config", "--no-lock", "--no-remote", "--no-npm"] : []),
   ];
-  const env = isBundle() ? { HOME: new URL(".", import.meta.url).pathname } : {};
-  return { command: [deno, "run", ...flags, ...DATA_PROCESS_FLAGS, program], env };
+  const program = new URL(workerProgram()).pathname;
+  if (!isBundle()) return [deno, "run", ...flags, ...DATA_PROCESS_FLAGS, program];
+  const folder = new URL(".", import.meta.url).pathname;
+  return [
+    ...["env", "-i", `HOME=${folder}`, `DENO_DIR=${folder}v8`, "DENO_NO_UPDATE_CHECK=1"],
+    ...[deno, "run", ...flags, "--no-config", "--no-lock", "--no-remote", "--no-npm"],
+    ...[...DATA_PROCESS_FLAGS, program],
+  ];
 }
 
 /** The self-extracting form hides the caller's folder from Deno, which would read `.npmrc` in it. */

@@ -9,7 +9,6 @@ import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network, SocketAddress } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
-import type { ProgramCommand } from "../os/data_processes.ts";
 import type { RelayWorkers, SpawnWorker } from "../os/worker_pool.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
@@ -58,8 +57,8 @@ export interface Dependencies {
   readonly uncaught?: UncaughtErrors;
   /** Starts a thread that forwards connections. @default {the main thread forwards them} */
   readonly spawnWorker?: SpawnWorker;
-  /** Starts a data process, with further arguments. @default {there are none} */
-  readonly dataProgram?: ProgramCommand;
+  /** The command line of a data process, without its arguments. @default {there are none} */
+  readonly dataProgram?: readonly string[];
   /** Opens the terminal for a live view; absent if there is certainly none. */
   readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */

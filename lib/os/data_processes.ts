@@ -28,12 +28,6 @@ const READ_BYTES = 65_536;
 /** The socket of a data process: its index and its process id. */
 const SOCKET = /^(\d+)-(\d+)\.sock$/;
 
-/** A command line that starts this program as another process. */
-export interface ProgramCommand {
-  readonly command: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-}
-
 interface Edges {
   readonly clock: Clock;
   readonly commands: CommandRunner;
@@ -43,7 +37,8 @@ interface Edges {
 interface Options {
   /** Where their sockets are, for their owner only. */
   readonly folder: string;
-  readonly program: ProgramCommand;
+  /** The command line of this program as a data process, without its arguments. */
+  readonly program: readonly string[];
   readonly settings: DataSettings;
   readonly drainTimeoutMs: number;
   /** Numbers of the user and group that they take. @default {that of this process} */
@@ -115,11 +110,11 @@ export class DataProcesses implements WorkerCarrier {
   /** Has a process relay a connection to itself. Returns why it cannot; `undefined` = it can. */
   static async tryOut(
     { commands }: Pick<Edges, "commands">,
-    { command, env }: ProgramCommand,
+    program: readonly string[],
   ): Promise<string | undefined> {
     try {
-      const args = ["--no-new-privs", "--", ...command, DATA_PROCESS, TRY_OUT];
-      const { code, stderr } = await commands.run("setpriv", args, { env });
+      const args = ["--no-new-privs", "--", ...program, DATA_PROCESS, TRY_OUT];
+      const { code, stderr } = await commands.run("setpriv", args);
       const [line = ""] = stderr.split("\n").filter((line) => line.trim() !== "");
       return code === 0 ? undefined : line || `it exited with status ${code}`;
     } catch (error) {
@@ -245,13 +240,15 @@ class DataProcess implements WorkerThread {
   }
 
   async #start(
-    { folder, program: { command, env }, user }: Options,
+    { folder, program, user }: Options,
     index: number,
     greeting: () => Greeting,
   ): Promise<void> {
     this.#isChild = true;
     const args = [
-      ...["--no-new-privs", "--", ...command, DATA_PROCESS, folder, `${index}`],
+      // Capabilities of the unit that it does not need; it drops the others itself.
+      ...["--no-new-privs", "--inh-caps=-net_admin", "--ambient-caps=-net_admin", "--"],
+      ...[...program, DATA_PROCESS, folder, `${index}`],
       ...(user ?? []).map(String),
     ];
     const onLine = async (line: string) => {
@@ -270,7 +267,7 @@ class DataProcess implements WorkerThread {
       this.#lastLine = line;
       this.#edges.logger.warn("A data process printed a message", { worker: index + 1, line });
     };
-    const options = { env, onLine, onErrorLine, signal: this.#stop.signal, timeoutMs: Infinity };
+    const options = { onLine, onErrorLine, signal: this.#stop.signal, timeoutMs: Infinity };
     try {
       const { code } = await this.#edges.commands.run("setpriv", args, options);
       this.#fail(this.#lastLine || `it exited with status ${code}`);

@@ -70,6 +70,33 @@ for (const user of USERS) {
       await stopInOrder(process);
     });
 
+    await t.step(
+      "keeps a connection in a data process while it is killed and starts again",
+      async () => {
+        const args = ["--userspace-engine=auto"];
+        await using killed = executable.start(args);
+        assertEquals(await answerOf(tcp), "web");
+        using connection = await Deno.connect(tcp);
+        const ask = async () => {
+          await connection.write(new TextEncoder().encode("name?"));
+          const buffer = new Uint8Array(99);
+          return new TextDecoder().decode(buffer.subarray(0, await connection.read(buffer) ?? 0));
+        };
+        assertEquals(await ask(), "web");
+        await killed.kill();
+        assertEquals([await ask(), await answerOf(tcp)], ["web", "web"]);
+        await using process = executable.start(args);
+        await eventually("it serves", async () => {
+          const { stdout } = await executable.run(["status"]);
+          return /1 data\s+process\s+forwards/.test(stdout);
+        });
+        assertEquals(await ask(), "web");
+        connection.close();
+        await stopInOrder(process);
+        await eventually("it takes no more connections", () => isRefused(tcp));
+      },
+    );
+
     await t.step("works again after kill -9", async () => {
       await using killed = executable.start();
       await answerOf(tcp);

@@ -30,6 +30,7 @@ const [PR_SET_KEEPCAPS, PR_SET_DUMPABLE] = [8, 4];
 /** `_LINUX_CAPABILITY_VERSION_3`: two blocks of effective, permitted and inheritable bits. */
 const CAPABILITIES_VERSION = 0x20080522;
 const CAP_NET_BIND_SERVICE = 1 << 10;
+const CAP_SETGID_SETUID = 1 << 6 | 1 << 7;
 
 /** A user and a group by their numbers. */
 export interface UserNumbers {
@@ -74,13 +75,14 @@ export class ProcessCalls {
   }
 
   /**
-   * Takes another user, if this one is root, and drops every capability but the one for ports below 1024,
-   * if there is that one. Only this thread keeps it, which opens the sockets. Throws if it stays root.
+   * Takes another user, if this one is root and may, and drops every capability but the one for ports
+   * below 1024, if there is that one. Only this thread keeps it, which opens the sockets.
    */
   dropRights(user: UserNumbers | undefined): void {
     const [header, before] = [new Uint32Array([CAPABILITIES_VERSION, 0]), new Uint32Array(6)];
     this.#check("capget", this.#calls.capget(header, before));
-    if (user && this.uid === 0) {
+    const mayChange = (before[1]! & CAP_SETGID_SETUID) === CAP_SETGID_SETUID;
+    if (user && this.uid === 0 && mayChange) {
       this.#check("prctl", this.#calls.prctl(PR_SET_KEEPCAPS, 1n, 0n, 0n, 0n));
       this.#check("setgroups", this.#calls.setgroups(0n, 0n));
       this.#check("setresgid", this.#calls.setresgid(user.gid, user.gid, user.gid));

@@ -105,9 +105,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   get summary(): string {
     const { carrier: { kind }, count, restarts, running } = this.#pool;
     const missing = running.length < count ? `, ${running.length} of which run` : "";
-    const what = kind === "threads" ? "workers" : "data processes";
+    const plural = kind === "threads" ? "workers forward" : "data processes forward";
+    const what = count === 1 && kind === "processes" ? "data process forwards" : plural;
     const again = restarts > 0 ? `, restarted ${restarts}x` : "";
-    return `; ${count} ${what} forward${missing}${again}${this.#note}`;
+    return `; ${count} ${what}${missing}${again}${this.#note}`;
   }
 
   async start(): Promise<void> {
