@@ -1,6 +1,7 @@
 /** Tests that a run takes pools and peers from objects of the cluster, and writes their status. */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { RawObject } from "./conformance/server.ts";
+import { runInProcess } from "./support/drivers/command_line.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { collectionOf } from "./support/fakes/fake_api_store.ts";
 import { FakeClock } from "./support/fakes/fake_clock.ts";
@@ -10,6 +11,7 @@ import {
   rawNode,
   RoutingRelay,
 } from "./support/stages/routing_relay.ts";
+import { withFolder } from "./support/with_folder.ts";
 
 const NODE = "node-a";
 const API = "kube-relay.io/v1alpha1";
@@ -224,4 +226,85 @@ Deno.test("without the definitions, the configuration works alone", async () => 
     args: ["--routing-objects", "--load-balancer-pools=192.0.2.0/32"],
   });
   await relay.until("it is answered for", () => `${relay.held}` === "192.0.2.0");
+});
+
+const MANIFESTS = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
+---
+apiVersion: ${API}
+kind: LoadBalancerPool
+metadata: {name: office}
+spec: {addresses: [192.0.2.0/28], announce: bgp}
+---
+apiVersion: ${API}
+kind: BgpPeer
+metadata: {name: tor}
+spec: {address: 198.51.100.1, as: 64513, passwordSecret: {key: tor}}
+`;
+
+Deno.test("render and check read pools and peers of manifests", () =>
+  withFolder(async (folder) => {
+    const file = `${folder}/objects.yaml`;
+    const run = async (text: string, verb: string, ...args: readonly string[]) => {
+      await Deno.writeTextFile(file, text);
+      const { code, out, err } = await runInProcess([
+        ...[verb, ...(verb === "check" ? [file] : ["--manifests", file])],
+        ...["--hostname-override=node-a", ...args],
+      ]);
+      return { code, text: (out + err).replaceAll(`${folder}/`, "") };
+    };
+    const flags = ["--routing", "--routing-objects", "--bgp"];
+    const rendered = await run(MANIFESTS, "render", "--mode=bgp", ...flags);
+    assertStringIncludes(rendered.text, "neighbor 198.51.100.1 port 179 as 64513;");
+    assertStringIncludes(rendered.text, "password password_tor;");
+    const alone = await run(MANIFESTS, "render", "--mode=bgp", "--routing", "--bgp");
+    assertEquals(alone.text.includes("198.51.100.1"), false, "the setting is off");
+
+    assertEquals(await run(MANIFESTS, "check"), { code: 0, text: "No problems in 1 file\n" });
+    /** Changes of the text, and what check says of them. */
+    const cases: readonly (readonly [from: string, to: string, says: string])[] = [
+      [
+        "192.0.2.0/28",
+        "192.0.2.0/99",
+        "objects.yaml:10:20: error: LoadBalancerPool office: spec.addresses[0]",
+      ],
+      ["as: 64513", "as: 23456", "spec.as: Expected an AS number that is not reserved"],
+      ["bgp}", "ospf}", "spec.announce"],
+      ["addresses: [192.0.2", "adresses: [192.0.2", "spec.adresses"],
+      ["key: tor}", "key: ..}", "spec.passwordSecret.key: Expected the name of a Secret and a key"],
+      ["name: tor}", "name: tor.1}", "metadata.name: Expected small letters, digits and '-'"],
+    ];
+    for (const [from, to, says] of cases) {
+      const { code, text } = await run(MANIFESTS.replace(from, to), "check");
+      assertEquals(code, 1, text);
+      assertStringIncludes(text, says);
+    }
+  }));
+
+Deno.test("a dump has the versions in use, and gives the same plan", async () => {
+  const secret = peer("tor", {
+    address: "198.51.100.1",
+    as: 64513,
+    passwordFile: "/etc/topsecret",
+  });
+  const office = pool("office", ["192.0.2.0/32"], { announce: "bgp" });
+  await using run = await startRelay([secret, office], ["--bgp"]);
+  const { relay, change, untilUsed } = run;
+  await untilUsed(office);
+  change(pool("office", ["192.0.2.0/99"], { announce: "bgp" }));
+  await untilUsed(office, "LastGoodVersionUsed");
+  await withFolder(async (folder) => {
+    const file = `${folder}/node.json`;
+    const dumped = await runInProcess(["dump", file, `--control-socket=${relay.socket}`]);
+    assertEquals([dumped.code, dumped.err], [0, ""]);
+    const text = await Deno.readTextFile(file);
+    assertEquals(text.includes("topsecret"), false);
+    const { controllers: { routing: { objects } } } = JSON.parse(text);
+    assertEquals(objects.loadbalancerpools[0].spec.addresses, ["192.0.2.0/32"]);
+    const { out } = await runInProcess(["render", `--from=${file}`, "--mode=bgp"]);
+    assertStringIncludes(out, "neighbor 198.51.100.1 port 179 as 64513;");
+  });
 });

@@ -58,14 +58,15 @@ for (const [values, names] of SAME) {
 test("the chart gives the rights for NetworkPolicies and routing that the manifests give", async () => {
   const withRights = await render({
     networkPolicy: { enabled: true },
-    routing: { enabled: true },
+    routing: { enabled: true, objects: true },
   });
   const noDaemonSet = ({ kind }: RawObject) => kind !== "DaemonSet";
   assertEquals(
     withRights.filter(noDaemonSet),
     await manifests("rbac", "network-policy-rbac", "routing-rbac"),
   );
-  assertEquals(argsOf(withRights).slice(-2), ["--network-policy", "--routing"]);
+  const args = ["--network-policy", "--routing", "--routing-objects"];
+  assertEquals(argsOf(withRights).slice(-3), args);
   assertEquals(await render({ rbac: { create: false }, serviceAccount: { create: false } }), [
     ...await manifests("kubeadm"),
   ]);
