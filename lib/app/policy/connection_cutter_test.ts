@@ -1,5 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
-import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
+import {
+  IPV4_PLAN,
+  setClusterPolicy,
+  setPod,
+  setPolicy,
+} from "../../../tests/support/builders/policy_objects.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
@@ -126,6 +131,29 @@ Deno.test("ConnectionCutter looks again when a set loses a member, and not when 
   setPod(stage.state, "default/friend", { address: FRIEND, labels: {} });
   await stage.sync();
   assertEquals(stage.deleted.length, 1);
+});
+
+Deno.test("ConnectionCutter looks again when a rule that denies gains a member, and for a later tier", async () => {
+  await using stage = new Stage();
+  stage.table = line(FRIEND, WEB);
+  const from = (app: string) => [{
+    pods: { namespaceSelector: {}, podSelector: { matchLabels: { app } } },
+  }];
+  setClusterPolicy(stage.state, "admin", {
+    ingress: [{ action: "Deny", from: from("bad") }, { action: "Pass", from: from("old") }],
+  });
+  setPolicy(stage.state, "default/web", { podSelector: {}, ingress: [{}] });
+  await stage.sync();
+  setPod(stage.state, "default/friend", { address: FRIEND, labels: { app: "bad" } });
+  await stage.sync();
+  assertEquals(stage.deleted.length, 1);
+  setClusterPolicy(stage.state, "admin", { ingress: [{ action: "Deny", from: from("bad") }] });
+  stage.allow("friend");
+  setPod(stage.state, "default/friend", { address: FRIEND, labels: { app: "friend" } });
+  await stage.sync();
+  setPod(stage.state, "default/friend", { address: FRIEND, labels: {} });
+  await stage.sync();
+  assertEquals(stage.deleted.length, 2);
 });
 
 Deno.test("ConnectionCutter tries again what failed, and complains once", async () => {
