@@ -127,7 +127,8 @@ function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
         const group = { kind: "blocks", blocks: [...rangesOf(members)] } as const;
         found.set(id, { ...OUTSIDE, group, peer: { kind: "blocks", members } });
       } else if (source.kind === "nodes") {
-        const blocks = [`nodes ${source.selector.text}`];
+        const { requirements, text } = source.selector;
+        const blocks = [requirements.length > 0 ? `nodes ${text}` : "all nodes"];
         const group = { kind: "nodes", blocks } as const;
         found.set(id, { ...OUTSIDE, group, peer: { kind: "nodes", id } });
       }

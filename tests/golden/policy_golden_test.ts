@@ -23,6 +23,10 @@ const FILES: Readonly<
   denials: { case: "deny all, both ways", podLinks: ["cni0"] },
   ports: { case: "ports and names of one rule add up", podLinks: ["cni0"] },
   tiers: { case: "all three tiers" },
+  "tiers-log": {
+    case: "all three tiers",
+    deny: { action: "drop", log: { perMinute: 10, group: 100 } },
+  },
   log: { case: "one port, UDP", deny: { action: "drop", log: { perMinute: 10, group: 100 } } },
 };
 

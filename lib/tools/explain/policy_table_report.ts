@@ -1,6 +1,7 @@
 /** The truth table of a namespace as a report. Pure. */
 import { portsText } from "../../policy/allowed_ports.ts";
 import type { ConnectionTable, TableGroup } from "../../policy/connection_table.ts";
+import { isOfCluster } from "../../policy/judge_connection.ts";
 import type { Report } from "../report.ts";
 import { countText } from "../../log/count_text.ts";
 
@@ -78,7 +79,9 @@ function groupText(
   const names = pods.map((key) => key.slice(key.indexOf("/") + 1));
   const directions = (["ingress", "egress"] as const).flatMap((direction) => {
     const by = isolated?.[direction];
-    return by ? [`${direction} isolated by ${limited(by, "policy")}`] : [];
+    if (!by) return [];
+    const does = by.every(isOfCluster) ? "decided" : "isolated";
+    return [`${direction} ${does} by ${limited(by, "policy")}`];
   });
   return `${limited(names, "pod")}: ${directions.join("; ") || "not isolated"}`;
 }
