@@ -46,6 +46,8 @@ export interface JoinedRouting {
 
 /** Most objects of a kind that are used: each is compared with the others. */
 const MOST_OBJECTS = 128;
+/** A message quotes the value, and goes to a status and a log. */
+const LONGEST_MESSAGE = 400;
 /** The same limit is in the definition. */
 const MOST_RANGES = 64;
 
@@ -188,15 +190,19 @@ function choose<Item extends RoutingObject, Configuration extends { readonly nam
   const attempt = (name: string, object: Item) => {
     const problems: ValidationProblem[] = [];
     const expect = collectProblems(problems);
-    const many = `Expected at most ${MOST_OBJECTS} objects of the kind, found more`;
-    expect(chosen.size < MOST_OBJECTS, "metadata.name", many);
     const candidate = read(object, expect);
     if (problems.length > 0 || !candidate) return problems[0];
     claims.add(candidate.claims, `${kind} ${name}`);
     chosen.set(name, candidate);
     return undefined;
   };
-  const sorted = inOrder(objects);
+  const all = inOrder(objects);
+  const sorted = all.slice(0, MOST_OBJECTS);
+  for (const object of all.slice(MOST_OBJECTS)) {
+    const message = `Expected at most ${MOST_OBJECTS} objects of the kind, found ${all.length}`;
+    const problem = { path: "metadata.name", message };
+    verdicts.set(object.metadata.name, { object, used: undefined, problem });
+  }
   for (const object of sorted) {
     const { name } = object.metadata;
     const versions = [isAccepted(object) ? object : undefined, former?.get(name)?.used];
@@ -288,5 +294,5 @@ function within(place: string, expect: Expect): Expect {
 /** Writes a path as the paths of objects are written. */
 function placed({ path, message }: ValidationProblem): ValidationProblem {
   const written = path.replace(/^spec\.name$/, "metadata.name").replace(/\.(\d+)(?=\.|$)/g, "[$1]");
-  return { path: written, message };
+  return { path: written, message: message.slice(0, LONGEST_MESSAGE) };
 }
