@@ -71,7 +71,7 @@ async function withRelay(
   try {
     const flags = [`--manifests=${folder}`];
     await using relay = await DumpedRelay.start({ mode: "userspace", commands, flags });
-    await run({ port, socket: `--control-socket=${relay.controlSocket}` });
+    await run({ port, socket: `--control-socket=${relay.socket}` });
   } finally {
     held.close();
     await Deno.remove(folder, { recursive: true });

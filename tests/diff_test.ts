@@ -64,7 +64,7 @@ async function withRelay(
       addresses: [IPv4.node],
     });
     await Deno.writeTextFile(`${folder}/node.json`, await relay.dump());
-    await run({ machine, folder, socket: `--control-socket=${relay.controlSocket}` });
+    await run({ machine, folder, socket: `--control-socket=${relay.socket}` });
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

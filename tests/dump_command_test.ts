@@ -34,7 +34,7 @@ Deno.test("dump writes a file of a running kube-relay, and status and render rea
       flags: [`--manifests=${MANIFESTS},${node}`],
     });
     const file = `${folder}/node7.json`;
-    const socket = `--control-socket=${relay.controlSocket}`;
+    const socket = `--control-socket=${relay.socket}`;
     const written = await run("dump", file, socket);
     assertEquals([written.code, written.err], [0, ""]);
     assertEquals((await Deno.stat(file)).mode! & 0o777, 0o600);

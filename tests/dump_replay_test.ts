@@ -148,9 +148,9 @@ Deno.test("render --from follows a node whose Services are added, changed and re
 });
 
 /** Returns the answer that `diff` and `trace` request, without the time. */
-async function inputsOf({ controlSocket }: DumpedRelay): Promise<unknown> {
+async function inputsOf({ socket }: DumpedRelay): Promise<unknown> {
   const { writtenAt: _, ...inputs } = JSON.parse(
-    await askControlText(controlSocket, "/dump", { inputs: "" }),
+    await askControlText(socket, "/dump", { inputs: "" }),
   );
   return inputs;
 }

@@ -80,7 +80,7 @@ Deno.test("explain asks a running kube-relay, which asks its kernel", () =>
       flags: [`--manifests=${folder}`, "--cluster-cidr=10.0.0.0/8"],
       addresses: [IPv4.node],
     });
-    const socket = `--control-socket=${relay.controlSocket}`;
+    const socket = `--control-socket=${relay.socket}`;
     const ask = async (from: string, to: string) => gist(await explain(from, to, socket, "--json"));
     assertEquals(await ask(IPv4.localPodClient, "shop/web"), [
       { ...HTTP, to: BOTH, kernel: [] },

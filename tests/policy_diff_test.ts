@@ -59,7 +59,7 @@ async function withPolicies(run: (scene: Scene) => Promise<void>): Promise<void>
     const value = JSON.parse(text);
     delete value.controllers["network-policy"].tool;
     await Deno.writeTextFile(`${dump}.2`, JSON.stringify(value));
-    const { controlSocket: socket } = relay;
+    const { socket } = relay;
     await run({
       ...{ machine, socket, flag: `--control-socket=${socket}` },
       ...{ dump: `--from=${dump}`, dumpWithoutTool: `--from=${dump}.2` },

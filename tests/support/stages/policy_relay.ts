@@ -5,22 +5,15 @@
 import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_controller.ts";
-import { askControl } from "../../../lib/tools/control/control_client.ts";
-import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
-import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
-import { unusedPort } from "../drivers/unused_port.ts";
-import { eventually } from "../eventually.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
-import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
+import { InProcessRelay } from "./in_process_relay.ts";
 
 interface PolicyRelayOptions {
   readonly args?: readonly string[];
@@ -64,30 +57,20 @@ export function onlyFrom(app: string): RawObject {
   });
 }
 
-/** The run. Disposing of it ends it and removes its folder. */
-export class PolicyRelay implements AsyncDisposable {
+/** The run. */
+export class PolicyRelay extends InProcessRelay {
   readonly planes: FakePolicyBackend[] = [];
-  readonly lines: string[] = [];
   readonly commands = new FakeCommandRunner().on("", {});
-  readonly metricsPort = unusedPort();
   readonly takenOver: string[] = [];
-  readonly #stop = new AbortController();
-  #running: Promise<void> = Promise.resolve();
-
-  private constructor(readonly folder: string) {}
 
   static async start(options: PolicyRelayOptions): Promise<PolicyRelay> {
-    const relay = new PolicyRelay(await Deno.makeTempDir());
+    const relay = new PolicyRelay();
     await Deno.mkdir(`${relay.folder}/manifests`);
     for (const [name, objects] of Object.entries(options.manifests ?? {})) {
       await relay.write(name, objects);
     }
-    await relay.#run(options);
+    await relay.#start(options);
     return relay;
-  }
-
-  get socket(): string {
-    return `${this.folder}/control.sock`;
   }
 
   /** The data plane of rules of IPv4. */
@@ -103,31 +86,10 @@ export class PolicyRelay implements AsyncDisposable {
     await Deno.rename(path, `${this.folder}/manifests/${name}`);
   }
 
-  status(): Promise<StatusReport> {
-    return askControl(this.socket, "/status");
-  }
-
-  /** Waits; the log is in the error. */
-  async until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
-    await eventually(what, isSo).catch((cause) => {
-      throw new Error(`${what}\n${this.lines.join("\n")}`, { cause });
-    });
-  }
-
-  async #run(
+  async #start(
     { args = [], manifests, host = {}, families = ["IPv4"], onPlane, isRelaying }:
       PolicyRelayOptions,
   ) {
-    const configuration = await configurationOf([
-      "--network-policy",
-      "--address-mode=none",
-      "--conntrack-max-per-core=0",
-      "--iptables-min-sync-period=0s",
-      `--hostname-override=${THIS_NODE}`,
-      ...ownFlags(this.folder, { metricsPort: this.metricsPort }),
-      ...(manifests ? [`--manifests=${this.folder}/manifests`] : []),
-      ...args,
-    ], { uid: 1000 });
     const dependencies = testDependencies({
       commands: this.commands,
       backends: isRelaying ? BACKENDS : { userspace: (_, { family }) => new FakeBackend(family) },
@@ -151,18 +113,14 @@ export class PolicyRelay implements AsyncDisposable {
       },
       process: { uid: 1000 },
     });
-    const sink = (line: string) => void this.lines.push(line);
-    this.#running = runProxy(
-      {
-        ...dependencies,
-        logger: createLogger({ format: "text", verbosity: 2, clock: systemClock, sink }),
-        moreControllers: [NETWORK_POLICY_CONTROLLER],
-      },
-      { ...configuration, mode: "userspace", families },
-      this.#stop.signal,
-    );
-    const answers = () => this.status().then(() => true, () => false);
-    await Promise.race([this.#running, this.until("it answers", answers)]);
+    await this.run({ ...dependencies, moreControllers: [NETWORK_POLICY_CONTROLLER] }, [
+      ...["--network-policy", "--iptables-min-sync-period=0s", `--hostname-override=${THIS_NODE}`],
+      ...(manifests ? [`--manifests=${this.folder}/manifests`] : []),
+      ...args,
+    ], {
+      ...{ mode: "userspace", families },
+      isUp: () => this.status().then(() => true, () => false),
+    });
   }
 
   /** Waits until policies were synced and nothing is pending. */
@@ -172,17 +130,5 @@ export class PolicyRelay implements AsyncDisposable {
       const loops = controllers.flatMap(({ families }) => families);
       return loops.length > 0 && loops.every(({ lastSync, pending }) => lastSync && !pending);
     });
-  }
-
-  /** Lines of the metrics page. */
-  async metrics(): Promise<readonly string[]> {
-    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`);
-    return (await answer.text()).split("\n");
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort();
-    await this.#running;
-    await Deno.remove(this.folder, { recursive: true });
   }
 }

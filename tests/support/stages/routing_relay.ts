@@ -2,18 +2,12 @@
  * Nodes in this process that assign and announce addresses by fake data planes, on a clock that the test
  * moves, with an API server.
  */
-import { askControl } from "../../../lib/tools/control/control_client.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_controller.ts";
-import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
-import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
 import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
-import { unusedPort } from "../drivers/unused_port.ts";
-import { eventually } from "../eventually.ts";
 import type { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { collectionOf } from "../fakes/fake_api_store.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
@@ -21,7 +15,7 @@ import type { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
-import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
+import { InProcessRelay } from "./in_process_relay.ts";
 
 interface RoutingRelayOptions {
   readonly node: string;
@@ -81,53 +75,39 @@ export function assigned(api: FakeApiServer, name: string): readonly string[] {
 const SERVICES = collectionOf({ kind: "Service", apiVersion: "v1" });
 
 /** A node. Disposing of it ends it as SIGTERM does. */
-export class RoutingRelay implements AsyncDisposable {
+export class RoutingRelay extends InProcessRelay {
   readonly backends = new FakeRoutingBackends();
   readonly services: FakeBackend[] = [];
-  readonly lines: string[] = [];
-  readonly healthPort = unusedPort();
-  readonly metricsPort = unusedPort();
-  readonly #stop = new AbortController();
   readonly #options: RoutingRelayOptions;
-  #running: Promise<void> = Promise.resolve();
 
-  private constructor(readonly folder: string, options: RoutingRelayOptions) {
+  private constructor(options: RoutingRelayOptions) {
+    super();
     this.#options = options;
   }
 
   static async start(options: RoutingRelayOptions): Promise<RoutingRelay> {
-    const relay = new RoutingRelay(await Deno.makeTempDir(), options);
-    await relay.#run(options);
+    const relay = new RoutingRelay(options);
+    await relay.#start(options);
     return relay;
-  }
-
-  get socket(): string {
-    return `${this.folder}/control.sock`;
   }
 
   get held(): readonly string[] {
     return this.backends.held;
   }
 
-  status(): Promise<StatusReport> {
-    return askControl(this.socket, "/status");
-  }
-
   /** Lets fake time pass until it is so; the log is in the error. */
-  async until(
+  override async until(
     what: string,
     isSo: () => boolean | Promise<boolean>,
     { stepMs = 50 }: { readonly stepMs?: number } = {},
   ): Promise<void> {
-    await eventually(what, async () => {
+    await super.until(what, async () => {
       await this.#options.clock.advance(stepMs);
       return await isSo();
-    }).catch((cause) => {
-      throw new Error(`${what}\n${this.lines.join("\n")}`, { cause });
     });
   }
 
-  async #run(
+  async #start(
     { api, args = [], clock, families = ["IPv4"], mode = "userspace", node, isRouting = true }:
       RoutingRelayOptions,
   ) {
@@ -135,16 +115,6 @@ export class RoutingRelay implements AsyncDisposable {
     if (api) {
       await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
     }
-    const configuration = await configurationOf([
-      ...(isRouting ? ["--routing"] : []),
-      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
-      "--address-mode=none",
-      "--conntrack-max-per-core=0",
-      "--iptables-min-sync-period=0s",
-      `--hostname-override=${node}`,
-      ...ownFlags(this.folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
-      ...args,
-    ], { uid: 1000 });
     const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
       const backend = new FakeBackend(family);
       this.services.push(backend);
@@ -157,19 +127,15 @@ export class RoutingRelay implements AsyncDisposable {
       routingBackends: this.backends,
       process: { uid: 1000, hostname: node },
     });
-    const sink = (line: string) => void this.lines.push(line);
-    this.#running = runProxy(
-      {
-        ...dependencies,
-        logger: createLogger({ format: "text", verbosity: 1, clock, sink }),
-        moreControllers: [ROUTING_CONTROLLER],
-      },
-      { ...configuration, mode, families },
-      this.#stop.signal,
-    );
-    const serving = () =>
-      this.services.length > 0 && this.services.every(({ syncs }) => syncs.length > 0);
-    await Promise.race([this.#running, this.until("it serves", serving)]);
+    await this.run({ ...dependencies, moreControllers: [ROUTING_CONTROLLER] }, [
+      ...(isRouting ? ["--routing"] : []),
+      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
+      ...["--iptables-min-sync-period=0s", `--hostname-override=${node}`],
+      ...args,
+    ], {
+      ...{ mode, families, clock },
+      isUp: () => this.services.length > 0 && this.services.every(({ syncs }) => syncs.length > 0),
+    });
   }
 
   /** The answer of the health server: its code, and whether each loop is healthy. */
@@ -182,22 +148,16 @@ export class RoutingRelay implements AsyncDisposable {
     return [answer.status, Object.fromEntries(loops)];
   }
 
-  /** Lines of the metrics page. */
-  async metrics(): Promise<readonly string[]> {
-    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`);
-    return (await answer.text()).split("\n");
-  }
-
   /** Ends it as SIGTERM does. */
   async stop(): Promise<void> {
-    this.#stop.abort();
+    this.ending.abort();
     let hasEnded = false;
-    this.#running.finally(() => hasEnded = true).catch(() => {});
+    this.running.finally(() => hasEnded = true).catch(() => {});
     await this.until("it has ended", () => hasEnded, { stepMs: 20 });
-    await this.#running;
+    await this.running;
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  override async [Symbol.asyncDispose](): Promise<void> {
     // Timers of connections that go down keep no event loop alive.
     const timer = setInterval(() => {}, 1000);
     await this.stop();
