@@ -1,78 +1,47 @@
 import { parseCidr } from "../net/cidr.ts";
-import { parseIpAddress } from "../net/ip_address.ts";
+import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertThrows } from "@std/assert";
-import {
-  isFromPod,
-  type LocalTrafficDetector,
-  localTrafficDetector,
-  type LocalTrafficOptions,
-} from "./local_traffic.ts";
+import { textRows } from "../../tests/support/texts/text_rows.ts";
+import { isFromPod, localTrafficDetector, type LocalTrafficOptions } from "./local_traffic.ts";
 
-const CIDRS = ["10.0.0.0/8", "fd00::/64", "11.0.0.0/8"].map(parseCidr);
-const byCidr = (text: string): LocalTrafficDetector => ({ kind: "byCidr", cidr: parseCidr(text) });
-const NONE: LocalTrafficDetector = { kind: "none" };
+/** The detectors of control-plane 2.6 by mode and options: of IPv4, of IPv6. */
+const ROWS = `
+uses the first cluster CIDR of each family
+  ClusterCIDR clusterCidrs=10.0.0.0/8,fd00::/64,11.0.0.0/8
+  byCidr 10.0.0.0/8; byCidr fd00::/64
+knows nothing for a family without a cluster CIDR
+  ClusterCIDR clusterCidrs=10.0.0.0/8
+  byCidr 10.0.0.0/8; none
+knows nothing without cluster CIDRs, whatever the node's pod CIDRs are
+  ClusterCIDR podCidrs=10.0.0.0/8,fd00::/64,11.0.0.0/8
+  none; none
+uses the node's first pod CIDR of each family
+  NodeCIDR podCidrs=10.0.0.0/8,fd00::/64,11.0.0.0/8 clusterCidrs=
+  byCidr 10.0.0.0/8; byCidr fd00::/64
+knows nothing without pod CIDRs
+  NodeCIDR clusterCidrs=10.0.0.0/8,fd00::/64,11.0.0.0/8
+  none; none
+knows nothing by a range that contains every address
+  ClusterCIDR clusterCidrs=0.0.0.0/0,::/0
+  none; none
+uses the bridge for both families
+  BridgeInterface bridgeInterface=cni0
+  byBridge cni0; byBridge cni0
+uses the interface prefix for both families
+  InterfaceNamePrefix interfaceNamePrefix=veth
+  byInterfacePrefix veth; byInterfacePrefix veth`;
 
-/** control-plane 2.6. */
-const ROWS: readonly {
-  readonly name: string;
-  readonly options: LocalTrafficOptions;
-  readonly IPv4: LocalTrafficDetector;
-  readonly IPv6: LocalTrafficDetector;
-}[] = [
-  {
-    name: "uses the first cluster CIDR of each family",
-    options: { mode: "ClusterCIDR", clusterCidrs: CIDRS },
-    IPv4: byCidr("10.0.0.0/8"),
-    IPv6: byCidr("fd00::/64"),
-  },
-  {
-    name: "knows nothing for a family without a cluster CIDR",
-    options: { mode: "ClusterCIDR", clusterCidrs: CIDRS.slice(0, 1) },
-    IPv4: byCidr("10.0.0.0/8"),
-    IPv6: NONE,
-  },
-  {
-    name: "knows nothing without cluster CIDRs, whatever the node's pod CIDRs are",
-    options: { mode: "ClusterCIDR", podCidrs: CIDRS },
-    IPv4: NONE,
-    IPv6: NONE,
-  },
-  {
-    name: "uses the node's first pod CIDR of each family",
-    options: { mode: "NodeCIDR", podCidrs: CIDRS, clusterCidrs: [] },
-    IPv4: byCidr("10.0.0.0/8"),
-    IPv6: byCidr("fd00::/64"),
-  },
-  {
-    name: "knows nothing without pod CIDRs",
-    options: { mode: "NodeCIDR", clusterCidrs: CIDRS },
-    IPv4: NONE,
-    IPv6: NONE,
-  },
-  {
-    name: "knows nothing by a range that contains every address",
-    options: { mode: "ClusterCIDR", clusterCidrs: ["0.0.0.0/0", "::/0"].map(parseCidr) },
-    IPv4: NONE,
-    IPv6: NONE,
-  },
-  {
-    name: "uses the bridge for both families",
-    options: { mode: "BridgeInterface", bridgeInterface: "cni0" },
-    IPv4: { kind: "byBridge", interfaceName: "cni0" },
-    IPv6: { kind: "byBridge", interfaceName: "cni0" },
-  },
-  {
-    name: "uses the interface prefix for both families",
-    options: { mode: "InterfaceNamePrefix", interfaceNamePrefix: "veth" },
-    IPv4: { kind: "byInterfacePrefix", prefix: "veth" },
-    IPv6: { kind: "byInterfacePrefix", prefix: "veth" },
-  },
-];
-
-for (const { name, options, IPv4, IPv6 } of ROWS) {
+for (const [name, given = "", expected] of textRows(ROWS)) {
   Deno.test(`localTrafficDetector() ${name}`, () => {
-    assertEquals(localTrafficDetector(options, "IPv4"), IPv4);
-    assertEquals(localTrafficDetector(options, "IPv6"), IPv6);
+    const [mode, ...fields] = given.split(" ");
+    const options = fields.map((field) => field.split("=")).map((
+      [key = "", value = ""],
+    ) => [key, key.endsWith("Cidrs") ? value.split(",").filter(Boolean).map(parseCidr) : value]);
+    const of = (family: IpFamily) => {
+      const given = { mode, ...Object.fromEntries(options) } as LocalTrafficOptions;
+      return Object.values(localTrafficDetector(given, family)).join(" ");
+    };
+    assertEquals(`${of("IPv4")}; ${of("IPv6")}`, expected);
   });
 }
 
