@@ -4,6 +4,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
+import type { ClusterNetworkPolicySpec } from "../../lib/api/kinds/cluster_network_policy.ts";
 import {
   IP_FAMILIES,
   type IpFamily,
@@ -22,7 +23,12 @@ import {
 import type { PolicyPlan } from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
-import { IPV4_PLAN, setPod, setPolicy } from "../support/builders/policy_objects.ts";
+import {
+  IPV4_PLAN,
+  setClusterPolicy,
+  setPod,
+  setPolicy,
+} from "../support/builders/policy_objects.ts";
 import { walkConnection as walkIptables, walkedTexts } from "../support/walk/iptables_policies.ts";
 import { renderedPolicyTable, walkConnection as walkNft } from "../support/walk/nft_policies.ts";
 import { caseAddresses } from "./case_addresses.ts";
@@ -216,6 +222,34 @@ Deno.test("an executor that passes everything, or nothing, fails", () => {
   // Two cases are about an open cluster.
   assertEquals(isolating.length, 46);
   assert(MORE_CASES.every(({ steps }) => steps.every(({ expected }) => expected.length > 0)));
+});
+
+Deno.test("policies of an administrator that are too large deny everything, in every tool", () => {
+  const accept = (index: number) => ({
+    action: "Accept",
+    from: [{ pods: { namespaceSelector: {}, podSelector: { matchLabels: { app: `${index}` } } } }],
+  });
+  const networks = Array.from({ length: 25 }, (_, index) => `10.${index}.0.0/16`);
+  const peers = Array.from({ length: 25 }, () => ({ networks }));
+  const large = Array.from({ length: 32 }, () => ({ action: "Accept", to: peers }));
+  const shapes: readonly (readonly [number, Partial<ClusterNetworkPolicySpec>])[] = [
+    [1, { ingress: [accept(0)], egress: large }],
+    [201, { ingress: Array.from({ length: 25 }, (_, index) => accept(index)) }],
+  ];
+  for (const [policies, spec] of shapes) {
+    const state = new PolicyState();
+    const planner = new PolicyPlanner(state, IPV4_PLAN);
+    setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "0" } });
+    setPod(state, "x/b", { address: "10.1.0.2", labels: { app: "0" } });
+    for (let index = 0; index < policies; index++) setClusterPolicy(state, `p${index}`, spec);
+    planner.update();
+    const connection = { from: parseIpAddress("10.1.0.2"), to: parseIpAddress("10.1.0.1") };
+    const judges = [judgeOf(viewPlan(planner.plan)), judgeOf(viewCluster(state, "IPv4"))];
+    const tools = Object.values(TOOLS).map((judgeBy) => judgeBy(planner.plan));
+    for (const judge of [...judges, ...tools]) assert(!judge(connection).isAllowed);
+    const problems = [...state.policies.values()].flatMap((policy) => policy.problems);
+    assertEquals([...problems, ...planner.takeProblems()].length > 0, true);
+  }
 });
 
 Deno.test("what is not understood is reported with its policy", () => {
