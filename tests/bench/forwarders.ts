@@ -17,6 +17,8 @@ interface RelayFeature {
   readonly flags?: readonly string[];
   /** The endpoint gets a PROXY protocol header. */
   readonly sendsProxyHeader?: boolean;
+  /** The clients use an external IP of the Service, which may be shared. */
+  readonly isExternal?: boolean;
   /** Whether it is a feature of the whole node that needs root. */
   readonly needsRoot?: boolean;
 }
@@ -57,10 +59,19 @@ const RELAY_FEATURES: readonly RelayFeature[] = [
         "health-check-interval": "1s",
       }),
   },
+  {
+    name: "server names",
+    isExternal: true,
+    annotations: ({ protocol }) =>
+      annotated(protocol === "TCP" ? { sni: `${SERVER_NAME}, *` } : {}),
+  },
   { name: "policies", flags: ["--network-policy"], needsRoot: true },
   { name: "service counters", flags: ["--service-counters"] },
   { name: "2 workers", flags: ["--userspace-workers=2"] },
 ];
+
+/** The name that clients with a ClientHello ask for. */
+export const SERVER_NAME = "shop.example.com";
 
 /** The manifests of a Service with a feature. */
 function featureManifest(task: ForwardTask, feature: RelayFeature | undefined): string {
@@ -69,8 +80,13 @@ function featureManifest(task: ForwardTask, feature: RelayFeature | undefined): 
     ...{ name: "bench", clusterIp, protocol, endpoints: [server] },
     endpointPort: feature?.sendsProxyHeader ? proxyPort : serverPort,
     ...(feature?.annotations && { annotations: feature.annotations(task) }),
+    ...(feature?.isExternal && { externalIp: externalIpOf(task) }),
   };
   return writeServiceManifest(service) + (feature?.needsRoot ? policyManifest(task) : "");
+}
+
+function externalIpOf({ clusterIp }: ForwardTask): string {
+  return clusterIp.replace(/^127\.96\./, "127.97.");
 }
 
 /** A policy that selects the endpoint and admits the clients by one of several rules. */
@@ -165,8 +181,10 @@ export const FORWARDERS: readonly ForwarderKind[] = [
     protocols: ["TCP", "UDP"],
     start: (task) => startLoop("deno_loop.ts", task),
   },
-  { name: "haproxy", protocols: ["TCP"], start: startHaproxy },
+  { name: "haproxy", protocols: ["TCP"], start: (task) => startHaproxy(task, false) },
+  { name: "haproxy, server names", protocols: ["TCP"], start: (task) => startHaproxy(task, true) },
   { name: "nginx stream", protocols: ["UDP"], start: startNginx },
+  { name: "nginx stream, server names", protocols: ["TCP"], start: startNginx },
 ];
 
 async function startKubeRelay(
@@ -187,10 +205,8 @@ async function startKubeRelay(
     ...ownFlags(task.folder),
     ...feature?.flags ?? [],
   ]);
-  return await ready(
-    { ...forwarder, hostname: task.clusterIp, port: servicePort(task.protocol) },
-    task,
-  );
+  const hostname = feature?.isExternal ? externalIpOf(task) : task.clusterIp;
+  return await ready({ ...forwarder, hostname, port: servicePort(task.protocol) }, task);
 }
 
 /** Starts a loop of this folder: the least that a forwarder with that network API can do. */
@@ -249,7 +265,7 @@ export function relayCommand(): { readonly program: string; readonly args: reado
   };
 }
 
-async function startHaproxy(task: ForwardTask): Promise<Forwarder> {
+async function startHaproxy(task: ForwardTask, byName: boolean): Promise<Forwarder> {
   const port = unusedPort();
   const path = `${task.folder}/haproxy.cfg`;
   await Deno.writeTextFile(
@@ -265,7 +281,7 @@ defaults
   timeout server 60s
 frontend f
   bind 127.0.0.1:${port}
-  default_backend b
+${byName ? HAPROXY_NAMES : ""}  default_backend b
 backend b
   server s ${task.server}:${task.serverPort}
 `,
@@ -274,8 +290,15 @@ backend b
   return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
 }
 
+const HAPROXY_NAMES = `  tcp-request inspect-delay 3s
+  tcp-request content accept if { req_ssl_hello_type 1 }
+  use_backend b if { req_ssl_sni -i ${SERVER_NAME} }
+`;
+
 async function startNginx(task: ForwardTask): Promise<Forwarder> {
   const port = unusedPort();
+  const isUdp = task.protocol === "UDP";
+  const server = `${task.server}:${task.serverPort}`;
   const path = `${task.folder}/nginx-stream.conf`;
   await Deno.writeTextFile(
     path,
@@ -287,9 +310,14 @@ pid ${task.folder}/nginx-stream.pid;
 error_log ${task.folder}/nginx-stream.log crit;
 events { worker_connections 8192; }
 stream {
+  map $ssl_preread_server_name $server {
+    ${SERVER_NAME} ${server};
+    default ${server};
+  }
   server {
-    listen 127.0.0.1:${port} udp;
-    proxy_pass ${task.server}:${task.serverPort};
+    listen 127.0.0.1:${port}${isUdp ? " udp" : ""};
+    ${isUdp ? "" : "ssl_preread on;"}
+    proxy_pass ${isUdp ? server : "$server"};
     proxy_timeout 60s;
   }
 }

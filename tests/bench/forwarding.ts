@@ -177,7 +177,10 @@ function comparison(
   name: string,
   { ratios, aim }: { readonly ratios: readonly number[]; readonly aim: number | undefined },
 ): string {
-  if (name.startsWith(RELAY)) return `${showSpread(spreadOf(ratios))}x of kube-relay without it`;
+  const aimed = aim === undefined ? "" : ` (aim ${aim})`;
+  if (name.startsWith(RELAY)) {
+    return `${showSpread(spreadOf(ratios))}x of kube-relay without it${aimed}`;
+  }
   const inverse = showSpread(spreadOf(ratios.map((ratio) => 1 / ratio)));
-  return `kube-relay ${inverse}x of it${aim === undefined ? "" : ` (aim ${aim})`}`;
+  return `kube-relay ${inverse}x of it${aimed}`;
 }

@@ -11,6 +11,8 @@ export interface BenchService {
   /** The Node that all endpoints are on. @default {none is named} */
   readonly nodeName?: string;
   /** @default {none} */
+  readonly externalIp?: string;
+  /** @default {none} */
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
@@ -26,7 +28,8 @@ export function writeServiceManifest(service: BenchService): string {
 
 /** The two objects as the API has them. */
 export function serviceObjects(
-  { name, clusterIp, protocol, endpoints, endpointPort, nodeName, annotations }: BenchService,
+  { name, clusterIp, protocol, endpoints, endpointPort, nodeName, annotations, externalIp }:
+    BenchService,
 ): readonly [RawObject, RawObject] {
   const labels = { "kubernetes.io/service-name": name };
   return [
@@ -39,6 +42,7 @@ export function serviceObjects(
         clusterIPs: [clusterIp],
         ipFamilies: ["IPv4"],
         ports: [{ name: "main", protocol, port: servicePort(protocol) }],
+        ...(externalIp && { externalIPs: [externalIp] }),
       },
     },
     {

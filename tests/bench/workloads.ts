@@ -100,6 +100,22 @@ export const WORKLOADS: readonly Workload[] = [
     run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-c16", "-H", "Connection: close"]),
   },
   {
+    // The server answers with an error of HTTP, which costs the forwarder as much as one of TLS.
+    name: "TLS connections, a ClientHello each",
+    protocol: "TCP",
+    unit: "connections/s",
+    cpuUnit: "CPU µs/connection",
+    cpuScale: 1e6,
+    rateScale: 1,
+    aims: { "kube-relay, server names": 1.3 },
+    startServer: startHttpServer,
+    async run({ hostname, port }, duration) {
+      const text = await runScript("client_hellos.ts", [hostname, port, duration]);
+      const { connections, seconds } = JSON.parse(text) as { connections: number; seconds: number };
+      return { units: connections, seconds };
+    },
+  },
+  {
     name: "UDP round trips, 64 bytes, 8 flows",
     protocol: "UDP",
     unit: "round trips/s",
