@@ -122,7 +122,10 @@ const KEPT: readonly (readonly [name: string, spec: KindSpec, kept: object, whol
       namespace: "default",
       uid: "u",
       labels: { team: "web" },
-      annotations: { "kube-relay.io/load-balancer-ips": "192.0.2.1" },
+      annotations: {
+        "kube-relay.io/load-balancer-ips": "192.0.2.1",
+        "kube-relay.io/sni": "shop.example.com",
+      },
     },
     spec: {
       type: "LoadBalancer",

@@ -115,6 +115,26 @@ Deno.test("AddressAllocator takes pools by priority, then by name, and the next 
   ]);
 });
 
+Deno.test("AddressAllocator lets Services share a port of TCP if at most one is without server names", () => {
+  const stage = new Stage(pool("a", ["10.0.0.0/24"]));
+  const ask = (name: string, sni?: string) => ({
+    ...{ name, spec: { loadBalancerIP: "10.0.0.7" } },
+    annotations: { [KEY]: "k", ...(sni !== undefined && { "kube-relay.io/sni": sni }) },
+  });
+  assertEquals(
+    stage.give(
+      ...[ask("red/1", "a.example.com"), ask("red/2", "b.example.com"), ask("red/3")],
+      ...[ask("red/4"), ask("red/5", "not a name")],
+    ),
+    [
+      ...["red/1: 10.0.0.7", "red/2: 10.0.0.7", "red/3: 10.0.0.7"],
+      ...["red/4", "red/5"].map((name) =>
+        `${name}: (10.0.0.7 is taken by red/3, which has port TCP/80 too)`
+      ),
+    ],
+  );
+});
+
 const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, message: string][] = [
   ["outside of pools", { annotations: { [IPS]: "198.51.100.1" } }, "198.51.100.1 is in no pool"],
   [

@@ -7,6 +7,7 @@
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { ADVERTISE_ANNOTATIONS, LOCAL_ANNOTATION } from "../kube_router_annotations.ts";
+import { EDGE_ANNOTATIONS } from "../service_annotations.ts";
 import {
   at,
   dnsLabel,
@@ -39,6 +40,7 @@ export const ROUTING_ANNOTATIONS: readonly string[] = [
   POOL_ANNOTATION,
   SHARING_KEY_ANNOTATION,
   LOCAL_ANNOTATION,
+  EDGE_ANNOTATIONS.sni.name,
   ...Object.values(ADVERTISE_ANNOTATIONS),
 ];
 
