@@ -6,7 +6,8 @@ import { encodeFrame } from "../lib/net/message_frames.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { DataProcesses } from "../lib/os/data_processes.ts";
-import { TcpServer } from "./support/drivers/tcp_peers.ts";
+import { testClientHello } from "./support/builders/client_hello.ts";
+import { TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { eventually } from "./support/eventually.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
@@ -281,3 +282,57 @@ function signal(pid: number, name: string): boolean {
 function isRunning(pid: number): boolean {
   return signal(pid, "0");
 }
+
+/** Services that share an address, each for a server name after it. */
+function shared(port: number, endpoint: number, names: readonly string[]): string {
+  return names.map((name, index) => {
+    const annotations = { "kube-relay.io/sni": `${name}.test` };
+    const sharer = manifest(endpoint, 30_000 + index, annotations);
+    return sharer.replaceAll("web", name).replace("127.80.55.1", `127.80.55.${20 + index}`)
+      .replace("port: 80\n", `port: ${port}\n`).replace(
+        "type: NodePort",
+        "externalIPs: [127.80.55.9]",
+      )
+      .replace(/\n *nodePort: \d+/, "");
+  }).join("");
+}
+
+Deno.test("data processes read server names, also while and after kube-relay is away", async () => {
+  await using server = TcpServer.start(async (connection) => {
+    await connection.readable.pipeTo(connection.writable).catch(() => {});
+  });
+  const port = unusedPort();
+  await using relay = await LoopbackRelay.start({
+    manifests: { "shared.yaml": shared(port, server.port, ["one", "two"]) },
+    args: ARGS,
+  });
+  await relay.settled();
+  const opened: Deno.TcpConn[] = [];
+  /** Whether all of it comes back, more than a ClientHello and a buffer hold. */
+  const isServed = async (name: string) => {
+    const connection = await Deno.connect({ hostname: "127.80.55.9", port });
+    opened.push(connection);
+    const hello = testClientHello({ names: [`${name}.test`], fragment: 100 });
+    const sent = new Uint8Array([...hello, ...Array(100_000).fill(7)]);
+    const back = new Uint8Array(sent.length);
+    void writeFully(connection, sent).catch(() => {});
+    for (let filled = 0; filled < sent.length;) {
+      const count = await connection.read(back.subarray(filled)).catch(() => null);
+      if (count === null) return false;
+      filled += count;
+    }
+    assertEquals(back, sent);
+    return true;
+  };
+  const served = async () => [await isServed("one"), await isServed("two"), await isServed("new")];
+  assertEquals(await served(), [true, true, false]);
+  await Deno.writeTextFile(
+    `${relay.folder}/manifests/shared.yaml`,
+    shared(port, server.port, ["one", "new"]),
+  );
+  await relay.restart("SIGKILL");
+  await relay.settled();
+  assertEquals(await served(), [true, false, true]);
+  assertEquals(await echoes(opened[0]!), true);
+  for (const each of opened) each.close();
+});

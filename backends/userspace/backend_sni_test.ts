@@ -20,6 +20,7 @@ import {
 import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { isMissing, program } from "../../tests/support/requirement.ts";
+import { WatchedWorkers } from "../../tests/support/stages/watched_workers.ts";
 import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.41.1";
@@ -196,6 +197,37 @@ Deno.test("UserspaceBackend follows Services that begin and cease to share an ad
   assert(await isRefused({ hostname: VIP, port }));
 });
 
+Deno.test("UserspaceBackend tells its workers only what changes, and all of it to a new one", async () => {
+  await using shop = echo("shop");
+  await using blog = echo("blog");
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
+  const port = unusedPort();
+  const services = Array.from(
+    { length: 20 },
+    (_, index) =>
+      sharer("x", port, { name: `s${index}`, sni: `s${index}.test`, to: [blog.endpoint] }),
+  );
+  await test.sync(services);
+  const opened = workers.commanded(0, "open");
+  const changed = sharer("x", port, { name: "s7", sni: SHOP, to: [shop.endpoint] });
+  const left = sharer("x", port, { name: "s9", externalIps: [], to: [blog.endpoint] });
+  const rest = [...services.filter(({ name }) => !["s7", "s9"].includes(name.name)), left];
+  await test.sync([...rest, changed]);
+  assertEquals([workers.commanded(0, "open") - opened, workers.commanded(0, "leave")], [1, 1]);
+  workers.end(0);
+  await eventually("another worker runs", () => workers.started === 2 && test.pool?.isRunning(0));
+  await test.sync([...rest, changed]);
+  const ask = async (name: string) =>
+    (await exchange(port, testClientHello({ names: [name] }))).slice(0, 4);
+  await eventually("it serves", async () => await ask(SHOP) === "shop");
+  assertEquals([await ask("s3.test"), await ask("s7.test"), await ask("s9.test")], [
+    "blog",
+    "",
+    "",
+  ]);
+});
+
 Deno.test("UserspaceBackend applies the settings of the Service that a name leads to", async (t) => {
   await using shop = echo("shop");
   await using blog = echo("blog");
@@ -206,6 +238,7 @@ Deno.test("UserspaceBackend applies the settings of the Service that a name lead
   const plans = (edge: EdgeSettings, rest: EdgeSettings = {}) => [
     sharer("shop", port, { sni: SHOP, to: [shop.endpoint], edge }),
     sharer("blog", port, { sni: `${BLOG},*`, to: [blog.endpoint], edge: rest }),
+    sharer("wild", port, { sni: WILD, to: [shop.endpoint] }),
   ];
   await t.step("a PROXY header for the endpoint precedes the ClientHello", async () => {
     await test.sync(plans({ sendProxy: "v1" }));
@@ -224,8 +257,10 @@ Deno.test("UserspaceBackend applies the settings of the Service that a name lead
     assertEquals((await test.counters()).proxyHeaderErrors, 1);
   });
   await t.step("a PROXY header that the Service does not expect is data", async () => {
-    const forged = bytesOf(HEADER, blogHello);
-    assertEquals(await exchange(port, forged), `blog ${latin(forged)}`);
+    for (const hello of [blogHello, testClientHello({ names: ["x.example.com"] })]) {
+      const forged = bytesOf(HEADER, hello);
+      assertEquals(await exchange(port, forged), `blog ${latin(forged)}`);
+    }
   });
   await t.step("limits count no connection without a name", async () => {
     await test.sync(plans({ maxConnections: 1 }));

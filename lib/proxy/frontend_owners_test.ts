@@ -127,6 +127,8 @@ interface Sharer {
 class Sharing {
   readonly owners = new FrontendOwners();
   readonly #claimants = new Map<ServicePortKey, ServicePlan>();
+  readonly #given = new Map<ServicePortKey, string>();
+  readonly #indexes = new Map<string, number>();
   affected: readonly string[] = [];
 
   constructor(sharesByServerName = true) {
@@ -134,7 +136,8 @@ class Sharing {
   }
 
   update(sharers: readonly Sharer[]): Readonly<Record<string, string>> {
-    const next = new Map(sharers.map(({ at, sni, createdAt = OLD, clusterIp }, index) => {
+    const next = new Map(sharers.map(({ at, sni, createdAt = OLD, clusterIp }) => {
+      const index = this.#indexes.getOrInsertComputed(at, () => this.#indexes.size);
       const [namespace = "", service = ""] = at.split("/");
       const name = { namespace, name: service, port: "", protocol: "TCP" } as const;
       const key = servicePortKey(name);
@@ -145,17 +148,24 @@ class Sharing {
       });
       return [key, { ...plan, name, key }];
     }));
+    const changed = new Set<ServicePortKey>();
     for (const key of new Set([...this.#claimants.keys(), ...next.keys()])) {
       const [before, now] = [this.#claimants.get(key), next.get(key)];
       if (deepEqual(before, now)) continue;
       this.owners.update(key, now);
+      changed.add(key);
       if (now) this.#claimants.set(key, now);
       else this.#claimants.delete(key);
     }
-    this.affected = [...this.owners.decide()].map(nameOf).sort();
-    return Object.fromEntries(
-      this.#claimants.values().map((plan) => [nameOf(plan.key), this.#of(plan)]),
-    );
+    const affected = this.owners.decide();
+    this.affected = [...affected].map(nameOf).sort();
+    // As a plan does, which looks at no others.
+    for (const key of changed.union(affected)) {
+      const plan = this.#claimants.get(key);
+      if (plan) this.#given.set(key, this.#of(plan));
+      else this.#given.delete(key);
+    }
+    return Object.fromEntries([...this.#given].map(([key, given]) => [nameOf(key), given]));
   }
 
   reasons(): readonly string[] {
@@ -220,11 +230,23 @@ const SHARINGS: readonly (readonly [
     { at: "y/thief", sni: A },
     { at: "x/own", sni: A, createdAt: NEW },
   ], { "x/all": "*", "y/thief": "none: unshared of x/all", "x/own": A }],
+  ["no name to one that gets no connection because of the older of two others", [
+    { at: "z/rest", createdAt: NEW },
+    { at: "x/all" },
+    { at: "y/thief", sni: A, createdAt: "2026-01-15T00:00:00Z" },
+    { at: "x/own", sni: A, createdAt: NEW },
+  ], {
+    ...{ "z/rest": "none: age of x/all", "x/all": "*" },
+    ...{ "y/thief": "none: unshared of x/all", "x/own": A },
+  }],
   ["names to all namespaces, if the older one takes the rest by name", [
     { at: "x/rest", sni: "*" },
     { at: "y/one", sni: A, createdAt: NEW },
     { at: "z/rest", createdAt: NEW },
   ], { "x/rest": "*", "y/one": A, "z/rest": "none: age of x/rest" }],
+  ["all of its own cluster IP to a Service", [
+    { at: "x/own", sni: A, clusterIp: ADDRESS },
+  ], { "x/own": "all" }],
   ["nothing of a cluster IP", [
     { at: "x/owner", sni: B, clusterIp: ADDRESS, createdAt: NEW },
     { at: "x/guest", sni: A },
@@ -233,13 +255,33 @@ const SHARINGS: readonly (readonly [
 for (const [what, sharers, given] of SHARINGS) {
   Deno.test(`FrontendOwners gives ${what}`, () => {
     assertEquals(new Sharing().update(sharers), given);
-    // In any order, one after the other, and after others have gone.
+    // In any order, and step by step, each Service and others come and go.
     const stage = new Sharing();
-    for (let count = 1; count <= sharers.length; count++) stage.update(sharers.slice(-count));
-    stage.update([...sharers, { at: "a/a" }, { at: "a/b", sni: `${A},${B},${WILD}` }]);
-    assertEquals(stage.update(sharers), given);
+    const [whole, named] = [{ at: "a/a" }, { at: "a/b", sni: `${A},${B},${WILD}` }];
+    const steps = [
+      ...sharers.map((_, index) => sharers.slice(-1 - index)),
+      ...[[...sharers, whole], [...sharers, whole, named], [...sharers, named], sharers],
+      ...sharers.map((_, index) => sharers.slice(1 + index)),
+    ];
+    for (const step of steps) assertEquals(stage.update(step), new Sharing().update(step));
   });
 }
+
+Deno.test("FrontendOwners gives no node port at an address that is shared by names", () => {
+  const owners = new FrontendOwners();
+  owners.setSettings([], { sharesByServerName: true });
+  owners.setNodeAddresses({ interfaceAddresses: [NODE], nodePortAddresses: [NODE] });
+  const other = testServicePlan({ name: "other", clusterIp: "10.96.0.2", nodePort: 30_443 });
+  const edge = { sni: [tryParseServerNameClaim(A)!] };
+  const named = testServicePlan({ port: 30_443, externalIps: [NODE], edge });
+  owners.update(other.key, other);
+  assertEquals([[...owners.decide()], owners.contestedOf(other)], [[], undefined]);
+  owners.update(named.key, named);
+  assertEquals([...owners.decide()], [other.key]);
+  assertEquals(owners.contestedOf(other)?.map(({ owner, why }) => [owner, why]), [
+    [named.key, "address"],
+  ]);
+});
 
 Deno.test("FrontendOwners shares nothing where the mode reads no names", () => {
   assertEquals(new Sharing(false).update([{ at: "x/one", sni: A }, { at: "y/two", sni: B }]), {

@@ -298,7 +298,7 @@ Deno.test("servicePortsFromService() reports the object, the value and the conse
 });
 
 for (
-  const [what, spec, ingress, most] of [
+  const [what, spec, ingress, most, annotations = {}] of [
     ["one address", {}, [], 60_000],
     ["external IPs", { externalIPs: addresses(99) }, [], 1000],
     ["more external IPs than frontends", { externalIPs: addresses(200_000) }, [], 1],
@@ -308,6 +308,9 @@ for (
       addresses(10).map((ip) => ({ ip })),
       99,
     ],
+    ["server names", { externalIPs: addresses(10) }, addresses(10).map((ip) => ({ ip })), 49, {
+      "kube-relay.io/sni": Array.from({ length: 100 }, (_, index) => `s${index}.test`).join(),
+    }],
   ] as const
 ) {
   Deno.test(`servicePortsFromService() accepts 100,000 frontends at most: ${what}`, () => {
@@ -315,7 +318,9 @@ for (
       name: `p${index}`,
       port: index + 1,
     }));
-    const { ports: found, paths } = read(testService("web", { ports, ...spec }, { ingress }));
+    const { ports: found, paths } = read(
+      testService("web", { ports, ...spec }, { ingress, metadata: { annotations } }),
+    );
     assertEquals(found.length, most);
     assertEquals(paths, most === ports.length ? [] : [`spec.ports[${most}]`]);
   });

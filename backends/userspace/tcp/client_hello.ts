@@ -8,7 +8,8 @@ import { type ServerName, tryParseServerName } from "../../../lib/net/server_nam
 
 /** The result for the bytes received so far. */
 export type ClientHelloParse =
-  | { readonly kind: "incomplete" }
+  /** `atLeast`: bytes of the connection before which it cannot be complete. */
+  | { readonly kind: "incomplete"; readonly atLeast: number }
   | { readonly kind: "invalid"; readonly reason: string }
   /** No name: none was sent, or it is not a host name, or this is not TLS. */
   | { readonly kind: "complete"; readonly name: ServerName | undefined };
@@ -18,10 +19,10 @@ export const MOST_HELLO_BYTES = 16_384;
 
 const [HANDSHAKE, MAJOR_VERSION, CLIENT_HELLO, SERVER_NAME, HOST_NAME] = [22, 3, 1, 0, 0];
 const RECORD_HEADER_BYTES = 5;
+const MOST_RECORD_BYTES = 16_384;
 const MESSAGE_HEADER_BYTES = 4;
 const VERSION_AND_RANDOM_BYTES = 34;
 const LONGEST_NAME_BYTES = 255;
-const INCOMPLETE: ClientHelloParse = { kind: "incomplete" };
 const NO_NAME: ClientHelloParse = { kind: "complete", name: undefined };
 const BROKEN = invalid("its lengths contradict each other");
 
@@ -38,29 +39,32 @@ export function parseClientHello(bytes: Uint8Array): ClientHelloParse {
 
 /** Joins the fragments of the first handshake message. */
 function readMessage(bytes: Uint8Array): Uint8Array | ClientHelloParse {
-  const fragments: Uint8Array[] = [];
-  let [length, wanted] = [0, MESSAGE_HEADER_BYTES];
-  const records = new Reader(bytes);
+  const message = new Uint8Array(bytes.length);
+  let [at, length, wanted] = [0, 0, MESSAGE_HEADER_BYTES];
+  const incomplete = (more: number) => ({ kind: "incomplete" as const, atLeast: at + more });
   while (length < wanted) {
-    if (records.left < RECORD_HEADER_BYTES) return INCOMPLETE;
-    const [type, major] = [records.number(1), records.number(1)];
-    records.take(1);
-    const size = records.number(2);
-    if (type !== HANDSHAKE || major !== MAJOR_VERSION || size === 0 || size > 16_384) {
-      return invalid("its records are not those of a handshake");
+    if (bytes.length < at + RECORD_HEADER_BYTES) {
+      return incomplete(RECORD_HEADER_BYTES + wanted - length);
     }
-    const fragment = records.take(Math.min(size, records.left));
-    fragments.push(fragment);
+    const size = bytes[at + 3]! * 256 + bytes[at + 4]!;
+    if (
+      bytes[at] !== HANDSHAKE || bytes[at + 1] !== MAJOR_VERSION || size === 0 ||
+      size > MOST_RECORD_BYTES
+    ) return invalid("its records are not those of a handshake");
+    at += RECORD_HEADER_BYTES;
+    const fragment = bytes.subarray(at, at + size);
+    message.set(fragment, length);
+    at += fragment.length;
     length += fragment.length;
     if (wanted === MESSAGE_HEADER_BYTES && length >= wanted) {
-      const header = new Reader(join(fragments, wanted));
+      const header = new Reader(message);
       if (header.number(1) !== CLIENT_HELLO) return invalid("it is another message");
       wanted += header.number(3);
       if (wanted > MOST_HELLO_BYTES) return invalid("it is longer than 16 KiB");
     }
-    if (fragment.length < size && length < wanted) return INCOMPLETE;
+    if (fragment.length < size && length < wanted) return incomplete(wanted - length);
   }
-  return join(fragments, wanted).subarray(MESSAGE_HEADER_BYTES);
+  return message.subarray(MESSAGE_HEADER_BYTES, wanted);
 }
 
 function parseHello(message: Uint8Array): ClientHelloParse {
@@ -99,12 +103,6 @@ function parseNames(extension: Uint8Array): ClientHelloParse {
   return { kind: "complete", name: tryParseServerName(String.fromCharCode(...found)) };
 }
 
-function join(fragments: readonly Uint8Array[], length: number): Uint8Array {
-  const [first, ...rest] = fragments;
-  if (first && rest.length === 0) return first.subarray(0, length);
-  return new Uint8Array(fragments.flatMap((each) => [...each])).subarray(0, length);
-}
-
 function invalid(reason: string): ClientHelloParse {
   return { kind: "invalid", reason };
 }
@@ -131,7 +129,12 @@ class Reader {
   }
 
   number(size: number): number {
-    return this.take(size).reduce((number, byte) => number * 256 + byte, 0);
+    if (size > this.left) this.isBroken = true;
+    let number = 0;
+    for (const end = this.#at + size; this.#at < end; this.#at++) {
+      number = number * 256 + (this.#bytes[this.#at] ?? 0);
+    }
+    return number;
   }
 
   /** Bytes that follow their count, of so many bytes. */

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { testClientHello } from "../../../tests/support/builders/client_hello.ts";
+import { testClientHello, type TestHello } from "../../../tests/support/builders/client_hello.ts";
 import { parseClientHello } from "./client_hello.ts";
 
 const NAME = "shop.example.com";
@@ -9,8 +9,12 @@ const ECH = [0xfe0d, Array(200).fill(9)] as const;
 const KEY_SHARE = [51, Array(1216).fill(5)] as const;
 const LONG = `${"a".repeat(63)}.`.repeat(3) + "a".repeat(61);
 
-function withByte(at: number, value: number): Uint8Array {
-  const bytes = testClientHello({ names: [NAME] });
+function withByte(
+  at: number,
+  value: number,
+  extensions: TestHello["extensions"] = [],
+): Uint8Array {
+  const bytes = testClientHello({ names: [NAME], extensions });
   bytes[at] = value;
   return bytes;
 }
@@ -92,6 +96,12 @@ const INVALID: readonly (readonly [what: string, Uint8Array, reason: RegExp])[] 
   ["a message of 16 MB", withByte(6, 255), /longer than 16 KiB/],
   ["a message that ends early", withByte(8, hello[8]! - 1), /lengths/],
   ["extensions that end early", withByte(85, hello[85]! - 1), /lengths/],
+  ["data after the extensions", withByte(85, 4, [[21, []]]), /lengths/],
+  [
+    "data after the names",
+    testClientHello({ extensions: [[0, [0, 4, 0, 0, 1, 97, 9]]] }),
+    /lengths/,
+  ],
   ["a session that is too long", withByte(43, 255), /lengths/],
   ["the name twice", testClientHello({ names: [NAME], times: 2 }), /two extensions/],
   ["two names", testClientHello({ names: [NAME, "other.example"] }), /two names/],
@@ -118,9 +128,21 @@ Deno.test("parseClientHello() waits for the last byte, however it is fragmented"
   for (const fragment of [1, 3, 4, 5, 64, Infinity]) {
     const bytes = testClientHello({ names: [NAME], fragment });
     for (let length = 0; length < bytes.length; length++) {
-      assertEquals(parseClientHello(bytes.subarray(0, length)).kind, "incomplete", `${length}`);
+      const parsed = parseClientHello(bytes.subarray(0, length));
+      assert(parsed.kind === "incomplete", `${length}`);
+      assert(parsed.atLeast > length && parsed.atLeast <= bytes.length, `${length}`);
     }
   }
+});
+
+Deno.test("parseClientHello() is asked seldom, if a client sends byte by byte in tiny records", () => {
+  const bytes = testClientHello({ extensions: [[21, Array(2500).fill(0)]], fragment: 1 });
+  let asked = 0;
+  for (let length = 0; length < bytes.length; asked++) {
+    const parsed = parseClientHello(bytes.subarray(0, length));
+    length = parsed.kind === "incomplete" ? parsed.atLeast : bytes.length;
+  }
+  assert(asked < 60, `${asked}`);
 });
 
 Deno.test("parseClientHello() has an answer for any bytes, and for more of them the same", () => {

@@ -1,4 +1,5 @@
 import { ANY_NAME, findByServerName, type ServerName } from "../../../lib/net/server_name.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { EngineConnection } from "../engine.ts";
@@ -134,10 +135,13 @@ export class ServerNameGate {
     if (waiting.reason !== undefined) read = { kind: "invalid", reason: waiting.reason };
     if (read.kind === "start") this.#pass(connection, read);
     else if (waiting.reason === undefined) connection.close();
+    if (read.kind === "nothing") {
+      this.#show(connection, "closed: it ended before a ClientHello came");
+    }
     if (read.kind === "invalid") {
-      this.#count("Closed a connection without a valid ClientHello", {
-        ...{ client, reason: read.reason },
-      });
+      const { reason } = read;
+      this.#show(connection, `closed, as it has no valid ClientHello: ${reason}`);
+      this.#count("Closed a connection without a valid ClientHello", { client, reason });
     }
     sessions.remove();
     loops.remove();
@@ -157,9 +161,19 @@ export class ServerNameGate {
       : found;
     if (sharer) return sharer.forwarder.accept(connection, sharer.at, start);
     connection.close();
-    this.#count("Closed a connection: no Service has its server name", {
-      ...{ client, serverName: name ?? "(none)" },
-    });
+    const serverName = name ?? "(none)";
+    this.#show(connection, `closed: no Service here has its server name, ${serverName}`);
+    this.#count("Closed a connection: no Service has its server name", { client, serverName });
+  }
+
+  /** Shows a connection to those who watch, as one of a ServicePort that has the address. */
+  #show({ remoteAddr: { hostname, port: clientPort } }: EngineConnection, detail: string): void {
+    const { clock, watches } = this.#forwarding;
+    const [sharer] = this.#sharers.values();
+    if (watches.isIdle || !sharer) return;
+    const { forwarder: { key: service }, at: { address: to, port } } = sharer;
+    const client = hostname as IpAddress;
+    watches.report({ protocol: "TCP", service, client, clientPort, to, port, detail }, clock.now());
   }
 
   #count(message: string, fields: LogFields): void {
@@ -172,7 +186,7 @@ export class ServerNameGate {
 
 async function readStart(connection: EngineConnection): Promise<ReadStart> {
   let buffer = new Uint8Array(FIRST_BYTES);
-  for (let filled = 0;;) {
+  for (let [filled, atLeast] = [0, 0];;) {
     const count = await connection.read(buffer.subarray(filled));
     if (count === null) {
       return filled === 0
@@ -180,6 +194,8 @@ async function readStart(connection: EngineConnection): Promise<ReadStart> {
         : { kind: "invalid", reason: "the connection ended within it" };
     }
     filled += count;
+    // Read byte by byte, tiny records would be looked at again and again.
+    if (filled < Math.min(atLeast, buffer.length)) continue;
     const received = buffer.subarray(0, filled);
     const header = parseProxyHeader(received);
     if (header.kind !== "incomplete") {
@@ -190,6 +206,7 @@ async function readStart(connection: EngineConnection): Promise<ReadStart> {
         const rest = { received, ...(header.kind === "complete" && { header }) };
         return { kind: "start", name: hello.name, ...rest };
       }
+      atLeast = begin + hello.atLeast;
       if (filled - begin >= MOST_HELLO_BYTES) {
         return { kind: "invalid", reason: "it is longer than 16 KiB" };
       }

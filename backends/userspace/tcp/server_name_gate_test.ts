@@ -1,4 +1,6 @@
 import { assertEquals } from "@std/assert";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { SocketAddress } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
@@ -6,22 +8,24 @@ import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeConnection, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { Forwarding } from "../forwarding.ts";
-import { serviceAddresses } from "../listeners.ts";
+import { type ServiceAddress, serviceAddresses } from "../listeners.ts";
 import { ServerNameGate } from "./server_name_gate.ts";
 import { TcpForwarder } from "./tcp_forwarder.ts";
 
+const PLAN = testServicePlan({ to: ["10.0.0.1:80"] });
+const { key: KEY } = PLAN;
+const [AT] = serviceAddresses(PLAN, testSharedPlan()) as [ServiceAddress];
+
 /** A gate before a Service that takes all names. Fake connections send bytes that are not TLS. */
-function setUp(openFiles = new OpenFiles()) {
+function setUp(openFiles = new OpenFiles(), edge?: EdgeSettings) {
   const [clock, logger] = [new FakeClock(), new MemoryLogger()];
   const forwarding = new Forwarding(
     { clock, logger, network: new FakeNetwork(), openFiles },
     { udpTimeoutMs: 1000 },
   );
-  const plan = testServicePlan({ to: ["10.0.0.1:80"] });
-  const [at] = serviceAddresses(plan, testSharedPlan());
-  const forwarder = new TcpForwarder(forwarding, plan);
-  const gate = new ServerNameGate(forwarding, at!.socket);
-  gate.share(forwarder, { ...at!, names: ["*"] });
+  const forwarder = new TcpForwarder(forwarding, { ...PLAN, ...(edge && { edge }) });
+  const gate = new ServerNameGate(forwarding, AT.socket);
+  gate.share(forwarder, { ...AT, names: ["*"] });
   const accept = async (hostname = "192.0.2.1") => {
     const client: SocketAddress = { hostname, port: 5000 };
     const connection = new FakeConnection(client);
@@ -56,6 +60,28 @@ Deno.test("ServerNameGate closes connections without a ClientHello after three s
   await end();
 });
 
+Deno.test("ServerNameGate shows what becomes of connections that no Service gets", async () => {
+  const { accept, clock, end, forwarding, gate } = setUp();
+  const { address: to, port } = AT;
+  const seen = () =>
+    forwarding.watches.ask("w", { query: { protocol: "TCP", to, port }, now: clock.now() })
+      .map(({ detail }) => detail);
+  assertEquals(seen(), []);
+  (await accept()).end();
+  await accept();
+  await clock.advance(3100);
+  const nameless = await accept();
+  gate.share({ accept() {}, trusts: () => false, key: KEY }, { ...AT, names: ["a.test"] });
+  nameless.receive();
+  await settle();
+  assertEquals(seen(), [
+    "closed: it ended before a ClientHello came",
+    "closed, as it has no valid ClientHello: it did not come in time",
+    "closed: no Service here has its server name, (none)",
+  ]);
+  await end();
+});
+
 Deno.test("ServerNameGate lets no client have more than an eighth of those that wait", async () => {
   const { accept, end, forwarding, gate } = setUp();
   const hoard = [];
@@ -68,6 +94,13 @@ Deno.test("ServerNameGate lets no client have more than an eighth of those that 
   await settle();
   assertEquals([(await accept()).closed, (await accept("192.0.2.2")).closed], [false, false]);
   assertEquals(gate.size, 127);
+  await end();
+});
+
+Deno.test("ServerNameGate lets a proxy that stands for many clients wait with as many as fit", async () => {
+  const { accept, end, gate } = setUp(undefined, { acceptProxyFrom: [parseCidr("192.0.2.1/32")] });
+  for (let count = 0; count < 200; count++) await accept();
+  assertEquals(gate.size, 200);
   await end();
 });
 
@@ -86,8 +119,7 @@ Deno.test("ServerNameGate takes no open files from Services, and gives late ones
   for (let closed = false; !closed; closed = waiting.at(-1)!.closed) waiting.push(await accept());
   const most = gate.size;
   const served = new FakeConnection();
-  const [at] = serviceAddresses(testServicePlan({ to: ["10.0.0.1:80"] }), testSharedPlan());
-  forwarder.accept(served, at!);
+  forwarder.accept(served, AT);
   await settle();
   assertEquals([served.closed, gate.size], [false, most]);
   await clock.advance(250);

@@ -17,6 +17,7 @@ import { createServiceFamily, ServiceFamily, Services } from "./services.ts";
 import { collectFamilyStatus } from "./service_status.ts";
 import type { ServiceSyncListener } from "../change_listener.ts";
 import type { BackendDependencies } from "../dependencies.ts";
+import { BACKEND_MODES } from "../../proxy/backend.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 
@@ -438,6 +439,27 @@ Deno.test("Services reports direct server return in modes that ignore it", async
     );
   }
 });
+
+for (const mode of BACKEND_MODES) {
+  const isShared = mode === "userspace";
+  const words = isShared ? "shared by server names" : "of one Service alone";
+  Deno.test(`Services has an external IP ${words} in mode ${mode}`, async () => {
+    const settings = planSettingsOf(defaultConfiguration(), { nodeName: "node-a", mode });
+    const services = new Services({ clock: new FakeClock() }, "IPv4", settings);
+    for (const [name, clusterIP] of [["a", "10.96.0.1"], ["b", "10.96.0.2"]] as const) {
+      const metadata = { annotations: { "kube-relay.io/sni": `${name}.example.com` } };
+      const spec = { clusterIP, externalIPs: ["192.0.2.7"] };
+      services.onService(undefined, testService(name, spec, { metadata }));
+    }
+    await services.collectChanges([]);
+    const plans = [...services.plan.services.values()];
+    assertEquals(plans.map(({ externalIps }) => externalIps.length), [1, isShared ? 1 : 0]);
+    assertEquals(
+      plans.flatMap(({ shared = [] }) => shared.flatMap(({ names }) => names)),
+      isShared ? ["a.example.com", "b.example.com"] : [],
+    );
+  });
+}
 
 Deno.test("ServiceFamily changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();

@@ -1,6 +1,6 @@
 /** TLS ClientHellos, also such as no client sends. */
 
-interface TestHello {
+export interface TestHello {
   /** The entries of the server name extension, as text of one byte for each character. @default {no extension} */
   readonly names?: readonly string[];
   /** Other extensions before it: their type, and their bytes. @default {[]} */
