@@ -140,10 +140,12 @@ export class PodTunnels {
       const places = this.#placesOf(pod);
       const failures = places.length === 0 ? [`the namespace of ${pod} cannot be entered`] : [];
       for (const { name } of places) {
+        const isNew = this.#tunnelOf(this.#namespaces.get(name) ?? []) === undefined;
         try {
           await this.#change(name, pod, add, del);
         } catch (error) {
           failures.push(messageOf(error));
+          if (isNew) await this.#removeHalf(name);
         }
       }
       // A pod that is gone has nothing left, and one that claims the address of another can't harm it.
@@ -158,7 +160,8 @@ export class PodTunnels {
   /** Packets from a device of the node may no longer have an address of the node as their source. */
   async close(device: string): Promise<void> {
     if (this.#family === "IPv6") return;
-    await this.#sysctl([], ...closing(device));
+    // Where settings can't be written, none was opened; other changes must not wait for it.
+    await this.#sysctl([], ...closing(device)).catch(() => {});
   }
 
   /** The commands that remove the tunnel of a namespace. `links`: its devices, as last read. */
@@ -175,6 +178,15 @@ export class PodTunnels {
         ? [["ip", "netns", "exec", namespace, "sysctl", "-qw", ...settings] as const]
         : [],
     ];
+  }
+
+  /** Removes a device that could not be completed: without an address nothing would tell of it. */
+  async #removeHalf(namespace: string): Promise<void> {
+    await this.#readNamespace(namespace);
+    for (const [program, ...args] of this.removalOf(namespace)) {
+      await this.#output(program, args).catch(() => {});
+    }
+    this.#namespaces.delete(namespace);
   }
 
   async #change(

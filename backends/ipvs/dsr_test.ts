@@ -164,6 +164,18 @@ Deno.test("IpvsBackend leaves Services alone where the kernel takes no rules for
   assertEquals([reals(stage), pod.tunnel], [[`${OTHER}:80 -i 1`], undefined]);
 });
 
+Deno.test("IpvsBackend leaves pods out where no setting can be written, and nothing else", async () => {
+  const { machine, pod } = machineWithPod();
+  machine.refuses = (tool) => tool === "sysctl" ? "Read-only file system" : undefined;
+  await using stage = await IpvsStage.started(machine);
+  const { quarantined } = await stage.sync(ipvsPlanOf(service([LOCAL, OTHER])));
+  assertStringIncludes(quarantined[0]?.reason ?? "", "Read-only file system");
+  assertEquals(reals(stage), [`${OTHER}:80 -i 1`]);
+  await stage.sync(ipvsPlanOf(service([LOCAL, OTHER], { annotations: {} })));
+  assertEquals(reals(stage).sort(), [`${LOCAL}:80 -m 1`, `${OTHER}:80 -m 1`]);
+  assertEquals([pod.tunnel, traces(machine).rules], [undefined, false]);
+});
+
 Deno.test("IpvsBackend sees and repairs what is missing in pods", async () => {
   const { machine, pod } = machineWithPod();
   const plan = ipvsPlanOf(service([LOCAL]));

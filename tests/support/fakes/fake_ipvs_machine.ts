@@ -83,7 +83,8 @@ export class FakeIpvsMachine {
   /** Connections of a real server, by its key. */
   readonly connections = new Map<string, number>();
   /** Returns the reason why a tool refuses a line; `undefined` = it accepts the line. */
-  refuses: (tool: "ip" | "ipset" | "ipvsadm", line: string) => string | undefined = () => undefined;
+  refuses: (tool: "ip" | "ipset" | "ipvsadm" | "sysctl", line: string) => string | undefined = () =>
+    undefined;
 
   constructor() {
     this.commands
@@ -104,6 +105,8 @@ export class FakeIpvsMachine {
         stdout: `0\n${this.settings.get("rp_filter")}\n`,
       }))
       .on("sysctl -q", ({ args }) => {
+        const refusal = this.refuses("sysctl", args.join(" "));
+        if (refusal !== undefined) return { code: 1, stderr: refusal };
         for (const each of args) {
           const [, name = "", value] = /cni0\/(\w+)=(\d)$/.exec(each) ?? [];
           if (value !== undefined) this.settings.set(name, value);
