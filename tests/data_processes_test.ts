@@ -181,6 +181,31 @@ Deno.test("a data process that is killed is replaced, and its connections no lon
   for (const { connection } of opened) connection.close();
 });
 
+Deno.test("another engine does without the data processes, which listen no more", async () => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  await using load = await Load.start(stage.at);
+  const [killed, kept] = stage.pids();
+  await relay.restart("SIGKILL", ARGS, () => Promise.resolve(signal(killed!, "KILL")));
+  await relay.settled();
+  await eventually("one is kept, the other is replaced", () => {
+    const pids = stage.pids();
+    return pids.length === 2 && pids.includes(kept!);
+  });
+  const alive = await load.alive();
+  assert(alive > 0 && alive < CONNECTIONS, `${alive} of ${CONNECTIONS}`);
+  const pids = stage.pids();
+  await relay.restart("SIGUSR2", ["--userspace-engine=deno"]);
+  const { families: [family] } = await relay.settled();
+  assertEquals(family!.summary!.includes("data process"), false);
+  const { answered } = load;
+  await eventually("Deno forwards", () => load.answered > answered + 5);
+  assertEquals(await load.alive(), alive);
+  for (const each of load.kept.splice(0)) each.close();
+  await eventually("they have ended", () => !pids.some(isRunning));
+});
+
 Deno.test("data processes with other settings listen no more, and end with their last connection", async () => {
   await using stage = await startStage();
   const { relay } = stage;

@@ -63,7 +63,17 @@ async function open(at: Deno.ConnectOptions): Promise<[Deno.TcpConn, string]> {
   return [connection, new TextDecoder().decode(buffer.subarray(0, count))];
 }
 
-Deno.test("status and explain speak for the connections of all workers, also of IPv6", async (t) => {
+const CARRIERS = [
+  { name: "workers", args: ["--userspace-workers=2"] },
+  { name: "data processes", args: ["--userspace-workers=2", "--userspace-engine=syscalls"] },
+];
+
+for (const { name, args } of CARRIERS) {
+  Deno.test(`status and explain speak for the connections of all ${name}, also of IPv6`, (t) =>
+    speakForAll(t, name, args));
+}
+
+async function speakForAll(t: Deno.TestContext, name: string, args: readonly string[]) {
   await using peers = new globalThis.AsyncDisposableStack();
   for (const hostname of ENDPOINTS) {
     const port = portOf(hostname.includes(":") ? "IPv6" : "IPv4");
@@ -74,10 +84,10 @@ Deno.test("status and explain speak for the connections of all workers, also of 
   }
   await using relay = await LoopbackRelay.start({
     manifests: { "services.yaml": manifest() },
-    args: ["--userspace-workers=2"],
+    args,
   });
   const { families } = await relay.settled();
-  for (const { summary } of families) assertStringIncludes(summary ?? "", "; 2 workers forward");
+  for (const { summary } of families) assertStringIncludes(summary ?? "", `; 2 ${name} forward`);
 
   for (const [family, other] of [["IPv4", "IPv6"], ["IPv6", "IPv4"]] as const) {
     await t.step(family, async () => {
@@ -118,4 +128,4 @@ Deno.test("status and explain speak for the connections of all workers, also of 
     ];
     assertEquals([web.hostname, other.hostname, web.port === other.port], ["::1", "::1", false]);
   });
-});
+}

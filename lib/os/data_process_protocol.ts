@@ -46,13 +46,15 @@ export type Greeting =
     /** Time for the connections of one with other settings. */
     readonly drainTimeoutMs: number;
   }
+  /** Nobody wants it any more: it listens no more, and ends when its connections have. */
+  | { readonly kind: "retire"; readonly key: string; readonly drainTimeoutMs: number }
   | { readonly kind: "end"; readonly key: string };
 
 /** What a data process answers. `pid` is its own. */
 export type GreetingAnswer =
   /** It has the settings. `now`: the common time. */
   | { readonly kind: "ours"; readonly pid: number; readonly now: number }
-  /** It has others: it listens no more, and ends when its connections have. */
+  /** It has others, or is to retire. */
   | { readonly kind: "retired"; readonly pid: number }
   /** Another main process uses it. */
   | { readonly kind: "busy"; readonly pid: number };

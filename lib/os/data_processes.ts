@@ -87,16 +87,12 @@ export class DataProcesses implements WorkerCarrier {
     const { clock, logger } = edges;
     for (const { path, index, pid } of await socketsIn(folder)) {
       const greeting = { kind: "serve", key, settings, now: clock.now(), drainTimeoutMs } as const;
-      const greeted = await greetUnlessBusy(clock, path, greeting);
-      if (greeted === "gone") remove(path);
-      else if (greeted === "silent") await kill(edges, pid, path);
-      else if (greeted.kind === "ours") found.set(index, greeted);
-      else {
+      const greeted = await greetOld(edges, path, pid, greeting);
+      if (greeted && found.has(index)) {
+        // The main process before could not end it.
         greeted.port.close();
-        logger.info("A data process with other settings listens no more; its connections may end", {
-          ...{ pid, drainTimeoutMs },
-        });
-      }
+        await kill(edges, pid, path);
+      } else if (greeted) found.set(index, greeted);
     }
     const path = `${folder}/${MEMORY_FILE}`;
     const isNew = found.size === 0;
@@ -105,6 +101,16 @@ export class DataProcesses implements WorkerCarrier {
     else logger.info("Taking over data processes with their connections", { count: found.size });
     const file = await Deno.open(path, { read: true, write: true, createNew: isNew, mode: 0o600 });
     return new DataProcesses(edges, options, key, { found, memory: new FileMemory(file) });
+  }
+
+  /** Has the processes of a folder, if there are any, listen no more. Rejects if they are in use. */
+  static async retire(edges: Edges, folder: string, drainTimeoutMs: number): Promise<void> {
+    const sockets = await socketsIn(folder).catch(() => []);
+    if (sockets.length === 0) return;
+    const key = await readKey(folder);
+    for (const { path, pid } of sockets) {
+      await greetOld(edges, path, pid, { kind: "retire", key, drainTimeoutMs });
+    }
   }
 
   /** Has a process relay a connection to itself. Returns why it cannot; `undefined` = it can. */
@@ -390,20 +396,34 @@ async function greet(
   return answer;
 }
 
-async function greetUnlessBusy(
-  clock: Clock,
+/**
+ * Greets a process that an earlier main process started; one that does not answer is ended. Returns it if
+ * it is of use. Rejects if another main process uses it.
+ */
+async function greetOld(
+  edges: Edges,
   path: string,
-  greeting: Greeting,
-): Promise<Greeted | "gone" | "silent"> {
+  pid: number,
+  greeting: Extract<Greeting, { readonly drainTimeoutMs: number }>,
+): Promise<Greeted | undefined> {
+  const { clock, logger } = edges;
   const until = clock.now() + BUSY_MS;
   for (;;) {
     const greeted = await greet(clock, path, greeting);
-    if (greeted === "closed") return "gone";
-    if (typeof greeted === "string" || greeted.kind !== "busy") return greeted;
+    if (greeted === "silent") await kill(edges, pid, path);
+    else if (greeted === "gone" || greeted === "closed") remove(path);
+    if (typeof greeted === "string") return undefined;
+    if (greeted.kind === "ours") return greeted;
     greeted.port.close();
+    if (greeted.kind === "retired") {
+      logger.info("A data process with other settings listens no more; its connections may end", {
+        ...{ pid, drainTimeoutMs: greeting.drainTimeoutMs },
+      });
+      return undefined;
+    }
     if (clock.now() > until) {
       throw new Error(
-        `Cannot use data process ${greeted.pid}: another kube-relay uses it; stop that first`,
+        `Cannot use data process ${pid}: another kube-relay uses it; stop that first`,
       );
     }
     await clock.sleep(BUSY_PAUSE_MS);

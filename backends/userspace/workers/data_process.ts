@@ -149,18 +149,20 @@ class DataProcess {
       this.#loop.stop();
       return false;
     }
-    const { settings, now, drainTimeoutMs } = greeting;
-    if (this.#settings === undefined) {
-      this.#settings = settings;
-      this.#offset = now - this.#loop.clock.now();
+    const { drainTimeoutMs } = greeting;
+    const settings = greeting.kind === "serve" ? greeting.settings : undefined;
+    if (greeting.kind === "serve" && this.#settings === undefined) {
+      this.#settings = greeting.settings;
+      this.#offset = greeting.now - this.#loop.clock.now();
     } else if (JSON.stringify(settings) !== JSON.stringify(this.#settings)) {
+      // Its sockets are closed when the answer is sent.
       const retired = this.#families.values().map((family) => family.retire(drainTimeoutMs));
       void Promise.allSettled(retired).then(() => this.#loop.stop());
       return answer("retired");
     }
     this.#unused?.cancel();
     this.#main = stream;
-    if (!this.#scope) this.#serve(settings);
+    if (!this.#scope) this.#serve(this.#settings!);
     return answer("ours");
   }
 

@@ -41,10 +41,16 @@ class Policies {
   }
 }
 
-Deno.test("workers judge connections by NetworkPolicies, and cut those that a change denies", async () => {
+for (const isFramed of [false, true]) {
+  const carrier = isFramed ? "by frames, as data processes" : "by messages of threads";
+  Deno.test(`workers judge connections by NetworkPolicies, ${carrier}`, () => judge(isFramed));
+}
+
+/** A change cuts the connections that it denies, and another worker knows what the first was told. */
+async function judge(isFramed: boolean): Promise<void> {
   await using server = TcpServer.named("web", { hostname: WEB });
   const policies = new Policies();
-  const workers = new WatchedWorkers();
+  const workers = new WatchedWorkers({ isFramed });
   await using test = new TestUserspaceBackend({
     ...{ workers: 2, spawn: workers.spawn, judge: policies.judge },
   });
@@ -77,4 +83,4 @@ Deno.test("workers judge connections by NetworkPolicies, and cut those that a ch
   await eventually("another worker runs", () => test.pool?.isRunning(0));
   await test.sync([plan]);
   assertEquals((await openMany()).length, 0, "the new worker knows the policies");
-});
+}

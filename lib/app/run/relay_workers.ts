@@ -37,7 +37,14 @@ export async function createRelayWorkers(
 ): Promise<RelayWorkers | undefined> {
   const { clock, logger, network, openFiles, spawnWorker, process: { cores = 1 } } = edges;
   const { mode, relay: { userspaceEngine, userspaceWorkers: wanted } } = configuration;
-  if (!MODE_TRAITS[mode].forwardsItself) return undefined;
+  // Those of an earlier run would listen at the same addresses.
+  const { relay } = configuration;
+  const retire = () =>
+    edges.dataProgram && DataProcesses.retire(edges, dataFolder(relay), relay.drainTimeoutMs);
+  if (!MODE_TRAITS[mode].forwardsItself) {
+    await retire();
+    return undefined;
+  }
   const count = wanted === "auto" ? Math.max(1, Math.min(cores, MAX_WORKERS)) : wanted;
   const reason = shareRefusal(network, "IPv4");
   let note: string | undefined;
@@ -55,6 +62,7 @@ export async function createRelayWorkers(
     logger.warn("System calls cannot be used; the engine of Deno forwards", { reason: refusal });
     note = `, as system calls cannot be used: ${refusal}`;
   }
+  await retire();
   if (count === 1 || !spawnWorker) return note ? { kind: "refused", note } : undefined;
   if (reason !== undefined) {
     const message = "Cannot share listening sockets between workers; one thread forwards";

@@ -1,4 +1,5 @@
 /** Real workers, of which a test sees what they are told to do, and which it can end. */
+import { encodeFrame, FrameReader } from "../../../lib/net/message_frames.ts";
 import type { WorkerThread } from "../../../lib/os/worker_pool.ts";
 import { spawnWorker } from "./userspace_backend.ts";
 
@@ -17,11 +18,24 @@ function operationsOf(question: unknown): readonly string[] {
   return commands.map(({ op }) => op);
 }
 
+/** A message as it arrives after it was sent as a frame. */
+function asFrame(message: unknown): unknown {
+  let arrived: unknown;
+  new FrameReader(Infinity, (message) => arrived = message).take(encodeFrame(message));
+  return arrived;
+}
+
 /** Starts workers of kube-relay in place of `spawnWorker`. */
 export class WatchedWorkers {
+  /** Whether what is said after the start is sent as frames, as to data processes. */
+  readonly #isFramed: boolean;
   readonly #byName = new Map<string, WatchedWorker>();
   /** How often workers were started. */
   started = 0;
+
+  constructor({ isFramed = false } = {}) {
+    this.#isFramed = isFramed;
+  }
 
   readonly spawn = (name: string): WorkerThread => {
     this.started++;
@@ -35,12 +49,15 @@ export class WatchedWorkers {
         postMessage: (message) => {
           const [, [type, , content]] = message as Posted;
           if (type === "ask") watched.commanded.push(...operationsOf(content));
-          worker.postMessage(message);
+          worker.postMessage(this.#isFramed && type !== "start" ? asFrame(message) : message);
         },
         terminate: () => worker.terminate(),
       },
     };
-    worker.onmessage = (event) => watched.thread.onmessage?.(event);
+    worker.onmessage = (event) =>
+      watched.thread.onmessage?.(
+        this.#isFramed ? new MessageEvent("message", { data: asFrame(event.data) }) : event,
+      );
     worker.onerror = (event) => watched.thread.onerror?.(event);
     this.#byName.set(name, watched);
     return watched.thread;
