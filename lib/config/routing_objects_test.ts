@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { BgpPeerObject, LoadBalancerPool } from "../api/kinds/routing_objects.ts";
 import { defaultConfiguration } from "./configuration.ts";
-import { type JoinedRouting, joinRoutingObjects } from "./routing_objects.ts";
+import { isAccepted, type JoinedRouting, joinRoutingObjects } from "./routing_objects.ts";
 import type { RoutingConfiguration } from "./routing.ts";
 
 type Spec = Readonly<Record<string, unknown>>;
@@ -144,6 +144,12 @@ const CONFLICTS: readonly (readonly [
     { a: "192.0.2.9", b: "192.0.2.0-192.0.2.2" },
   ],
   [
+    "every node follows the status, whatever it used before",
+    [{ a: "192.0.2.0/24" }, { a: "192.0.2.1/99", b: "192.0.2.1" }],
+    ["b"],
+    { b: "192.0.2.1" },
+  ],
+  [
     "a removed one is gone",
     [{ a: "192.0.2.1", b: "192.0.2.2" }, { b: "192.0.2.1" }],
     [],
@@ -166,6 +172,19 @@ for (const [what, steps, accepted, expected] of CONFLICTS) {
     assertEquals(Object.fromEntries(used), expected);
   });
 }
+
+Deno.test("isAccepted() is about this version of the object", () => {
+  const accepted = (status: string, observedGeneration: number, type = "Accepted") =>
+    isAccepted({
+      metadata: { name: "a", generation: 2 },
+      spec: {},
+      status: { conditions: [{ type, status, observedGeneration }] },
+    });
+  assertEquals(
+    [accepted("True", 2), accepted("True", 1), accepted("False", 2), accepted("True", 2, "Ready")],
+    [true, false, false, false],
+  );
+});
 
 Deno.test("joinRoutingObjects() uses at most 128 objects of a kind, those in use first", () => {
   const pools = Object.fromEntries(
