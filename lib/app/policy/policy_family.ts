@@ -39,8 +39,8 @@ import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 const TEXTS = {
   synced: "Synced policy rules",
   failed: "Cannot sync policy rules; the last applied state stays and the changes are tried again",
-  quarantined: "NetworkPolicy is in quarantine: its pods stay isolated; it is tried again",
-  released: "NetworkPolicy is out of quarantine",
+  quarantined: "A policy is in quarantine: it allows nothing until it is tried again",
+  released: "A policy is out of quarantine",
   item: "networkPolicy",
 };
 
