@@ -64,7 +64,7 @@ export interface SecretKey {
 
 /**
  * Returns the bytes of a key of a Secret. Rejects with a {@linkcode SecretUnknownError} if what is in use
- * has to stay, and with an Error if there is no such key.
+ * has to stay, and with another Error if there is no such key.
  */
 export type ReadSecret = (key: SecretKey) => Promise<Uint8Array>;
 

@@ -484,8 +484,8 @@ interface Secrets {
 }
 
 /**
- * Reads the passwords of peers. `former` is the text of the secrets file. Rejects with a
- * {@linkcode SecretUnknownError} if a Secret cannot be read for now.
+ * Reads the passwords of peers. `former` is the text of the secrets file: a peer whose Secret cannot be
+ * read for now keeps its password there. Never rejects.
  */
 export async function readSecrets(
   random: () => number,
@@ -513,9 +513,12 @@ export async function readSecrets(
       }
       lines.push(`define ${passwordOf(name)} = ${quoted(password)};\n`);
     } catch (error) {
-      // The session would end.
-      if (error instanceof SecretUnknownError) throw error;
-      leftOut.set(name, `Cannot use ${source} of peer ${name}: ${messageOf(error)}`);
+      // The session would end. Others must not wait for this Secret.
+      const start = `define ${passwordOf(name)} = `;
+      const known = error instanceof SecretUnknownError &&
+        former?.split("\n").find((line) => line.startsWith(start));
+      if (known) lines.push(`${known}\n`);
+      else leftOut.set(name, `Cannot use ${source} of peer ${name}: ${messageOf(error)}`);
     }
   }
   const body = lines.join("");

@@ -38,6 +38,8 @@ export class SecretReader {
         const isRefused = error instanceof ApiError && (error.isNotFound() || error.isForbidden());
         if (isRefused) throw new Error(`${place}: ${error.message}`);
         if (!known) throw new SecretUnknownError(`Cannot read ${place} yet`, { cause: error });
+        // An answer that does not come is waited for once, not by each peer.
+        this.#known.set(name, { ...known, readAt: this.#clock.now() });
       }
     }
     const value = typeof data === "object" && data !== null && Object.hasOwn(data, key)

@@ -1,9 +1,8 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { readSecrets } from "../../../backends/announce/bird/data_plane.ts";
 import { bgpPeer } from "../../../tests/support/builders/bgp_plans.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { ApiError } from "../../kube/api_error.ts";
-import { SecretUnknownError } from "../../routing/bgp_plan.ts";
 import { SecretReader } from "./secret_reader.ts";
 
 /** A reader, whose client gives one answer or fails. */
@@ -17,7 +16,8 @@ function readerOf(answer: { value?: unknown; error?: Error }, clock = new FakeCl
     },
   };
   const peers = [bgpPeer("tor", "192.0.2.2", { passwordSecret: { name: "bgp", key: "tor" } })];
-  const read = () => readSecrets(() => 0.5, undefined, peers, (key) => reader.read(key));
+  const read = (former?: string) =>
+    readSecrets(() => 0.5, former, peers, (key) => reader.read(key));
   return { clock, paths, read, reader };
 }
 
@@ -41,6 +41,8 @@ Deno.test("the password of a Secret is read each minute, and stays while the API
   answer.error = new Error("connection refused");
   await clock.advance(60_000);
   await has("second");
+  await has("second");
+  assertEquals(paths.length, 3, "no request for each peer while there is no answer");
 });
 
 /** Answers of the API server, and why the peer has no session. */
@@ -67,9 +69,14 @@ for (const [answer, reason] of WRONG) {
   });
 }
 
-Deno.test("a Secret that was never read leaves everything as it is", async () => {
+Deno.test("a Secret that was never read leaves the password of the last run, or only its peer out", async () => {
+  const { text: former } = await readerOf({ value: secretOf("first") }).read();
   const { read, reader } = readerOf({ error: new Error("connection refused") });
-  await assertRejects(read, SecretUnknownError, "Cannot read Secret kube-system/bgp yet");
-  reader.client = undefined;
-  await assertRejects(read, SecretUnknownError);
+  for (const client of [reader.client, undefined]) {
+    reader.client = client;
+    const { leftOut, text } = await read(former);
+    assertEquals([[...leftOut], text], [[], former]);
+    const reason = (await read()).leftOut.get("tor");
+    assert(reason?.endsWith("Cannot read Secret kube-system/bgp yet"), reason);
+  }
 });
