@@ -196,7 +196,7 @@ function choose<Item extends RoutingObject, Configuration extends { readonly nam
     chosen.set(name, candidate);
     return undefined;
   };
-  const all = inOrder(objects);
+  const all = inOrder(objects, former);
   const sorted = all.slice(0, MOST_OBJECTS);
   for (const object of all.slice(MOST_OBJECTS)) {
     const message = `Expected at most ${MOST_OBJECTS} objects of the kind, found ${all.length}`;
@@ -241,9 +241,16 @@ export function isAccepted({ metadata: { generation }, status }: RoutingObject):
   return condition?.status === "True" && condition.observedGeneration === generation;
 }
 
-function inOrder<Item extends RoutingObject>(objects: Iterable<Item>): readonly Item[] {
-  const order = (object: Item) =>
-    `${Number(!isAccepted(object))} ${object.metadata.creationTimestamp} ${object.metadata.name}`;
+/** What is in use comes first, also if it was changed since. */
+function inOrder<Item extends RoutingObject>(
+  objects: Iterable<Item>,
+  former: ReadonlyMap<string, ObjectVerdict<Item>> | undefined,
+): readonly Item[] {
+  const order = (object: Item) => {
+    const { creationTimestamp, name } = object.metadata;
+    const rank = isAccepted(object) ? 0 : former?.get(name)?.used ? 1 : 2;
+    return `${rank} ${creationTimestamp} ${name}`;
+  };
   return [...objects].map((object) => [order(object), object] as const)
     .sort(([left], [right]) => left < right ? -1 : 1).map(([, object]) => object);
 }

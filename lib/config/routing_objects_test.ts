@@ -200,4 +200,7 @@ Deno.test("joinRoutingObjects() uses at most 128 objects of a kind, those in use
     problem?.message.includes("at most 128")
   );
   assertEquals(others.length, 372);
+  // No node has accepted the new version yet.
+  const changed = join({ pools: { ...pools, p499: { addresses: ["192.0.2.1"] } } }, joined);
+  assertEquals(changed.pools.get("p499")?.used?.spec.addresses, ["192.0.2.1"]);
 });

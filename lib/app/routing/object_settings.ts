@@ -110,9 +110,10 @@ export class ObjectSettings {
     informers.subscribe<BgpPeerObject>(BGP_PEER, WITHOUT_DEFINITIONS, handler);
   }
 
-  /** Whether all objects are known that existed at the start. */
+  /** Whether all objects that existed at the start are known, and no change waits to be taken. */
   get synced(): boolean {
-    return this.#options.informers.synced([LOAD_BALANCER_POOL, BGP_PEER]);
+    return this.#gathering === undefined &&
+      this.#options.informers.synced([LOAD_BALANCER_POOL, BGP_PEER]);
   }
 
   /** The versions of objects that are used. */
@@ -134,8 +135,6 @@ export class ObjectSettings {
 
   /** Adds what the objects ask for to a configuration. */
   join(routing: RoutingConfiguration): RoutingConfiguration {
-    this.#gathering?.cancel();
-    this.#gathering = undefined;
     const { informers } = this.#options;
     const joined = joinRoutingObjects(routing, {
       pools: informers.of(LOAD_BALANCER_POOL).values(),
@@ -282,8 +281,9 @@ export class ObjectSettings {
     const now = (spec: KindSpec<RoutingObject>, verdicts: ReadonlyMap<string, ObjectVerdict>) =>
       [...verdicts].flatMap(([name, verdict]) => {
         const object = informers.of(spec).get(name);
-        // Of a newer version, there is no verdict yet.
-        const isJudged = object?.metadata.generation === verdict.object.metadata.generation;
+        const { generation, uid } = verdict.object.metadata;
+        // Of a newer version, or another object of the name, there is no verdict yet.
+        const isJudged = object?.metadata.generation === generation && object?.metadata.uid === uid;
         return object && isJudged ? [{ ...verdict, object }] : [];
       });
     return [...now(LOAD_BALANCER_POOL, pools), ...now(BGP_PEER, peers)];
