@@ -28,10 +28,10 @@ async function startStage(args: readonly string[] = ARGS, annotations = {}) {
   const at = { hostname: "127.0.0.1", port: nodePort };
   return {
     ...{ relay, server, at },
-    sockets: () => socketsIn(relay.folder),
+    sockets: () => socketsIn(relay.dataFolder),
     /** Process ids in order. */
     pids: () =>
-      socketsIn(relay.folder).map((name) => Number(/-(\d+)\.sock$/.exec(name)![1]))
+      socketsIn(relay.dataFolder).map((name) => Number(/-(\d+)\.sock$/.exec(name)![1]))
         .sort((a, b) => a - b),
     async [Symbol.asyncDispose]() {
       await relay[Symbol.asyncDispose]();
@@ -57,7 +57,7 @@ function manifest(port: number, nodePort: number, annotations: Record<string, st
 }
 
 function socketsIn(folder: string): readonly string[] {
-  return [...Deno.readDirSync(`${folder}/data`)].map(({ name }) => name)
+  return [...Deno.readDirSync(folder)].map(({ name }) => name)
     .filter((name) => name.endsWith(".sock"));
 }
 
@@ -238,7 +238,7 @@ Deno.test("a stop ends data processes and their files, and so does a cleanup wit
   await relay.kill();
   assertEquals(later.every(isRunning), true);
   const edges = { clock: systemClock, commands: systemCommandRunner, logger: SILENT_LOGGER };
-  const folder = `${relay.folder}/data`;
+  const folder = relay.dataFolder;
   const preview = await DataProcesses.cleanUp(edges, folder, { isDry: true });
   assertEquals([preview.ended.toSorted(), later.every(isRunning)], [later, true]);
   const { ended, failed } = await DataProcesses.cleanUp(edges, folder, { isDry: false });
@@ -266,8 +266,8 @@ Deno.test("a data process closes hostile connections to its socket, and serves o
   await relay.settled();
   await using load = await Load.start(stage.at);
   const pids = stage.pids();
-  const path = `${relay.folder}/data/${stage.sockets()[0]}`;
-  const key = await Deno.readTextFile(`${relay.folder}/data/key`);
+  const path = `${relay.dataFolder}/${stage.sockets()[0]}`;
+  const key = await Deno.readTextFile(`${relay.dataFolder}/key`);
   for (const [name, bytes] of Object.entries(HOSTILE)) {
     await t.step(name, async () => {
       using connection = await Deno.connect({ transport: "unix", path });
@@ -286,6 +286,14 @@ Deno.test("a data process closes hostile connections to its socket, and serves o
     const ends = silent.map((each) => each.read(new Uint8Array(1)).catch(() => null));
     assertEquals(await Promise.all(ends), silent.map(() => null), "all are closed in time");
     for (const each of silent) each.close();
+  });
+  await t.step("a wrong key while no kube-relay uses it", async () => {
+    await relay.kill();
+    for (const kind of ["end", "retire", "serve"]) {
+      using connection = await Deno.connect({ transport: "unix", path });
+      await connection.write(encodeFrame({ kind, key: `${key}0`, drainTimeoutMs: 0 }));
+      assertEquals(await connection.read(new Uint8Array(9)), null);
+    }
   });
   assertEquals([await load.alive(), load.failed], [CONNECTIONS, 0]);
   assertEquals(stage.pids(), pids);

@@ -46,6 +46,10 @@ export function serveAsDataProcess([folder = "", index = "", uid, gid]: readonly
   // The process id tells it from another one that has the index, and listens no more.
   listenUnixStreams(loop, `${folder}/${index}-${Deno.pid}.sock`, process);
   calls.dropRights(userOf(uid, gid));
+  // One of `deno compile` has those of the main process. Reading serves Unix sockets of endpoints.
+  for (const name of ["run", "env", "sys", "net", "write"] as const) {
+    Deno.permissions.revokeSync({ name });
+  }
   Deno.stdout.writeSync(new TextEncoder().encode(`${LISTENING} ${Deno.pid}\n`));
   loop.run();
   Deno.exit(0);

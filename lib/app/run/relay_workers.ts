@@ -24,7 +24,7 @@ type Edges = Dependencies & { readonly logger: Logger; readonly openFiles: OpenF
 
 /** The folder of the sockets of data processes. */
 export function dataFolder({ controlSocket }: { readonly controlSocket: string }): string {
-  return `${dirname(controlSocket)}/data`;
+  return `${dirname(controlSocket)}/kube-relay-data`;
 }
 
 /**

@@ -71,6 +71,11 @@ export class LoopbackRelay implements AsyncDisposable {
     return new LoopbackRelay(folder, options);
   }
 
+  /** Where its data processes have their sockets. */
+  get dataFolder(): string {
+    return `${this.folder}/kube-relay-data`;
+  }
+
   get pid(): number {
     return this.#process.pid;
   }
@@ -152,7 +157,7 @@ export class LoopbackRelay implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#process.kill();
     const edges = { clock: systemClock, commands: systemCommandRunner, logger: SILENT_LOGGER };
-    await DataProcesses.cleanUp(edges, `${this.folder}/data`, { isDry: false });
+    await DataProcesses.cleanUp(edges, this.dataFolder, { isDry: false });
     await Deno.remove(this.folder, { recursive: true });
   }
 }
