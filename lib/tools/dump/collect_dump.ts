@@ -2,6 +2,7 @@
 import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
+import { ZONE_LABEL } from "../../api/labels.ts";
 import { BGP_PEER, LOAD_BALANCER_POOL } from "../../api/kinds/routing_objects.ts";
 import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
@@ -107,7 +108,7 @@ export function collectDump(
         followed.map(([spec, each]) => [spec.plural, [...each.of(spec).values()]]),
       ),
       // As it was last seen: rules depend on it after it was deleted, too.
-      [NODE.plural]: node === undefined ? [] : [node],
+      [NODE.plural]: node === undefined ? [] : [withoutForeignLabels(node)],
     },
     families: parts.families.map(({ quarantined, ...family }) => ({
       ...family,
@@ -121,6 +122,12 @@ export function collectDump(
     status,
     changes,
   }, DUMP_SCHEMA);
+}
+
+/** The plan of Services reads one label. Policies that name nodes have a list of their own. */
+function withoutForeignLabels(node: Node): Node {
+  const { labels: { [ZONE_LABEL]: zone } = {}, ...metadata } = node.metadata;
+  return { ...node, metadata: { ...metadata, ...(zone && { labels: { [ZONE_LABEL]: zone } }) } };
 }
 
 /** Dumps the running process; `collected` is left out where only planning needs the dump. */
