@@ -81,6 +81,8 @@ export class RoutingController implements Controller {
   #isOpen = false;
   /** Whether the rules of all Services are in force, or took too long. */
   #hasServices = false;
+  /** Whether the settings have the objects, if they are read. */
+  #hasObjects = true;
   readonly #objectsKnown = Promise.withResolvers<void>();
   #waiting: Timer | undefined;
 
@@ -103,6 +105,7 @@ export class RoutingController implements Controller {
         poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
     if (settings.objects) {
+      this.#hasObjects = false;
       this.objects = new ObjectSettings(parts, {
         ...{ informers, nodeName },
         onChange: () => this.#onObjects(),
@@ -343,6 +346,7 @@ export class RoutingController implements Controller {
   #onObjects(): void {
     if (!this.objects!.synced) return;
     this.onConfiguration();
+    this.#hasObjects = true;
     this.#objectsKnown.resolve();
     this.#openIfReady();
   }
@@ -392,7 +396,7 @@ export class RoutingController implements Controller {
     const { complete } = this.services;
     this.#hasServices ||= this.#parts.configuration.families.every((each) => complete.has(each));
     // Without the objects, addresses and sessions of the last run would be given up.
-    if (!this.#isOpen || !this.#hasServices || this.objects?.synced === false) return;
+    if (!this.#isOpen || !this.#hasServices || !this.#hasObjects) return;
     this.#isOpen = false;
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();

@@ -81,6 +81,8 @@ export class FakeLayer2Backend implements Layer2Backend {
 export class FakeBgpBackend implements BgpBackend {
   plan: BgpPlan | undefined;
   syncs = 0;
+  /** The peers of each plan. */
+  readonly peers: (readonly string[])[] = [];
   readonly failures: Error[] = [];
   /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
@@ -98,6 +100,7 @@ export class FakeBgpBackend implements BgpBackend {
     if (failure) throw failure;
     const isChanged = plan !== this.plan;
     this.plan = plan;
+    if (isChanged) this.peers.push(plan.peers.map(({ name }) => name));
     if (isChanged) this.calls.push(`announce ${this.announced.join(" ") || "nothing"}`);
     const operations: Record<string, number> = isChanged ? { configured: 1 } : {};
     return { full: true, operations, quarantined: [] };
