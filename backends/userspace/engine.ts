@@ -160,6 +160,8 @@ export interface FlowReceiver {
   take(datagram: Uint8Array): Promise<unknown> | void;
   /** A datagram of another sender was dropped; the kernel may do that and not report it. */
   onForeign(): void;
+  /** A datagram could not be sent, which an engine may find out after {@linkcode FlowSocket.send}. */
+  onLost(): void;
 }
 
 /** Bytes of the buffer with which each direction of a TCP connection begins. */

@@ -1,6 +1,7 @@
 import { assertEquals, assertRejects, assertStrictEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
 import { systemNetwork, type TcpConnection } from "../../lib/os/network.ts";
+import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { readToEnd, writeFully } from "../../tests/support/drivers/tcp_peers.ts";
 import { LIBC, TurnedEngine } from "../../tests/support/drivers/turned_engine.ts";
@@ -73,6 +74,8 @@ async function relayedBy(engine: Engine): Promise<Relayed> {
   return { user, client, endpoint, relay: engine.relay(fromClient, toEndpoint, user) };
 }
 
+const SYSCALLS = testNeeding("SyscallEngine", [LIBC]);
+
 interface TestedEngine extends AsyncDisposable {
   readonly engine: Engine;
 }
@@ -92,7 +95,7 @@ const ENGINES: readonly {
   },
   {
     name: "SyscallEngine",
-    declare: testNeeding("SyscallEngine", [LIBC]),
+    declare: SYSCALLS,
     create: () => new TurnedEngine(),
   },
 ];
@@ -216,6 +219,75 @@ test("Engine.relay() ends when its user closes connections whose peer does not r
   await assertGone(relay);
   await flood;
 });
+
+test(
+  "Engine.connect() fails with the name of the system's error, and not after it was abandoned in time",
+  async (_, engine) => {
+    const unused = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+    const { addr } = unused;
+    unused.close();
+    for (
+      const [at, isAbandoned, expected] of [
+        [addr, false, "ECONNREFUSED"],
+        [{ hostname: "::1", port: addr.port }, false, "ECONNREFUSED"],
+        [addr, true, "the attempt to connect took too long"],
+      ] as const
+    ) {
+      const attempt = new AwaitedAttempt();
+      if (isAbandoned) attempt.abandon();
+      engine.connect(at, attempt, undefined);
+      const error = await attempt.done.promise.then(() => {}, (error) => error);
+      assertEquals(systemErrorOf(error) ?? error.message, expected);
+    }
+  },
+);
+
+/** Whether the peer's connection was reset, not only ended. */
+async function isReset(connection: Deno.TcpConn): Promise<boolean> {
+  const read = await connection.read(new Uint8Array(1)).catch(() => "reset" as const);
+  return read === "reset";
+}
+
+for (const [breaker, other] of [["client", "endpoint"], ["endpoint", "client"]] as const) {
+  SYSCALLS(
+    `SyscallEngine.relay() passes on that the ${breaker} has reset its connection`,
+    async () => {
+      await using turned = new TurnedEngine();
+      const relay = await relayedBy(turned.engine);
+      using _other = relay[other];
+      await writeFully(relay[other], pattern(10));
+      await eventually("it has come", () => relay.user.activity === 1);
+      // Closed with data that it has not read, a socket is reset.
+      relay[breaker].close();
+      assertEquals(await isReset(relay[other]), true);
+      await assertGone(relay);
+    },
+  );
+}
+
+SYSCALLS(
+  "FlowSocket of SyscallEngine survives that nobody listened, and loses no later datagram",
+  async () => {
+    await using turned = new TurnedEngine();
+    const open = (port: number) =>
+      Deno.listenDatagram({ transport: "udp", hostname: "127.0.0.1", port });
+    const gone = open(0);
+    const { port } = gone.addr as Deno.NetAddr;
+    gone.close();
+    const flow = turned.engine.openFlow({ hostname: "127.0.0.1", port });
+    let lost = 0;
+    const served = flow.serve({ take() {}, onForeign() {}, onLost: () => lost++ });
+    flow.send(new Uint8Array([1]));
+    const endpoint = open(port);
+    // That the first one was refused is reported to this one, which is sent again.
+    flow.send(new Uint8Array([2]));
+    assertEquals((await endpoint.receive())[0], new Uint8Array([2]));
+    flow.close();
+    await served;
+    endpoint.close();
+    assertEquals(lost, 0);
+  },
+);
 
 /** A connection that reads what the test says, each read once it is asked for. */
 function scripted(sizes: readonly number[]): TcpConnection & { readonly buffers: number[] } {

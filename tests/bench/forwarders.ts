@@ -306,9 +306,10 @@ async function startNginx(task: ForwardTask): Promise<Forwarder> {
 worker_processes 1;
 master_process off;
 daemon off;
+worker_rlimit_nofile 200000;
 pid ${task.folder}/nginx-stream.pid;
 error_log ${task.folder}/nginx-stream.log crit;
-events { worker_connections 8192; }
+events { worker_connections 100000; }
 stream {
   map $ssl_preread_server_name $server {
     ${SERVER_NAME} ${server};
@@ -318,7 +319,7 @@ stream {
     listen 127.0.0.1:${port}${isUdp ? " udp" : ""};
     ${isUdp ? "" : "ssl_preread on;"}
     proxy_pass ${isUdp ? server : "$server"};
-    proxy_timeout 60s;
+    proxy_timeout 10s;
   }
 }
 `,

@@ -39,8 +39,6 @@ export interface Workload {
   run(forwarder: Forwarder, seconds: number): Promise<DoneWork>;
 }
 
-const STREAM_BYTES_PER_SECOND = 1e9;
-
 /** Every kind of work. */
 export const WORKLOADS: readonly Workload[] = [
   {
@@ -52,7 +50,7 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 8 / 1e9,
     aims: { haproxy: 1 },
     startServer: () => startScript("tcp_source.ts"),
-    run: runStream,
+    run: (forwarder, seconds) => runStream(forwarder, seconds, 1e9),
   },
   {
     name: "TCP, one stream, MTU 1,500 at the endpoint",
@@ -64,7 +62,7 @@ export const WORKLOADS: readonly Workload[] = [
     rateScale: 8 / 1e9,
     aims: { haproxy: 1 },
     startServer: startRemoteSource,
-    run: runStream,
+    run: (forwarder, seconds) => runStream(forwarder, seconds, 1e8),
   },
   {
     name: "HTTP requests, 16 connections kept",
@@ -139,8 +137,12 @@ export const WORKLOADS: readonly Workload[] = [
   },
 ];
 
-async function runStream({ hostname, port }: Forwarder, duration: number): Promise<DoneWork> {
-  const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
+async function runStream(
+  { hostname, port }: Forwarder,
+  duration: number,
+  bytesPerSecond: number,
+): Promise<DoneWork> {
+  const bytes = Math.round(duration * bytesPerSecond);
   const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, bytes]));
   return { units: bytes, seconds };
 }

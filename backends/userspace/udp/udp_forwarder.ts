@@ -251,6 +251,10 @@ class UdpFlow implements Relayed<UdpFlow>, FlowReceiver {
     return this.port.reply(this, datagram);
   }
 
+  onLost(): void {
+    this.port.onLost();
+  }
+
   onForeign(): void {
     this.#forwarder.forwarding.counters.udpForeignDropped++;
   }
