@@ -4,6 +4,7 @@ import { systemNetwork, type TcpConnection } from "../../lib/os/network.ts";
 import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { readToEnd, writeFully } from "../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
 import { LIBC, TurnedEngine } from "../../tests/support/drivers/turned_engine.ts";
 import { testNeeding } from "../../tests/support/requirement.ts";
 import {
@@ -15,16 +16,20 @@ import {
   type RelayUser,
 } from "./engine.ts";
 
+import { Libc } from "./syscalls/libc.ts";
+
 /** Closes what it relays, as sessions do. */
 class User implements RelayUser {
   closed = false;
   activity = 0;
+  bytes = 0;
   readonly ended = Promise.withResolvers<void>();
 
   constructor(readonly connections: readonly EngineConnection[]) {}
 
-  onData(): void {
+  onData(_isFromClient: boolean, bytes: number): void {
     this.activity++;
+    this.bytes += bytes;
   }
 
   close(): void {
@@ -286,6 +291,82 @@ SYSCALLS(
     await served;
     endpoint.close();
     assertEquals(lost, 0);
+  },
+);
+
+SYSCALLS(
+  "SyscallEngine.relay() keeps what waits for a slow peer apart from what others send",
+  async () => {
+    // Without pipes, all goes through one buffer.
+    const libc = Object.assign(new Libc(), { pipe: () => undefined });
+    await using turned = new TurnedEngine([], libc);
+    const [slow, other] = [await relayedBy(turned.engine), await relayedBy(turned.engine)];
+    const data = pattern(16 * MEGABYTE);
+    const sent = writeFully(slow.client, data).then(() => slow.client.closeWrite());
+    await eventually("it waits", () => slow.user.activity > 0);
+    const noise = writeFully(other.client, new Uint8Array(2 * MEGABYTE))
+      .then(() => other.client.closeWrite());
+    assertEquals((await readToEnd(other.endpoint)).bytes, 2 * MEGABYTE);
+    const { text } = await readToEnd(slow.endpoint);
+    await Promise.all([sent, noise]);
+    assertEquals(text === new TextDecoder().decode(data), true);
+    for (const each of [slow, other]) {
+      each.endpoint.close();
+      await assertGone(each);
+      each.client.close();
+    }
+  },
+);
+
+SYSCALLS("SyscallEngine.relay() loses nothing that was under way before a reset", async () => {
+  await using turned = new TurnedEngine();
+  const relay = await relayedBy(turned.engine);
+  using client = relay.client;
+  await writeFully(client, pattern(10));
+  await eventually("it has come", () => relay.user.activity === 1);
+  await writeFully(relay.endpoint, pattern(MEGABYTE));
+  // Closed with data that it has not read, a socket is reset.
+  relay.endpoint.close();
+  const { bytes } = await readToEnd(client);
+  await assertGone(relay);
+  assertEquals(bytes, relay.user.bytes - 10);
+});
+
+SYSCALLS(
+  "UDP sockets of SyscallEngine keep the datagrams of one batch, and of endpoints, apart",
+  async () => {
+    await using turned = new TurnedEngine();
+    const { engine } = turned;
+    await using a = UdpPeer.open();
+    await using b = UdpPeer.open();
+    await using client = UdpPeer.open();
+    const addressOf = (peer: UdpPeer) => ({
+      ...{ hostname: "127.0.0.1", port: Number(peer.endpoint.split(":")[1]) },
+    });
+    const socket = engine.listenUdp({ hostname: "127.0.0.1", port: 0 });
+    const flows = [a, b].map((peer) => engine.openFlow(addressOf(peer)));
+    // They wait in the kernel until the socket is served.
+    for (const text of ["0", "1", "0", "1"]) await client.send(text, socket.addr);
+    const served = socket.serve({
+      take: (data) => flows[Number(new TextDecoder().decode(data))]!.send(data),
+    });
+    for (const [peer, text] of [[a, "0"], [b, "1"], [a, "0"], [b, "1"]] as const) {
+      assertEquals((await peer.next()).text, text);
+    }
+    // A datagram of the former endpoint waits when a flow moves.
+    const flow = flows[0]!;
+    await a.send("late", { hostname: "127.0.0.1", port: flow.port });
+    flow.move(addressOf(b));
+    await b.send("next", { hostname: "127.0.0.1", port: flow.port });
+    const taken = Promise.withResolvers<string>();
+    const flowing = flow.serve({
+      take: (data) => taken.resolve(new TextDecoder().decode(data)),
+      onForeign() {},
+      onLost() {},
+    });
+    assertEquals(await taken.promise, "next");
+    for (const each of [socket, ...flows]) each.close();
+    await Promise.all([served, flowing]);
   },
 );
 
