@@ -309,3 +309,30 @@ Deno.test("a dump has the versions in use, and gives the same plan", async () =>
     assertStringIncludes(out, "neighbor 198.51.100.1 port 179 as 64513;");
   });
 });
+
+Deno.test("a Service keeps its address while its Namespace is not known yet", async () => {
+  const office = pool("office", ["192.0.2.0/32"], {
+    namespaceSelector: { matchLabels: { team: "office" } },
+  });
+  const [api, clock] = [await FakeApiServer.start(), new FakeClock()];
+  await using _api = api;
+  const [service, slice] = rawLoadBalancer("web", { clusterIP: "172.30.0.41", nodes: [NODE] });
+  const status = { loadBalancer: { ingress: [{ ip: "192.0.2.0" }] } };
+  const metadata = { name: "default", labels: { team: "office" } };
+  const namespace = { apiVersion: "v1", kind: "Namespace", metadata };
+  const node = rawNode(NODE, "192.168.0.2");
+  for (const object of [node, office, { ...service!, status }, slice!, namespace]) {
+    api.store.create(object);
+  }
+  api.setMissing("/api/v1/namespaces", 404);
+  await using relay = await RoutingRelay.start({
+    ...{ node: NODE, api, clock, mode: "nftables" },
+    args: ["--routing-objects"],
+  });
+  const count = (words: string) => relay.lines.filter((each) => each.includes(words)).length;
+  await relay.until("it was tried again", () => count("namespaces") > 2, { stepMs: 1000 });
+  assertEquals(assigned(api, "web"), ["192.0.2.0"]);
+  api.setMissing("/api/v1/namespaces", undefined);
+  await relay.until("it leads", () => count("This process assigns") > 0, { stepMs: 1000 });
+  await relay.until("it is answered for", () => `${relay.held}` === "192.0.2.0");
+});

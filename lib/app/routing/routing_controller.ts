@@ -81,9 +81,8 @@ export class RoutingController implements Controller {
   #isOpen = false;
   /** Whether the rules of all Services are in force, or took too long. */
   #hasServices = false;
-  /** Whether the settings have the objects, if they are read. */
-  #hasObjects = true;
-  readonly #objectsKnown = Promise.withResolvers<void>();
+  /** Resolves once everything is known that decides about addresses. */
+  readonly #known = Promise.withResolvers<void>();
   #waiting: Timer | undefined;
 
   constructor(parts: ControllerParts) {
@@ -105,7 +104,6 @@ export class RoutingController implements Controller {
         poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
     if (settings.objects) {
-      this.#hasObjects = false;
       this.objects = new ObjectSettings(parts, {
         ...{ informers, nodeName },
         onChange: () => this.#onObjects(),
@@ -285,26 +283,24 @@ export class RoutingController implements Controller {
 
   #subscribe(kinds: readonly KindSpec[]) {
     const { informers } = this;
-    const services = informers.subscribe(
-      ROUTED_SERVICE,
-      {},
-      changeHandler((previous, current) => this.#onService(previous, current)),
-    );
+    const onSynced = () => this.#onSynced();
+    const services = informers.subscribe(ROUTED_SERVICE, {}, {
+      ...changeHandler((previous, current) => this.#onService(previous, current)),
+      onSynced,
+    });
     // Absent if no pool selects namespaces.
     const namespaces = kinds.includes(NAMESPACE)
-      ? informers.subscribe(
-        NAMESPACE,
-        {},
-        changeHandler((previous, current) => this.assigner.onNamespace(current ?? previous!)),
-      )
+      ? informers.subscribe(NAMESPACE, {}, {
+        ...changeHandler((previous, current) => this.assigner.onNamespace(current ?? previous!)),
+        onSynced,
+      })
       : undefined;
-    informers.subscribe(
-      ROUTED_NODE,
-      {},
-      changeHandler((previous, current) =>
+    informers.subscribe(ROUTED_NODE, {}, {
+      ...changeHandler((previous, current) =>
         this.#onNode((current ?? previous!).metadata.name, current && routingNodeOf(current))
       ),
-    );
+      onSynced,
+    });
     if (kinds.includes(LEASE)) {
       const { leaseNamespace: namespace } = this.#configuration.settings;
       informers.subscribe(
@@ -346,9 +342,13 @@ export class RoutingController implements Controller {
   #onObjects(): void {
     if (!this.objects!.synced) return;
     this.onConfiguration();
-    this.#hasObjects = true;
-    this.#objectsKnown.resolve();
+    this.#onSynced();
     this.#openIfReady();
+  }
+
+  #onSynced(): void {
+    const needed = this.kinds.map(({ spec }) => spec).filter((spec) => spec !== LEASE);
+    if (this.objects?.synced !== false && this.informers.synced(needed)) this.#known.resolve();
   }
 
   /** Claims Leases and writes the status of objects until the signal is aborted. */
@@ -357,8 +357,8 @@ export class RoutingController implements Controller {
     this.#secrets.client = client;
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
-    // Without the objects, addresses of their pools would be those of nobody.
-    if (objects) await Promise.race([this.#objectsKnown.promise, ended.promise]);
+    // Of a Service, Namespace or pool that is not listed yet, addresses would be those of nobody.
+    await Promise.race([this.#known.promise, ended.promise]);
     await Promise.all([
       this.#leases?.run(client, signal),
       bgp && objects?.report(client, bgp, signal),
@@ -396,7 +396,7 @@ export class RoutingController implements Controller {
     const { complete } = this.services;
     this.#hasServices ||= this.#parts.configuration.families.every((each) => complete.has(each));
     // Without the objects, addresses and sessions of the last run would be given up.
-    if (!this.#isOpen || !this.#hasServices || !this.#hasObjects) return;
+    if (!this.#isOpen || !this.#hasServices || this.objects?.synced === false) return;
     this.#isOpen = false;
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();
