@@ -36,6 +36,9 @@ function limited(): Readonly<Record<string, string>> {
   });
 }
 
+/** Counted with kube-relay, whose child it is. */
+const DATA_PROCESS = ["--userspace-engine=syscalls", "--userspace-workers=1"];
+
 /** Every feature that may cost CPU for each connection, request or datagram. */
 const RELAY_FEATURES: readonly RelayFeature[] = [
   { name: "least-connections", annotations: () => annotated({ balance: "least-connections" }) },
@@ -68,6 +71,8 @@ const RELAY_FEATURES: readonly RelayFeature[] = [
   { name: "policies", flags: ["--network-policy"], needsRoot: true },
   { name: "service counters", flags: ["--service-counters"] },
   { name: "2 workers", flags: ["--userspace-workers=2"] },
+  { name: "data process", flags: DATA_PROCESS },
+  { name: "data process, limits", annotations: limited, flags: DATA_PROCESS },
 ];
 
 /** The name that clients with a ClientHello ask for. */

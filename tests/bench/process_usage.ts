@@ -18,14 +18,18 @@ export async function cpuShares(
   pid: number,
 ): Promise<{ readonly own: number; readonly children: number }> {
   const { own, ended } = sharesOf(await readProc(pid, "stat"));
-  const { stdout } = await new Deno.Command("pgrep", { args: ["-P", `${pid}`] }).output();
   let children = ended;
-  for (const child of new TextDecoder().decode(stdout).split("\n").filter(Boolean)) {
+  for (const child of await childrenOf(pid)) {
     // It may have ended meanwhile.
-    const text = await readProc(Number(child), "stat").catch(() => undefined);
+    const text = await readProc(child, "stat").catch(() => undefined);
     if (text !== undefined) children += sharesOf(text).own;
   }
   return { own, children };
+}
+
+async function childrenOf(pid: number): Promise<readonly number[]> {
+  const { stdout } = await new Deno.Command("pgrep", { args: ["-P", `${pid}`] }).output();
+  return new TextDecoder().decode(stdout).split("\n").filter(Boolean).map(Number);
 }
 
 function sharesOf(text: string): { readonly own: number; readonly ended: number } {
@@ -56,10 +60,11 @@ export async function residentMiB(pid: number): Promise<{ now: number; peak: num
   return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
 }
 
-/** CPU seconds of each thread of a process since its start, by thread id. */
+/** CPU seconds of each thread of a process and its children since its start, by thread id. */
 export async function threadSeconds(pid: number): Promise<ReadonlyMap<string, number>> {
+  const folders = [pid, ...await childrenOf(pid)].map((each) => `/proc/${each}/task`);
   const { stdout } = await new Deno.Command("grep", {
-    args: ["-rs", "--include=stat", "", `/proc/${pid}/task`],
+    args: ["-rs", "--include=stat", "", ...folders],
   }).output();
   const lines = new TextDecoder().decode(stdout).matchAll(/task\/(\d+)\/stat:.*\) (.*)/g);
   return new Map(lines.map(([, thread, rest]) => {
