@@ -71,7 +71,8 @@ export class PolicyGate {
   ): string | undefined {
     const { ingress } = this.#judge.judge({ from: address, to: address });
     if (ingress.kind === "closed") return "the pod at its address is not known yet";
-    if (ingress.kind === "unknown" || ingress.kind === "not-isolated") return undefined;
+    // From its own address, a pod is denied nothing: it is only told apart where policies may deny.
+    if (ingress.kind !== "always") return undefined;
     if (ingress.pod.startsWith(`${namespace}/`)) return undefined;
     return `NetworkPolicies isolate pod ${ingress.pod}, which is in another namespace`;
   }

@@ -6,7 +6,12 @@ import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
+import {
+  IPV4_PLAN,
+  setClusterPolicy,
+  setPod,
+  setPolicy,
+} from "../../../tests/support/builders/policy_objects.ts";
 import {
   type TestServicePlan,
   testServicePlan,
@@ -181,8 +186,14 @@ Deno.test("HealthMonitor checks no isolated pod of another namespace", async () 
       ["ns/own", "10.1.0.1", "isolated"],
       ["other/isolated", "10.1.0.2", "isolated"],
       ["other/open", "10.1.0.3", "open"],
+      ["other/accepting", "10.1.0.4", "accepting"],
     ] as const
   ) setPod(state, pod, { address, labels: { app } });
+  const podSelector = { matchLabels: { app: "accepting" } };
+  setClusterPolicy(state, "accept", {
+    subject: { pods: { namespaceSelector: {}, podSelector } },
+    ingress: [{ action: "Accept", from: [{ namespaces: {} }] }],
+  });
   for (const namespace of ["ns", "other"]) {
     setPolicy(state, `${namespace}/deny`, {
       podSelector: { matchLabels: { app: "isolated" } },
@@ -194,12 +205,12 @@ Deno.test("HealthMonitor checks no isolated pod of another namespace", async () 
   const changes = planner.update();
   for (const _ of judge.takeInSteps(planner.plan, changes));
   const stage = new Stage(judge);
-  const plan = planOf(["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80", "192.0.2.1:80"]);
+  const plan = planOf(["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80", "10.1.0.4:80", "192.0.2.1:80"]);
   stage.monitor.follow(plan);
   await stage.clock.advance(3000);
   assertEquals(
     [...new Set(stage.network.dials)].sort(),
-    ["10.1.0.1:80", "10.1.0.3:80", "192.0.2.1:80"],
+    ["10.1.0.1:80", "10.1.0.3:80", "10.1.0.4:80", "192.0.2.1:80"],
   );
   assertEquals(
     stage.states(plan)?.[1],
