@@ -205,13 +205,20 @@ Deno.test("ClusterNetworkPolicies are followed once the cluster has them, and No
   });
   const podSelector = { matchLabels: { app: "friend" } };
   const from = [{ pods: { namespaceSelector: {}, podSelector } }];
-  api.store.create(admin("no-friends", { ingress: [{ name: "friends", action: "Deny", from }] }));
+  const others = [{ namespaces: {} }];
+  api.store.create(admin("no-friends", {
+    ingress: [{ name: "friends", action: "Deny", from }, { action: "Accept", from: others }],
+  }));
   await relay.until("it is in force", () => !plane.allows(FRIEND, WEB));
   assertEquals([plane.allows(OTHER, WEB), (await sourcesOf("Node")).length], [true, ofServices]);
-  const ends = { from: "default/friend", to: "default/web:80" };
-  const { packets: [packet] } = await askControl(relay.socket, "/explain", ends);
+  const explain = async (from: string) => {
+    const ends = { from: `default/${from}`, to: "default/web:80" };
+    const { packets: [packet] } = await askControl(relay.socket, "/explain", ends);
+    return packet!.policies!.answer;
+  };
+  assertEquals(await explain("other"), "ALLOWED by ClusterNetworkPolicy no-friends");
   assertStringIncludes(
-    packet!.policies!.answer!,
+    (await explain("friend"))!,
     'ClusterNetworkPolicy no-friends (tier Admin) denies it into default/web: spec.ingress[0] "friends"',
   );
 

@@ -11,6 +11,7 @@ import {
   type Connection,
   denialSentence,
   judgeConnection,
+  policyNames,
   viewCluster,
 } from "../../policy/judge_connection.ts";
 import type { PodKey } from "../../policy/policy_plan.ts";
@@ -374,7 +375,12 @@ function policiesOf(
   const [first] = denied;
   const isDenied = denied.length === receivers.length;
   if (first === undefined) {
-    const answer = "ALLOWED by NetworkPolicy";
+    const keys = receivers.flatMap(({ egress, ingress }) =>
+      [egress, ingress].flatMap((end) => end.kind === "allowed" ? [end.policy] : [])
+    );
+    const answer = keys.length > 0
+      ? `ALLOWED by ${policyNames([...new Set(keys)])}`
+      : "ALLOWED: no policy decides about it";
     return { ...(verdict.kind !== "forward" && { answer }), isDenied, receivers };
   }
   const start = isDenied
