@@ -67,7 +67,7 @@ export function clusterPolicy(object: ClusterNetworkPolicy): Policy {
   );
 }
 
-/** Most policies of one priority that are named. */
+/** Most policies of one priority that are named, and most priorities. */
 const MOST_NAMED = 4;
 
 /**
@@ -75,17 +75,23 @@ const MOST_NAMED = 4;
  * implementation may choose otherwise.
  */
 export function equalPriorities(policies: Iterable<Policy>): readonly string[] {
-  const ofCluster = [...policies].filter(({ tier }) => tier !== "NetworkPolicy");
+  const ofCluster = [...policies].filter(({ tier, subject }) =>
+    tier !== "NetworkPolicy" && subject
+  );
   const groups = Map.groupBy(
     ofCluster,
     ({ tier, priority }) => `tier ${tier}, priority ${priority}`,
   );
-  return [...groups].filter(([, { length }]) => length > 1).sort().map(([place, same]) => {
+  const shared = [...groups].filter(([, { length }]) => length > 1).sort();
+  const texts = shared.slice(0, MOST_NAMED).map(([place, same]) => {
     const names = same.map(({ key }) => key).sort();
     const more = names.length - MOST_NAMED;
     const named = names.slice(0, MOST_NAMED).join(", ");
     return `${place}: ${named}${more > 0 ? ` and ${more} more` : ""}; they count by name`;
   });
+  return shared.length > texts.length
+    ? [...texts, `${shared.length - texts.length} more priorities of several policies`]
+    : texts;
 }
 
 function subjectOf(

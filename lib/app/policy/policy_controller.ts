@@ -83,7 +83,8 @@ export class NetworkPolicyController implements Controller {
     this.kinds = [
       ...POLICY_KINDS.map((spec) => ({ spec, informers })),
       { spec: NODE, waitMs: NODE_WAIT_MS },
-      { spec: NODE, waitMs: NODE_WAIT_MS, informers },
+      // Those that a policy names: without them, their sets of the kernel would be emptied.
+      { spec: NODE, informers },
     ];
     if (!isShared) {
       const needed = POLICY_ACCESS;
